@@ -16,7 +16,7 @@ from edgefed.errors import PluginError, RecipeError, UnknownNameError, UsageErro
 
 
 def open_problems(layer: Layer) -> list[Problem]:
-    """Return what is wrong with the open tables of a recipe, whatever is wrong with the others.
+    """Return the problems of a recipe's open tables, independent of problems in other tables.
 
     Args:
         layer: the recipe as it was written.
@@ -38,7 +38,7 @@ def _readable(tables: dict[str, dict[str, Any]]) -> Recipe:
 
 
 def algorithm_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
-    """Return what is wrong with the algorithm's name and settings, and where that was written."""
+    """Return the problems of the algorithm's name and settings, with their places."""
     from edgefed.algorithms.registry import find
 
     try:
@@ -52,7 +52,7 @@ def algorithm_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
 
 
 def data_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
-    """Return what is wrong with the data set's name and keys, and with the partition's."""
+    """Return the problems of the data set's name and keys, and of the partition's."""
     from edgefed.data.datasets import dataset_names, find_options
     from edgefed.data.partitioners.keys import dataset_keys_of
 
@@ -93,7 +93,7 @@ def _partition_problems(recipe: Recipe, layer: Layer) -> tuple[list[Problem], bo
 
 
 def model_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
-    """Return what is wrong with the model's name and settings; code of a user's own is not run."""
+    """Return the problems of the model's name and settings; a user's own code is not run."""
     from edgefed.learn.model_building import NETWORK_PLUGINS, NETWORKS
     from edgefed.learn.networks.torchvision_classifiers import is_torchvision, torchvision_network
     from edgefed.learn.user_models import is_user_model

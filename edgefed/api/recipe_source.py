@@ -1,4 +1,4 @@
-"""Make a checked recipe of what a caller gives: a recipe, a table, or the path of a file."""
+"""Make a checked recipe from a caller's recipe, table, or path of a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RecipeSource = Recipe | Mapping[str, Any] | str | os.PathLike[str]
 def recipe_of(source: RecipeSource | None, over: Mapping[str, Any]) -> Recipe:
     """Return a recipe, with the keys of its algorithm, data set and model checked too.
 
-    Settings files and environment variables have no part in it.
+    Settings files and environment variables have no effect on it.
 
     Args:
         source: the recipe; None for the defaults.
@@ -39,7 +39,7 @@ def recipe_of(source: RecipeSource | None, over: Mapping[str, Any]) -> Recipe:
     Raises:
         RecipeError: something in it is wrong; it lists every problem.
         UnknownNameError: there is no such algorithm, and nothing else is wrong.
-        UsageError: it is no recipe.
+        UsageError: it is not a recipe.
     """
     given = _layer(source)
     around = Surroundings({}, Surroundings.of_process().cwd, no_config=True)
@@ -62,7 +62,7 @@ def checked(loaded: Loaded[Recipe]) -> Recipe:
 
 
 def combination_problems(layer: Layer) -> list[Problem]:
-    """Return what a run of a recipe would be refused for, as far as the recipe alone tells.
+    """Return the reasons to refuse a run of a recipe, as far as the recipe alone shows them.
 
     Args:
         layer: a recipe without other problems, as it was written.

@@ -29,13 +29,13 @@ class Result:
     """A finished run.
 
     Attributes:
-        recipe: what was trained, complete with its defaults.
+        recipe: of the run, complete with its defaults.
         rounds: a row for each round, as in ``metrics.jsonl``: its number, scores, time and bytes.
         scores: the metrics of the last round that was tested, by name, such as ``accuracy`` and
-            ``loss``; with the prefix ``final_`` if the run measured again after it.
+            ``loss``; with the prefix ``final_`` if they were measured again after it.
         weights_digest: of the model; equal digests mean equal bits.
         folder: the run's files; None where they were not kept.
-        summary: what ``to_json`` returns.
+        summary: the object that ``to_json`` returns.
         file: the bytes of ``model.safetensors``.
     """
 
@@ -71,7 +71,7 @@ class Result:
         ``edgefed.load_model`` and ``edgefed predict`` read it.
 
         Raises:
-            StorageError: it cannot be written; a file that was there is intact.
+            StorageError: it cannot be written; a previous file is intact.
         """
         place = Path(path)
         write_output(place, self.file)

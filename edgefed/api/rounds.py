@@ -1,4 +1,4 @@
-"""What a callback learns of a round, and how it ends a run early."""
+"""The result of a round for a callback, and the way for a callback to end a run early."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgefed.errors import EdgeFedError
 from edgefed.learn.types import Tensors
 
 ACCOUNTS = ("replies", "late", "slowest", "slowest_seconds", "seconds", "sent", "received")
-"""What of a round's row counts its work and is no measurement of the model."""
+"""Fields of a round's row that count its work, and do not measure the model."""
 
 
 class StopRun(Exception):  # noqa: N818 - an order, not an error
@@ -27,12 +27,12 @@ class RoundResult:
 
     Attributes:
         number: from 1.
-        metrics: ``accuracy``, ``loss``, ``train_loss`` and what else was measured, by name;
-            without what this round did not measure.
-        seconds: that the round took.
+        metrics: ``accuracy``, ``loss``, ``train_loss`` and other measurements of this round, by
+            name.
+        seconds: duration of the round.
         bytes_up: payload bytes from the devices.
         bytes_down: payload bytes to the devices.
-        replies: how many answers were merged.
+        replies: number of merged answers.
     """
 
     number: int
@@ -62,7 +62,7 @@ class Callbacks:
     Attributes:
         controls: of the run; set before its first round.
         rows: of the finished rounds.
-        error: what a callback raised, which failed the run.
+        error: the exception of a callback, which failed the run.
     """
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
@@ -110,5 +110,5 @@ def round_result(row: Row, weights: Callable[[], Tensors]) -> RoundResult:
 
 
 def metrics_of(row: Row) -> dict[str, float]:
-    """Return what a round measured, by name."""
+    """Return a round's measurements, by name."""
     return {name: value for name, value in numbers(row).items() if name not in ACCOUNTS}

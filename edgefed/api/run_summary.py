@@ -1,4 +1,4 @@
-"""What a run that has ended came to: the object of ``--json``, or the error that it ended in."""
+"""The outcome of a run that has ended: the object of ``--json``, or its error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from edgefed.errors import EdgeFedError, TimeLimitError
 
 
 def result_of(record: dict[str, Any], model: str) -> dict[str, Any]:
-    """Return what ``--json`` prints about a run that has ended."""
+    """Return the object that ``--json`` prints about a run that has ended."""
     return {
         "run": record["run"],
         "name": record["name"],

@@ -59,7 +59,7 @@ def simulate(
     """Run a recipe on virtual devices and return its result.
 
     The weights are those of ``edgefed sim run`` and, on a CPU, of a fleet, bit for bit. Settings
-    files and ``EDGEFED_`` variables have no part in them.
+    files and ``EDGEFED_`` variables have no effect on them.
 
     Args:
         recipe: a ``Recipe``, a mapping with its tables, or the path of its TOML file; None for the
@@ -74,21 +74,22 @@ def simulate(
             ``StopRun``, ends the run after the round. Another exception fails the run.
         folder: a state folder, in which the run is kept as ``edgefed --state FOLDER sim run`` does:
             commands with ``--state FOLDER --local`` find it there. None to keep no files.
-        data_folder: where data sets are downloaded; None for the state folder of ``edgefed``.
+        data_folder: for downloaded data sets; None for the state folder of ``edgefed``.
         on: ``local``, or ``ray`` to train on a cluster.
         address: of the Ray cluster; empty for one on this machine.
-        audit: whether to record what answers tell of labels; see ``edgefed run audit``.
-        memory: most bytes that training the model may take; 0 for half of what is free.
+        audit: whether to record the label frequencies that answers disclose; see ``edgefed run
+            audit``.
+        memory: most bytes that training the model may take; 0 for half of the free memory.
         user_models: whether the recipe may name a user's own code as its model.
-        trackers: told each round; see ``edgefed.coordinator.trackers.base``.
+        trackers: notified of each round; see ``edgefed.coordinator.trackers.base``.
         on_event: called with each event of the run; None to log its notes as ``edgefed``.
 
     Returns:
         The result of the finished run.
 
     Raises:
-        EdgeFedError: the recipe or the data cannot be used, or the run failed. What a callback
-            raised is its ``__cause__``.
+        EdgeFedError: the recipe or the data cannot be used, or the run failed. An exception of a
+            callback is its ``__cause__``.
     """
     if test is not None and data is None:
         raise UsageError(

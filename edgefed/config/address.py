@@ -20,17 +20,17 @@ ENROLMENT_OFFSET = 1
 """A broker with TLS takes requests for certificates on this port after that of its address."""
 
 COMMANDS_OFFSET = 2
-"""A broker with TLS serves those who connect several times with one certificate on this port."""
+"""The offset of a TLS broker's port for parties with several connections of one certificate."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a broker listens, and as whom to log in; its text leaves the login out.
+    """The address of a broker, and the login; its text leaves the login out.
 
     Attributes:
-        user: the broker's user; empty where it asks for none.
-        tls: whether the connection is encrypted, and both sides prove who they are.
-        credentials: with TLS, who connects; set by ``config.broker_address``.
+        user: the broker's user; empty where it requires none.
+        tls: whether the connection is encrypted, and both sides authenticated.
+        credentials: with TLS, those of the connecting party; set by ``config.broker_address``.
     """
 
     host: str

@@ -1,4 +1,4 @@
-"""Settings of alerts: when the coordinator gives one, and whom it tells."""
+"""Settings of alerts: their conditions, and their receivers."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ class AlertSettings(Section):
 
 
 def without_path(webhook: str) -> str:
-    """Return a webhook's address as it may be shown; what follows its host may be a secret."""
+    """Return a webhook's address for display; the part after its host may be a secret."""
     parts = urlsplit(webhook)
     return f"{parts.scheme}://{parts.netloc}/…"

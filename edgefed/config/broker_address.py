@@ -1,7 +1,7 @@
 """The broker of a fleet, and the credentials with which a program of this machine connects to it.
 
 A program that is enrolled finds its credentials in ``STATE/trust/FLEET/USER``. Without credentials
-only a broker on this machine can be used, unless the settings say ``insecure``.
+only a broker on this machine can be used, unless ``insecure`` is set.
 """
 
 from __future__ import annotations
@@ -20,28 +20,27 @@ LOOPBACK_URL = "mqtt://127.0.0.1:1883"
 
 COORDINATOR = ("coordinator",)
 CLIENT = ("operator.*", "viewer.*", "coordinator")
-"""Who a command or a dashboard may be, the first that this machine has credentials of."""
+"""The parties that a command or dashboard may use; the first with credentials here counts."""
 
 
 def trust_folder(settings: FleetSettings) -> Path:
-    """Return the folder of what this machine knows of its fleet's certificates."""
+    """Return the folder of this machine's certificates of its fleet."""
     return settings.state / "trust" / settings.fleet
 
 
 def broker_address(
     settings: FleetSettings, users: Sequence[str] = CLIENT, clock: Clock | None = None
 ) -> Address:
-    """Return where the fleet's broker is, and as whom to connect.
+    """Return the address of the fleet's broker, with the credentials to use.
 
     Args:
         settings: the program's.
-        users: names of certificates, or patterns of them, that it may use; the first counts.
+        users: names of certificates, or patterns of them, that it may use; the first match counts.
         clock: for the validity of certificates; the system's by default.
 
     Raises:
-        UsageError: the broker setting is no address.
-        NotAllowedError: ``trust.missing``, ``broker.insecure``, or what is wrong with the
-            credentials.
+        UsageError: the broker setting is not an address.
+        NotAllowedError: ``trust.missing``, ``broker.insecure``, or a problem of the credentials.
     """
     folder = credentials_folder(trust_folder(settings), users)
     url = settings.broker

@@ -1,4 +1,4 @@
-"""What every program says of a broker that refuses it or does not answer: one code, one hint."""
+"""Errors about a broker that refuses a client or does not answer: one code, one hint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from edgefed.errors import NotAllowedError, UnreachableError
 
 
 def refused(address: Address, reason: str) -> NotAllowedError:
-    """Return the error for a broker that wants a login, or another one."""
+    """Return the error for a broker that requires a login, or another one."""
     return NotAllowedError(
         f"The MQTT broker at {address} refused the connection: {reason}.",
         code="broker.refused",
@@ -31,11 +31,11 @@ def unreachable(address: Address, reason: str) -> UnreachableError:
 
 
 def silent(address: Address, when: str) -> UnreachableError:
-    """Return the error for a port that takes connections and does not answer as a broker does.
+    """Return the error for a port that takes connections but does not answer as a broker does.
 
     Args:
-        address: where it listens.
-        when: what was waited for, or how long, as the end of a sentence.
+        address: of the port.
+        when: event or time waited for, as the end of a sentence.
     """
     told = f"the connection was accepted, but there was no answer {when}"
     return UnreachableError(

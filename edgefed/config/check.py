@@ -15,12 +15,12 @@ from edgefed.config.validate import validate
 
 @dataclass(frozen=True)
 class Checked:
-    """What a file turned out to be.
+    """The result of checking a file.
 
     Attributes:
-        kind: what it is.
-        problems: what is wrong with it, but for the further keys of open tables.
-        layer: what it says, and where; None if it is no TOML.
+        kind: of the file.
+        problems: all problems, except those of the further keys of open tables.
+        layer: its values, with their places; None if it is not TOML.
     """
 
     kind: Kind
@@ -29,7 +29,7 @@ class Checked:
 
 
 def check_file(path: Path, kind: Kind | None = None) -> Checked:
-    """Check one file; what kind it is, its name and its keys tell if ``kind`` does not.
+    """Check one file; without ``kind``, its name and its keys determine the kind.
 
     Raises:
         RecipeError: the file cannot be read.

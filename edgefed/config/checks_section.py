@@ -1,4 +1,4 @@
-"""The recipe's ``[checks]`` table: replies that are compared with each other before a merge."""
+"""The recipe's ``[checks]`` table: comparisons of replies before a merge."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Factor = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
 class ChecksSection(Section):
-    """What a reply is checked against, beside its roles, shapes and values, which always are.
+    """Checks of a reply beside those of its roles, shapes and values, which always apply.
 
     A reply that fails is refused with the reason and lowers the device's trust score. The score
     begins at 1 and stays within 0 and 1. It is kept across runs, except by simulations.
@@ -28,7 +28,7 @@ class ChecksSection(Section):
 
     announced_factor: Factor = 0.0
     """A reply is refused if it counts more than this many times the samples that its device
-    announced. 0: not checked; a merge never weighs more than what was announced."""
+    announced. 0: not checked; a merge never weighs more samples than announced."""
 
     announced_median_factor: Factor = 10.0
     """A device that announces more than this many times the median of the fleet's devices, of
@@ -36,11 +36,11 @@ class ChecksSection(Section):
     devices on, and not in simulations. 0: not checked."""
 
     trust_loss: Annotated[float, Field(ge=0, le=1)] = 0.25
-    """What a refused reply takes from the device's trust score. It takes nothing if at least half
-    of the replies to the same question were refused."""
+    """Reduction of the device's trust score by a refused reply. There is none if at least half of
+    the replies to the same question were refused."""
 
     trust_gain: Annotated[float, Field(ge=0, le=1)] = 0.02
-    """What an accepted reply adds to the score."""
+    """Increase of the score by an accepted reply."""
 
     quarantine_below: Annotated[float, Field(ge=0, le=1)] = 0.4
     """A device with a lower score is quarantined: it is not asked until an operator releases it. 0:

@@ -1,4 +1,4 @@
-"""The recipe's ``[images]`` table: how images become inputs, and what changes them in training."""
+"""The recipe's ``[images]`` table: conversion of images to inputs, and their augmentation."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class ImagesSection(Section):
     """
 
     mean: Annotated[tuple[FiniteNumber, ...], Field(max_length=64)] = ()
-    """Mean of each channel, which is subtracted from the pixels. Unset: what the coordinator's data
-    set declares, else ImageNet's with a model of torchvision, else nothing."""
+    """Mean of each channel, which is subtracted from the pixels. Unset: that of the coordinator's
+    data set, else ImageNet's with a model of torchvision, else none."""
 
     std: Annotated[tuple[PositiveNumber, ...], Field(max_length=64)] = ()
     """Standard deviation of each channel, which the difference is divided by, like ``mean``."""
@@ -64,7 +64,7 @@ class ImagesSection(Section):
 
     @property
     def wanted(self) -> bool:
-        """Whether the table says anything."""
+        """Whether any key of the table is set."""
         return self != NO_IMAGES
 
 

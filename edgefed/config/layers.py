@@ -55,8 +55,8 @@ class Layer:
 
     Attributes:
         values: nested tables.
-        origins: where each key path of ``values`` was written.
-        texts: what was typed, for values that came as text from a flag or a variable.
+        origins: the place where each key path of ``values`` was written.
+        texts: the typed text, for values from a flag or a variable.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -64,11 +64,11 @@ class Layer:
     texts: Mapping[KeyPath, str] = field(default_factory=dict)
 
     def origin(self, path: KeyPath) -> Origin:
-        """Return where exactly this key was written; ``DEFAULT`` if nowhere."""
+        """Return the exact place where this key was written; ``DEFAULT`` if nowhere."""
         return self.origins.get(path, DEFAULT)
 
     def nearest(self, path: KeyPath) -> Origin:
-        """Return where this key was written, or else the table around it."""
+        """Return the place where this key was written, or else that of the table around it."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.origins:
                 return self.origins[path[:length]]
@@ -86,7 +86,7 @@ def document_layer(document: Document, *, table: str = "") -> Layer:
 
 
 def without(layer: Layer, key: str) -> Layer:
-    """Return the layer less one top-level key."""
+    """Return the layer without one top-level key."""
     values = {name: value for name, value in layer.values.items() if name != key}
     return Layer(values, layer.origins, layer.texts)
 

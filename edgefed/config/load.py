@@ -75,7 +75,7 @@ class Loaded(Generic[ModelT]):
 
     Attributes:
         value: settings or a recipe.
-        layer: what was written, and where; ``check_section`` takes it.
+        layer: the values as written, with their places; ``check_section`` takes it.
     """
 
     value: ModelT
@@ -124,12 +124,12 @@ def load_recipe(
     """Return a recipe.
 
     Args:
-        path: its file, or what stands for one; None for the defaults and what is laid over them.
+        path: its file, or a layer in place of one; None for the defaults and the values over them.
         around: environment, current folder, settings files.
-        sets: what ``--set KEY=VALUE`` gave: dotted keys to texts, read as TOML values.
-        flags: what flags of their own set, such as ``--rounds``.
-        over: what is laid over all of it, such as a case of a sweep.
-        further: finds what is wrong beside, such as with the keys of open tables.
+        sets: the values of ``--set KEY=VALUE``: dotted keys to texts, read as TOML values.
+        flags: values of flags of their own, such as ``--rounds``.
+        over: values over all others, such as a case of a sweep.
+        further: finds further problems, such as those of the keys of open tables.
 
     Raises:
         RecipeError: a file cannot be read, or values are wrong; it lists every problem.
@@ -156,8 +156,8 @@ def load_recipe(
 def project_problems(layer: Layer, program: Program, around: Surroundings) -> list[Problem]:
     """Return a problem for each key of a project's file that only a user's own file may have.
 
-    A project's file comes with the folder, such as a repository that was cloned. It starts no
-    program, and does not say whose code is imported or that a connection needs no TLS.
+    A project's file comes with the folder, such as a cloned repository. It must not start a
+    program, allow the import of code, or disable TLS.
     """
     values, alerts = layer.values, layer.values.get("alerts")
     keys: list[tuple[str, ...]] = [(key,) for key in OWN_KEYS if key in values]

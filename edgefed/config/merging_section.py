@@ -20,10 +20,10 @@ MergingRule = Literal[
 
 
 class MergingSection(Section):
-    """How updates are merged; every rule but ``mean`` bounds what a few devices can do.
+    """The merge of updates; every rule but ``mean`` bounds the influence of a few devices.
 
     ``median``, ``trimmed_mean``, ``krum``, ``multi_krum`` and ``geometric_median`` count every
-    device once, whatever number of samples it tells.
+    device once, regardless of the number of samples that it reports.
     """
 
     rule: MergingRule = "mean"

@@ -14,7 +14,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(near: str) -> str:
-    """Return how a message goes on after naming what is unknown."""
+    """Return the end of a message about an unknown name."""
     return f'; did you mean "{near}"?' if near else ""
 
 

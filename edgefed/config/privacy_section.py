@@ -1,4 +1,4 @@
-"""The recipe's ``[privacy]`` table: differential privacy of what devices send of their training."""
+"""The recipe's ``[privacy]`` table: differential privacy of the devices' updates."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ NoiseMultiplier = Annotated[float, Field(ge=0.01, le=1000)]
 
 
 class PrivacySection(Section):
-    """Clipping of updates, noise on them, and a bound on what the model tells of a device.
+    """Clipping of updates, noise on them, and a bound on the model's disclosure about a device.
 
     Two fleets are neighbours if they differ in all data of one device (replace-one).
     """
 
     mechanism: Mechanism = "none"
-    """Who adds noise: the coordinator to the sum of the updates (``central``), or each device to
-    its own update (``local``); ``none`` for no noise and no clipping."""
+    """The party that adds noise: the coordinator to the sum of the updates (``central``), or each
+    device to its own update (``local``); ``none`` for no noise and no clipping."""
 
     clip: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     """Largest L2 norm of an update, over all its arrays together; a longer one is scaled down."""

@@ -16,15 +16,15 @@ MISSING_KEY = "recipe.missing_key"
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with one value.
+    """One problem of one value.
 
     Attributes:
-        origin: where it was written.
+        origin: the place where it was written.
         key: its dotted key.
-        text: what is wrong.
-        code: as errors have it.
+        text: description of the problem.
+        code: of the error.
         nearest: the known name that was probably meant; empty if none.
-        hint: what to do about it, where the text does not say.
+        hint: advice, where the text gives none.
     """
 
     origin: Origin
@@ -50,7 +50,7 @@ class Problem:
 
 
 class ProblemsError(RecipeError):
-    """Values with problems, each of which is told in a line.
+    """The problems of values, one a line.
 
     Attributes:
         problems: all of them, in the order of their places.
@@ -65,7 +65,7 @@ class ProblemsError(RecipeError):
 
 
 def dotted(path: KeyPath) -> str:
-    """Return a key path as people write it: ``training.epochs``, ``stages[2].width``."""
+    """Return a key path in the usual notation: ``training.epochs``, ``stages[2].width``."""
     text = ""
     for key in path:
         text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else key
@@ -73,7 +73,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def text_problem(text: str, origin: Origin, path: KeyPath) -> list[Problem]:
-    """Return a problem if what was typed is not text at all."""
+    """Return a problem if the typed value is not valid text."""
     try:
         text.encode()
     except UnicodeEncodeError:

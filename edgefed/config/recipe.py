@@ -1,4 +1,4 @@
-"""The recipe as pydantic models: what a run trains. ``edgefed config schema`` prints them."""
+"""The recipe as pydantic models: the definition of a run. ``edgefed config schema`` prints them."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class ModelSection(OpenSection):
     output layer's rows are taken by the names of classes; new classes get new rows."""
 
     train: TrainChoice = "all"
-    """What is trained: ``all`` weights; the ``head``, which is the last linear layer; ``last:N``,
-    the last N layers with weights; or names of weights, with ``*`` and ``?`` for any characters
-    and any character: ``["classifier.*"]``. The others are frozen: devices receive them once."""
+    """The trained weights: ``all``; the ``head``, which is the last linear layer; ``last:N``, the
+    last N layers with weights; or names of weights, with ``*`` and ``?`` for any characters and any
+    character: ``["classifier.*"]``. The others are frozen: devices receive them once."""
 
 
 class DataSection(OpenSection):
@@ -142,7 +142,7 @@ class WireSection(Section):
 
     downlink: CodecName = "bf16"
     """Codec from the coordinator to devices: ``fp32``, the complete weights; ``bf16`` or ``int8``,
-    their difference from what was sent before."""
+    their difference from the weights sent before."""
 
     uplink: CodecName = "bf16"
     """Codec from devices to the coordinator."""
@@ -185,7 +185,7 @@ class EvaluationSection(Section):
 
     metrics: Annotated[tuple[UserFunction, ...], Field(max_length=16)] = ()
     """Metrics of your own, as ``package.module:function``: functions of outputs and targets that
-    return a numerator and a denominator, which are summed over devices. Each is told under the
+    return a numerator and a denominator, which are summed over devices. Each is reported under the
     function's name."""
 
     best_metric: ScoreName = ""
@@ -209,7 +209,7 @@ class EvaluationSection(Section):
 class LabelsSection(Section):
     """Supplements for labels that are missing or rare on a device: mixes of others, and noise.
 
-    DP-LabelHide (arXiv 2409.13235). They are made before training, whatever the algorithm.
+    DP-LabelHide (arXiv 2409.13235). They are made before training, with any algorithm.
     """
 
     supplement: Annotated[float, Field(ge=0, le=10)] = 0.0
@@ -227,7 +227,7 @@ class LabelsSection(Section):
     """Fraction of a supplement that is requested from other devices as mixes."""
 
     noise: Literal["oriented", "spectrum", "white", "none"] = "oriented"
-    """Generator of the images that fill what mixes leave open; ``none`` leaves it open."""
+    """Generator of images for the shortage that mixes do not cover; ``none`` leaves it."""
 
     width: Annotated[int, Field(ge=1, le=64)] = 4
     """Samples in a mix; 1 is a sample with noise."""
@@ -275,8 +275,8 @@ PersonalPreset = Literal["none", "biased", "lg", "fedper", "fedbn"]
 class PersonalSection(Section):
     """Weights that every device keeps to itself: its personal part of the model.
 
-    They are trained with the others, and are neither sent nor averaged. Together, ``weights`` and
-    ``preset`` say which.
+    They are trained with the others, and are neither sent nor averaged. ``weights`` and ``preset``
+    together select them.
     """
 
     weights: Annotated[tuple[WeightPattern, ...], Field(max_length=64)] = ()
@@ -315,7 +315,7 @@ class SimulationSection(Section):
 
     newcomers: Annotated[int, Field(ge=0, validate_default=True)] = 0
     """Number of virtual devices, drawn from the run's seed, that never train: they only test, and
-    their scores are also told apart (``accuracy_newcomer``, ``accuracy_participant``)."""
+    their scores are also reported separately (``accuracy_newcomer``, ``accuracy_participant``)."""
 
     sharing: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Fraction of the devices that share averaged data if a method requests them; the others

@@ -1,4 +1,4 @@
-"""What the tables of a recipe are made of: their base classes, and kinds of values."""
+"""The base classes of a recipe's tables, and kinds of values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Section(BaseModel):
 
 
 class OpenSection(BaseModel):
-    """A table whose further keys belong to what its ``name`` names, which checks them."""
+    """A table whose further keys belong to the object that ``name`` selects, which checks them."""
 
     model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 

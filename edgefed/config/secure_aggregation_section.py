@@ -1,4 +1,4 @@
-"""The recipe's ``[secure_aggregation]`` table: sums that hide what each device adds."""
+"""The recipe's ``[secure_aggregation]`` table: sums that hide each device's contribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: broker, names and folders of a fleet. The recipe defines what is trained."""
+"""Settings: broker, names and folders of a fleet. The recipe defines the training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def default_state_folder(environment: Mapping[str, str] | None = None) -> Path:
     """Return the folder for runs, caches and logs: ``$XDG_STATE_HOME/edgefed``.
 
     Args:
-        environment: the variables to go by; None for those of this process.
+        environment: the variables to use; None for those of this process.
 
     Raises:
         UsageError: this user has no home folder.
@@ -50,7 +50,7 @@ def home(environment: Mapping[str, str]) -> Path:
 
 
 class FleetSettings(Section):
-    """What both programs need to know: where their fleet is, and where they keep their files."""
+    """Settings of both programs: the place of their fleet, and of their files."""
 
     broker: Annotated[str, Field(pattern=BROKER_PATTERN)] | None = None
     """The MQTT broker: ``mqtts://HOST:PORT`` with TLS; without, ``mqtt://HOST:PORT`` or
@@ -69,7 +69,7 @@ class FleetSettings(Section):
 
     memory: Annotated[int, Field(ge=0)] = 0
     """Most bytes that models and their training may take; a model that needs more is refused before
-    it is built. 0 for half of what is free."""
+    it is built. 0 for half of the free memory."""
 
 
 class Settings(FleetSettings):
@@ -105,7 +105,7 @@ class AgentSettings(FleetSettings):
     """Name of this device in its fleet; by default the machine's host name."""
 
     data: str = ""
-    """What the device trains on: ``npz:FILE``, ``folder:FOLDER`` or ``mnist:FOLDER``."""
+    """The device's data: ``npz:FILE``, ``folder:FOLDER`` or ``mnist:FOLDER``."""
 
     holdout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Fraction of the samples that is held out for evaluation on the device."""
@@ -137,7 +137,7 @@ class AgentSettings(FleetSettings):
     """Whether mixes of other devices' samples are requested for labels that this device lacks."""
 
     share_mixes: bool = False
-    """Whether mixes of this device's samples may leave it; a mix shows what it was made of."""
+    """Whether mixes of this device's samples may leave it; a mix discloses its samples in part."""
 
     share_gate: bool = False
     """Whether this device's gate of a mixture of experts may leave it, with its shares of the

@@ -1,4 +1,4 @@
-"""The paths of settings files, who may have written them, and the state that they depend on."""
+"""The paths of settings files, checks of their owners, and the state that they depend on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SYSTEM_FOLDER = Path("/etc/edgefed")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What of the process and the command line decides which values count.
+    """The parts of the process and the command line that select settings files.
 
     Attributes:
         environment: its variables.
@@ -60,9 +60,9 @@ class SettingsLocation:
     """A settings file that counts if it exists.
 
     Attributes:
-        level: which of the levels it is.
-        path: where it is.
-        name: how messages call it.
+        level: one of the levels.
+        path: of the file.
+        name: its name in messages.
     """
 
     level: Literal["flag", "environment", "project", "user", "system"]

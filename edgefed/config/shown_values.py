@@ -1,4 +1,4 @@
-"""Values of settings as they may be shown: without what an address may hold of secrets."""
+"""Values of settings for display, without secrets in addresses."""
 
 from __future__ import annotations
 

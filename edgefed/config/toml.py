@@ -30,10 +30,10 @@ _PLACE = re.compile(r"^(?P<what>.*) \(at (?:line (?P<line>\d+), column (?P<colum
 
 @dataclass(frozen=True)
 class Document:
-    """What a TOML file says.
+    """The contents of a TOML file.
 
     Attributes:
-        name: the file, as messages call it.
+        name: of the file in messages.
         values: tables as dicts.
         lines: the line, counted from 1, of each key path.
     """
@@ -45,7 +45,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Mistake:
-    """Where a text is no TOML: line and column, counted from 1; 0 where the parser cannot tell."""
+    """The place of an error in a TOML text: line and column, counted from 1; 0 where unknown."""
 
     what: str
     line: int = 0
@@ -63,7 +63,7 @@ def _anybody(found: os.stat_result) -> None:
 
 
 def read_toml(path: Path, name: str = "", check: Check = _anybody) -> Document:
-    """Read a TOML file; ``name`` is what messages call it, by default its path.
+    """Read a TOML file; ``name`` is its name in messages, by default its path.
 
     ``check`` is called with the opened file's status before it is read.
 
@@ -101,7 +101,7 @@ def parse_toml(text: str, name: str) -> Document:
 
 
 def try_toml(text: str, name: str) -> Document | Mistake:
-    """Parse a TOML document, or return where it is none."""
+    """Parse a TOML document, or return the place of its mistake."""
     # Only "\r\n" is a line end of TOML; the parser too reads it as "\n".
     text = text.replace("\r\n", "\n")
     if too_much := excess(text):
@@ -113,9 +113,9 @@ def try_toml(text: str, name: str) -> Document | Mistake:
 
 
 def parse_value(text: str) -> Any:
-    """Return what ``text`` says as a TOML value, or the text itself where it is none.
+    """Return ``text`` as a TOML value, or the text itself if it is not one.
 
-    So ``3`` is a number, ``true`` a truth value, ``[1, 2]`` an array, and ``fedavg`` a string.
+    ``3`` is a number, ``true`` a truth value, ``[1, 2]`` an array, and ``fedavg`` a string.
     """
     # Inside an array, neither a comment nor a second value can slip through.
     array = f"value = [{text},]"

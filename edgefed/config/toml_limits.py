@@ -32,9 +32,9 @@ _EDGES = frozenset("[]{},=\n")
 
 
 def excess(text: str) -> str:
-    """Return which limit a text exceeds, in words such as ``it is …``; empty if none.
+    """Return the limit that a text exceeds, in words such as ``it is …``; empty if none.
 
-    Of a text that is not TOML, only what comes before the first mistake is sure to be counted: a
+    In a text that is not TOML, only the part before the first mistake is sure to be counted. A
     parser does not go further either.
     """
     counts = _Counts()

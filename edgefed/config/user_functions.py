@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 METRIC_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-"""What a metric of a user may be called: its name becomes one of the wire with a beginning."""
+"""The pattern of a metric's name: with a prefix, it becomes a name on the wire."""
 
 
 def metric_name(name: str) -> str:
-    """Return the name under which a metric is told: the function's own."""
+    """Return the reported name of a metric: that of its function."""
     return name.rpartition(":")[2].rpartition(".")[2]

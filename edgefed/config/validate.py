@@ -70,12 +70,12 @@ _TYPED_TEXT = ("string_type", "literal_error", "enum")
 def validate(
     model: type[ModelT], values: Mapping[str, Any], layer: Layer, prefix: KeyPath = ()
 ) -> tuple[ModelT | None, list[Problem]]:
-    """Return the model made of ``values``, or everything that is wrong with them.
+    """Return the model made of ``values``, or all of their problems.
 
     Args:
-        model: what they should be. Types are kept apart: ``"3"`` is no number, ``1`` is not true.
-        values: nested tables, as TOML has them.
-        layer: where they were written, by their paths from the top.
+        model: of the values. Types are strict: ``"3"`` is not a number, ``1`` is not true.
+        values: nested tables, as in TOML.
+        layer: their places, by paths from the top.
         prefix: the path of ``values`` from the top.
     """
     try:
@@ -108,14 +108,14 @@ def check_section(
     *,
     hint: str = "",
 ) -> ModelT:
-    """Return an open table's further keys as the settings of what its ``name`` names.
+    """Return an open table's further keys as the settings of the object that its ``name`` selects.
 
     Args:
         model: the settings of an algorithm, a model or a data set.
         values: the further keys, as ``OpenSection.settings`` returns them.
         prefix: the table: ``algorithm``, ``model``, ``data``.
-        layer: where they were written, from ``Loaded.layer``, so that errors can say so.
-        hint: where to read what is allowed, such as ``edgefed algo show fedprox``.
+        layer: their places, from ``Loaded.layer``, for errors.
+        hint: the place of the documentation, such as ``edgefed algo show fedprox``.
 
     Raises:
         RecipeError: it lists every problem.

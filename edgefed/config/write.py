@@ -19,8 +19,8 @@ def to_toml(model: BaseModel, *, comments: bool = True) -> str:
     """Return a recipe or settings as TOML; a key whose value is None is a comment, or left out.
 
     Args:
-        model: what to write.
-        comments: whether each key is preceded by what it means.
+        model: the recipe or settings.
+        comments: whether a description precedes each key.
     """
     return "\n".join(_table(model, (), comments)).strip() + "\n"
 

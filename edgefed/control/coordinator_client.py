@@ -62,17 +62,17 @@ class _Waiting:
 
 
 class CoordinatorClient:
-    """The coordinator, as a dashboard or a command sees it.
+    """A dashboard's or a command's connection to the coordinator.
 
     Args:
         address: the broker.
-        fleet: whose coordinator.
-        on_event: takes events as they come, on the connection's thread; None for none.
-        on_link: told whether the broker answers, on the connection's thread.
+        fleet: of the coordinator.
+        on_event: takes events as they arrive, on the connection's thread; None for none.
+        on_link: called with whether the broker answers, on the connection's thread.
         clock: for the validity of credentials that replace the present ones.
 
     Raises:
-        StorageError: what is kept of the coordinator's certificates is damaged.
+        StorageError: the stored moment of the coordinator's certificate is damaged.
     """
 
     def __init__(
@@ -114,12 +114,12 @@ class CoordinatorClient:
 
         Raises:
             UnreachableError: there is none.
-            NotAllowedError: it wants a login, or another one.
+            NotAllowedError: it requires a login, or another one.
         """
         self._link.start_now(timeout)
 
     def refresh_credentials(self) -> None:
-        """Connect again where this party's credentials were replaced on disk; not a callback's.
+        """Connect again if this party's credentials were replaced on disk; not for callbacks.
 
         A certificate is renewed and keys are replaced while a dashboard is open.
         """
@@ -150,19 +150,19 @@ class CoordinatorClient:
 
     @property
     def state(self) -> CoordinatorState | None:
-        """What the coordinator last said of itself."""
+        """The last retained state of the coordinator."""
         return self._state
 
     @property
     def online(self) -> bool:
-        """Whether the coordinator is there."""
+        """Whether the coordinator is online."""
         return self._state is not None and self._state.status == "online"
 
     def wait_until_online(self, timeout: float = FIND_TIMEOUT) -> None:
         """Wait for the coordinator.
 
         Raises:
-            UnreachableError: it is not there.
+            UnreachableError: it is not online.
         """
         with self._known:
             if self._known.wait_for(lambda: self.online, timeout):
@@ -174,32 +174,32 @@ class CoordinatorClient:
         )
 
     def ask(self, action: str, /, **arguments: Any) -> Any:
-        """Send a request and return what the coordinator answers; see ``call``."""
+        """Send a request and return the coordinator's answer; see ``call``."""
         return self.call(action, arguments)
 
     def call(self, action: str, arguments: dict[str, Any], timeout: float | None = None) -> Any:
-        """Send a request and return what the coordinator answers.
+        """Send a request and return the coordinator's answer.
 
         Args:
-            action: what is asked.
-            arguments: what the action takes.
+            action: of the request.
+            arguments: of the action.
             timeout: seconds to wait for the answer; None for ``ANSWER_TIMEOUT``.
 
         Raises:
-            UnreachableError: nobody answers.
+            UnreachableError: there is no answer.
             EdgeFedError: the coordinator's own error, with its code, hint and exit code.
         """
         request = Request(nonce=_new_nonce(), action=action, arguments=arguments)
         return self._call(request, timeout)
 
     def order(self, action: str, /, **arguments: Any) -> Any:
-        """Give an order, a request that changes something, and return what the coordinator answers.
+        """Give an order, a request that changes something, and return the coordinator's answer.
 
         The order returns a challenge that expires before this method gives up: an order that failed
         is not carried out later.
 
         Raises:
-            UnreachableError: nobody answers.
+            UnreachableError: there is no answer.
             EdgeFedError: the coordinator's own error, with its code, hint and exit code.
         """
         challenge = _token(self.ask("challenge"))

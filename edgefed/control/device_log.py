@@ -1,4 +1,4 @@
-"""Read the log of a device's agent through the coordinator: its end, then what is newer."""
+"""Read the log of a device's agent through the coordinator: its end, then newer lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class LogPart:
     """Some lines of a log, oldest first, without characters that a terminal would obey.
 
     Attributes:
-        missed: lines before them that came and went since the last part.
+        missed: lines before them that were written and dropped since the last part.
         restarted: whether the agent was started again since the last part.
     """
 
@@ -29,9 +29,9 @@ class DeviceLog:
     """The log of one device.
 
     Args:
-        ask: asks the coordinator, as ``CoordinatorClient.call`` does.
-        device: whose log.
-        timeout: seconds in which the device has to answer.
+        ask: sends a request, as ``CoordinatorClient.call`` does.
+        device: of the log.
+        timeout: seconds in which the device must answer.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Trade a token for credentials: on a device, or on the machine of another operator.
+"""Exchange a token for credentials: on a device, or on the machine of another operator.
 
-The private keys are made here and stay here. They are on disk before they are first mentioned to
-the authority, in ``STATE/trust/FLEET/.enrolments/TOKEN``. Killed at any moment, the same command
-therefore goes on: the authority gives the same certificate to the same key again.
+The private keys are made here and stay here. They are stored before the first request to the
+authority, in ``STATE/trust/FLEET/.enrolments/TOKEN``. After a kill at any moment, the same command
+therefore resumes: the authority gives the same certificate to the same key again.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ FINAL = ("enrol.used", "enrol.expired", "enrol.rejected", "enrol.revoked", "enro
 
 @dataclass(frozen=True)
 class Applicant:
-    """Who asks.
+    """The party that asks for credentials.
 
     Attributes:
         token: its token.
-        name: what a device calls itself; may be empty where the token names it.
-        roles: what the token may make of it, in this program.
+        name: of a device; may be empty where the token names it.
+        roles: those that this program accepts from a token.
         state: the state folder.
     """
 
@@ -75,7 +75,7 @@ class Applicant:
 
     @property
     def folder(self) -> Path:
-        """Where the keys are until there is a certificate."""
+        """The folder of the keys until there is a certificate."""
         return self.trust / ENROLMENTS / self.token.id
 
 
@@ -87,17 +87,17 @@ def _sign_next_key(made: Credentials) -> None:
 
 
 def enroll(applicant: Applicant, clock: Clock, tell: Callable[[str], None]) -> Credentials:
-    """Trade a token for credentials, which are saved; return those of an earlier call again.
+    """Exchange a token for credentials, which are saved; return those of an earlier call again.
 
     Args:
-        applicant: who asks.
+        applicant: the party.
         clock: for the validity of certificates and for waiting.
-        tell: told that an operator has to approve.
+        tell: called with the message that an operator has to approve.
 
     Raises:
         UnreachableError: ``enrol.unreachable``, ``enrol.silent``.
         NotAllowedError: the token, the authority or the clock do not allow it.
-        StorageError: the disk does not take it; the same command goes on later.
+        StorageError: the disk does not take it; the same command resumes later.
     """
     _check_named(applicant)
     make_folder(applicant.trust)

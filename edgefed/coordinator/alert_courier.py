@@ -15,24 +15,24 @@ STOP_SECONDS = 2.0
 
 
 class Receiver(Protocol):
-    """Who is told alerts."""
+    """Receives alerts."""
 
     def send(self, told: Mapping[str, Any]) -> str:
-        """Tell an alert; return why that failed, empty when it did not."""
+        """Send an alert; return why that failed, empty on success."""
         ...
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Abandon the alert that is being sent."""
         ...
 
 
 class AlertCourier:
-    """Hands alerts to a receiver, one after the other; giving one never waits.
+    """Hands alerts to a receiver, one after the other; ``give`` never blocks.
 
     Args:
-        name: of the receiver, as warnings call it.
-        receiver: who is told.
-        warn: takes a warning when a receiver fails.
+        name: of the receiver, used in warnings.
+        receiver: receives the alerts.
+        warn: called with a warning when the receiver fails.
     """
 
     def __init__(self, name: str, receiver: Receiver, warn: Callable[[str], None]) -> None:
@@ -44,14 +44,14 @@ class AlertCourier:
         self._thread.start()
 
     def give(self, told: Mapping[str, Any]) -> None:
-        """Carry an alert soon."""
+        """Queue an alert for the receiver."""
         if self._waiting.qsize() >= MOST_WAITING:
             self._warn(f"{self._name} of an alert: too many wait; one was left out")
         else:
             self._waiting.put(told)
 
     def stop(self) -> None:
-        """End, after the alerts that were given if their receiver takes them soon."""
+        """End; queued alerts are still sent if their receiver takes them soon."""
         self._waiting.put(None)
         self._thread.join(STOP_SECONDS)
         self._receiver.close()

@@ -1,4 +1,4 @@
-"""Watch the fleet for alerts, in a thread of its own, and tell them."""
+"""Watch the fleet for alerts, in a thread of its own, and send them."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ EVERY = 1.0
 
 
 class AlertWatch:
-    """Makes alerts events of the journal, and tells them to the operator's command and webhook.
+    """Emits alerts as events of the journal, and sends them to the operator's command and webhook.
 
-    A run's change of status is looked at for itself, so that a run that fails and is resumed at
-    once is told too.
+    Each change of a run's status is examined by itself, so that a run that fails and is resumed at
+    once causes an alert too.
 
     Args:
-        settings: what counts as an alert, and who is told.
-        journal: what happens, and who is told of alerts and of receivers that fail.
-        clock: for how long something lasts.
-        folder: the coordinator's state directory, which holds the alerts that an earlier process
-            told and that are not over; None keeps nothing.
+        settings: conditions of alerts, and their receivers.
+        journal: source of the events; takes alerts and failures of receivers.
+        clock: measures how long a condition lasts.
+        folder: the coordinator's state directory, which holds the alerts of an earlier process that
+            are not over; None to keep nothing.
 
     Raises:
         StorageError: the file of the open alerts cannot be used.
@@ -68,7 +68,7 @@ class AlertWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; alerts that wait for a receiver are still told, if it takes them soon."""
+        """End; alerts that wait for a receiver are still sent if it takes them soon."""
         self._changes.put(None)
         if self._thread.is_alive():
             self._thread.join()

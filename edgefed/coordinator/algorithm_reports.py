@@ -1,4 +1,4 @@
-"""What an algorithm reports of its state, for the journal and for the row of a round."""
+"""Reports of an algorithm's state, for the journal and for the row of a round."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AlgorithmReports:
     Args:
         run: its id.
         algorithm: reports of its state.
-        journal: told what changed.
+        journal: receives the changes.
     """
 
     def __init__(self, run: str, algorithm: Algorithm[Any], journal: EventJournal) -> None:
@@ -34,17 +34,17 @@ class AlgorithmReports:
         self._tables = TableUpdates(run, algorithm, journal)
 
     def tell(self, state: State) -> None:
-        """Emit what differs from the last reports; the first time, everything."""
+        """Emit the changes since the last reports; the first time, everything."""
         self._experts.tell(state)
         self._matching.tell(state)
         self._tables.tell(state)
 
     def epsilon(self, state: State) -> float | None:
-        """Return what the merged rounds cost in differential privacy; None without."""
+        """Return the epsilon that the merged rounds spent; None without differential privacy."""
         return self._algorithm.round_metrics(state).get(EPSILON)
 
     def round_metrics(self, state: State) -> Mapping[str, float]:
-        """Return what the row of a round has of the state: its metrics, series and the growth."""
+        """Return the metrics, series and growth of the state for the row of a round."""
         growth = self._algorithm.match_report(state).growth
         measured = {**self._tables.series(), **self._algorithm.round_metrics(state)}
         return measured if growth is None else {**measured, GROWTH: growth}

@@ -1,14 +1,14 @@
-"""Devices that announce far more samples than the others: they are not asked until a release.
+"""Exclude devices that announce far more samples than the others, until an operator's release.
 
-A merge weighs a device by the samples that it announces, and no number can be checked. A device
-that announces more than a factor times the median of the fleet, of samples to train on or to test
-on, is therefore excluded. The median is over all devices that are known and have such samples,
-itself included: while fewer than half of them lie, it lies between two honest numbers. It is used
-from three devices on; with fewer, as in the first moments after a restart, the last one is, unless
+A merge weighs a device by the samples that it announces, and this number cannot be checked. A
+device that announces more than a factor times the median of the fleet, of samples to train on or to
+test on, is therefore excluded. The median is over all devices that are known and have such samples,
+itself included: while fewer than half of them lie, it lies between two honest numbers. It is
+computed from three devices on. With fewer, as just after a restart, the last median is used, unless
 so many devices were removed that fewer than three are left.
 
-A release holds until the device announces more than twice what it announced then. An excluded
-device that comes to announce less takes part again without one.
+A release holds until the device announces more than twice its number at that time. An excluded
+device that later announces few enough takes part again without a release.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ANNOUNCED = Table(
     },
     ("device",),
 )
-"""The devices that were excluded, with what they announced then."""
+"""The devices that were excluded, with the numbers that they announced then."""
 
 MEDIANS = Table(
     {"counted": "text not null", "median": "real not null"},
@@ -68,7 +68,7 @@ class _Excluded:
 
 
 class AnnouncedSamples:
-    """Who is excluded for what it announces; safe from any thread.
+    """The devices that are excluded for their announced samples; safe from any thread.
 
     Args:
         database: keeps releases and medians, in the tables above; None to keep nothing.
@@ -88,7 +88,7 @@ class AnnouncedSamples:
         self._medians = {str(counted): float(str(value)) for counted, value in rows}
 
     def reasons(self, known: Iterable[Member], factor: float) -> dict[str, str]:
-        """Return why devices are not asked, by device, and write down who can be released.
+        """Return the reasons for exclusion by device, and store the devices that can be released.
 
         Args:
             known: all devices of the fleet, also those that are lost.
@@ -97,7 +97,7 @@ class AnnouncedSamples:
         return self._noted(list(known), factor, forget=False)
 
     def exclude(self, known: Iterable[Member], factor: float) -> dict[str, str]:
-        """Do what ``reasons`` does, and forget the exclusions that are over."""
+        """Do the same as ``reasons``, and forget the exclusions that are over."""
         return self._noted(list(known), factor, forget=True)
 
     def release(self, device: str) -> bool:

@@ -1,4 +1,4 @@
-"""What the coordinator tells its fleet unasked: its retained state, and events."""
+"""Publish the coordinator's retained state and its events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Announcements:
     Args:
         link: the connection.
         topics: of the fleet.
-        state: what is announced first.
+        state: the first state to publish.
     """
 
     def __init__(self, link: Link, topics: Topics, state: CoordinatorState) -> None:

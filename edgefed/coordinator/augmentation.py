@@ -19,11 +19,11 @@ from edgefed.samples import PixelScale
 
 
 def with_augmentation(recipe: Recipe, declared: Preparation) -> Recipe:
-    """Return the recipe with what the data set declares in every key that it leaves out.
+    """Return the recipe, with the data set's declarations for the keys that it leaves out.
 
-    These are crops and flips of ``[training]``, and ``mean`` and ``std`` of ``[images]``; where
-    neither says anything, images for a network of torchvision are scaled as its weights expect.
-    What comes to nothing is left out after all, so that tasks do not carry it.
+    These are crops and flips of ``[training]``, and ``mean`` and ``std`` of ``[images]``. If
+    neither states a scale, images for a network of torchvision are scaled as its weights expect.
+    Settings without effect are left out, so that tasks do not carry them.
     """
     training = recipe.training
     crop = declared.crop if training.crop is None else training.crop

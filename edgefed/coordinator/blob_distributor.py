@@ -47,9 +47,9 @@ class BlobDistributor:
         """Take a device's request for a blob that it may have.
 
         Args:
-            device: who asks.
-            need: for what.
-            expected: how many devices may want the same blob.
+            device: the sender.
+            need: its request.
+            expected: number of devices that may need the same blob.
             now: the monotonic second.
             private: whether the blob is for this device alone, and so is never broadcast.
         """
@@ -66,7 +66,7 @@ class BlobDistributor:
             self._flush(need.digest)
 
     def due(self, now: float) -> None:
-        """Send what has been gathered long enough."""
+        """Broadcast the blobs whose requests were collected long enough."""
         for digest, gathering in list(self._gatherings.items()):
             if now - gathering.since >= GATHER:
                 self._flush(digest)

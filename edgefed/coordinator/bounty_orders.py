@@ -1,4 +1,4 @@
-"""Take an operator's order about label bounties: check it, and write it down before it is answered.
+"""Handle an operator's order about label bounties: check it, and store it before the response.
 
 The engine carries it out before it plans the next exchange.
 """
@@ -25,15 +25,15 @@ def order_labels(
     device: str,
     label: int | str | None,
 ) -> dict[str, Any]:
-    """Write down an order and return it with the bounties that it concerns, by status.
+    """Store an order and return it with the bounties that it concerns, by status.
 
     Args:
         store: keeps the order.
         snapshot: the current state of the fleet.
-        record: whose bounties.
-        action: what to do.
-        device: of which device; empty for all.
-        label: of which label, or class by name; None for all.
+        record: the run of the bounties.
+        action: the action.
+        device: the device; empty for all.
+        label: the label, or the name of a class; None for all.
 
     Raises:
         UsageError: the run has ended, or gives no supplements.

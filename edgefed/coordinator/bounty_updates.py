@@ -1,4 +1,4 @@
-"""A run's label bounties: carry out the operator's orders, and tell the journal what changed."""
+"""A run's label bounties: carry out the operator's orders, and emit the changes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ log = logging.getLogger(__name__)
 
 
 class LabelBounties:
-    """What the engine does about the label bounties of one run.
+    """Carries out the engine's part of one run's label bounties.
 
     Args:
         run: its id.
         algorithm: keeps the bounties in its state.
         store: has the operator's orders.
-        journal: told what changed.
+        journal: receives the changes.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class LabelBounties:
         self._told = BountyReport()
 
     def ordered(self, state: State) -> tuple[State, int]:
-        """Return the state after all orders so far, and how many they are; tell what changed.
+        """Return the state after all orders so far, and their number; emit the changes.
 
         An order changes a state once, however often it is carried out.
         """
@@ -49,7 +49,7 @@ class LabelBounties:
         return state, len(orders)
 
     def tell(self, state: State) -> None:
-        """Emit what differs from the last report; the first time, everything."""
+        """Emit the changes since the last report; the first time, everything."""
         report = self._algorithm.bounty_report(state)
         for fields in label_events(self._run, self._told, report):
             self._journal.emit("labels", **fields)
@@ -61,8 +61,8 @@ def planned_state(
 ) -> tuple[State, int]:
     """Return the state that the open exchange was planned from, and the number of its orders.
 
-    Orders are committed with the answers to the next exchange. After a restart, its answers are
-    merged into the same state as without, whatever was ordered since.
+    Orders are committed with the answers to the next exchange. After a restart, the answers are
+    therefore merged into the same state as without one, regardless of later orders.
     """
     number = max((opened.bounty_orders for opened in checkpoint.open), default=0)
     orders = store.bounty_orders(run)[:number]
@@ -72,7 +72,7 @@ def planned_state(
 
 
 def saved_report(store: Store, record: RunRecord) -> BountyReport:
-    """Return what is known on disk of a run's label bounties; nothing where it cannot be read."""
+    """Return the report of a run's label bounties from disk; an empty one if it cannot be read."""
     try:
         recipe = Recipe.model_validate_json(record.recipe)
         checkpoint = store.checkpoint(record.run) if recipe.labels.wanted else None

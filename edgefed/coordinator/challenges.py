@@ -2,7 +2,7 @@
 
 A broker that was unreachable, or a client that repeats a message, may deliver an order long after
 its sender gave up. An order therefore contains a challenge that the coordinator issued shortly
-before, and each challenge is valid for one order of the user who asked for it.
+before, and each challenge is valid for one order of the user that requested it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Challenges:
     """Issues challenges and redeems each once; owned by one thread.
 
     Args:
-        clock: its monotonic time decides what has expired, so that no two clocks are compared.
+        clock: its monotonic time decides expiry, so that no two clocks are compared.
         new_token: makes a random token.
     """
 

@@ -28,11 +28,11 @@ COLOURS, GREY = 3, 1
 
 @dataclass(frozen=True)
 class DataSpec:
-    """What the data of a run look like, on whichever device.
+    """The form of a run's data, the same on all devices.
 
     Attributes:
         shape: of one input.
-        classes: how many labels there are, or numbers in a target.
+        classes: number of labels, or of numbers in a target.
         class_names: the classes in order; empty when labels are plain integers.
         by_position: no device names its classes, so label k is the k-th of ``class_names``.
     """
@@ -56,7 +56,7 @@ class Compatibility:
     """Whether a roster's data fit a run.
 
     Attributes:
-        spec: what the run's data look like; None when the data do not tell.
+        spec: the form of the run's data; None if the data do not determine it.
         misfits: the devices that do not fit.
         problem: why there is no ``spec``.
     """
@@ -67,7 +67,7 @@ class Compatibility:
 
 
 def check_compatibility(recipe: Recipe, dataset: Dataset, roster: Roster) -> Compatibility:
-    """Return what a run's data look like, and which devices' data do not fit it, and why."""
+    """Return the form of a run's data, and the devices whose data do not fit it, with reasons."""
     members = tuple(member for member in roster if member.samples)
     empty = tuple(Misfit(m.device, NO_SAMPLES) for m in roster if not m.samples)
     shape = _shape(recipe, dataset, members)
@@ -80,7 +80,7 @@ def check_compatibility(recipe: Recipe, dataset: Dataset, roster: Roster) -> Com
 
 
 def misfits(recipe: Recipe, spec: DataSpec, members: Iterable[Member]) -> tuple[Misfit, ...]:
-    """Return the devices whose data are not what a run's look like."""
+    """Return the devices whose data do not fit a run."""
     reasons = ((member.device, misfit(recipe, spec, member)) for member in members)
     return tuple(Misfit(device, reason) for device, reason in reasons if reason)
 
@@ -98,7 +98,7 @@ def misfit(recipe: Recipe, spec: DataSpec, member: Member) -> str:
 
 
 def times(shape: tuple[int, ...]) -> str:
-    """Return a shape as people write it."""
+    """Return a shape in the usual notation, such as ``3 x 32 x 32``."""
     return "x".join(str(side) for side in shape) or "scalars"
 
 

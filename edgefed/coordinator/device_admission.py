@@ -25,19 +25,19 @@ Excluded = Callable[[str, str], None]
 
 
 class Admission:
-    """Which devices take part in a run.
+    """Decides which devices take part in a run.
 
     Args:
-        fleet: all devices that are there.
+        fleet: all connected devices.
         recipe: the run's.
-        spec: what the run's data look like.
-        warn: told of each device that is left out, again when its data change.
-        clock: for how long to wait.
+        spec: the form of the run's data.
+        warn: called for each device that is left out, and again when its data change.
+        clock: for timeouts.
         quarantined: whether a device is left out until an operator releases it.
-        announced: given all devices that are known, which of them announce too many samples to
-            be asked, and why.
-        excluded: takes each change of the reason why a device is left out. A device that is
-            quarantined is known to be.
+        announced: given all known devices, returns those that announce too many samples, with
+            reasons.
+        excluded: called with each change of the reason why a device is left out, except quarantine,
+            which is reported elsewhere.
         shown: returns the reason that each device has now; one that was forgotten has none.
     """
 
@@ -84,7 +84,7 @@ class Admission:
         return tuple(Misfit(device, reason) for device, reason in reasons.items() if reason)
 
     def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
-        """Wait until so many that fit are there, or time is up, or ``stop``; return who is."""
+        """Wait for enough fitting devices, the timeout or ``stop``; return the roster."""
         until = self._clock.monotonic() + timeout
         asked = devices
         while True:
@@ -147,18 +147,18 @@ def admit(
     stop: Callable[[], bool],
     check: Callable[[], None],
 ) -> Admission:
-    """Wait for so many devices whose data fit the run, and return who takes part.
+    """Wait for enough devices whose data fit the run, and return its admission.
 
     Args:
-        fleet: all devices that are there.
+        fleet: all connected devices.
         recipe: the run's.
         dataset: the coordinator's.
-        wanted: devices that must fit.
-        because: why it is that many, as a sentence; empty where the recipe states it.
-        recorded: what the data look like of a run that has begun; None for one that begins, which
-            the recipe, the data set and the devices that are there decide.
-        admission_of: returns who takes part in a run whose data look like this.
-        clock: for how long to wait.
+        wanted: number of devices that must fit.
+        because: the reason for that number, as a sentence; empty where the recipe states it.
+        recorded: the form of the data of a run that has begun; None for a new run, where the
+            recipe, the data set and the connected devices decide.
+        admission_of: returns the admission for data of this form.
+        clock: for timeouts.
         stop: ends the waiting.
         check: raises when an order ended it.
 

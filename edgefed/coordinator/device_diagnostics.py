@@ -1,6 +1,6 @@
-"""Ask single devices for a sign of life or for lines of their logs, and wait for their answers.
+"""Ping single devices or fetch lines of their logs, and wait for their answers.
 
-Threads of requests wait here; the dispatcher's thread brings the answers.
+Threads that handle requests wait here; the dispatcher's thread delivers the answers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PingOutcome = Literal["answered", "silent", "lost"]
 
 @dataclass(frozen=True)
 class PingResult:
-    """What became of the ping of a device.
+    """The result of a ping.
 
     Attributes:
         seconds: from the ping to its answer; None without one.
@@ -55,9 +55,9 @@ class DeviceDiagnostics:
     Args:
         link: to the broker.
         topics: of the fleet.
-        registry: who is there, in which life.
-        journal: which devices the fleet knows.
-        clock: for how long an answer took.
+        registry: the connected devices and their sessions.
+        journal: knows all devices of the fleet.
+        clock: measures response times.
         new_nonce: returns a random name for a message.
     """
 
@@ -80,10 +80,10 @@ class DeviceDiagnostics:
         self._answered = threading.Condition()
 
     def ping(self, devices: Collection[str], timeout: float) -> list[PingResult]:
-        """Ping devices, all at the same time, and return what became of each, sorted by name.
+        """Ping devices concurrently, and return the result of each, sorted by name.
 
         Args:
-            devices: their names; none for every device that the fleet knows.
+            devices: their names; empty for every device that the fleet knows.
             timeout: seconds to wait for the last answer.
 
         Raises:

@@ -18,11 +18,11 @@ class DeviceOrders:
 
     Args:
         registry: the devices that are connected.
-        trust: who is quarantined.
-        pauses: who is paused.
-        journal: told what changes.
-        clock: for since when.
-        clear: deletes what the broker retains of a device.
+        trust: the quarantined devices.
+        pauses: the paused devices.
+        journal: receives the changes.
+        clock: for timestamps.
+        clear: deletes a device's retained messages from the broker.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class DeviceOrders:
         self._clear = clear
 
     def forget(self, device: str) -> list[str]:
-        """Forget a lost device, or every lost device for an empty name; return which.
+        """Forget a lost device, or every lost device for an empty name; return their names.
 
-        What the broker keeps of a device is cleared, so that a restart does not bring it back. Its
-        trust score stays, and with it a quarantine; so does a pause.
+        The broker's retained messages of a device are cleared, so that a restart does not restore
+        it. Its trust score stays, including a quarantine, and so does a pause.
 
         Raises:
             UnknownNameError: there is no such device.
@@ -58,10 +58,10 @@ class DeviceOrders:
         return forgotten
 
     def quarantine(self, device: str) -> None:
-        """Ask a device no more, and refuse what it still replies.
+        """Stop asking a device, and refuse its further replies.
 
         Raises:
-            UnknownNameError: ``device.unknown``: it has never been heard of.
+            UnknownNameError: ``device.unknown``: the device never joined.
             UsageError: ``device.quarantined``: it is quarantined already.
         """
         self._check_known(device)
@@ -84,10 +84,10 @@ class DeviceOrders:
         self._registry.wake()
 
     def pause(self, device: str, operator: str, reason: str) -> None:
-        """Ask a device no more until it is resumed; what it was asked already it may finish.
+        """Stop asking a device until it is resumed; it may finish its current task.
 
         Raises:
-            UnknownNameError: ``device.unknown``: it has never been heard of.
+            UnknownNameError: ``device.unknown``: the device never joined.
             UsageError: ``device.paused``: it is paused already.
         """
         self._check_known(device)

@@ -17,7 +17,7 @@ from edgefed.errors import UnknownNameError, UsageError
 FILE = "device-pauses.db"
 
 NOT_PAUSED: dict[str, Any] = {"paused_by": "", "pause_reason": ""}
-"""What a ``device`` event tells of a device that nobody has paused."""
+"""The fields of a ``device`` event for a device that is not paused."""
 
 _SCHEMA = Schema(
     1,
@@ -41,8 +41,8 @@ class Pause:
     """An operator's pause of a device.
 
     Attributes:
-        operator: who ordered it.
-        reason: why; may be empty.
+        operator: user that ordered it.
+        reason: the operator's reason; may be empty.
         since: UTC time of the order.
     """
 
@@ -52,7 +52,7 @@ class Pause:
     since: str
 
     def fields(self) -> dict[str, Any]:
-        """Return what a ``device`` event tells of it."""
+        """Return its fields of a ``device`` event."""
         return {"paused_by": self.operator, "pause_reason": self.reason}
 
 
@@ -86,7 +86,7 @@ class DevicePauses:
             return [self._known[device] for device in sorted(self._known)]
 
     def fields(self, device: str) -> dict[str, Any]:
-        """Return what a ``device`` event tells of a device, paused or not."""
+        """Return the fields of a ``device`` event for a device, paused or not."""
         known = self._known.get(device)
         return dict(NOT_PAUSED) if known is None else known.fields()
 

@@ -45,11 +45,11 @@ class DevicePublisher:
         self._publish(self._topics.task(task.device), self._addressed(task))
 
     def cancel(self, device: str, exchange: str) -> None:
-        """Tell a device that nobody waits for its reply to an exchange any more."""
+        """Tell a device that its reply to an exchange is no longer needed."""
         self._publish(self._topics.cancel(device), Cancel(exchange=exchange))
 
     def receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
-        """Tell a device what became of its reply."""
+        """Send a device the verdict on its reply."""
         receipt = Receipt(exchange=exchange, outcome=outcome, reason=reason[:1000])
         self._publish(self._topics.receipt(device), receipt)
 

@@ -49,11 +49,11 @@ class DeviceRegistry:
     """The devices of a fleet; safe from any thread.
 
     Args:
-        journal: told what changes.
-        clock: for how often it is told.
-        trust: what is known of a device beside what it says of itself.
+        journal: receives the changes.
+        clock: for the interval between reports.
+        trust: the trust scores of the devices.
         enrolled: whether a device is enrolled; one that is not any more is not in the roster.
-        pauses: whom operators have paused; such a device is not in the roster.
+        pauses: the devices that operators have paused; they are not in the roster.
     """
 
     def __init__(
@@ -87,11 +87,11 @@ class DeviceRegistry:
             self._journal.emit("device", **{**fields, "device": device})
 
     def due(self) -> None:
-        """Tell what the devices have reported meanwhile, if it is time."""
+        """Emit the devices' collected reports, if it is time."""
         self._reports.due()
 
     def next_due(self) -> float | None:
-        """Return the monotonic second at which ``due`` has something to tell; None for never."""
+        """Return the monotonic second at which ``due`` has something to emit; None for never."""
         return self._reports.next_due()
 
     def listen(self, listener: Callable[[str], None]) -> None:
@@ -327,7 +327,7 @@ class DeviceRegistry:
         self._journal.emit("device", device=device, forgotten=True)
 
     def remove(self, device: str) -> None:
-        """Forget a device that is no longer a member, online or not, and tell who waits for it."""
+        """Forget a device that is no longer a member, online or not, and wake waiting threads."""
         with self._changed:
             if self._entries.pop(device, None) is None and device not in self._absent:
                 return
@@ -352,7 +352,7 @@ class DeviceRegistry:
             listener(device)
 
     def take_progress(self, device: str, progress: Progress) -> bool:
-        """Take what a device says it is doing; False when its birth is not known."""
+        """Store a device's progress; False when its birth is not known."""
         now = self._clock.monotonic()
         with self._changed:
             entry = self._entries.get(device)
@@ -379,7 +379,7 @@ class DeviceRegistry:
         return True
 
     def take_telemetry(self, device: str, telemetry: Telemetry) -> bool:
-        """Take a device's health; False when its birth is not known."""
+        """Store a device's health; False when its birth is not known."""
         now = self._clock.monotonic()
         with self._changed:
             entry = self._entries.get(device)

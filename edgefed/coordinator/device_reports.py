@@ -1,7 +1,7 @@
-"""Progress and health of many devices in few events: what came meanwhile is emitted together.
+"""Progress and health of many devices in few events: reports are collected and emitted together.
 
-A fleet of 200 devices that train tells 400 times a second how far they are. Each event is written
-to disk, published, and read by every dashboard.
+A fleet of 200 training devices sends 400 progress reports a second. Each event is written to disk,
+published, and read by every dashboard.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class DeviceReports:
         self._waiting: dict[tuple[str, ...], dict[str, dict[str, Any]]] = {}
 
     def add(self, device: str, **fields: Any) -> None:
-        """Take what a device says; it replaces what waits of the same device and fields."""
+        """Take a device's report; it replaces a waiting one of the same device and fields."""
         with self._lock:
             self._waiting.setdefault(tuple(fields), {})[device] = {"device": device, **fields}
         self.due()
 
     def drop(self, device: str, *names: str) -> None:
-        """Leave out what waits of a device; with names, only what has all these fields."""
+        """Drop the waiting reports of a device; with names, only those with all these fields."""
         with self._lock:
             for fields, rows in self._waiting.items():
                 if set(names) <= set(fields):
@@ -51,7 +51,7 @@ class DeviceReports:
             return self._emitted + EVERY if any(self._waiting.values()) else None
 
     def due(self) -> None:
-        """Emit what waits, unless something was emitted a moment ago."""
+        """Emit the waiting reports, unless some were emitted a moment ago."""
         with self._lock:
             now = self._clock.monotonic()
             if now - self._emitted < EVERY or not any(self._waiting.values()):

@@ -18,9 +18,9 @@ class DiskSpace:
     """Repeats writes until the disk takes them.
 
     Args:
-        release: deletes what can be fetched or made again.
+        release: deletes files that can be fetched or made again.
         wait: sleeps for so many seconds; True when an order ends the wait.
-        tell: told why the run waits, and with an empty text that it goes on.
+        tell: called with the reason why the run waits, and with an empty text when it goes on.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class DiskSpace:
         self._tell = tell
 
     def write(self, act: Callable[[], Result]) -> Result:
-        """Return what ``act`` returns, which writes and may be repeated.
+        """Call ``act``, which writes and may be repeated, and return its result.
 
         Raises:
             StorageError: the disk is full and an order ended the wait, or anything else is wrong.

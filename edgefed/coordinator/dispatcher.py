@@ -132,7 +132,7 @@ class Dispatcher:
             self._tasks.drop(pending)
 
     def forget(self, run: str, through: int) -> None:
-        """Delete what came for exchanges that are over: their replies are in the state."""
+        """Delete the replies to exchanges that are over: they are merged into the state."""
         with self._lock:
             self._replies.forget(run, through)
 
@@ -148,7 +148,7 @@ class Dispatcher:
             self._replies.leave(device)
 
     def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
-        """Tell a device what became of its reply."""
+        """Send a device the verdict on its reply."""
         self._publisher.receipt(device, exchange, outcome, reason)
 
     def traffic(self) -> tuple[int, int]:

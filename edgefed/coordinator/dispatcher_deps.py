@@ -1,4 +1,4 @@
-"""What the coordinator's dispatcher works with."""
+"""Dependencies of the coordinator's dispatcher."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from edgefed.wire.topics import Topics
 
 @dataclass(frozen=True, kw_only=True)
 class DispatcherDeps:
-    """What the dispatcher works with.
+    """The dependencies of the dispatcher.
 
     Attributes:
         link: the connection; not yet started.
-        inbox: where the link delivers.
+        inbox: receives the link's messages.
         topics: of the fleet.
-        registry: told what devices say of themselves.
+        registry: receives the states of devices.
         cache: the coordinator's blobs.
         relays: those of them that devices sent to others.
-        staging: folder of blobs on their way in.
-        journal: told what is wrong.
+        staging: folder of incoming blobs.
+        journal: receives warnings.
         jitter: random numbers for waiting times.
         on_request: takes requests of dashboards and the command line.
-        on_up: called when the connection is there (again), and when our retained state was lost.
-        session: this life of the coordinator.
+        on_up: called when the link connects (again), and when our retained state was lost.
+        session: the session of this coordinator process.
         members: serves messages about membership; None where no authority is on this machine.
         known: whether a device has taken part before; the birth of another one must be followed by
             a message before it joins.
-        enrolled: whether a device is enrolled; one that is not is never heard.
-        expect: told whose retained birth was asked for.
+        enrolled: whether a device is enrolled; messages of others are ignored.
+        expect: called with each device whose retained birth was requested.
         verifier: of a signed fleet; None where messages are not signed.
-        on_diagnostic: takes what devices answer to pings and requests for their logs.
+        on_diagnostic: takes devices' answers to pings and log requests.
     """
 
     link: Link

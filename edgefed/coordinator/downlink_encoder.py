@@ -40,7 +40,7 @@ class DownlinkEncoder:
 
     Args:
         codec: the recipe's downlink codec, for payloads that name none.
-        cache: where blobs go; what may still be asked for is pinned.
+        cache: stores the blobs; those that devices may still request are pinned.
         refs: references by payload name, from ``to_json`` of a previous process.
     """
 
@@ -65,10 +65,10 @@ class DownlinkEncoder:
         }
 
     def send(self, name: str, payload: Payload, seed: int) -> BlobRef:
-        """Put a payload's blobs into the cache and return the reference to what devices get.
+        """Put a payload's blobs into the cache and return the reference for devices.
 
-        A payload that has not changed since it was last sent keeps its reference, and so costs
-        nothing, unless somebody emptied the cache.
+        A payload that has not changed since it was last sent keeps its reference and costs nothing,
+        unless the cache lost its blobs.
         """
         codec = payload.codec or self._codec
         held = self._holds(name, codec)
@@ -90,7 +90,7 @@ class DownlinkEncoder:
         return ref
 
     def retire(self, names: Iterable[str]) -> None:
-        """Forget what devices hold under names that are no longer sent; unpin their blobs."""
+        """Forget the mirrors of names that are no longer sent; unpin their blobs."""
         for name in names:
             self._refs.pop(name, None)
             self._sources.pop(name, None)
@@ -98,10 +98,10 @@ class DownlinkEncoder:
         self._pin()
 
     def committed(self) -> None:
-        """Delete what devices need no more, now that no exchange is open and the rest is written.
+        """Delete the blobs that devices no longer need, after a commit without an open exchange.
 
-        Before that, a restart would begin with the blobs of the last commit. Left to the cache,
-        they would stay until it is full.
+        Before that, a restart would begin with the blobs of the last commit. Without this call they
+        would stay until the cache is full.
         """
         try:
             for digest in self._superseded:
@@ -111,7 +111,7 @@ class DownlinkEncoder:
         self._superseded.clear()
 
     def losses(self) -> list[str]:
-        """Return what to tell of each payload whose mirror is no longer in the cache."""
+        """Return a message for each payload whose mirror is no longer in the cache."""
         return [
             f"the blob cache lost {name}; devices are sent it anew, and with a lossy downlink"
             " the run ends in other bits than undisturbed"

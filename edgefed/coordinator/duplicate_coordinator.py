@@ -21,7 +21,7 @@ LISTEN = 0.3
 
 
 def refuse_second_coordinator(address: Address, topics: Topics, owner: str) -> None:
-    """Refuse to go on when another coordinator is online in the fleet.
+    """Raise an error if another coordinator is online in the fleet.
 
     The retained state of a coordinator that was killed is replaced by its will, and one of the same
     state directory is a previous process of ours, since the directory is locked.
@@ -42,7 +42,7 @@ def refuse_second_coordinator(address: Address, topics: Topics, owner: str) -> N
 def retained_state(
     address: Address, topics: Topics, timeout: float = 10.0
 ) -> CoordinatorState | None:
-    """Return what the fleet's coordinator last said of itself, or None when there was none."""
+    """Return the last retained state of the fleet's coordinator, or None if there is none."""
     inbox: Inbox[NoReturn] = Inbox(SystemClock())
     link = Link(
         address.for_commands(),

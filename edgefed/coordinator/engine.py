@@ -44,12 +44,12 @@ from edgefed.seeds import derive
 
 
 class Engine:
-    """One run at work.
+    """Executes one run.
 
     Args:
         record: the current row of the run.
-        deps: everything else.
-        on_record: told the row whenever it changes.
+        deps: all other dependencies.
+        on_record: called with the row whenever it changes.
     """
 
     def __init__(
@@ -87,9 +87,10 @@ class Engine:
     # -- the whole run ------------------------------------------------------------------------
 
     def run(self) -> RunRecord:
-        """Work until the run has ended or the process shall; return the run's row.
+        """Work until the run ends or a stop of the process is requested; return the run's row.
 
-        A failure of the run is in the row (status ``failed``, code and reason), not raised.
+        A failure of the run is recorded in the row (status ``failed``, code and reason), not
+        raised.
         """
         state: RunState | None = None
         try:

@@ -23,7 +23,7 @@ from edgefed.learn.types import Tensors
 from edgefed.wire.blobs import BlobCache
 
 OnRound = Callable[[Row, Callable[[], Tensors]], None]
-"""Called after each round, with its row and with what returns the tensors of a model file."""
+"""Called after each round, with its row and a function that returns the tensors of a model file."""
 
 
 def ignore_round(row: Row, weights: Callable[[], Tensors]) -> None:
@@ -32,19 +32,19 @@ def ignore_round(row: Row, weights: Callable[[], Tensors]) -> None:
 
 @dataclass(frozen=True)
 class EngineDeps:
-    """What an engine works with.
+    """The dependencies of an engine.
 
     Attributes:
         dataset: the recipe's data set, of which the test part is the coordinator's.
         relays: the blobs that devices sent to others.
-        trackers: who is told the rounds, beside the metric files in the run's folder.
+        trackers: notified of the rounds, beside the metric files in the run's folder.
         user_models: whether the recipe may name a user's own code as its model.
-        memory: most bytes that training the model may take here; 0 for half of what is free.
-        audit: whether to record what answers tell of labels, in the run's folder.
-        data_folder: where relative paths of the recipe start; None for the working folder.
+        memory: most bytes that training the model may take here; 0 for half of the free memory.
+        audit: whether to record the label frequencies that answers disclose, in the run's folder.
+        data_folder: base of relative paths in the recipe; None for the working folder.
         on_round: called after each round; an ``EdgeFedError`` that it raises fails the run.
         trust: the devices' trust scores; those that are quarantined are not asked.
-        release: deletes what else can be fetched again, beside blobs, when the disk is full.
+        release: deletes other files that can be fetched again, beside blobs, when the disk is full.
     """
 
     recipe: Recipe
@@ -68,5 +68,5 @@ class EngineDeps:
 
     @property
     def prepared_recipe(self) -> Recipe:
-        """The recipe with what its data set declares of images, as tasks carry it."""
+        """The recipe with its data set's declarations about images, as tasks carry it."""
         return with_augmentation(self.recipe, self.dataset.preparation)

@@ -1,4 +1,4 @@
-"""Who is enrolled, and which of the certificates that the authority issued count."""
+"""The enrolled parties, and the valid certificates that the authority issued."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EnrolledParties:
         store: keeps them.
         clock: for their validity.
         life: of a new certificate.
-        changed: called after a change of who is enrolled, or of what is revoked.
+        changed: called after a change of the enrolled parties or the revoked certificates.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class EnrolledParties:
             ]
 
     def all(self) -> list[Party]:
-        """Return everybody who is or was enrolled, sorted by user."""
+        """Return all parties that are or were enrolled, sorted by user."""
         with self._lock:
             return [party for _, party in sorted(self._parties.items())]
 
@@ -98,7 +98,7 @@ class EnrolledParties:
         return None if issued is None or issued.revoked else read_certificate(issued.der)
 
     def party(self, user: str) -> Party | None:
-        """Return who has, or had, a name; None for nobody."""
+        """Return the party that has, or had, a name; None if there is none."""
         return self._parties.get(user)
 
     def valid_certificates(self, user: str) -> list[Certificate]:
@@ -132,12 +132,12 @@ class EnrolledParties:
             role: of the party.
             name: of the party.
             request: its public keys.
-            invitation: the token that it was traded for, which is used up.
+            invitation: the token exchanged for it, which is used up.
 
         Raises:
-            NotAllowedError: ``enrol.name``: somebody of that name is enrolled.
-            StorageError: it cannot be written down, and nothing was issued; or it was, and cannot
-                be told: ``tell_again`` does that.
+            NotAllowedError: ``enrol.name``: a party of that name is enrolled.
+            StorageError: it cannot be stored, and nothing was issued; or it was issued, but the
+                broker's files cannot be written: ``tell_again`` repeats that.
         """
         with self._lock:
             user = user_of(role, name)
@@ -272,12 +272,12 @@ class EnrolledParties:
         return len(changes) > 1
 
     def revoke(self, user: str, reason: str) -> Party:
-        """End a party's membership; once more for one that is over changes nothing.
+        """End a party's membership; ending it again changes nothing.
 
         Raises:
-            UnknownNameError: ``enrol.unknown``: nobody of that name was enrolled.
-            StorageError: it cannot be written down; or it was, and cannot be told: ``tell_again``
-                does that.
+            UnknownNameError: ``enrol.unknown``: no party of that name was enrolled.
+            StorageError: it cannot be stored; or it was, but the broker's files cannot be written:
+                ``tell_again`` repeats that.
         """
         now = timestamp(self._clock.now())
         with self._lock:
@@ -298,7 +298,7 @@ class EnrolledParties:
         return party
 
     def tell_again(self) -> None:
-        """Tell what has changed, where that failed before.
+        """Call ``changed`` again for changes where it failed before.
 
         Raises:
             StorageError: it fails again.
@@ -316,7 +316,7 @@ class EnrolledParties:
             self._told = max(self._told, change)
 
     def check_free(self, user: str) -> None:
-        """Check that nobody is enrolled by a name.
+        """Check that no enrolled party has a name.
 
         Raises:
             NotAllowedError: ``enrol.name``.

@@ -1,4 +1,4 @@
-"""Invitations, and how their tokens are traded for certificates."""
+"""Invitations, and the exchange of their tokens for certificates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Enrolment:
     """The authority's side of tokens; safe from any thread.
 
     Args:
-        parties: those who are enrolled.
+        parties: the enrolled parties.
         store: keeps invitations.
         clock: for their expiry.
         random_bytes: makes secrets.
@@ -116,7 +116,7 @@ class Enrolment:
             self._save(replace(self._pending(name), state="rejected"))
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return everybody who is or was enrolled, and open invitations, for people and JSON."""
+        """Return all present and past parties, and open invitations, for people and JSON."""
         now = timestamp(self._clock.now())
         with self._lock:
             invitations = list(self._invitations.values())

@@ -1,4 +1,4 @@
-"""Requests of operators about who belongs to the fleet."""
+"""Requests of operators about the fleet's members."""
 
 from __future__ import annotations
 

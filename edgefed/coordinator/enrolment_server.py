@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class EnrolmentServer:
-    """Hears those who enrol, and answers them.
+    """Receives enrolment requests, and answers them.
 
     Args:
         address: of the fleet's broker, with the coordinator's credentials.

@@ -1,4 +1,4 @@
-"""Who is enrolled, invitations, and the certificates that were issued, in a SQLite file."""
+"""The parties of a fleet, invitations, and issued certificates, in a SQLite file."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ InvitationState = Literal["open", "pending", "approved", "used", "rejected"]
 
 @dataclass(frozen=True)
 class Party:
-    """Somebody who is or was enrolled.
+    """A party that is or was enrolled.
 
     Attributes:
         user: common name of its certificates.
-        role, name: what it may do, and its name.
+        role, name: its rights, and its name.
         state: whether its certificates count.
         enrolled, ended: timestamps; ``ended`` is empty while it is enrolled.
         reason: why it ended: ``removed`` by an operator, or ``left``.
@@ -68,14 +68,14 @@ class Invitation:
 
     Attributes:
         id: of the token.
-        role, name: whom it is for; the name is empty until its holder names itself.
-        named: whether the token names its holder, who then needs no approval.
+        role, name: of its holder; the name is empty until the holder names itself.
+        named: whether the token names its holder, so that no approval is needed.
         proof_key: checks that a request comes from its holder.
         created, expires: timestamps; it must be used in between.
         state: ``pending`` from the first request to the approval, ``used`` with a certificate.
         request: the certificate signing request; one with another key is refused.
         key: that request's public key, hexadecimal.
-        serial: of the certificate it was traded for.
+        serial: of the certificate issued for it.
     """
 
     id: str
@@ -123,7 +123,7 @@ class EnrolmentStore:
         self._db.close()
 
     def parties(self) -> list[Party]:
-        """Return everybody who is or was enrolled."""
+        """Return all parties that are or were enrolled."""
         return self._rows(Party)
 
     def issued(self) -> list[Issued]:

@@ -36,10 +36,10 @@ class Evaluation:
     """Tests a run's model.
 
     Args:
-        recipe: says when, where and by which loss.
-        algorithm: says how its model predicts.
-        device_answers: asks the devices to test the model, and returns what they say.
-        warn: told what an operator should know.
+        recipe: states when, where and by which loss.
+        algorithm: defines how its model predicts.
+        device_answers: asks the devices to test the model, and returns their answers.
+        warn: called with messages for the operator.
     """
 
     def __init__(

@@ -29,9 +29,9 @@ def evaluation_problem(
 
     Args:
         reply: the device's.
-        groups: its decoded arrays, of the shapes that were asked for.
-        task: what was asked.
-        held_out: how many samples the device had announced to hold out; None if nobody knows.
+        groups: its decoded arrays, of the requested shapes.
+        task: the question.
+        held_out: number of held-out samples that the device announced; None if unknown.
     """
     if reply.samples > MAX_SAMPLES:
         return f"it tested {reply.samples} samples"

@@ -1,4 +1,4 @@
-"""A request to test a saved run's model, and what becomes of it."""
+"""A request to test a saved run's model, and its result."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """What to test on and how; one thread carries it out, others look whether it is done.
+    """A test to be made; one thread carries it out, others poll its result.
 
     Attributes:
-        on: whose samples; None for those that the run's recipe names.
+        on: owner of the samples; None for the recipe's choice.
         mode: how devices predict, as in ``EvalJob.mode``; empty for each device's best.
         best: whether the model of the best round is tested, and not that of the last.
     """
@@ -30,7 +30,7 @@ class EvaluationRequest:
     _result: Future[dict[str, Any]] = field(default_factory=Future)
 
     def carry_out(self, evaluate: Callable[[], dict[str, Any]]) -> None:
-        """Keep what ``evaluate`` returns or raises: the thread's own work goes on."""
+        """Store the result or the error of ``evaluate``; the thread continues after an error."""
         try:
             self._result.set_result(evaluate())
         except EdgeFedError as error:

@@ -27,7 +27,7 @@ class Evaluations:
     """Requests and their results, by id; safe from any thread.
 
     Args:
-        make_deps: returns what a recipe's run works with, under given controls.
+        make_deps: returns the dependencies of a recipe's run, under given controls.
         wake: makes threads that wait for devices look at the controls.
     """
 
@@ -67,7 +67,7 @@ class Evaluations:
         return request.result()
 
     def controls(self) -> list[RunControls]:
-        """Return what ends the evaluations of ended runs."""
+        """Return the controls that end the evaluations of ended runs."""
         with self._lock:
             return list(self._at_work.values())
 

@@ -1,4 +1,4 @@
-"""Tell the journal what changed in a run's mixture of experts."""
+"""Emit the changes in a run's mixture of experts to the journal."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LEAST_CHANGE = 0.005
 
 
 class ExpertUpdates:
-    """Tells the journal of the experts of one run.
+    """Emits the state of one run's experts.
 
     Args:
         run: its id.
         algorithm: keeps the experts in its state.
-        journal: told what changed.
+        journal: receives the changes.
     """
 
     def __init__(self, run: str, algorithm: Algorithm[Any], journal: EventJournal) -> None:
@@ -33,7 +33,7 @@ class ExpertUpdates:
         self._rows: dict[int, Row] = {}
 
     def tell(self, state: State) -> None:
-        """Emit what differs from the last report; the first time, everything."""
+        """Emit the changes since the last report; the first time, everything."""
         report = self._algorithm.expert_report(state)
         if not report.experts or report == self._told:
             return
@@ -71,7 +71,7 @@ def experts_view(report: ExpertReport) -> ExpertsView:
 
 
 def table_rows(report: ExpertReport) -> list[tuple[int, Row]]:
-    """Return the rows of the table that are told, with their numbers."""
+    """Return the reported rows of the table, with their numbers."""
     count = told_rows(report.experts, len(report.table))
     return [(number, _rounded(row)) for number, row in enumerate(report.table[:count])]
 

@@ -18,7 +18,7 @@ class Delivered:
     Attributes:
         reply: the message.
         read: bytes of one of its blobs, by digest; read when the reply is merged, not before.
-        seconds: from the question to the reply.
+        seconds: from task to reply.
         size: payload bytes of the reply and its blobs.
     """
 
@@ -59,7 +59,7 @@ class Fleet(Protocol):
         return True
 
     def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
-        """Wait until so many devices are there, or time is up, or ``stop``; return who is."""
+        """Wait for enough connected devices, the timeout or ``stop``; return the roster."""
         ...
 
     def put(self, exchange: OpenExchange) -> None:
@@ -67,12 +67,12 @@ class Fleet(Protocol):
         ...
 
     def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
-        """Yield the replies to an open exchange as they come.
+        """Yield the replies to an open exchange as they arrive.
 
         Ends when every device asked has replied, when the deadline has passed, when the quorum is
-        met and only lost devices are out that had their grace, when the exchange is dropped, or
-        when ``stop`` says so. Closing the iterator drops nothing: a later one goes on from there,
-        and what comes meanwhile is kept for it.
+        met and only lost devices are missing whose grace is over, when the exchange is dropped, or
+        when ``stop`` returns True. Closing the iterator drops nothing: a later one continues from
+        there, and replies that arrive meanwhile are kept for it.
 
         Raises:
             KeyError: the exchange is not open.
@@ -80,20 +80,20 @@ class Fleet(Protocol):
         ...
 
     def drop(self, exchange: OpenExchange, *, put_again: bool = False) -> None:
-        """Close an exchange: no more replies to it are wanted. Nothing happens if it is not open.
+        """Close an exchange: its further replies are not needed. Nothing happens if it is not open.
 
         Args:
-            exchange: which one.
-            put_again: whether it is put again later, as after a stop; devices whose replies nobody
-                has read are then not told that they are late.
+            exchange: the exchange.
+            put_again: whether it is put again later, as after a stop; devices whose replies were
+                not read then get no receipt that they are late.
         """
         ...
 
     def missed_deadline(self, exchange: OpenExchange) -> frozenset[str]:
         """Return the devices that let the deadline of an exchange pass, once it is closed.
 
-        They were connected and not paused from its beginning on, and have not answered. Asked for
-        a second time, it returns nothing.
+        They were connected and not paused from its beginning on, and have not answered. A second
+        call returns nothing.
         """
         del exchange
         return frozenset()
@@ -111,7 +111,7 @@ class Fleet(Protocol):
         del reply
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
-        """Tell a device what became of its reply; those accepted count towards its quorum."""
+        """Send a device the verdict on its reply; accepted replies count towards the quorum."""
         ...
 
     def closed(self, run: str, through: int) -> None:

@@ -28,7 +28,7 @@ def change_address(
 ) -> Authority:
     """Change the address in tokens and credentials, and give the broker a certificate for it.
 
-    The authority learns of it last: killed at any moment, the same call can be repeated.
+    The authority is changed last: after a kill at any moment, the same call can be repeated.
 
     Args:
         trust: the folder of the fleet's certificates on this machine.
@@ -37,7 +37,8 @@ def change_address(
         hosts: names and addresses under which the broker is reached.
         clock: for the validity of the certificate.
         life: of the certificate.
-        write_access: tells the broker who may connect, and which certificates are revoked.
+        write_access: writes the broker's lists of users that may connect and of revoked
+            certificates.
 
     Raises:
         NotAllowedError: ``state.locked``: the coordinator runs; ``enrol.authority``.

@@ -1,7 +1,7 @@
 """Replies that wait for the others of their exchange, to be compared and merged together.
 
-A held reply is not in memory: its blobs stay in the cache, pinned, and are decoded again when they
-are needed. What a comparison needs of it, such as its norms, is noted when it arrives.
+A held reply is not in memory: its blobs stay pinned in the cache, and are decoded again when they
+are needed. The values for comparisons, such as norms, are computed when it arrives.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class HeldReply:
     """A reply that passed the checks of a single reply.
 
     Attributes:
-        delivered: what arrived.
+        delivered: the reply as it arrived.
         answer: the answer, without its arrays.
-        group: which answers it is averaged with, by ``Algorithm.merge_group``.
+        group: its ``Algorithm.merge_group``; answers of one group are averaged together.
         norms: of each trained role that it holds.
     """
 
@@ -68,7 +68,7 @@ def trained_roles(exchange: OpenExchange) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Medians:
-    """What the replies of a cohort are compared with.
+    """Reference values with which the replies of a cohort are compared.
 
     Attributes:
         norms: median norms of each trained role.

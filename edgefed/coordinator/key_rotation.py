@@ -1,4 +1,4 @@
-"""Replace keys in a running fleet: on this machine at once, on devices by asking them."""
+"""Replace keys in a running fleet: on this machine at once, on devices by an order to them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Outcome = Literal["replaced", "asked", "elsewhere"]
 
 
 class Rotated(TypedDict):
-    """What became of one party's keys.
+    """The outcome for one party's keys.
 
     Keys:
-        user: whose.
+        user: the party.
         outcome: ``replaced``; ``asked`` for a device, which replaces its keys itself once it is
             connected; ``elsewhere`` for an operator on another machine.
-        fingerprint: of the new key; empty where it is not there yet.
+        fingerprint: of the new key; empty if it does not exist yet.
     """
 
     user: str
@@ -33,7 +33,7 @@ class KeyRotation:
     """Replaces keys; owned by the dispatcher's thread.
 
     Args:
-        parties: everybody who is enrolled.
+        parties: all enrolled parties.
         own: those on this machine.
         send: sends an order to a device.
         use: takes the users on this machine whose keys were replaced.
@@ -55,7 +55,7 @@ class KeyRotation:
         """Replace the keys of some parties, or of all of them.
 
         Args:
-            users: whose, by the names in their certificates; empty for everybody.
+            users: the parties, by the names in their certificates; empty for all.
 
         Raises:
             UnknownNameError: ``enrol.unknown``: one of them is not enrolled; nothing was done.

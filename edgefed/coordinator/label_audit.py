@@ -1,4 +1,4 @@
-"""Record what each answer tells of its device's labels, for an audit of a run."""
+"""Record the label frequencies that each answer discloses, for an audit of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DIGITS = 7
 class LabelAudit:
     """Computes label frequencies from answers while they are merged, and writes them down.
 
-    It uses nothing but what every coordinator has at that moment.
+    It uses only data that every coordinator has at that moment.
 
     Args:
         folder: of the run.

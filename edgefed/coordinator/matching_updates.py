@@ -1,4 +1,4 @@
-"""Tell the journal what changed in a run's matched layers."""
+"""Emit the changes in a run's matched layers to the journal."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from edgefed.events.snapshot import LayerMatchView, MatchingView
 
 
 class MatchingUpdates:
-    """Tells the journal of the matched layers of one run.
+    """Emits the matching of one run's layers.
 
     Args:
         run: its id.
         algorithm: keeps the matching in its state.
-        journal: told what changed.
+        journal: receives the changes.
     """
 
     def __init__(self, run: str, algorithm: Algorithm[Any], journal: EventJournal) -> None:
@@ -28,7 +28,7 @@ class MatchingUpdates:
         self._told = MatchReport()
 
     def tell(self, state: State) -> None:
-        """Emit what differs from the last report; the first time, everything."""
+        """Emit the changes since the last report; the first time, everything."""
         report = self._algorithm.match_report(state)
         if not report.layers or report == self._told:
             return

@@ -1,4 +1,4 @@
-"""The authority at work: who belongs to the fleet, as the coordinator serves and enforces it."""
+"""The members of the fleet, as the coordinator serves and enforces them."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ BURST = 100.0
 """Requests of strangers that are answered: each costs a signature's time or a write to the disk."""
 
 REPEAT_EVERY = 5.0
-"""Seconds between two attempts to tell the broker what a full disk did not take."""
+"""Seconds between two attempts to write the broker's files on a full disk."""
 
 WriteAccess = Callable[[Iterable[str], bytes], object]
-"""Tells the broker who may connect: the users, and the list of revoked certificates (PEM)."""
+"""Writes the broker's lists: the users that may connect, and revoked certificates (PEM)."""
 
 
 @dataclass(frozen=True)
 class MembershipSettings:
-    """Where the authority is, and what it grants.
+    """The place of the authority, and its settings.
 
     Attributes:
         trust: folder of the fleet's certificates on this machine.
         life: of new certificates.
-        write_access: tells the broker who may connect.
+        write_access: writes the broker's list of users that may connect.
     """
 
     trust: Path
@@ -70,14 +70,14 @@ def renew_own_certificates(settings: MembershipSettings, clock: Clock) -> None:
 
 
 def open_membership(settings: MembershipSettings | None, clock: Clock) -> Membership | None:
-    """Open the list of members, and tell the broker what an earlier life may not have told.
+    """Open the list of members, and rewrite the broker's files, which a crash may have left old.
 
     Returns:
         None where there is no authority on this machine.
 
     Raises:
         NotAllowedError: the authority cannot be used.
-        StorageError: its list of devices, or what the broker reads, cannot be used.
+        StorageError: its list of devices, or the broker's files, cannot be used.
     """
     if settings is None:
         return None
@@ -87,7 +87,7 @@ def open_membership(settings: MembershipSettings | None, clock: Clock) -> Member
 
 
 def member_verifier(address: Address, membership: Membership | None) -> Verifier | None:
-    """Return what verifies messages for the coordinator: of members only, where it knows them."""
+    """Return the coordinator's verifier of messages; with a membership, it accepts members only."""
     own = address.credentials
     if own is None:
         return None
@@ -98,14 +98,14 @@ def member_verifier(address: Address, membership: Membership | None) -> Verifier
 
 
 class Membership:
-    """Who belongs to a fleet.
+    """The members of a fleet.
 
     Args:
-        settings: where the authority is.
-        clock: for everything.
+        settings: of the authority.
+        clock: for timestamps and validity.
 
     Attributes:
-        parties: who is enrolled.
+        parties: the enrolled parties.
         own: the parties on this machine.
         trust: folder of the fleet's certificates on this machine.
 
@@ -135,7 +135,7 @@ class Membership:
         self._store.close()
 
     def publish_access(self) -> None:
-        """Tell the broker who may connect, and which certificates are revoked.
+        """Write the broker's lists of users that may connect and of revoked certificates.
 
         Raises:
             StorageError: the files cannot be written; ``repeat_access`` or a restart repeats it.
@@ -172,7 +172,7 @@ class Membership:
         self._enrolment.reject(name)
 
     def listing(self) -> list[dict[str, object]]:
-        """Return everybody who is, was or will be enrolled."""
+        """Return all present, past and invited members."""
         return self._enrolment.listing()
 
     # -- devices and strangers ----------------------------------------------------------------

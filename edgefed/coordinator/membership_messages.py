@@ -1,4 +1,4 @@
-"""Serve the messages about membership: tokens, renewals, farewells, and removals in mid-round."""
+"""Serve the messages about membership: tokens, renewals, leaving, and removals in mid-round."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ FAREWELL = 5.0
 
 
 class MembershipMessages:
-    """What the dispatcher does with messages about membership; owned by its thread.
+    """Handles messages about membership for the dispatcher; owned by its thread.
 
     Args:
-        membership: who belongs to the fleet.
-        link: to answer members with.
-        enrolment: to answer strangers with; None in a fleet without TLS.
+        membership: the members of the fleet.
+        link: for answers to members.
+        enrolment: for answers to strangers; None in a fleet without TLS.
         topics: of the fleet.
-        journal: told who comes and goes.
+        journal: receives joins and removals.
         session: returns the current life of a device; empty when it is not connected.
         drop: removes a device that is connected, in mid-round too.
         clock: for the validity of certificates.
@@ -74,12 +74,12 @@ class MembershipMessages:
         )
 
     def start(self) -> None:
-        """Hear those who enrol, as soon as their broker is there."""
+        """Accept enrolment requests, as soon as their broker is reachable."""
         if self._enrolment is not None:
             self._enrolment.start()
 
     def stop(self) -> None:
-        """Hear nobody who enrols any more."""
+        """Stop accepting enrolment requests."""
         if self._enrolment is not None:
             self._enrolment.stop()
 
@@ -90,7 +90,7 @@ class MembershipMessages:
             self._enrolment.answer(token, answer)
 
     def take(self, device: str, message: RenewalRequest | Leave) -> None:
-        """Take what a member asks about its membership."""
+        """Handle a member's request about its membership."""
         if isinstance(message, Leave):
             self.take_leave(device, message)
         else:
@@ -108,7 +108,7 @@ class MembershipMessages:
     def take_leave(self, device: str, farewell: Leave) -> None:
         """Answer a device that leaves, and then end its membership.
 
-        The answer goes first: after that, the broker delivers the device nothing any more.
+        The answer is sent first, because the broker delivers nothing to the device afterwards.
         """
         sent = self._link.send(self._topics.left(device), farewell)
 
@@ -125,8 +125,8 @@ class MembershipMessages:
         """End a membership, and stop asking its device.
 
         Raises:
-            UnknownNameError: nobody of that name was enrolled.
-            StorageError: it cannot be written down, or the broker cannot be told yet.
+            UnknownNameError: no party of that name was enrolled.
+            StorageError: it cannot be stored, or the broker's files cannot be written yet.
         """
         self._tell(user)
         parties = self.membership.parties
@@ -163,7 +163,7 @@ class MembershipMessages:
             self._link.send(self._topics.left(user), Leave(session=session))
 
     def note_use(self, signer: Certificate | None) -> None:
-        """Note that a party has shown its certificate; remind it of keys that it has to replace."""
+        """Note that a party has shown its certificate; repeat an order to replace its keys."""
         if signer is None:
             return
         parties = self.membership.parties
@@ -179,7 +179,7 @@ class MembershipMessages:
         """Renew the certificates of this machine when it is time.
 
         Raises:
-            StorageError: the broker still cannot be told what has changed.
+            StorageError: the broker's files still cannot be written.
         """
         self._clear_again()
         if own := self._own_user():

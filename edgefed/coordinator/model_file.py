@@ -49,18 +49,18 @@ def described(
     best: BestRound | None = None,
     numbers: bool = False,
 ) -> ModelDescription:
-    """Return what a run's model file says of itself.
+    """Return the description in a run's model file.
 
     Args:
         record: the run's row.
-        recipe: what the run trains, with what its data set declares.
+        recipe: the run's, with its data set's declarations.
         section: the network that all of its models have.
-        spec: what its data look like.
-        number: of the round after which the models are.
+        spec: the form of its data.
+        number: of the round that produced the models.
         digest: of the file's tensors.
         models: their names.
-        shares: what each of them counts in their predictions; empty where they have no mean.
-        best: the score by which they are the run's best, if the file is about that.
+        shares: weight of each model in the mean of their predictions; empty where there is no mean.
+        best: the score by which they are the run's best; None for other files.
         numbers: whether a user's own loss is of numbers.
     """
     return ModelDescription(

@@ -30,8 +30,8 @@ class ModelSaver:
 
     Args:
         recorder: has the run's row, and writes.
-        recipe: the run's, with what its data set declares.
-        algorithm: says which models a state holds.
+        recipe: the run's, with its data set's declarations.
+        algorithm: knows the models of a state.
         store: keeps the files.
     """
 

@@ -25,17 +25,17 @@ class _OpenExchange:
 
 
 class MqttFleet(Fleet):
-    """Puts tasks to agents through the dispatcher and waits for what comes back.
+    """Sends tasks to agents through the dispatcher and waits for their replies.
 
     Each open exchange may be read in a thread of its own.
 
     Args:
         dispatcher: the thread that talks to the broker.
-        registry: who is there.
-        journal: told whom an exchange waits for.
+        registry: the connected devices.
+        journal: receives the devices that an exchange waits for.
         clock: for deadlines.
-        on_closed: told which exchanges are over.
-        on_accepted: told each device whose reply was accepted.
+        on_closed: called with the exchanges that are over.
+        on_accepted: called with each device whose reply was accepted.
     """
 
     simulated = False
@@ -83,7 +83,7 @@ class MqttFleet(Fleet):
         self._dispatcher.open(pending)
 
     def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
-        """Yield replies until all are in or nobody else is waited for."""
+        """Yield replies until all have arrived or no other is waited for."""
         opened = self._open[exchange.exchange]
         while self._is_open(opened.pending) and not stop():
             opened.report.update()
@@ -94,7 +94,7 @@ class MqttFleet(Fleet):
             opened.report.close()
 
     def drop(self, exchange: OpenExchange, *, put_again: bool = False) -> None:
-        """Close an exchange; who works on it is told, and whose reply nobody read."""
+        """Close an exchange; notify devices still at work on it, or whose replies were not read."""
         opened = self._open.pop(exchange.exchange, None)
         if opened is None:
             return
@@ -149,7 +149,7 @@ class MqttFleet(Fleet):
             pending.accept(reply.device, self._clock.monotonic())
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
-        """Tell a device what became of its reply; what is accepted counts towards its quorum."""
+        """Send a device the verdict on its reply; accepted replies count towards the quorum."""
         if outcome == "accepted":
             self._on_accepted(reply.device)
             self.hold(reply)

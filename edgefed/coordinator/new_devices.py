@@ -1,8 +1,8 @@
-"""Births of devices that have not shown yet that they are alive, in bounded memory.
+"""Births of devices that are not yet confirmed by a second message, in bounded memory.
 
-Anybody who may publish can publish births, and the broker keeps them. So a name that has never
-taken part joins only when a message of the same session follows its birth, as every agent sends
-one, and it is never asked before that.
+Any client that may publish can publish births, and the broker retains them. A name that has never
+taken part therefore joins only when a message of the same session follows its birth, as every agent
+sends one. It is never asked before that.
 """
 
 from __future__ import annotations

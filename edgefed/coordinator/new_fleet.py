@@ -33,8 +33,8 @@ def create_fleet(
 ) -> Authority:
     """Create the authority of a fleet and credentials of broker, coordinator and first operator.
 
-    All of it is written into a folder beside and renamed at the end, so that a fleet is there as a
-    whole or not at all.
+    All of it is written into a temporary folder, which is renamed at the end, so that a failure
+    leaves no part of a fleet.
 
     Args:
         trust: the fleet's folder, which is made.
@@ -44,8 +44,8 @@ def create_fleet(
         operator: name of the first operator.
         clock: for the validity of certificates.
         life: of certificates.
-        write_access: writes into a folder like ``trust`` who may connect and which certificates are
-            revoked.
+        write_access: writes the lists of users that may connect and of revoked certificates into a
+            folder like ``trust``.
 
     Raises:
         NotAllowedError: ``enrol.exists``: there is one; ``trust.name``.

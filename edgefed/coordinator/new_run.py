@@ -16,8 +16,8 @@ def create_run(store: Store, recipe: Recipe, clock: Clock, salt: str = "") -> Ru
     """Return the row of a new run.
 
     Args:
-        store: where it is kept.
-        recipe: what it trains.
+        store: keeps it.
+        recipe: of the run.
         clock: for the time of its creation.
         salt: four hexadecimal digits that keep ids of two state directories apart, since a device
             may still hold replies to a run of the same number.

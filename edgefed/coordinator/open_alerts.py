@@ -31,7 +31,7 @@ _SCHEMA = Schema(
 
 
 class OpenAlerts:
-    """The alerts that operators were told of and that are not over; one for each name.
+    """The alerts that were sent and are not over; one for each name.
 
     Args:
         folder: the coordinator's state directory; None to keep nothing, as in tests.

@@ -1,4 +1,4 @@
-"""Note who gave which order, and whether it was taken, as an event."""
+"""Emit each order as an event, with its sender and outcome."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def note_order(
     Args:
         journal: takes the event.
         request: the order.
-        by: the user who gave it.
-        body: what it was answered with.
-        problem: why it was not taken; None if it was.
+        by: the user that gave it.
+        body: the body of the answer.
+        problem: the error of an order that was refused; None if it was taken.
     """
     arguments = request.arguments
     action = arguments.get("action")  # of a run.order: pause, resume and so on

@@ -15,10 +15,10 @@ MOST_NAMED = 3
 
 
 class OverflowNotes:
-    """Tells of messages that were not taken, once a minute; owned by one thread.
+    """Warns of dropped and refused messages, once a minute; owned by one thread.
 
     Args:
-        counts: returns what the inbox has done so far.
+        counts: returns the counts of the inbox so far.
         notes: takes the events.
     """
 

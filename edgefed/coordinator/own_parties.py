@@ -1,6 +1,6 @@
 """The parties on the coordinator's machine: broker, coordinator and operators.
 
-Their keys stay the same when a certificate is renewed, and are replaced when an operator says so.
+Their keys stay the same when a certificate is renewed, and are replaced on an operator's order.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class OwnParties:
 
     Args:
         trust: the folder of the fleet's certificates on this machine.
-        parties: everybody who is enrolled.
-        clock: for what is due.
+        parties: all enrolled parties.
+        clock: decides which renewals are due.
         life: of a new certificate.
     """
 
@@ -61,7 +61,7 @@ class OwnParties:
         return [user for folder in self._folders() if (user := self._renew(folder))]
 
     def users(self) -> list[str]:
-        """Return whose credentials are here, sorted."""
+        """Return the users whose credentials are here, sorted."""
         found = (self._certificate(folder) for folder in self._folders())
         return sorted(each.user for each in found if each is not None)
 

@@ -1,4 +1,4 @@
-"""One open exchange of an MQTT fleet: the progress of each device, and what to repeat when."""
+"""One open exchange of an MQTT fleet: the progress of each device, and the times of repetitions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class PendingExchange:
     Attributes:
         began: when it was opened; ``started`` moves with the deadline.
         arrivals: whole replies for the engine; None wakes it.
-        wanting: devices whose reply is still out.
-        lost: those of them that are not there, and since when.
+        wanting: devices whose reply has not arrived.
+        lost: those of them that are not connected, and since when.
         accepted: devices whose replies are merged, or are held until all can be compared.
         quorum_at: when there were enough of them; None before.
         presence_changed: set when devices came or went, so that ``note_lost`` is due.
-        dropped: whether nobody wants its replies any more.
+        dropped: whether its replies are no longer needed.
     """
 
     exchange: OpenExchange

@@ -1,7 +1,7 @@
 """Weights that were trained elsewhere, for a run's network: torchvision's own, or a file.
 
-An output layer for another number of classes is left as it was drawn. Everything else must fit:
-what does not is named.
+An output layer for another number of classes keeps its drawn values. All other weights must fit;
+the error names those that do not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgefed.learn.networks.torchvision_classifiers import PREFIX, is_torchvisio
 from edgefed.learn.types import Tensors
 
 PUBLISHED = "default"
-"""What ``model.weights`` says for torchvision's own."""
+"""The value of ``model.weights`` for torchvision's own."""
 
 SAFE_TORCH = "2.6"
 """The first torch that reads nothing but tensors of a ``.pth`` file; others can be made to run code
@@ -38,7 +38,7 @@ SHOWN = 4
 
 
 def pretrained(model: Model, path: Path | None) -> tuple[Tensors, str]:
-    """Return all arrays of a model with weights from elsewhere, and what to tell the operator.
+    """Return all arrays of a model with weights from elsewhere, and a note for the operator.
 
     Args:
         model: the run's, with its own initial values.
@@ -48,7 +48,7 @@ def pretrained(model: Model, path: Path | None) -> tuple[Tensors, str]:
         UsageError: ``model.torch``, as ``require_safe_torch``.
         RecipeError: ``model.weights``: there are no published weights for this network.
         MissingDataError: ``model.download``: there is no network.
-        DataError: ``model.weights``: the file is no weights, or those of another network.
+        DataError: ``model.weights``: the file holds no weights, or those of another network.
     """
     if path is None:
         return fitted(model, _published(model), f"torchvision's weights of {_name(model)}")
@@ -56,7 +56,7 @@ def pretrained(model: Model, path: Path | None) -> tuple[Tensors, str]:
 
 
 def fitted(model: Model, found: Mapping[str, torch.Tensor], where: str) -> tuple[Tensors, str]:
-    """Return the arrays of ``found`` in a model's shapes, and what to tell the operator.
+    """Return the arrays of ``found`` in a model's shapes, and a note for the operator.
 
     Raises:
         DataError: ``model.weights``: they are another network's.

@@ -1,6 +1,6 @@
 """Warnings about a sender's messages in the journal, at most one of each kind per minute.
 
-All strangers share one: whoever is not known chooses its name, and could fill the log.
+All unknown senders share one limit: they choose their names freely, and could fill the log.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ MAX_KINDS = 1024
 
 
 class RateLimitedNotes:
-    """Warns of what is wrong with messages; owned by one thread.
+    """Warns of invalid messages; owned by one thread.
 
     Args:
         journal: takes the notes.
-        clock: for how often.
+        clock: for the interval.
     """
 
     def __init__(self, journal: EventJournal, clock: Clock) -> None:
@@ -31,10 +31,10 @@ class RateLimitedNotes:
         self._next_look = 0.0
 
     def warn(self, sender: str, kind: str, text: str) -> bool:
-        """Note what is wrong, once a minute for each kind of a sender.
+        """Emit a warning, at most once a minute for each kind of a sender.
 
         Returns:
-            Whether it was noted.
+            Whether it was emitted.
         """
         now = self._clock.monotonic()
         if now - self._warned.get((sender, kind), -WARN_EVERY) < WARN_EVERY:
@@ -46,7 +46,7 @@ class RateLimitedNotes:
         return True
 
     def warn_of_stranger(self, name: str, text: str) -> bool:
-        """Note what is wrong with a message of somebody unknown, once a minute for all of them."""
+        """Emit a warning about an unknown sender's message, once a minute for all of them."""
         return self.warn(STRANGERS, STRANGERS, f"{name}: {text}")
 
     def _forget_old(self, now: float) -> bool:

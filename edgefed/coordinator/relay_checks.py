@@ -1,4 +1,4 @@
-"""What a reply may send to other devices, and what a task may deliver."""
+"""Check the blobs that a reply sends to other devices, and those that a task delivers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def delivered_relays(opened: OpenExchange, devices: Collection[str]) -> tuple[Re
 
 
 def check_relays(exchange: Exchange) -> None:
-    """Check what an algorithm wants sent from device to device.
+    """Check the blobs that an algorithm sends from device to device.
 
     Raises:
         UsageError: ``algorithm.relay``: it exceeds a limit, delivers a blob to another device than

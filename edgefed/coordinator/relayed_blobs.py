@@ -1,9 +1,9 @@
 """Blobs on their way from device to device: kept in the coordinator's cache, never decoded.
 
-The store has a row for each one that was sent and not yet delivered; here each of them has a pin,
-so that the cache keeps it. What has no row any more is deleted. A marker file for each blob that
-came in, written before the blob and deleted after it, lets the next process delete what this one
-left behind when it was killed.
+The store has a row for each blob that was sent and not yet delivered. Each of them is pinned, so
+that the cache keeps it. Blobs without a row are deleted. A marker file for each incoming blob,
+written before the blob and deleted after it, lets the next process delete the blobs that a killed
+process left behind.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class RelayedBlobs:
             self._cache.put(data)
 
     def sync(self, stored: Iterable[Relay]) -> None:
-        """Hold what the store has rows for, and nothing else; delete the blobs of the others."""
+        """Hold exactly the blobs that the store has rows for; delete the others."""
         wanted = set(stored)
         gone = self._held - wanted
         for relay in wanted - self._held:
@@ -115,10 +115,10 @@ class RelayedBlobs:
                     self._unmark(digest)
 
     def available(self, exchange: Exchange, warn: Callable[[str], None]) -> Exchange:
-        """Return an exchange with what it can deliver; ``warn`` is told what is gone.
+        """Return an exchange with the blobs that can be delivered; ``warn`` gets the missing ones.
 
         Raises:
-            UsageError: it asks for what cannot be.
+            UsageError: ``algorithm.relay``, as ``check_relays``.
         """
         check_relays(exchange)
         questions = tuple(self._available(each, exchange.discarded) for each in exchange.questions)
@@ -195,9 +195,9 @@ class RelayedBlobs:
 def open_blobs(
     folder: Path, limit_bytes: int = CACHE_BYTES, stored: Collection[Relay] = ()
 ) -> tuple[BlobCache, RelayedBlobs]:
-    """Return the cache of a state directory, and what holds the blobs between devices in it.
+    """Return the cache of a state directory, and the holder of the blobs between devices in it.
 
-    Those that the store has rows for are pinned before the cache evicts anything.
+    Blobs that the store has rows for are pinned before the cache evicts anything.
     """
     pinned = [relay.digest for relay in stored]
     cache = BlobCache(folder / "blobs", limit_bytes, pinned)

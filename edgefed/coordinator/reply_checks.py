@@ -23,7 +23,7 @@ LOST_BLOB = "wire.blob"
 """Code of the error that a blob which had arrived cannot be read."""
 
 LEAST_ROOM = 1 << 20
-"""What a reply may always take, in bytes, however small the task was."""
+"""Bytes that a reply may always take, even for a small task."""
 
 MAX_METRIC = 1e30
 """Largest magnitude of a metric; sums of such over samples stay finite."""
@@ -50,11 +50,11 @@ def check(
     """Return the decoded answer.
 
     Args:
-        delivered: what arrived.
-        exchange: what was asked, and what an answer to it must look like.
+        delivered: the reply.
+        exchange: the question, and the required form of its answers.
         reject_reason: the algorithm's own check: why it cannot merge an answer, or nothing.
-        announced_factor: how many times the samples that its device announced it may count at
-            most; 0 for any number.
+        announced_factor: most samples that a reply may count, as a multiple of the samples that its
+            device announced; 0 for any number.
 
     Raises:
         Rejection: it is not an answer to this, or must not be merged.

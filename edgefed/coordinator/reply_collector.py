@@ -1,7 +1,8 @@
 """Collect the answers of one exchange: ask, validate, count, report, and yield one at a time.
 
-A reply is judged when it arrives, or, where replies are compared or merged by a robust rule, when
-all have arrived: then in the order of devices, so that nothing depends on who came first.
+A reply is judged when it arrives. Where replies are compared or merged by a robust rule, they are
+judged when all have arrived, in the order of devices, so that nothing depends on the order of
+arrival.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from edgefed.wire.messages import Reply
 
 @dataclass(frozen=True)
 class CollectorDeps:
-    """What a collector works with.
+    """The dependencies of a collector.
 
     Attributes:
         reject_reason: the algorithm's own check of an answer.
-        merge_group: which answers the algorithm averages one with.
+        merge_group: the group of answers that the algorithm averages together.
         relays: keeps the blobs that answers send to other devices.
         cache: keeps the blobs of replies that are held.
         quarantined: whether a device's replies are refused.
@@ -55,12 +56,12 @@ class CollectorDeps:
 
 
 class ReplyCollector:
-    """Collects for one exchange.
+    """Collects the answers of one exchange.
 
     Attributes:
-        stats: what became of the replies.
+        stats: statistics of the replies.
         relayed: references to the blobs that answers send to other devices.
-        blamed: devices whose replies were refused for what they hold, and why.
+        blamed: devices whose replies were refused for their contents, with reasons.
     """
 
     def __init__(self, opened: OpenExchange, deps: CollectorDeps) -> None:
@@ -96,7 +97,7 @@ class ReplyCollector:
                 return
 
     def merged(self, answers: Iterable[Answer]) -> Iterator[Answer]:
-        """Yield answers as the rule of ``[merging]`` has them merged."""
+        """Yield answers with the rule of ``[merging]`` applied."""
         for answer in answers:
             yield answer if self._robust is None else self._robust.changed(answer)
 

@@ -25,13 +25,13 @@ class ReplyReceiver:
     """Receives the replies of all open exchanges; guarded by the dispatcher's lock.
 
     Args:
-        exchanges: those that are open.
+        exchanges: the open exchanges.
         intake: receives blobs into the coordinator's cache.
-        relays: told of blobs for other devices before they come in, and when they are deleted.
+        relays: notified of blobs for other devices before they arrive, and when they are deleted.
         publisher: to the devices.
-        notes: told of replies that are wrong.
+        notes: takes warnings about invalid replies.
         clock: measures how long a reply took.
-        on_delivered: told which device's reply the engine has got.
+        on_delivered: called with each device whose reply the engine has received.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class ReplyReceiver:
             self._go_on(*self._uploads.arrived(digest, now))
 
     def leave(self, device: str) -> None:
-        """Stop to wait for a lost device's blobs; it sends its replies again when it is back."""
+        """Stop waiting for a lost device's blobs; it sends its replies again when it is back."""
         self._go_on(*self._uploads.leave(device, self._clock.monotonic()))
 
     # -- what time brings ---------------------------------------------------------------------
 
     def due(self, now: float) -> None:
-        """Ask again for what did not come, and give up on what never came."""
+        """Request missing chunks again, and give up on blobs that never arrived."""
         self._ask(self._intake.due(now))
         while self._intake.failures:
             for reply in self._uploads.failed(self._intake.failures.pop()):
@@ -106,7 +106,7 @@ class ReplyReceiver:
         return self._intake.next_due()
 
     def ask_again(self) -> None:
-        """Ask again for all that is on its way: chunks may have been lost."""
+        """Request all incoming blobs again: chunks may have been lost."""
         self._ask(self._intake.reconnected(self._clock.monotonic()))
 
     # -- what becomes of an exchange ----------------------------------------------------------
@@ -116,7 +116,7 @@ class ReplyReceiver:
         self._dropped.pop(pending.exchange.exchange, None)
 
     def close(self, pending: PendingExchange) -> None:
-        """Stop to receive replies of an exchange that was dropped; its blobs are still read."""
+        """Stop receiving replies of an exchange that was dropped; its blobs are still read."""
         opened = pending.exchange
         run = opened.tasks[0].run if opened.tasks else ""
         self._dropped[opened.exchange] = (run, opened.index)
@@ -124,7 +124,7 @@ class ReplyReceiver:
         self._go_on(*self._uploads.drop(opened.exchange, self._clock.monotonic()))
 
     def forget(self, run: str, through: int) -> None:
-        """Delete what came for dropped exchanges that are over: their replies are in the state."""
+        """Delete the replies to dropped exchanges that are over: they are merged into the state."""
         over = [
             exchange
             for exchange, (its_run, index) in self._dropped.items()
@@ -151,7 +151,7 @@ class ReplyReceiver:
         self._intake.prune()
 
     def stop(self) -> None:
-        """Stop to receive anything."""
+        """Stop receiving."""
         self._intake.close()
 
     def _named_by(self, exchanges: Iterable[str]) -> set[str]:

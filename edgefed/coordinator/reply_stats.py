@@ -21,7 +21,7 @@ class ReplyStats:
         accepted, declined: answers merged; replies refused, failed or rejected.
         diverged: how many of the declined were so because training diverged; not written down.
         devices: whose answers were merged; not written down.
-        reason: why the last of the declined was; not written down.
+        reason: of the last declined reply; not written down.
         slowest, slowest_seconds: the device whose merged answer took longest, and how long.
     """
 
@@ -67,7 +67,7 @@ class ReplyStats:
         return "; ".join(parts)
 
     def advice(self, rate: float) -> str:
-        """Return what an operator can do after a missed quorum; ``rate`` is the learning rate."""
+        """Return advice for the operator after a missed quorum; ``rate`` is the learning rate."""
         if self.diverged:
             return f"{LOWER_RATE}, now {rate:g}, and start again"
         return (
@@ -115,12 +115,12 @@ class ReplyStats:
 
 @dataclass
 class DeviceScores:
-    """The devices' own tests; their means do not depend on the order in which they came.
+    """The devices' own tests; their means do not depend on the order of arrival.
 
-    Devices that tell a mode (``EvalJob.mode``) also have means among themselves.
+    Devices that report a mode (``EvalJob.mode``) also have means of their own.
 
     Attributes:
-        names: what they measure; what one does not tell counts as 0.
+        names: of the scores; a score that a device does not report counts as 0.
         weighting: whether every sample weighs the same, or every device.
     """
 

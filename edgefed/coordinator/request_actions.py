@@ -1,4 +1,4 @@
-"""What a request may name: its arguments, what answers it, and whether it changes something."""
+"""The form of a request's action: arguments, handler, and whether it changes something."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Arguments(BaseModel):
-    """What an action takes."""
+    """The arguments of an action."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Nothing(Arguments):
-    """For an action that takes nothing."""
+    """The arguments of an action that takes none."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """What a request may name.
+    """An action that a request may name.
 
     Attributes:
         arguments: checks them.
         act: returns the answer's body.
-        order: whether it changes something, and so has to return a challenge.
-        costly: whether it makes the coordinator read files that it names, or ask devices; like an
-            order, it is not for viewers.
-        by_user: whether ``act`` also takes the user who asks.
+        order: whether it changes something, and so must return a challenge.
+        costly: whether the coordinator reads files that it names, or asks devices; like an order,
+            it is not for viewers.
+        by_user: whether ``act`` also takes the requesting user.
     """
 
     arguments: type[Arguments]

@@ -47,14 +47,14 @@ MAX_LOG_BYTES = 16 * 1024 * 1024
 
 
 class RunService(Protocol):
-    """What a request may set in motion."""
+    """The operations on runs that a request may start."""
 
     def start(self, recipe: Recipe, *, paused: bool) -> RunRecord:
         """Begin a run."""
         ...
 
     def order(self, run: str, action: str) -> str:
-        """Give an order to a run and return what follows, in words."""
+        """Give an order to a run and return its effect, in words."""
         ...
 
     def delete(self, run: str) -> None:
@@ -114,12 +114,12 @@ class RequestHandler:
     """Turns a request into answers; every error becomes one too.
 
     Args:
-        session: this life of the coordinator.
+        session: the session of this coordinator process.
         store: runs on disk.
         journal: the current state of the fleet.
-        runs: starts and orders.
+        runs: starts runs and gives orders to them.
         challenges: admit orders.
-        inbox_counts: returns what the coordinator's inbox dropped and replaced.
+        inbox_counts: returns the counts of messages that the inbox dropped and replaced.
         evaluation_result: returns the result of a test by its id, or None while it goes on.
         more: further actions, by name.
     """
@@ -176,9 +176,9 @@ class RequestHandler:
         """Return the answer, in as many parts as it takes; an order is also noted as an event.
 
         Args:
-            request: what is asked or ordered.
-            signer: who asks, in a signed fleet; a viewer may ask, and gives no orders.
-            by: the user who asks, for the event.
+            request: the query or order.
+            signer: the sender, in a signed fleet; a viewer may send queries, but no orders.
+            by: the requesting user, for the event.
         """
         problem: EdgeFedError | None = None
         body: Any = None

@@ -21,8 +21,11 @@ from edgefed.wire.messages import Request, Response
 from edgefed.wire.topics import Topics
 
 MAX_SLOW = 4
-"""Requests of one action that are answered in threads at one time; another one is told to try
-again. Devices that do not answer thereby keep nobody from checking a recipe."""
+"""Most requests of one action that are answered in threads at one time.
+
+Further ones are asked to try again. Devices that do not answer therefore never block the check of a
+recipe.
+"""
 
 MAX_UNSENT, MAX_UNSENT_BYTES = 64, 8 * MAX_MESSAGE_BYTES
 """Responses to one user that the broker has not acknowledged, above which it gets no more. Its
@@ -54,10 +57,10 @@ class RequestServer:
         handler: turns a request into answers.
         link: to the broker.
         topics: of the fleet.
-        clock: for how long answers take.
-        answered: told each user who was answered, and the seconds of this thread that it took.
-        has_time: whether a user is answered now. Many requests may wait here when the first one
-            has used up its user's share of the time; they are left unread.
+        clock: measures how long answers take.
+        answered: called with each user that was answered, and the seconds that this thread spent.
+        has_time: whether a user is answered now. Once a user's share of the time is used up, its
+            waiting requests are left unread.
     """
 
     def __init__(

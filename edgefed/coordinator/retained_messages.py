@@ -1,4 +1,4 @@
-"""Delete from the broker what others had it retain and nobody reads."""
+"""Delete unwanted retained messages from the broker."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from edgefed.wire.topics import Topics
 
 
 class RetainedMessages:
-    """Passes on what arrives, and deletes retained messages that should not be.
+    """Passes on arrivals, and deletes retained messages that should not exist.
 
-    Those are messages on topics that retain none, and births of devices that are not enrolled. The
-    broker hands them over when the coordinator subscribes. They are passed on all the same: who
-    reads them knows that they are old. Empty messages, by which retained ones are deleted, say
-    nothing, and are not passed on.
+    These are messages on topics that retain none, and births of devices that are not enrolled. The
+    broker delivers them when the coordinator subscribes. They are passed on all the same: their
+    readers know that they are old. Empty messages, which delete retained ones, carry no information
+    and are not passed on.
 
     Args:
         topics: of the fleet.
         enrolled: whether a device is enrolled.
-        clear: deletes what is retained on a topic.
+        clear: deletes the retained message of a topic.
         deliver: takes each arrival.
     """
 
@@ -36,7 +36,7 @@ class RetainedMessages:
         self._deliver = deliver
 
     def take(self, arrival: Arrival) -> None:
-        """Take what a link delivers."""
+        """Handle an arrival from a link."""
         if isinstance(arrival, Incoming):
             if not arrival.payload:
                 return

@@ -1,7 +1,7 @@
 """Put the robust aggregate of a cohort's updates in the place of each device's update.
 
-An algorithm takes a weighted mean of what its answers hold. Where every answer holds the same
-values, that mean is these values, to the grid of the exact merge. Every algorithm that averages can
+An algorithm takes a weighted mean of the arrays of its answers. If every answer holds the same
+values, the mean equals them, to the grid of the exact merge. Every algorithm that averages can
 therefore be used with every rule of ``[merging]``: role by role, over the answers of one
 ``merge_group`` that hold the role. Norm clipping changes each answer by itself.
 """
@@ -38,7 +38,7 @@ class RobustMerging:
 
     Args:
         section: the rule.
-        exchange: what was asked.
+        exchange: the question.
         held: the replies that were accepted, sorted by device, where the rule needs them all.
         medians: of the cohort, where the rule needs them.
     """

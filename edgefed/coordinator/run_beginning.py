@@ -56,15 +56,15 @@ def _no_checkpoint(run: str, why: str) -> StorageError:
 def begin_run(
     deps: EngineDeps, recorder: RunRecorder, give_up: Callable[[OpenExchange], None]
 ) -> RunState:
-    """Return a run's state, as the last commit left it, or of a run that begins.
+    """Return a run's state: that of the last commit, or the initial one of a new run.
 
     Args:
         deps: of the engine.
         recorder: keeps the run's row.
-        give_up: told of an open exchange that cannot be put again.
+        give_up: called with an open exchange that cannot be put again.
 
     Raises:
-        EdgeFedError: too few devices are there or fit, or the model cannot be trained.
+        EdgeFedError: too few devices are connected or fit, or the model cannot be trained.
     """
     checkpoint = deps.store.checkpoint(recorder.record.run)
     codec = deps.prepared_recipe.wire.downlink

@@ -32,11 +32,11 @@ MORE_DEVICES = "start more agents, or change the recipe"
 
 
 class RunCheck:
-    """Checks recipes against the devices that are there, one at a time, as it reads data.
+    """Checks recipes against the connected devices, one at a time, because it reads data.
 
     Args:
         settings: of the coordinator; data sets are kept in its folder.
-        excluded: returns who takes part in no run with these checks, and why.
+        excluded: returns the devices that take part in no run with these checks, with reasons.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RunCheck:
         self._busy = threading.Lock()
 
     def report(self, recipe: Recipe, roster: Roster) -> dict[str, Any]:
-        """Return what `run check` prints with ``--json``.
+        """Return the report that ``run check --json`` prints.
 
         Raises:
             NotAllowedError: another check is under way.
@@ -109,7 +109,7 @@ class RunCheck:
 
 
 def check_start(recipe: Recipe, settings: ServiceSettings) -> None:
-    """Check what can be known of a run before it exists, without devices and data.
+    """Check a run before it exists, as far as possible without devices and data.
 
     Raises:
         EdgeFedError: the recipe cannot be run, names code that is not run here, or starts from

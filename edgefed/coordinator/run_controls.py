@@ -39,7 +39,7 @@ class RunControls:
         self.on_change: Callable[[], None] = lambda: None
 
     def order(self, action: str) -> str:
-        """Take an order and return what follows, in words.
+        """Take an order and return its effect, in words.
 
         Raises:
             UsageError: there is no such order.
@@ -69,7 +69,7 @@ class RunControls:
         return told
 
     def stop_process(self) -> None:
-        """End the engine's work as a kill would: nothing is decided, the run goes on later."""
+        """End the engine's work as a kill would: nothing is decided, and the run resumes later."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -96,7 +96,7 @@ class RunControls:
         return self._stopping
 
     def interrupted(self) -> bool:
-        """Whether waiting for replies has lost its point."""
+        """Whether to stop waiting for replies."""
         return self._aborting or self._stopping
 
     def check(self) -> None:
@@ -112,7 +112,7 @@ class RunControls:
             raise Stopping
 
     def wait(self, seconds: float) -> bool:
-        """Wait for so long; True, at once, when waiting has lost its point."""
+        """Wait for so long; return True, at once, if waiting is to stop."""
         with self._changed:
             return self._changed.wait_for(self.interrupted, seconds)
 
@@ -123,7 +123,7 @@ class RunControls:
             self._changed.notify_all()
 
     def give_up_evaluations(self) -> None:
-        """End what nobody will carry out: the engine's work has ended."""
+        """Fail the waiting evaluations, because the engine's work has ended."""
         with self._changed:
             while self._evaluations:
                 self._evaluations.popleft().give_up("the run went on")
@@ -132,7 +132,7 @@ class RunControls:
         """Wait while paused; use up a step.
 
         Returns:
-            What to do before this is called again; None to go on.
+            An evaluation to carry out before the next call; None to go on.
         """
         with self._changed:
             self._changed.wait_for(

@@ -1,4 +1,4 @@
-"""A run's models, and the coordinator's own samples to test them on."""
+"""A run's models, and the coordinator's own samples for tests."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from edgefed.seeds import derive
 
 
 class ModelTrainers:
-    """Trainers on the coordinator: of the recipe's own model, and of those that it changes into.
+    """Trainers on the coordinator: of the recipe's model, and of models that replace it.
 
     Args:
         section: the recipe's ``[model]`` table.
         own: the trainer of its model.
-        spec: what the data look like.
-        memory: most bytes that training another model may take; 0 for half of what is free.
+        spec: the form of the data.
+        memory: most bytes that training another model may take; 0 for half of the free memory.
         user_models: whether another model may be a user's own code.
     """
 
@@ -66,7 +66,7 @@ class RunModel:
     Attributes:
         model: the recipe's own, with which a run starts.
         trainers: run models for tests on the coordinator.
-        spec: what the data look like, the coordinator's and the devices'.
+        spec: the form of the data, the coordinator's and the devices'.
         test: the coordinator's held-out samples; empty when it has none.
     """
 
@@ -82,7 +82,7 @@ def load_dataset(recipe: Recipe, folder: Path | None) -> Dataset:
 
 
 def check_dataset(recipe: Recipe, dataset: Dataset) -> None:
-    """Check that the data set's targets are what the recipe's loss is of.
+    """Check that the data set's targets suit the recipe's loss.
 
     Raises:
         DataError: they are not.
@@ -100,14 +100,14 @@ def make_run_model(
     memory: int = 0,
     frozen: Tensors | None = None,
 ) -> RunModel:
-    """Return the subject of a run.
+    """Return the model and the test set of a run.
 
     Args:
         recipe: names the model.
         dataset: central data, which may be none.
         spec: shape and classes of the run's data.
         user_models: whether the recipe may name users' own code, which is then imported.
-        memory: most bytes that training may take; 0 for half of what is free.
+        memory: most bytes that training may take; 0 for half of the free memory.
         frozen: the frozen weights of a run that has begun; none of a new one, or of a model
             without.
 

@@ -14,7 +14,7 @@ def only_match(name: str, runs: Sequence[str], where: str = "") -> str:
     """Return the run of an id, or of an unambiguous beginning of one.
 
     Args:
-        name: what was typed.
+        name: the text that the user typed.
         runs: the ids of all runs, the newest first.
         where: the folder that was searched; empty for the coordinator's own.
 

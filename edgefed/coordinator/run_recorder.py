@@ -27,13 +27,13 @@ Result = TypeVar("Result")
 
 
 class RunRecorder:
-    """Keeps one run's row true.
+    """Keeps one run's row up to date.
 
     Args:
         record: the current row.
         model: name of the model, for the journal.
-        on_record: told the row whenever it changes on disk.
-        release: deletes what can be fetched or made again, when the disk is full.
+        on_record: called with the row whenever it changes on disk.
+        release: deletes files that can be fetched or made again, when the disk is full.
         wait: sleeps for so many seconds; True when an order ends the wait.
     """
 
@@ -64,7 +64,7 @@ class RunRecorder:
         self._told = False
 
     def account(self, **changes: Any) -> None:
-        """Bring time and bytes in the row up to now, in memory."""
+        """Update the row's time and bytes in memory."""
         up, down = self._fleet.traffic()
         self.record = replace(
             self.record,
@@ -76,7 +76,7 @@ class RunRecorder:
         self._traffic = (up, down)
 
     def written(self, act: Callable[[], Result]) -> Result:
-        """Return what ``act`` returns, which writes; while the disk is full, wait and repeat it.
+        """Return the result of ``act``, which writes; while the disk is full, wait and repeat it.
 
         Raises:
             StorageError: it cannot be written, or an order ended the wait.
@@ -90,20 +90,20 @@ class RunRecorder:
         self._on_record(self.record)
 
     def status(self, status: RunStatus, reason: str = "", **changes: Any) -> None:
-        """Write the row with a new status, and tell the journal."""
+        """Write the row with a new status, and emit it."""
         self.save(status=status, reason=reason, **changes)
         self._tell()
 
     def wait_for_devices(self, min_devices: int) -> None:
-        """Write the row of a run that waits, and tell the journal how many devices it needs."""
+        """Write the row of a run that waits, and emit how many devices it needs."""
         self.save(status="waiting", reason="")
         self._tell(min_devices=min_devices)
 
     def end(self, status: RunStatus, reason: str, **changes: Any) -> None:
-        """Write the last row; where the disk does not even take that, tell everybody all the same.
+        """Write the last row, and emit the end even if the disk does not take the row.
 
-        A row that was not written still says on disk that the run is at work, so a restart of the
-        coordinator takes it up; until then everybody is shown the end.
+        The row on disk then still says that the run is at work, so a restart of the coordinator
+        resumes it; until then clients are shown the end.
         """
         finished = self.record.finished_rounds
         try:
@@ -144,11 +144,11 @@ class RunRecorder:
             self.note("there is space on the disk again; going on")
 
     def warn(self, text: str) -> None:
-        """Tell the journal that something is not as it should be."""
+        """Emit a warning to the journal."""
         self.note(text, warning=True)
 
     def note(self, text: str, *, warning: bool = False) -> None:
-        """Tell the journal what an operator should know."""
+        """Emit a message for the operator to the journal."""
         self._journal.emit("note", level="warning" if warning else "info", text=text)
 
     def begin_round(self, number: int) -> None:
@@ -167,7 +167,7 @@ class RunRecorder:
     def with_answers(self, stats: ReplyStats, epsilon: float | None) -> RunRecord:
         """Return the row with an exchange's answers in it, to be written together with them.
 
-        ``epsilon`` is what all merged rounds then cost in differential privacy.
+        ``epsilon`` is the total privacy cost of all merged rounds.
         """
         self.account()
         so_far = self._tally()
@@ -188,9 +188,9 @@ class RunRecorder:
         tested_by: OpenExchange | None,
         measured: Mapping[str, float],
     ) -> dict[str, Any]:
-        """Write a round's row: who answered, what it moved and measured, its scores if tested.
+        """Write a round's row: its answers, metrics and measurements, and its scores if tested.
 
-        Close the exchange that tested it, if one did. Return the row.
+        If an exchange tested the round, close it. Return the row.
         """
         self.account()
         if not scores.finite and not self._told:
@@ -223,7 +223,7 @@ class RunRecorder:
         return row
 
     def nothing_learned(self, names: Collection[str]) -> Finding | None:
-        """Return what shows that the model learned nothing, and warn of it; None of no finding.
+        """Return and warn of a sign that the model learned nothing; None if there is none.
 
         Args:
             names: of the model's trained weights and running statistics.

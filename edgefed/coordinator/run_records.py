@@ -19,15 +19,15 @@ class RunRecord:
     Attributes:
         run: unique id, such as ``r-0007-4f2a``.
         recipe: the recipe as JSON text.
-        round: the round at work; once the run has ended, how many rounds it finished.
-        exchanges: how many exchanges were begun.
-        preparatory_exchanges: how many of them only prepared for others (``Exchange.preparatory``).
-        epsilon: what the merged rounds cost in differential privacy; None without.
+        round: the current round; once the run has ended, the number of finished rounds.
+        exchanges: number of exchanges begun.
+        preparatory_exchanges: number of preparatory ones among them (``Exchange.preparatory``).
+        epsilon: privacy cost of the merged rounds; None without differential privacy.
         bytes_up, bytes_down: payload bytes from and to devices.
-        seconds: time that the run was worked on.
-        shape, classes, class_names, by_position: what its data look like, as ``DataSpec`` has it;
-            ``classes`` is 0 until the run has begun.
-        error, hint: code of the failure and what to do about it.
+        seconds: working time of the run.
+        shape, classes, class_names, by_position: form of its data, as in ``DataSpec``; ``classes``
+            is 0 until the run has begun.
+        error, hint: code of the failure, and advice.
         silent: devices that missed deadlines, as in ``silent_devices``.
         testers: devices whose tests count among the scores by which the best round is known.
         progress: of the round at work: its number, ``seconds`` and bytes (``up``, ``down``) when it
@@ -73,7 +73,7 @@ class RunRecord:
 
     @property
     def spec(self) -> DataSpec | None:
-        """What its data look like; None until it has begun."""
+        """The form of its data; None until it has begun."""
         if not self.classes:
             return None
         return DataSpec(self.shape, self.classes, self.class_names, self.by_position)
@@ -90,7 +90,7 @@ class RunRecord:
 
     @property
     def seed_index(self) -> int:
-        """The number of the next exchange that its draws derive from; asides do not count."""
+        """The next exchange's number, from which its draws derive; without preparatory ones."""
         return self.exchanges - self.preparatory_exchanges
 
 
@@ -139,8 +139,8 @@ class Checkpoint:
 
     Attributes:
         state: the algorithm's.
-        downlink: what devices were last sent, by payload name (``Downlink.to_json``).
-        open: the exchanges that were under way, oldest first.
+        downlink: references of the payloads last sent, by name (``DownlinkEncoder.to_json``).
+        open: the open exchanges, oldest first.
     """
 
     state: State

@@ -1,7 +1,7 @@
 """Test the saved model of a run that is paused or has ended, when an operator asks for it.
 
-Nothing of the run changes but the number of its exchanges: the exchange that asks the devices has
-an index of its own, which consumes no seed, so a run that goes on later ends in the same bits.
+Only the number of the run's exchanges changes. The exchange that asks the devices has an index of
+its own and consumes no seed, so a run that goes on later ends in the same bits.
 """
 
 from __future__ import annotations
@@ -137,11 +137,11 @@ def evaluate(read: Callable[[], SavedRun], request: EvaluationRequest) -> dict[s
 
     Args:
         read: returns the run.
-        request: what is asked.
+        request: the test to make.
 
     Raises:
         UsageError: its algorithm has no such mode, or there is no best model.
-        DataError: nobody has samples for it.
+        DataError: there are no samples for it.
         EdgeFedError: the run cannot be read, or is in the middle of an exchange.
     """
     saved = read()
@@ -181,7 +181,7 @@ def evaluate(read: Callable[[], SavedRun], request: EvaluationRequest) -> dict[s
 def evaluation_result(
     record: RunRecord, state: State, scores: Scores, answers: Sequence[Answer]
 ) -> dict[str, Any]:
-    """Return what ``run evaluate --json`` prints: scores, None where not finite, and devices."""
+    """Return the output of ``run evaluate --json``: devices, and scores, None where not finite."""
     names, values = record.class_names, scores.values.items()
     return {
         "run": record.run,

@@ -45,13 +45,13 @@ NO_SCORES = Scores()
 def counted(
     place: TestPlace, number: int, parts: Sequence[Confusion], tested: int = 0
 ) -> tuple[dict[str, float], tuple[ConfusionView, ...]]:
-    """Return what follows from counts, and their sum as it is told; nothing without any.
+    """Return the scores that follow from counts, and the reported sum; nothing without counts.
 
     Args:
-        place: whose samples were tested.
+        place: owner of the tested samples.
         number: the round.
         parts: the counts of each test.
-        tested: how many devices tested, also without sending counts; 0 on the coordinator.
+        tested: number of devices that tested, with or without sending counts; 0 on the coordinator.
     """
     total = Confusion.total(parts)
     if total is None:

@@ -1,9 +1,9 @@
-"""Limits on what each device and each user may send to the coordinator, applied before decoding.
+"""Limits on the messages of each device and user to the coordinator, applied before decoding.
 
 A topic names the sender of a message. A device that has joined has a bucket of its own, so that one
-which floods delays no other. Devices that have not joined are only heard when they announce
-themselves: all their births share one bucket, and so do the messages of names without a birth. The
-work is the same however many names a flood uses, and so is the memory.
+which floods delays no other. Of devices that have not joined, only announcements are read: all
+births share one bucket, and so do the messages of names without a birth. The work is the same
+however many names a flood uses, and so is the memory.
 
 A user, whose certificate the broker compares with the topic, has one bucket for all its clients.
 Viewers share one more, of messages and of the time that answers take, so that operators always find
@@ -94,8 +94,8 @@ class SenderLimits:
     Args:
         topics: of the fleet.
         clock: for the rates.
-        joined: whether a device is there, or has taken part before.
-        enrolled: whether a device is enrolled; one that is not is never heard.
+        joined: whether a device is connected, or has taken part before.
+        enrolled: whether a device is enrolled; messages of others are ignored.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class SenderLimits:
         self._lock = threading.Lock()
 
     def admit(self, message: Incoming) -> bool:
-        """Whether a message is to be read; what is not is counted for its sender."""
+        """Return whether a message is to be read; others are counted for their sender."""
         with self._lock:
             refused = self._judge(message, self._clock.monotonic())
             if refused:
@@ -135,7 +135,7 @@ class SenderLimits:
             return not refused
 
     def expect(self, device: str) -> None:
-        """Let the next birth of a device in: it was asked for."""
+        """Admit the next birth of a device: it was requested."""
         with self._lock:
             if len(self._expected) < MAX_EXPECTED:
                 self._expected[device] = None

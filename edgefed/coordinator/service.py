@@ -72,8 +72,8 @@ class Service:
     """The coordinator.
 
     Args:
-        settings: where and for whom.
-        clock: for everything.
+        settings: of the process.
+        clock: the only source of time.
 
     Raises:
         NotAllowedError: another coordinator holds the folder or the fleet.
@@ -233,7 +233,7 @@ class Service:
     # -- life ---------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """Work until ``stop``: first what an earlier life left unfinished, then what is started."""
+        """Work until ``stop``, first on runs that an earlier process left unfinished."""
         self._link.start_now(timeout=10)
         self._take_up_unfinished()  # before a request could start another run
         self._dispatcher.start()
@@ -250,7 +250,7 @@ class Service:
             self._close()
 
     def stop(self) -> None:
-        """End ``serve`` soon; a run at work goes on when the coordinator is started again."""
+        """End ``serve`` soon; a run at work resumes when the coordinator is started again."""
         self._stopping = True
         for controls in (*self._jobs.values(), *self._evaluations.controls()):
             controls.stop_process()

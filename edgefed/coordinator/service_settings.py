@@ -17,15 +17,15 @@ from edgefed.files import write_atomic
 
 @dataclass(frozen=True)
 class ServiceSettings:
-    """What a coordinator needs to know.
+    """The settings of a coordinator process.
 
     Attributes:
         folder: its state directory.
-        trackers: who is told every round of its runs.
+        trackers: notified of every round of its runs.
         user_models: whether a run may name a user's own code as its model, which is then imported.
-        memory: most bytes that training a model may take here; 0 for half of what is free.
+        memory: most bytes that training a model may take here; 0 for half of the free memory.
         membership: the fleet's authority; None where there is none on this machine.
-        alerts: what counts as an alert, and who is told.
+        alerts: conditions of alerts, and their receivers.
     """
 
     address: Address

@@ -1,4 +1,4 @@
-"""What a run starts from: drawn weights, weights from elsewhere, or a model of an earlier run."""
+"""The initial weights of a run: drawn, from elsewhere, or those of an earlier run's model."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def put_initial_weights(
     run_folder: Callable[[str], Path],
     scale: PixelScale = UNSCALED,
 ) -> tuple[str, ...]:
-    """Give a model the weights that its recipe starts from; return what the operator should know.
+    """Give a model the weights that its recipe starts from; return notes for the operator.
 
     Args:
         model: the run's, with values drawn from its seed.
         section: the recipe's ``[model]`` table.
-        spec: what the run's data look like.
-        folder: where relative paths start.
+        spec: the form of the run's data.
+        folder: base of relative paths.
         run_folder: returns the folder of a run's files.
         scale: of the run's images.
 
@@ -98,7 +98,7 @@ def weights_source(
 
     Args:
         section: the recipe's ``[model]`` table.
-        folder: where relative paths start.
+        folder: base of relative paths.
         run_folder: returns the folder of a run's files.
 
     Raises:

@@ -5,7 +5,7 @@ holds ``recipe.toml``, ``events.jsonl``, model files and the algorithm's state o
 (``edgefed.coordinator.state_files``). A state file is written and renamed before the row that names
 it is committed, so a kill at any moment leaves the old state or the new one. Rows have digests
 (``edgefed.database``), and the row of a commit has the digests of its state files. A read returns
-what was written or raises a ``StorageError``.
+the written values or raises a ``StorageError``.
 """
 
 from __future__ import annotations
@@ -141,11 +141,11 @@ class Store:
     def delete_run(self, record: RunRecord, *, at_work: bool = False) -> None:
         """Delete the folder and the rows of a run that has ended.
 
-        Killed at any moment, it leaves the run, or a row without files, which can be deleted again.
+        A kill at any moment leaves the run, or a row without files, which can be deleted again.
 
         Args:
             record: the run's row.
-            at_work: whether somebody still works on it.
+            at_work: whether it is still being executed.
 
         Raises:
             NotAllowedError: ``run.busy``: it has not ended.
@@ -412,7 +412,7 @@ class Store:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read one state of the rows within, whatever another process commits meanwhile."""
+        """Read one state of the rows within, unaffected by commits of other processes."""
         with self._db.snapshot():
             yield
 

@@ -13,8 +13,8 @@ class TaskSender:
     """Sends tasks and cancels them; guarded by the dispatcher's lock.
 
     Args:
-        exchanges: those that are open.
-        registry: who is there, and works on what.
+        exchanges: the open exchanges.
+        registry: the connected devices, with their current tasks.
         publisher: to the devices.
         clock: for repetitions.
     """
@@ -50,7 +50,7 @@ class TaskSender:
             self.give_next(device)
 
     def give_next(self, device: str) -> None:
-        """Give a device the task that it is to do now, unless it was given that one already."""
+        """Send a device the task that it is to do now, unless it was sent already."""
         task = self._exchanges.task(device)
         if task is None:
             self._given.pop(device, None)
@@ -62,13 +62,13 @@ class TaskSender:
             self._publisher.task(task)
 
     def give_again(self, device: str) -> None:
-        """Give a device that began a new life the task that it was given."""
+        """Send a device that began a new session its current task again."""
         task = self._exchanges.task(device)
         if task is not None:
             self._publisher.task(task)
 
     def repeat(self, until: float) -> None:
-        """Repeat the tasks that nobody works on and whose time had come by ``until``."""
+        """Repeat the tasks that no device works on and that were due by ``until``."""
         for pending in self._exchanges.all():
             for task in pending.to_repeat(until):
                 idle = not self._registry.working_on(task.device, task.exchange)

@@ -24,7 +24,7 @@ from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.task_digest import task_digest
 
 MAX_DETAIL = 80
-"""Characters of ``Exchange.detail`` that are told."""
+"""Most characters of ``Exchange.detail`` in an event."""
 
 
 def open_exchange(
@@ -193,9 +193,9 @@ def _task(
 
 
 def asked_exchange(opened: OpenExchange) -> Exchange:
-    """Return the exchange as an algorithm's merge sees it: what was asked, without the payloads.
+    """Return the exchange as an algorithm's merge sees it: the questions, without the payloads.
 
-    It is made from the tasks in every case, so that a merge after a restart sees the same.
+    It is always made from the tasks, so that a merge after a restart sees the same.
     """
     masked = any(task.secure_aggregation for task in opened.tasks[:1])
     return Exchange(

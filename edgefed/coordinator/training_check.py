@@ -30,7 +30,7 @@ def check_training(
 
     Args:
         recipe: with the augmentation that its data set declares.
-        algorithm: the recipe's; it may note what it needs to know of the model.
+        algorithm: the recipe's; it may store facts about the model.
         model: the recipe's.
         dataset: the recipe's, on a few samples of which a user's loss is tried out.
 
@@ -46,9 +46,9 @@ def check_training(
 
 
 def check_combination(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
-    """Check what a recipe combines as far as that can be known without data and devices.
+    """Check a recipe's combination of settings as far as possible without data and devices.
 
-    The algorithm has refused already what it cannot be combined with when it was made.
+    The algorithm's constructor has already refused combinations that it does not support.
 
     Raises:
         RecipeError, UsageError: a run of the recipe would be refused.

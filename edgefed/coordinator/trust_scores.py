@@ -1,8 +1,8 @@
-"""The devices' trust scores and who is quarantined; kept across runs and restarts.
+"""The devices' trust scores and quarantines; kept across runs and restarts.
 
 A score is from 0 to 1 and begins at 1. A reply that a check refuses lowers it, an accepted one
-raises it more slowly; the recipe's ``[checks]`` table says by how much. Replies that devices refuse
-or that never come change nothing. With L = ``quarantine_below`` and H = ``trusted_from``:
+raises it more slowly; the recipe's ``[checks]`` table states by how much. Missing replies and those
+in which devices decline change nothing. With L = ``quarantine_below`` and H = ``trusted_from``:
 
     trusted -> suspect            after a refusal, below H
     suspect -> trusted            at H or above
@@ -12,7 +12,7 @@ or that never come change nothing. With L = ``quarantine_below`` and H = ``trust
 If at least half of the replies to one question are refused, the cause is more likely the recipe,
 such as a learning rate at which all devices diverge, and no score falls.
 
-What an exchange did to a score is written down before the exchange is merged, with its id. After a
+The effect of an exchange on a score is stored with its id before the exchange is merged. After a
 kill in between, the same exchange is put again, and is not counted twice.
 """
 
@@ -64,7 +64,7 @@ _SCHEMA = Schema(
 
 @dataclass(frozen=True)
 class Trust:
-    """What is known of one device.
+    """The trust record of one device.
 
     Attributes:
         score: 0 to 1.
@@ -81,7 +81,7 @@ class Trust:
     exchange: str = ""
 
     def fields(self) -> dict[str, Any]:
-        """Return what a ``device`` event tells."""
+        """Return its fields of a ``device`` event."""
         return {
             "device": self.device,
             "trust": round(self.score, 6),
@@ -93,7 +93,7 @@ class Trust:
 
 @dataclass(frozen=True)
 class Judged:
-    """What became of the replies to one exchange.
+    """The outcome of the replies to one exchange.
 
     Attributes:
         exchange: its id.
@@ -113,7 +113,7 @@ class TrustScores:
         folder: the coordinator's state directory; None to keep nothing, as in simulations.
 
     Attributes:
-        announced: who is excluded for the samples that it announces.
+        announced: the devices excluded for the samples that they announce.
 
     Raises:
         StorageError: the file cannot be used, or is damaged.
@@ -133,12 +133,12 @@ class TrustScores:
             self._db.close()
 
     def of(self, device: str) -> Trust:
-        """Return what is known of a device."""
+        """Return the record of a device."""
         with self._lock:
             return self._known.get(device, Trust(device))
 
     def all(self) -> list[Trust]:
-        """Return what is known, sorted by device; a device that never failed may be missing."""
+        """Return all records, sorted by device; a device that never failed may be missing."""
         with self._lock:
             return [self._known[device] for device in sorted(self._known)]
 
@@ -147,8 +147,8 @@ class TrustScores:
 
         Args:
             device: its id.
-            exchange: the one that is being judged. What it has itself led to does not count: when
-                it is judged again after a restart, its outcome must be the same.
+            exchange: the one that is being judged. Its own effect does not count: when it is judged
+                again after a restart, its outcome must be the same.
             below: the run's ``checks.quarantine_below``. A score that runs with a lower one have
                 left below it quarantines the device as well, unless it was released since.
         """
@@ -158,7 +158,7 @@ class TrustScores:
         return not exchange or known.exchange != exchange or known.reason == BY_OPERATOR
 
     def judge(self, judged: Judged, section: ChecksSection, now: str) -> None:
-        """Change the scores by what became of an exchange's replies, once for each exchange."""
+        """Update the scores from an exchange's replies, once for each exchange."""
         with self._lock:  # else what an operator orders meanwhile would be lost
             count = len(judged.accepted) + len(judged.refused)
             loss = 0.0 if 2 * len(judged.refused) >= count else section.trust_loss
@@ -174,7 +174,7 @@ class TrustScores:
             self._write(changed)
 
     def exclusions(self, known: Roster, section: ChecksSection) -> dict[str, str]:
-        """Return whom a run does not ask whatever their data are, and why.
+        """Return the devices that a run does not ask, regardless of their data, with reasons.
 
         Args:
             known: all devices of the fleet, also those that are lost.

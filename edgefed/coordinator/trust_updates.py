@@ -24,13 +24,13 @@ def make_admission(
     warn: Callable[[str], None],
     excluded: Excluded = lambda device, reason: None,
 ) -> Admission:
-    """Return who takes part in a run, by their data, their trust and what they announce.
+    """Return the admission to a run, by devices' data, trust and announced samples.
 
     Args:
         deps: the run's.
-        spec: what its data look like.
-        warn: told of each device that is left out.
-        excluded: takes each change of the reason why a device is left out.
+        spec: the form of its data.
+        warn: called for each device that is left out.
+        excluded: called with each change of the reason why a device is left out.
     """
     checks = deps.recipe.checks
     factor = 0.0 if deps.fleet.simulated else checks.announced_median_factor
@@ -55,9 +55,10 @@ def make_admission(
 def update_trust(
     deps: EngineDeps, recorder: RunRecorder, opened: OpenExchange, collector: ReplyCollector
 ) -> None:
-    """Write down what the replies to an exchange do to scores, before the exchange is merged.
+    """Store the effect of an exchange's replies on the scores, before the exchange is merged.
 
-    Who let its deadline pass is in the run's row from then on, which is written when it is closed.
+    Devices that missed its deadline are then noted in the run's row, which is written when the
+    exchange is closed.
     """
     judged = Judged(opened.exchange, collector.stats.devices, collector.blamed)
     now = timestamp(deps.clock.now())
@@ -69,9 +70,9 @@ def update_trust(
 
 
 def note_testers(deps: EngineDeps, recorder: RunRecorder, tested: Collection[str]) -> None:
-    """Note who tested a round's model, and how many devices did earlier and do so no more.
+    """Note the devices that tested a round's model, and how many stopped testing.
 
-    Both are in the run's row, which is written when the round is closed.
+    Both are kept in the run's row, which is written when the round is closed.
     """
     if deps.fleet.simulated:
         return

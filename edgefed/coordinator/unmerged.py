@@ -15,17 +15,17 @@ from edgefed.errors import UnmergeableError
 from edgefed.units import counted
 
 INSPECT = "see edgefed run show and edgefed device list; then edgefed run resume"
-"""What an operator can do when answers have no valid merge."""
+"""Advice for the operator when answers have no valid merge."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Why an exchange is not merged.
+    """The reason why an exchange is not merged.
 
     Attributes:
-        told: in words, without a full stop.
-        hint: what an operator can do.
-        devices: whose answers are the cause, where that is known.
+        told: the reason in words, without a full stop.
+        hint: advice for the operator.
+        devices: those whose answers are the cause, where that is known.
     """
 
     told: str

@@ -15,9 +15,9 @@ NAMED = 8
 
 
 class WaitingReport:
-    """What the journal was told last of one exchange.
+    """The last report on one exchange.
 
-    Nothing is told of an exchange that has no quorum yet while every device is there.
+    An exchange without a quorum is not reported while every device is connected.
     """
 
     def __init__(self, pending: PendingExchange, journal: EventJournal, clock: Clock) -> None:
@@ -27,7 +27,7 @@ class WaitingReport:
         self._told: tuple[bool, frozenset[str], float] | None = None
 
     def update(self) -> None:
-        """Tell what has changed: the quorum was met, a device was lost or came back."""
+        """Report changes: the quorum was met, or a device was lost or came back."""
         pending = self._pending_exchange
         quorum = pending.quorum_at is not None
         lost, closes_at = pending.lost_devices(), pending.closes_at()
@@ -38,7 +38,7 @@ class WaitingReport:
             self._tell(closes_at)
 
     def end(self) -> None:
-        """Tell that nobody is waited for, if somebody was."""
+        """Report the end of waiting, if there was any."""
         if self._told is not None:
             self._told = None
             self._journal.emit(
@@ -46,7 +46,7 @@ class WaitingReport:
             )
 
     def close(self) -> None:
-        """Say who is left behind, if the quorum did not wait for the deadline."""
+        """Report the devices left behind, if the quorum did not wait for the deadline."""
         pending = self._pending_exchange
         lost, online = pending.out()
         self.end()

@@ -1,4 +1,4 @@
-"""Columns of samples: check what a file says of each sample beside its label."""
+"""Columns of samples: check the values of a file's columns beside the labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgefed.units import counted
 from edgefed.wire import limits
 
 TRAIN, TEST = "column/", "column_test/"
-"""What an NPZ file's arrays of columns begin with: of the training samples, of the test samples."""
+"""Prefixes of an NPZ file's column arrays: of the training samples, of the test samples."""
 
 MAX_COLUMNS = 16
 """Most columns of a data set."""
@@ -50,7 +50,7 @@ def with_columns(samples: Samples, columns: Mapping[str, Array], where: str) -> 
 
 
 def same_columns(train: Samples, test: Samples, where: str) -> None:
-    """Raise a `DataError` when only one part has a column."""
+    """Raise a `DataError` if only one part has a column."""
     lacking = sorted(train.columns.keys() ^ test.columns.keys())
     if lacking:
         part = "test" if lacking[0] in train.columns else "training"
@@ -61,7 +61,7 @@ def same_columns(train: Samples, test: Samples, where: str) -> None:
 
 
 def category_counts(*parts: Samples) -> dict[str, int]:
-    """Return how many categories each column needs: its highest number in all parts plus one."""
+    """Return the number of categories of each column: the highest number in all parts plus one."""
     counts: dict[str, int] = {}
     for name, column in (item for part in parts for item in part.columns.items()):
         counts[name] = max(counts.get(name, 0), int(column.max(initial=-1)) + 1)

@@ -38,8 +38,8 @@ class DatasetReader:
     Attributes:
         summary: one line for lists.
         options: the data set's own keys of the recipe's ``[data]`` table.
-        read: these keys, and the folder where relative paths start, to the samples; None for the
-            working folder.
+        read: from these keys and the base of relative paths (None for the working folder) to the
+            samples.
         source: how devices read their own data of this kind; None if they cannot.
     """
 
@@ -55,10 +55,10 @@ def dataset_plugins(built_in: Callable[[], tuple[str, ...]]) -> Plugins[DatasetR
 
 
 def read_guarded(name: str, read: Callable[[], object]) -> Dataset:
-    """Return what a package's code reads, checked.
+    """Return the data set that a package's code reads, checked.
 
     Raises:
-        DataError: ``data.reader``: it fails, or what it reads is no data set.
+        DataError: ``data.reader``: it fails, or its result is not a data set.
     """
     try:
         dataset = read()

@@ -107,9 +107,9 @@ def load(section: DataSection, folder: Path | None, seed: int) -> Dataset:
 
     Args:
         section: its name, and the keys of that data set.
-        folder: where relative paths start and downloads are kept; None for the working folder.
-        seed: the run's; decides only which samples stay when ``limit`` is set. What is held out
-            for testing is the same in every run, so that runs compare.
+        folder: base of relative paths, and place of downloads; None for the working folder.
+        seed: the run's; decides only which samples stay when ``limit`` is set. The samples held out
+            for testing are the same in every run, so that runs can be compared.
 
     Raises:
         RecipeError: there is no such data set, or no such key.

@@ -4,7 +4,7 @@ The folder's name is the name of the class. The label's number is the folder's l
 ``folder/classes.txt`` (one name per line), if that file exists; otherwise the folder's name, if all
 names are numbers; otherwise its position among the sorted names. Devices of one run may use other
 numbers, because a run compares names; see `edgefed.data.class_names`. ``folder/columns.csv`` may
-say more of each image; see `edgefed.data.folder_columns`.
+add columns for each image; see `edgefed.data.folder_columns`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ NAMES_FILE = "classes.txt"
 
 @dataclass(frozen=True, eq=False)
 class FolderContent:
-    """What a folder of images holds.
+    """The contents of a folder of images.
 
     Attributes:
         samples: never empty.
-        class_names: what the labels are called, with or without images; empty for a number that
-            no folder has.
-        ignored: what of the folder is not used, by reason.
+        class_names: names of the labels, with or without images; empty for a number that no folder
+            has.
+        ignored: the unused files, by reason.
     """
 
     samples: Samples
@@ -53,12 +53,12 @@ class FolderContent:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the user should know: a line for each reason."""
+        """Warnings for the user: a line for each reason."""
         return tuple(each.warning for each in self.ignored)
 
     @property
     def classes(self) -> int:
-        """How many labels there are."""
+        """Number of labels."""
         return len(self.class_names)
 
 

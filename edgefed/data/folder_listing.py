@@ -1,4 +1,4 @@
-"""List the folder of a class: its images, and the files that are ignored for what reason."""
+"""List the folder of a class: its images, and its ignored files by reason."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _CONVERT = "convert photos to JPEG or PNG, for HEIC such as heif-convert IMAGE.H
 
 @dataclass(frozen=True)
 class Listing:
-    """What lies in a folder; hidden files and folders are left out.
+    """The contents of a folder, without hidden files and folders.
 
     Attributes:
         images: files in formats that are read.
-        unsupported: other files, but for texts and the like.
+        unsupported: other files, except texts and the like.
         nested: folders.
         problem: why the folder cannot be listed; empty where it can.
     """
@@ -63,9 +63,9 @@ class Ignored:
     Attributes:
         reason: ``unreadable``, ``unsupported``, ``nested``, ``unsorted``; or ``closed`` for class
             folders, and ``unusable`` for classes.
-        count: how many there are.
-        what: what they are, with an example.
-        hint: what to do about it.
+        count: number of files.
+        what: description of the files, with an example.
+        hint: advice.
     """
 
     reason: str
@@ -81,12 +81,12 @@ class Ignored:
 
 @dataclass
 class IgnoredFiles:
-    """Collects what is ignored of a folder of classes.
+    """Collects the ignored files of a folder of classes.
 
     Args:
         folder: of the classes' folders.
-        classes: what each of them holds.
-        loose: what the folder itself holds.
+        classes: contents of each of them.
+        loose: contents of the folder itself.
     """
 
     folder: Path
@@ -95,7 +95,7 @@ class IgnoredFiles:
     _found: list[Ignored] = field(default_factory=list)
 
     def before_decoding(self) -> list[Ignored]:
-        """Return what is known without opening any image."""
+        """Return the files that are ignored without opening any image."""
         return [*self._unsupported(), *self._nested(), *self._closed(), *self._unsorted()]
 
     def after_decoding(self, unreadable: Sequence[Path], files: int) -> list[Ignored]:
@@ -182,7 +182,7 @@ class IgnoredFiles:
 
 
 def list_folder(folder: Path) -> Listing:
-    """Return what lies in a folder, by name; nothing if it has gone since it was found."""
+    """Return the contents of a folder, sorted by name; empty if the folder is gone."""
     images: list[Path] = []
     unsupported: list[Path] = []
     nested: list[Path] = []

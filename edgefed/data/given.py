@@ -1,7 +1,7 @@
 """Data that a program has in memory, as the data set of a simulation.
 
-All data go through one data set, whose classes and preparation the recipe's ``[data]`` table says.
-Where the program gives each device its own data, these are parts of that data set.
+All data go through one data set. The recipe's ``[data]`` table states its classes and preparation.
+If the program gives each device its own data, these are parts of that data set.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def given_data(data: Data, test: Part | None, recipe: Recipe) -> GivenData:
 
     Args:
         data: to partition, or by device.
-        test: the coordinator's test data; None for what ``data`` has, or to hold some out.
-        recipe: its ``[data]`` table says classes and preparation.
+        test: the coordinator's test data; None for that of ``data``, or to hold some out.
+        recipe: its ``[data]`` table states classes and preparation.
 
     Raises:
-        UsageError: it is none of these kinds, or a device's name cannot be one.
-        DataError, RecipeError: the data cannot be trained on, or not be prepared like that.
+        UsageError: it is of another kind, or a device's name is invalid.
+        DataError, RecipeError: the data cannot be trained on, or cannot be prepared so.
     """
     options = checked_options(MemoryOptions, recipe.data.settings(), "Data set 'memory'")
     # Preparation and transforms compute with numbers; otherwise images of bytes stay bytes.

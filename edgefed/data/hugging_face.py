@@ -38,7 +38,7 @@ BUILDERS = {
     ".csv": "csv",
     ".arrow": "arrow",
 }
-"""Who reads a file, by its suffix."""
+"""The builder that reads a file, by the file's suffix."""
 
 CACHE = "huggingface"
 """Folder for downloads, beside other data."""
@@ -47,7 +47,7 @@ ColumnName = Annotated[str, Field(max_length=256)]
 
 
 class ColumnOptions(ImageOptions):
-    """Which columns of a table become inputs and labels."""
+    """Keys that select the columns of a table for inputs and labels."""
 
     image: ColumnName = ""
     """Column of images, which become inputs; see ``size`` and ``greyscale``."""
@@ -86,11 +86,11 @@ class HuggingFaceOptions(ColumnOptions, SplitOptions):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What one split holds.
+    """The contents of one split.
 
     Attributes:
         samples: its inputs and labels.
-        class_names: what its labels are called; empty where they are plain numbers.
+        class_names: names of its labels; empty where they are plain numbers.
     """
 
     samples: Samples

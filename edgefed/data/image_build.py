@@ -37,21 +37,21 @@ WHAT = "decoding images"
 def build(
     cache: Path, pixels: Path, wanted: ImageIndex, paths: Sequence[Path], options: ImageOptions
 ) -> ImageIndex:
-    """Decode files into a cache, from where an earlier build of the same files has ended.
+    """Decode files into a cache, resuming an earlier build of the same files.
 
     Args:
-        cache: the cache's folder, which nobody else writes.
+        cache: the cache's folder, which no other process writes.
         pixels: the file in it for the pixels.
-        wanted: describes the files; nothing of it is done.
+        wanted: describes the files, none of them decoded.
         paths: the files.
-        options: how they become pixels.
+        options: of the conversion to pixels.
 
     Returns:
         The index of the complete cache, which is on disk.
 
     Raises:
-        DataError: as ``cached_images``; what was built is removed.
-        StorageError: the disk is full; what was built is removed.
+        DataError: as ``cached_images``; the cache is removed.
+        StorageError: the disk is full; the cache is removed.
     """
     before = read_index(cache)
     resumes = before is not None and before.files == wanted.files and not before.is_complete

@@ -1,4 +1,4 @@
-"""What a cache of decoded images knows of itself: of which files, and how far it is built."""
+"""The index of a cache of decoded images: its files, and the progress of the build."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class ImageIndex(BaseModel):
     """State of a cache.
 
     Attributes:
-        folder: where the image files are.
+        folder: of the image files.
         files: fingerprint of their names, sizes and times.
-        count: how many there are.
-        done: how many of them, from the first, are decoded.
+        count: number of files.
+        done: number of decoded files, from the first.
         image: height, width and channels of each image; None before the first.
         unreadable: numbers of the files that are no images.
         digest: of rows of all images so far.
@@ -50,7 +50,7 @@ class ImageIndex(BaseModel):
 
 
 def fingerprint(folder: Path, paths: Sequence[Path]) -> str:
-    """Return what changes when a file is added, removed, renamed or written.
+    """Return a digest that changes when a file is added, removed, renamed or written.
 
     Raises:
         OSError: a file's size and time cannot be read.

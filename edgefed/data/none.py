@@ -13,7 +13,7 @@ from edgefed.wire import limits
 
 
 class NoneOptions(Section):
-    """Keys of ``name = "none"``: what the model must know of data that only devices see."""
+    """Keys of ``name = "none"``: properties of the devices' data that the model needs."""
 
     shape: Annotated[
         tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=limits.MAX_DIMENSIONS - 1)

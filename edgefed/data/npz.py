@@ -50,18 +50,18 @@ KNOWN = (
 
 @dataclass(frozen=True, eq=False)
 class NpzContent:
-    """What an NPZ file holds.
+    """The contents of an NPZ file.
 
     Attributes:
         train: never empty.
         test: None when the file has no test part; it may have an empty one.
-        classes: the file's own ``classes``, or its highest label plus one; of targets that are
-            numbers, how many a sample has.
-        groups: who each training sample is from (n,); None where the file does not tell.
-        coarse: the coarse label of each label (classes,); None where the file does not tell.
-        preparation: what was done to the inputs before they were written.
-        warnings: what the user should know.
-        class_names: what the labels are called; empty where the file does not tell.
+        classes: the file's own ``classes``, or its highest label plus one; for numeric targets, the
+            length of one.
+        groups: origin of each training sample, such as its writer (n,); None if not stated.
+        coarse: the coarse label of each label (classes,); None if not stated.
+        preparation: preparation of the inputs before they were written.
+        warnings: for the user.
+        class_names: names of the labels; empty if not stated.
     """
 
     train: Samples
@@ -78,16 +78,16 @@ class NpzOptions(SplitOptions):
     """Keys of ``name = "npz"``."""
 
     groups_file: str = ""
-    """NPZ file with ``groups_train`` or ``writer_train``: who each training sample is from, for
-    ``natural``. A relative path starts at the data's folder; empty for ``NAME_writers.npz``
-    beside ``NAME.npz``, if it exists."""
+    """NPZ file with ``groups_train`` or ``writer_train``: the origin of each training sample, for
+    ``natural``. A relative path starts at the data's folder; empty for ``NAME_writers.npz`` beside
+    ``NAME.npz``, if it exists."""
 
 
 def load_npz(options: NpzOptions, folder: Path | None) -> Dataset:
     """Return the data set of one file; see `read_npz`.
 
     Raises:
-        DataError: the file is missing, damaged, or not what it should be.
+        DataError: the file is missing, damaged or invalid.
     """
     path = resolve(options.path, folder)
     content = read_npz(path, folder, options.max_bytes)
@@ -115,14 +115,14 @@ def load_npz(options: NpzOptions, folder: Path | None) -> Dataset:
 def read_npz(path: Path, folder: Path | None = None, max_bytes: int = MAX_BYTES) -> NpzContent:
     """Return the samples of ``x_train, y_train[, x_test, y_test]`` or of ``x, y``.
 
-    Targets of a float type are numbers, (n,) or (n, outputs), and not labels.
-    uint8 inputs are images and are scaled to [0, 1], channels first; see `checked_samples`.
-    ``jpeg_train`` and ``offsets_train`` stand for an ``x_train`` of images; see
-    `edgefed.data.jpeg`. ``classes``, where present, is the number of labels or the list of their
-    names. With ``vocabulary``, the number of tokens, inputs are tokens and stay integers.
-    ``groups_train`` or ``writer_train`` says who each training sample is from, ``coarse`` each
-    label's coarse label, ``preparation`` what `edgefed.data.shard_files` wrote about the inputs.
-    ``column/NAME`` is a column of the training samples, ``column_test/NAME`` of the test samples.
+    Targets of a float type are numbers, (n,) or (n, outputs), and not labels. uint8 inputs are
+    images and are scaled to [0, 1], channels first; see `checked_samples`. ``jpeg_train`` and
+    ``offsets_train`` stand for an ``x_train`` of images; see `edgefed.data.jpeg`. ``classes``,
+    where present, is the number of labels or the list of their names. With ``vocabulary``, the
+    number of tokens, inputs are tokens and stay integers. ``groups_train`` or ``writer_train``
+    holds the origin of each training sample, ``coarse`` each label's coarse label, ``preparation``
+    the description of the inputs by `edgefed.data.shard_files`. ``column/NAME`` is a column of the
+    training samples, ``column_test/NAME`` of the test samples.
 
     Args:
         path: the file.
@@ -130,7 +130,7 @@ def read_npz(path: Path, folder: Path | None = None, max_bytes: int = MAX_BYTES)
         max_bytes: most memory that the arrays, or the decoded images, may take.
 
     Raises:
-        DataError: the file is missing, damaged, too large, or not what it should be.
+        DataError: the file is missing, damaged, too large or invalid.
     """
     arrays = read_arrays(path, KNOWN, max_bytes, (TRAIN, TEST))
     warnings = _unpack(arrays, path, (folder or path.parent) / DECODED, max_bytes)

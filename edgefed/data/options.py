@@ -40,8 +40,8 @@ def checked_options(model: type[Options], values: Mapping[str, Any], where: str)
     """Return ``values`` as ``model``.
 
     Args:
-        model: which keys there are and what they may be.
-        values: what the user wrote.
+        model: the keys and their allowed values.
+        values: from the user.
         where: names the data set in the error.
 
     Raises:

@@ -51,20 +51,20 @@ def partition(
     Args:
         section: ``partition``, one of `partition_names`, and its keys.
         labels: (n,) integers in [0, classes), or targets (n, outputs) that are no labels.
-        devices: how many parts.
-        classes: how many labels there are.
-        rng: every draw comes from it.
-        groups: (n,) who each sample is from; None where the data does not tell.
+        devices: number of parts.
+        classes: number of labels.
+        rng: source of every draw.
+        groups: (n,) origin of each sample; None where the data does not state it.
         coarse: (classes,) the coarse label of each label; None where there is none.
 
     Returns:
-        One array of positions a device, in random order, never empty, no position twice. What
-        they hold together is the partition's `Cover`.
+        One array of positions a device, in random order, never empty, no position twice. The
+        partition's `Cover` describes them together.
 
     Raises:
         RecipeError: there is no such partition.
         PluginError: a package offers it, but it cannot be used.
-        DataError: the samples cannot be shared out like that.
+        DataError: the samples cannot be partitioned so.
     """
     chosen = _chosen(section)
     _check_request(section, chosen, labels, devices, classes)
@@ -93,9 +93,9 @@ def deal(
     """Return each virtual device's shard of ``dataset.train``, transformed as the section says.
 
     Args:
-        dataset: what to share out; its test part stays with the coordinator.
-        section: how; see `partition`.
-        devices: how many shards.
+        dataset: the data to partition; its test part stays with the coordinator.
+        section: see `partition`.
+        devices: number of shards.
         holdout: share of its samples that each device keeps for evaluation, in [0, 1).
         seed: the run's; the same seed deals the same shards.
         in_order: whether each device's samples keep the order of the data set, as a recurrent
@@ -146,7 +146,7 @@ def deal_recipe(dataset: Dataset, recipe: Recipe, holdout: float) -> tuple[Shard
 
 
 def planted_orders(section: DataSection, devices: int, seed: int) -> Indices:
-    """Return which order of labels each device has (devices,); empty without permutations.
+    """Return the number of each device's order of labels (devices,); empty without permutations.
 
     It is also empty where a device holds several parts, each of which has an order of its own.
     """
@@ -159,10 +159,10 @@ def planted_orders(section: DataSection, devices: int, seed: int) -> Indices:
 def concentration(
     section: DataSection, labels: Indices, devices: int, coarse: Indices | None = None
 ) -> dict[str, Any] | None:
-    """Return what a Dirichlet partition draws from, or None for the other partitions.
+    """Return the distribution of a Dirichlet partition, or None for other partitions.
 
-    The same alpha means different things to different papers, so it is told in full: ``axis``, over
-    what a draw is made; ``components``, how many there are; ``values``, their concentrations.
+    Papers use alpha differently, so the result states it in full: ``axis``, the axis of a draw;
+    ``components``, their number; ``values``, their concentrations.
     """
     options = checked_options(_SharingOptions, section.settings(), "The partition")
     parts = devices * options.parts_per_device
@@ -182,9 +182,9 @@ def concentration(
 
 
 def label_counts(samples: Samples, classes: int) -> tuple[int, ...]:
-    """Return how many of ``samples`` bear each label from 0 to ``classes - 1``.
+    """Return the number of ``samples`` with each label from 0 to ``classes - 1``.
 
-    Nothing where targets are no labels.
+    Empty where targets are not labels.
     """
     if not samples.has_labels:
         return ()

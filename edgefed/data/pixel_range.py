@@ -1,7 +1,7 @@
-"""Prepared inputs as pixels from 0 to 1, and pixels as prepared inputs.
+"""Convert prepared inputs to pixels from 0 to 1, and pixels to prepared inputs.
 
-Mixes of a label are made of pixels, whose range bounds what one record can change, and trained on
-as inputs, which may be standardised for each channel.
+A mix of a label is computed from pixels, because their range bounds the effect of one record.
+Training takes it as inputs, which may be standardised for each channel.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ ROUNDING = 1e-3
 
 
 def to_pixels(samples: Samples, preparation: Preparation) -> Samples:
-    """Return samples whose inputs are pixels from 0 to 1, as float32; all else stays as it is.
+    """Return samples whose inputs are pixels from 0 to 1, as float32; other fields stay.
 
-    Those of uint8 images are made where they are indexed.
+    Pixels of uint8 images are converted when they are indexed.
 
     Args:
         samples: images (n, channels, height, width) or (n, height, width).
-        preparation: what was done to them.
+        preparation: of the inputs.
 
     Raises:
-        DataError: ``mix.pixels``: they are no images, or their pixels are not from 0 to 1.
+        DataError: ``mix.pixels``: they are not images, or their pixels are not from 0 to 1.
     """
     _check_images(samples.inputs)
     if samples.has_images:
@@ -43,11 +43,11 @@ def to_pixels(samples: Samples, preparation: Preparation) -> Samples:
 
 
 def from_pixels(pixels: Array, preparation: Preparation) -> Array:
-    """Return 8-bit pixels as inputs, float32: the same bits as a file of them gives.
+    """Return 8-bit pixels as float32 inputs, with the same bits as from a file.
 
     Args:
         pixels: uint8 (n, channels, height, width) or (n, height, width).
-        preparation: what shall be done to them.
+        preparation: of the inputs.
     """
     inputs = pixels.astype(np.float32)
     inputs /= np.float32(255)

@@ -78,7 +78,7 @@ def prepared(dataset: Dataset, options: PreparationOptions, published: Moments |
 
     Args:
         dataset: as it was read.
-        options: what was asked.
+        options: the user's.
         published: the moments to use when the user states none; None to measure them.
 
     Raises:
@@ -97,13 +97,13 @@ def prepare(
     before: Preparation,
     published: Moments | None = None,
 ) -> tuple[Samples, Samples, Preparation]:
-    """Return both parts and what has been done to them in all.
+    """Return both parts, and their total preparation.
 
     Args:
         train: as they were read.
         test: likewise.
-        options: what was asked.
-        before: what was done before they were written; what is asked replaces its augmentation.
+        options: the user's.
+        before: preparation before they were written; ``options`` replace its augmentation.
         published: the moments to use when the user states none; None to measure them.
 
     Raises:
@@ -130,9 +130,9 @@ def scaled_by(samples: Samples, preparation: Preparation) -> Samples:
 
 
 def normalized(samples: Samples, preparation: Preparation) -> Samples:
-    """Return samples whose inputs had the preparation's mean and deviation taken.
+    """Return samples normalised by the preparation's mean and standard deviation.
 
-    Those of uint8 images are taken where a batch becomes inputs.
+    uint8 images are normalised when a batch becomes inputs.
     """
     samples = scaled_by(samples, preparation)
     if samples.has_images:
@@ -175,10 +175,10 @@ def _averaged(inputs: Array, center: Array | float, power: int) -> Array:
 
 
 def read_preparation(arrays: Mapping[str, Array], where: str) -> Preparation:
-    """Return what an NPZ file's ``preparation`` says; nothing was done where it has none.
+    """Return the ``preparation`` of an NPZ file; that of unprepared inputs where it has none.
 
     Raises:
-        DataError: it says something else.
+        DataError: it is invalid.
     """
     if PREPARATION not in arrays:
         return UNPREPARED

@@ -13,17 +13,17 @@ from edgefed.data.types import DeviceData, Preparation, Shard
 
 @dataclass(frozen=True)
 class Holding:
-    """What one device holds.
+    """The samples of one device.
 
     Attributes:
         device: its name.
-        train: how many samples it trains on.
-        test: how many it keeps for evaluation.
-        classes: how many labels there are; of targets that are numbers, how many a sample has.
-        labels: how many of the training samples bear each label; empty where they have none.
+        train: number of training samples.
+        test: number of samples kept for evaluation.
+        classes: number of labels; for numeric targets, the length of one.
+        labels: number of training samples of each label; empty without labels.
         shape: of one input.
-        preparation: what was done to the inputs.
-        columns: how many categories each column has, by name.
+        preparation: of the inputs.
+        columns: number of categories of each column, by name.
     """
 
     device: str
@@ -37,7 +37,7 @@ class Holding:
 
 
 def holding(device: str, data: Shard | DeviceData) -> Holding:
-    """Return what a device holds."""
+    """Return the summary of a device's samples."""
     return Holding(
         device,
         len(data.train),
@@ -53,9 +53,9 @@ def holding(device: str, data: Shard | DeviceData) -> Holding:
 def report(holdings: Iterable[Holding]) -> dict[str, Any]:
     """Return devices and totals; at least one device.
 
-    ``labels`` counts training samples for each label, from 0 on; it is empty where all targets
-    are numbers, of which ``classes`` then says how many a sample has. ``columns`` has the number
-    of categories of each column that all devices have.
+    ``labels`` counts training samples for each label, from 0 on; it is empty for numeric targets,
+    where ``classes`` is the length of one. ``columns`` has the number of categories of each column
+    that all devices have.
     """
     devices = list(holdings)
     most = max(len(each.labels) for each in devices)

@@ -18,20 +18,20 @@ ROUNDING = 1e-3
 def with_scale(
     train: Samples, test: Samples, preparation: Preparation, scale: PixelScale
 ) -> tuple[Samples, Samples, Preparation]:
-    """Return both parts scaled as a run says, and what has been done to them in all.
+    """Return both parts scaled as a run requires, and their total preparation.
 
-    Inputs that are no images stay as they are; so do floats that are no pixels from 0 to 1, which
-    their owner has prepared without telling how.
+    Inputs that are not images stay as they are; so do floats outside of 0 to 1, which their owner
+    has prepared in an unknown way.
 
     Args:
         train: a device's samples for training.
         test: those for tests.
-        preparation: what was done to them.
+        preparation: of both.
         scale: of the run; one without a mean leaves all as it is.
 
     Raises:
-        DataError: ``images.scale``: they were scaled otherwise, or have other channels. The
-            message says of the data what is wrong.
+        DataError: ``images.scale``: they were scaled otherwise, or have other channels. The message
+            is a predicate of the data, such as "has images of 1 channels".
     """
     parts = [part for part in (train, test) if len(part)]
     if not scale.mean or not parts or parts[0].inputs.ndim != 4:
@@ -56,7 +56,7 @@ def _scaled(part: Samples, preparation: Preparation) -> Samples:
 
 
 def are_pixels(inputs: Array) -> bool:
-    """Return whether all inputs are from 0 to 1, as pixels are that nobody has scaled."""
+    """Return whether all inputs are from 0 to 1, as unscaled pixels are."""
     low, high = float(inputs.min()), float(inputs.max())
     return -ROUNDING <= low <= high <= 1 + ROUNDING
 

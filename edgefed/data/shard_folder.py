@@ -48,17 +48,20 @@ def check_target(folder: Path, force: bool) -> None:
 def write_split(
     folder: Path, shards: Iterable[tuple[str, Shard]], about: Mapping[str, Any], *, force: bool
 ) -> dict[str, Any]:
-    """Write each device's shard as ``DEVICE.npz`` and what they are as ``split.json``; return that.
+    """Write each device's shard as ``DEVICE.npz`` and their description as ``split.json``.
+
+    Returns:
+        The contents of ``split.json``.
 
     Args:
-        folder: where; its parents are made.
+        folder: the target; its parents are made.
         shards: each device's name and shard.
-        about: what ``split.json`` says beside the counts.
+        about: contents of ``split.json`` beside the counts.
         force: replace the shards of an earlier split there; files that are not its own stay.
 
     Raises:
         UsageError: the folder is not empty, and ``force`` is not set.
-        StorageError: it cannot be written; what was there before is intact.
+        StorageError: it cannot be written; the previous files are intact.
     """
     check_target(folder, force)
     folder = folder.resolve()

@@ -16,7 +16,7 @@ After a ``?``, each source accepts options that prepare its inputs, such as
 The run defines crops and flips.
 
 A test part of a source is used as it is. Without one, the same samples are held out each time, so
-that none changes sides when the agent restarts.
+that the split stays the same when the agent restarts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from edgefed.seeds import generator
 
 @dataclass(frozen=True)
 class Source:
-    """Where a device's data lies.
+    """The place of a device's data.
 
     Attributes:
         kind: a name of the table above.
@@ -123,10 +123,10 @@ class _Kind:
 
 
 def parse_source(text: str) -> Source:
-    """Return what ``KIND:PATH[?KEY=VALUE&…]`` means; nothing is opened.
+    """Parse ``KIND:PATH[?KEY=VALUE&…]``; nothing is opened.
 
     Raises:
-        UsageError: the text is no source.
+        UsageError: the text is not a source.
         PluginError: packages offer the kind, but none of them can be used.
     """
     kind, colon, rest = text.strip().partition(":")
@@ -148,13 +148,13 @@ def parse_source(text: str) -> Source:
 
 
 def load_device(source: str, holdout: float, folder: Path | None = None) -> DeviceData:
-    """Return what the device trains on and tests on.
+    """Return the device's samples for training and tests.
 
     Args:
         source: ``KIND:PATH``, as in the table above.
         holdout: share of the samples to keep for evaluation, in [0, 1), where the source has no
             test part of its own.
-        folder: keeps the decoded images of a folder; None for the folder that it is in.
+        folder: keeps the decoded images of an image folder; None for the folder around it.
 
     Raises:
         DataError: the data is missing, damaged, empty, or cannot be trained on.

@@ -18,21 +18,21 @@ Indices = npt.NDArray[np.int64]
 """Which samples, as positions in the data set (n,)."""
 
 ClassNames = tuple[str, ...]
-"""What label 0, 1, … is called; empty where labels have no names."""
+"""Names of labels 0, 1, …; empty where labels have no names."""
 
 CropFill = Literal["reflect", "zeros"]
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """What was done to the inputs, and what training shall do to each batch of them.
+    """The preparation of inputs: normalisation done, and augmentation of training batches.
 
     Attributes:
-        mean, std: of each channel, or one number for all: already taken from the inputs, as
-            (x - mean) / std; empty for inputs as they were.
+        mean, std: of each channel, or one number for all; already applied to the inputs as (x -
+            mean) / std; empty for inputs that were not normalised.
         crop: pixels added at each side before a training batch is cut back to its size at a random
             place; 0 for none.
-        crop_fill: what those pixels are: the image ``reflect``ed, or ``zeros``, which is the mean
+        crop_fill: value of those pixels: the image ``reflect``ed, or ``zeros``, which is the mean
             of normalised inputs.
         flip: mirror half of a training batch left to right.
     """
@@ -44,13 +44,13 @@ class Preparation:
     flip: bool = False
 
     def black(self, channels: int) -> npt.NDArray[np.float32]:
-        """Return what a black pixel, 0, has become: (channels,) float32."""
+        """Return the prepared value of a black pixel, 0: (channels,) float32."""
         mean, std = self.scale(channels)
         black: npt.NDArray[np.float32] = (0 - mean) / std
         return black
 
     def scale(self, channels: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Return mean and standard deviation of each channel; 0 and 1 where nothing was taken."""
+        """Return mean and standard deviation of each channel; 0 and 1 for inputs without."""
         mean, std = self.mean or (0.0,), self.std or (1.0,)
         return (
             np.broadcast_to(np.array(mean, np.float32), (channels,)),
@@ -64,19 +64,18 @@ UNPREPARED = Preparation()
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Data that the coordinator tests on and that virtual devices share out.
+    """Data for the coordinator's tests and for the virtual devices.
 
     Attributes:
         train, test: the two parts; either may be empty, and no sample is in both.
-        classes: how many labels there are: 0 up to ``classes - 1``; of targets that are numbers,
-            how many a sample has.
+        classes: number of labels, 0 to ``classes - 1``; for numeric targets, the length of one.
         shape: shape of one input.
-        warnings: what the user should know, such as files that were skipped.
-        groups: who each training sample is from, such as its writer: (n,) numbers from 0; None
-            where the data does not tell.
+        warnings: for the user, such as of files that were skipped.
+        groups: origin of each training sample, such as its writer: (n,) numbers from 0; None where
+            the data does not state it.
         coarse: the coarse label of each label, (classes,); None where labels have no such order.
-        preparation: what was done to the inputs, and what training shall do.
-        class_names: what the labels are called.
+        preparation: of the inputs.
+        class_names: names of the labels.
     """
 
     train: Samples
@@ -92,17 +91,17 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False)
 class DeviceData:
-    """What a real device trains on.
+    """The samples of a real device.
 
     Attributes:
         train, test: for training, and for evaluation on the device; ``test`` may be empty.
-        classes: how many labels there are; the device may hold only some of them.
+        classes: number of labels; the device may hold only some of them.
         shape: shape of one input.
         name: a short name to show.
-        warnings: what the device's owner should know.
-        preparation: what was done to the inputs, and what training shall do.
-        class_names: what the labels are called.
-        ignored: how much of the data is not used, by reason; see `edgefed.data.folder_listing`.
+        warnings: for the device's owner.
+        preparation: of the inputs.
+        class_names: names of the labels.
+        ignored: number of unused files, by reason; see `edgefed.data.folder_listing`.
     """
 
     train: Samples
@@ -122,12 +121,12 @@ class Shard:
 
     Attributes:
         train, test: for training, and for evaluation on the device; ``test`` may be empty.
-        classes: how many labels the whole data set has.
-        preparation: what was done to the inputs, and what training shall do.
-        policy: what this device gives away beside its model.
-        class_names: what the labels are called.
+        classes: number of labels of the whole data set.
+        preparation: of the inputs.
+        policy: the data that this device shares beside its model.
+        class_names: names of the labels.
         noise: draws natural noise.
-        pool: pixels from 0 to 1 of all devices, for mixes that take others from anywhere.
+        pool: pixels from 0 to 1 of all devices, for mixes with samples of any device.
     """
 
     train: Samples

@@ -31,13 +31,13 @@ class VisionSet:
     """One data set of torchvision.
 
     Attributes:
-        title: as people call it.
+        title: its usual name.
         kind: name of torchvision's class.
-        place: what of the folder holds its files.
-        classes: how many labels there are, by the name of the split, which is empty for most.
+        place: the part of the folder with its files.
+        classes: number of labels by the name of the split, which is empty for most data sets.
         moments: mean and standard deviation that papers use; None where there are none.
         by_split: the class takes ``split = "train"`` instead of ``train = True``.
-        upright: the files hold images as they are seen, not mirrored along their diagonal.
+        upright: the files hold upright images, not mirrored along their diagonal.
         coarse: labels have coarse ones.
     """
 
@@ -115,17 +115,17 @@ class EmnistOptions(VisionOptions):
 
 
 def load_vision(which: VisionSet, options: VisionOptions, folder: Path | None) -> Dataset:
-    """Return a data set with its own test set; downloads it where it is not there yet.
+    """Return a data set with its own test set; download it if it is missing.
 
     Raises:
-        DataError: it is neither there nor can it be downloaded.
+        DataError: it is missing and cannot be downloaded.
     """
     split = options.split if isinstance(options, EmnistOptions) else ""
     return read_vision(which, resolve(options.path, folder), split)
 
 
 def read_vision(which: VisionSet, folder: Path, split: str = "") -> Dataset:
-    """Return a data set from ``folder``, downloaded into it where it is not there yet.
+    """Return a data set from ``folder``, downloaded into it if it is missing.
 
     Args:
         which: one of `VISION_SETS`.
@@ -133,7 +133,7 @@ def read_vision(which: VisionSet, folder: Path, split: str = "") -> Dataset:
         split: which part of EMNIST.
 
     Raises:
-        DataError: it is neither there nor can it be downloaded.
+        DataError: it is missing and cannot be downloaded.
     """
     train, test = (_part(which, folder, part, split) for part in ("train", "test"))
     where = f"{which.title} in {folder}"

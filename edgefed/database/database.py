@@ -1,4 +1,4 @@
-"""A SQLite file with digests: it returns what was written, or reports that it is damaged.
+"""A SQLite file with digests: a read returns the written values or reports damage.
 
 Every row has a digest of its values, every group of rows (such as a run's rounds) a digest of its
 rows' digests, and the root row a digest of all groups. Changed rows, missing rows and rows of an
@@ -60,12 +60,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Schema:
-    """What a database holds.
+    """The tables of a database.
 
     Attributes:
         version: raised with every change of the tables.
         tables: by name.
-        title: what the file is, for errors, such as ``the run database``.
+        title: description of the file for errors, such as ``the run database``.
         extends: the oldest version to whose tables this one only adds others; such a file gets
             them when it is opened. 0 when there is none.
     """
@@ -127,7 +127,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit all that is written within, or nothing.
+        """Commit all writes within, or none.
 
         Raises:
             StorageError: the disk does not take it, or a group that it changes is damaged.
@@ -180,7 +180,7 @@ class Database:
                 self.connection.execute("rollback")
 
     def copy(self, path: Path) -> None:
-        """Write one state of the file to another one, whatever other processes commit meanwhile.
+        """Write one state of the file to another one, unaffected by commits of other processes.
 
         Within ``snapshot``, it is the state of the snapshot.
 
@@ -191,7 +191,7 @@ class Database:
             self.connection.backup(other)
 
     def shrink(self) -> None:
-        """Give back what the write-ahead log takes, where the disk lets it."""
+        """Release the space of the write-ahead log, where the disk allows it."""
         with self._lock, suppress(sqlite3.Error):
             self.connection.execute("pragma wal_checkpoint(truncate)")
 
@@ -199,7 +199,7 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Read one state of the file within, whatever another process commits meanwhile."""
+        """Read one state of the file within, unaffected by commits of other processes."""
         with self._lock, self._errors():
             self.connection.execute("begin")
             try:
@@ -212,7 +212,7 @@ class Database:
     def rows(self, table: str, part: str = "") -> list[Row]:
         """Return a group's rows, in the order in which they were inserted.
 
-        Not of a group that the transaction at hand has changed. A small group is read once, until
+        The current transaction must not have changed the group. A small group is read once, until
         it changes.
 
         Raises:
@@ -398,7 +398,7 @@ class Database:
 
 
 def copy_database(path: Path, target: Path) -> None:
-    """Write one state of a database to another file, whatever other processes commit meanwhile.
+    """Write one state of a database to another file, unaffected by commits of other processes.
 
     Raises:
         StorageError: it cannot be read, or the disk does not take the copy.

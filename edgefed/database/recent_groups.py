@@ -1,4 +1,4 @@
-"""What a database remembers about the groups that were used last, and about no others."""
+"""A bounded memory of values for the groups that were used last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from a confusion matrix: precision, recall and F1 per class, and macro averages.
+"""Scores from a confusion matrix: precision, recall and F1 per class, and macro averages.
 
 With h the right predictions of a class, s its samples and p its predictions,
 
@@ -25,12 +25,12 @@ class ClassScore:
 
     Attributes:
         label: its number.
-        samples: how many have it as true label.
-        predicted: how many are predicted as it.
-        hits: how many of these are right.
-        mistaken_for: the label that most of its samples are wrongly predicted as; None where none
-            is, or where no matrix is kept.
-        mistaken: how many of its samples are.
+        samples: number of samples with it as true label.
+        predicted: number of samples predicted as it.
+        hits: number of correct ones among these.
+        mistaken_for: the most frequent wrong prediction of its samples; None if there is none, or
+            where no matrix is kept.
+        mistaken: number of its samples with that prediction.
     """
 
     label: int

@@ -1,8 +1,8 @@
-"""Whether a model has learned nothing: whether its test is no better than a guess.
+"""Detect that a model has learned nothing: its test is no better than a guess.
 
 With k classes that have samples, n_c of each, a model that guesses has a balanced accuracy of 1 / k
-on average, whatever the shares of the classes are; that of a constant guess is exactly that. Its
-standard deviation is at most
+on average, for any shares of the classes; a constant guess has exactly that. Its standard deviation
+is at most
 
     sqrt( sum_c (1 / k) (1 - 1 / k) / n_c ) / k
 """
@@ -27,7 +27,7 @@ FALLEN = 0.8
 
 @dataclass(frozen=True)
 class Finding:
-    """What a test shows, and what to try."""
+    """A finding of a test, and advice."""
 
     text: str
     hint: str
@@ -41,14 +41,14 @@ def nothing_learned(
     has_statistics: bool,
     called: Callable[[int], str],
 ) -> Finding | None:
-    """Return what shows that the model learned nothing; None where it may have learned something.
+    """Return a sign that the model learned nothing; None where it may have learned something.
 
     Args:
         confusion: of the last test.
         train_losses: by round, of those that have one.
         rounds: that were trained.
         has_statistics: whether the model has running statistics that are trained.
-        called: returns what a label is called.
+        called: returns the name of a label.
     """
     samples = confusion.samples[confusion.samples > 0]
     if len(samples) < 2 or samples.sum() < LEAST_SAMPLES or rounds < LEAST_ROUNDS:

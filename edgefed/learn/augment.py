@@ -23,15 +23,15 @@ LARGE = 16384
 
 @dataclass(frozen=True)
 class Augment:
-    """What is done to each image of a training batch.
+    """The augmentation of each image of a training batch.
 
     Attributes:
         padding: pixels put around the image before a random piece of the old size is cut out; 0
             for no crop. CIFAR training uses 4.
-        fill: what those pixels are: ``zeros``, which is the mean of normalised inputs, or
+        fill: value of those pixels: ``zeros``, which is the mean of normalised inputs, or
             ``reflect``, the image mirrored at its edge.
         flip: whether half of the images, drawn at random, are mirrored left to right.
-        transforms: what torchvision does to each image after that; None for nothing.
+        transforms: torchvision's transforms, applied afterwards; None for none.
     """
 
     padding: int = 0
@@ -42,7 +42,7 @@ class Augment:
 
 @dataclass(frozen=True)
 class Draws:
-    """What was drawn for a batch, on the CPU.
+    """The random draws of a batch, on the CPU.
 
     Attributes:
         rows, columns: int64 (batch,): where the piece begins in the padded image.
@@ -80,9 +80,9 @@ def check_augment(augment: Augment, shape: tuple[int, ...]) -> None:
 
 
 def draw(augment: Augment, count: int, generator: torch.Generator) -> Draws:
-    """Return what happens to ``count`` images.
+    """Draw the crops and flips of ``count`` images.
 
-    Everything is drawn, whatever is used, on the CPU: a crop is the same with flips and without,
+    All values are drawn, used or not, and on the CPU: a crop is the same with flips and without,
     and on every device.
     """
     rows, columns = torch.randint(2 * augment.padding + 1, (2, count), generator=generator)
@@ -93,10 +93,10 @@ def draw(augment: Augment, count: int, generator: torch.Generator) -> Draws:
 def augmented(
     augment: Augment, inputs: torch.Tensor, draws: Draws, neutral: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Return the images (batch, channels, height, width) after what was drawn for them.
+    """Return the images (batch, channels, height, width), cropped and flipped as drawn.
 
     Args:
-        augment: how far they move.
+        augment: the settings of the crop.
         inputs: a model's inputs, or uint8 images.
         draws: one for each image.
         neutral: the pixel (channels or 1, 1, 1) that ``zeros`` stands for; None for zeros.

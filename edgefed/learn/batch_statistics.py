@@ -1,14 +1,14 @@
 """Re-estimate the statistics of batch normalisation from samples: exact means and variances.
 
 After weights are matched, averaged or otherwise changed without training, running statistics no
-longer describe what the layers take. Here they are measured again, over all samples at once and
-without augmentation or dropout.
+longer describe the inputs of the layers. This module measures them again, over all samples at once
+and without augmentation or dropout.
 
-A layer's input depends on how the layers before it normalise. Each of them normalises with what was
-just measured of it, so the result is what training mode does with all samples in one batch, as in a
+A layer's input depends on how the layers before it normalise. Each of them normalises with its new
+statistics, so the result equals that of training mode with all samples in one batch, as in a
 device's own training. Behind the first normalisation, devices then normalise differently. Layers in
 ``known`` instead normalise with the statistics that the weights hold, which are the same on all
-devices. If all layers before a layer are known, pooling what devices measured of it
+devices. If all layers before a layer are known, pooling the measurements of devices
 (``pooled_statistics``) gives the statistics over the union of their samples.
 """
 
@@ -55,7 +55,7 @@ def batch_statistics(
     progress: Callable[[float], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Tensors:
-    """Return mean and variance of what each batch normalisation layer takes, by weight.
+    """Return mean and variance of the inputs of each batch normalisation layer, by weight.
 
     Variances are those of a normalisation in training: divided by the number of values, not by one
     less. More than ``EVAL_BATCH`` inputs take one pass per layer, up to this layer.
@@ -66,8 +66,8 @@ def batch_statistics(
         inputs: (n, …), at least one.
         known: names of layers that normalise with the statistics of ``weights``; they are measured
             too.
-        progress: told the share done, 0 to 1.
-        stop: asked before each batch of a pass.
+        progress: called with the share done, 0 to 1.
+        stop: called before each batch of a pass.
 
     Raises:
         Stopped: ``stop`` answered True.

@@ -1,4 +1,4 @@
-"""What an objective may define beside its loss: draws, requirements, updates and assignments.
+"""Optional parts of an objective beside its loss: draws, requirements, updates and assignments.
 
 An objective that defines none of these, such as a plain function, draws nothing, accepts any model,
 and makes one update of all trained weights per step.
@@ -25,8 +25,8 @@ class Phase:
     """One update of weights; a step consists of one or more, in order, on the same batch.
 
     Attributes:
-        objective: what the update descends.
-        trained: names of the weights that it moves.
+        objective: the loss that the update lowers.
+        trained: names of the weights that it changes.
     """
 
     objective: Objective
@@ -40,9 +40,9 @@ class Draws(Protocol):
     def draw(
         self, generator: np.random.Generator, size: int, extra: Mapping[str, Array]
     ) -> dict[str, Array]:
-        """Return what is drawn for a batch of ``size`` samples, with the job's extras at hand.
+        """Return the draws for a batch of ``size`` samples; ``extra`` holds the job's extras.
 
-        Shapes and kinds depend on ``size`` and on nothing else.
+        Shapes and dtypes depend on ``size`` only.
         """
         ...
 
@@ -68,7 +68,7 @@ class Phased(Protocol):
         """Return the updates of a step.
 
         Args:
-            model: what is trained.
+            model: the model in training.
             trained: names of the weights that the job trains; no phase moves others.
         """
         ...
@@ -87,7 +87,7 @@ class Assigns(Protocol):
     def loss_and_values(
         self, forward: Forward, params: Params, batch: Batch, context: Context
     ) -> tuple[torch.Tensor, Params]:
-        """Return the scalar loss, and what the assigned variables become after the step."""
+        """Return the scalar loss, and the values of the assigned variables after the step."""
         ...
 
 
@@ -103,8 +103,9 @@ def is_single_pass(objective: Objective) -> bool:
 def class_weights(objective: object) -> ClassWeights:
     """Return the class weights that an objective's loss needs among the job's extras.
 
-    It says so itself, by an attribute ``class_weights``; the trainer computes them of the samples
-    that the job trains on. An objective around another one passes on what that needs.
+    The objective's attribute ``class_weights`` names them; the trainer computes them from the
+    samples that the job trains on. An objective around another one passes on the inner one's
+    attribute.
     """
     return cast(ClassWeights, getattr(objective, "class_weights", "none"))
 
@@ -117,7 +118,7 @@ def objective_generator(job: Job) -> np.random.Generator:
 def draw(
     objective: Objective, numbers: np.random.Generator, size: int, extra: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """Return what ``objective`` draws for a batch of ``size`` samples."""
+    """Return the draws of ``objective`` for a batch of ``size`` samples."""
     if not _draws(type(objective)):
         return {}
     return cast(Draws, objective).draw(numbers, size, extra)

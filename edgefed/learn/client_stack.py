@@ -41,9 +41,9 @@ class Client:
     """One client's part of a stack.
 
     Attributes:
-        job: what to do.
+        job: its training job.
         data: its samples on the device.
-        place: where its result belongs among those of the round.
+        place: the index of its result among those of the round.
     """
 
     job: Job
@@ -94,10 +94,10 @@ class _Phase:
 
 
 class ClientStack:
-    """Clients that do the same with other samples, trained at once.
+    """Clients with equal jobs but different samples, trained at once.
 
     Args:
-        model: what is trained, already on the device and in training mode.
+        model: the model, already on the device and in training mode.
         clients: their jobs differ in weights, seeds and the values of extras only. Sorted by size,
             largest first, most steps work in place.
         trained: names of the weights that are trained.
@@ -131,10 +131,10 @@ class ClientStack:
         self._taken = [0] * count
 
     def run(self, stop: Callable[[], None]) -> list[Trained | DataError]:
-        """Train; return what became of each client.
+        """Train; return the result or the error of each client.
 
         Args:
-            stop: called before every step; what it raises ends the training.
+            stop: called before every step; an exception from it ends the training.
         """
         schedule, pairs = self._job.schedule, self._model.has_batch_norm
         sizes = [batch_sizes(len(client), schedule, pairs=pairs) for client in self._clients]

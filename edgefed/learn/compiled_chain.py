@@ -30,12 +30,12 @@ Mix = Callable[[Batch, Context], Mixed]
 
 
 def chain_of(model: Model, phase: Phase, params: Params, precision: str, room: int) -> Chain | None:
-    """Return the shortcut for an update, or None where torch has to do it.
+    """Return the compiled chain for an update, or None where torch has to compute it.
 
     Args:
-        model: what is trained.
+        model: the model in training.
         phase: the update.
-        params: all weights of the model, which are to be changed in place only.
+        params: all weights of the model; they must be changed in place only.
         precision: of the schedule.
         room: most samples of a batch.
     """
@@ -89,7 +89,7 @@ class Chain:
         shape: of one input.
         params: all weights; they are read at every call.
         room: most samples of a batch.
-        mix: what becomes of a batch.
+        mix: turns a batch into the mixed batch of the objective.
         pull: FedProx's μ, the strength of the proximal term; 0 for none.
     """
 

@@ -58,7 +58,7 @@ class ChainLayers:
         return inputs, (*inputs.stride(), 0, 0)
 
     def takes(self, inputs: torch.Tensor) -> bool:
-        """Return whether inputs are what the kernels can read: no address may lead elsewhere."""
+        """Return whether the kernels can read the inputs: no address may lead outside of them."""
         return (
             is_plain(inputs) and 0 < len(inputs) <= self._room and inputs.shape[1:] == self._shape
         )

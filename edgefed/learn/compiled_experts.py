@@ -34,12 +34,12 @@ from edgefed.native.library import native
 def compiled_experts_of(
     phase: Phase, params: Params, extra: Mapping[str, torch.Tensor], precision: str, room: int
 ) -> CompiledExperts | None:
-    """Return the shortcut for an update of a mixture, or None where torch has to do it.
+    """Return the compiled experts for an update of a mixture, or None where torch computes it.
 
     Args:
         phase: the update.
-        params: all weights and variables, which are to be changed in place only.
-        extra: what the objective's contexts hold in every step.
+        params: all weights and variables; they must be changed in place only.
+        extra: extras of the objective's context, the same in every step.
         precision: of the schedule.
         room: most samples of a batch.
     """

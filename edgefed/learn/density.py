@@ -102,12 +102,12 @@ def fit_density(
         inputs: numbers from 0 to 1.
         seed: of initial weights, order and draws.
         device: to train on.
-        progress: told the share done, 0 to 1.
-        stop: asked before each epoch; True gives up.
+        progress: called with the share done, 0 to 1.
+        stop: called before each epoch; True ends the training.
 
     Raises:
         DataError: ``data.density``: other inputs.
-        Stopped: ``stop`` said so.
+        Stopped: ``stop`` returned True.
     """
     if not can_be_fitted(inputs):
         raise DataError(

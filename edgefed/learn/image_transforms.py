@@ -29,7 +29,7 @@ CROP_SIDES = (3 / 4, 4 / 3)
 
 @dataclass(frozen=True)
 class ImageTransforms:
-    """What is done to each image; see the recipe's images section.
+    """The transforms of each image; see the recipe's images section.
 
     Attributes:
         resized_crop: least share of the area that a random crop keeps; 0 for no crop.
@@ -93,9 +93,9 @@ def transformed(
     """Return uint8 images (batch, channels, height, width) of the same shape, transformed.
 
     Args:
-        transforms: what is done to them.
+        transforms: applied to each image.
         images: one for each seed.
-        seeds: where each image's draws come from.
+        seeds: of each image's draws.
         neutral: the pixel (channels or 1, 1, 1) that an erased rectangle is filled with.
     """
     height, width = images.shape[-2:]

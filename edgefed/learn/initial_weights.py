@@ -22,7 +22,8 @@ def redrawn(weights: Tensors, seed: int, *purpose: str | int) -> Tensors:
     Args:
         weights: initial weights, buffers among them; not changed.
         seed: of the draws.
-        purpose: what the weights are for, such as ``"cluster", 2``; other words, other weights.
+        purpose: the use of the weights, such as ``"cluster", 2``; another purpose gives other
+            weights.
     """
     return {
         name: generator(seed, *purpose, name).permutation(np.ravel(array)).reshape(array.shape)

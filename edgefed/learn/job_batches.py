@@ -13,11 +13,11 @@ from edgefed.seeds import derive
 
 
 class JobBatches:
-    """Yields a job's batches, in the order in which they are asked for.
+    """Yields a job's batches in the requested order.
 
     Args:
-        job: what to do; the draws of its augmentation derive from its seed.
-        data: the job's samples on the training device; ``check_pixels`` has nothing against them.
+        job: the job; the draws of its augmentation derive from its seed.
+        data: the job's samples on the training device, accepted by ``check_pixels``.
     """
 
     def __init__(self, job: Job, data: CachedSamples) -> None:

@@ -18,14 +18,14 @@ from edgefed.learn.types import Array, Job, Params, Samples, Tensors
 
 
 def check_job(model: Model, job: Job, count: int) -> tuple[str, ...]:
-    """Return the names of what a job trains: weights in the model's order, then its variables.
+    """Return the names of all that a job trains: weights in the model's order, then its variables.
 
     Variables that the objective assigns are not among them.
 
     Args:
-        model: what is trained.
-        job: what to do.
-        count: how many samples there are to train on.
+        model: the model in training.
+        job: the job.
+        count: number of training samples.
 
     Raises:
         DataError: the job cannot be done with this model and so many samples.
@@ -92,12 +92,12 @@ def _trained(model: Model, job: Job) -> tuple[str, ...]:
 
 
 def samples_of(job: Job, own: Samples) -> Samples:
-    """Return what a job trains on: the samples that it brings, or else the device's ``own``."""
+    """Return the samples that a job trains on: its own, or else the device's ``own``."""
     return own if job.samples is None else job.samples
 
 
 def with_class_weights(model: Model, job: Job, samples: Samples) -> Job:
-    """Return a job with the class weights that its loss needs, computed of what it trains on.
+    """Return a job with the class weights that its loss needs, computed from its samples.
 
     Raises:
         RecipeError: there is not one weight for each class.
@@ -125,7 +125,7 @@ def load(model: Model, weights: Tensors, device: torch.device) -> Params:
 
 
 def finished(job: Job, after: Mapping[str, Array]) -> Tensors:
-    """Return a job's weights after training: those given, and what is frozen as it was.
+    """Return a job's weights after training; frozen weights are unchanged.
 
     Raises:
         DataError: ``train.diverged``.

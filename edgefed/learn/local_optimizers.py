@@ -20,7 +20,7 @@ class LocalOptimizer(Protocol):
         """Move ``weights``, in place, against ``gradients``, which may be overwritten later.
 
         Args:
-            weights: what is trained.
+            weights: the trained weights.
             gradients: in the same order.
             rate: the learning rate of this step.
         """
@@ -42,10 +42,10 @@ def stacked_optimizer_of(schedule: Schedule, weights: Params) -> StackedOptimize
 
     Args:
         schedule: the clients'.
-        weights: what is trained, stacked (clients, …).
+        weights: the trained weights, stacked (clients, …).
 
     Raises:
-        UsageError: ``train.optimizer``: there is none like that.
+        UsageError: ``train.optimizer``: there is no such optimiser.
     """
     check_optimizer(schedule)
     kind = StackedSgd if schedule.optimizer == "sgd" else StackedAdam

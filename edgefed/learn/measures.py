@@ -1,4 +1,4 @@
-"""What a test measures beside loss and accuracy: the confusion matrix, and top-k hits."""
+"""Measurements of a test beside loss and accuracy: the confusion matrix, and top-k hits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAST_TOP_K = 2
 
 @dataclass(frozen=True)
 class Measures:
-    """What a test measures.
+    """The measurements of a test.
 
     Attributes:
         confusion: whether it counts samples by true and predicted label.
@@ -40,7 +40,7 @@ NOTHING_MORE = Measures()
 
 
 def measures_of(section: EvaluationSection, loss: LossName, classes: int) -> Measures:
-    """Return what a recipe's tests measure; k is below the number of classes.
+    """Return the measurements of a recipe's tests; k is below the number of classes.
 
     Squared error has no labels to count, which leaves users' own metrics.
     """
@@ -52,10 +52,10 @@ def measures_of(section: EvaluationSection, loss: LossName, classes: int) -> Mea
 
 
 class Tally:
-    """Counts what a test measures, batch by batch.
+    """Counts the measurements of a test, batch by batch.
 
     Args:
-        measures: what to count.
+        measures: the measurements to count.
     """
 
     def __init__(self, measures: Measures) -> None:
@@ -80,12 +80,12 @@ class Tally:
 
     @property
     def top_k_hits(self) -> int | None:
-        """Samples whose label is among the first k; None where nobody counts them."""
+        """Samples whose label is among the first k; None where they are not counted."""
         return self._top_k_hits if self._measures.top_k else None
 
     @property
     def confusion(self) -> Confusion | None:
-        """The counts of all batches; None where nobody counts them."""
+        """The counts of all batches; None where they are not counted."""
         return Confusion.total(self._parts)
 
 

@@ -46,7 +46,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class ExpertOutputs:
-    """What experts, by number, compute of the same n inputs.
+    """Outputs of experts, by number, on the same n inputs.
 
     Attributes:
         logits: (n, classes) of each.

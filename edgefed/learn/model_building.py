@@ -113,8 +113,8 @@ def complete_model(
 ) -> ModelSection:
     """Return a section with every setting of its network written out, defaults too.
 
-    The settings of a user's own model are its code's; they stay as they are. Where initial weights
-    come from is left out: the section then says what devices have to know.
+    The settings of a user's own model belong to its code and stay as they are. The source of the
+    initial weights is left out: the section then holds only the facts that devices need.
 
     Raises:
         RecipeError: no such model, or a setting that it does not have or cannot take.

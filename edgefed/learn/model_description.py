@@ -1,4 +1,4 @@
-"""What a model file says of its weights: the network, its inputs and its classes.
+"""The description of a model in its file: the network, its inputs and its classes.
 
 The metadata of a safetensors file are texts by name; lists are written as JSON.
 """
@@ -31,16 +31,16 @@ class ModelDescription:
         section: the network.
         shape: of one input: (channels, height, width) for images.
         outputs: number of classes, or of numbers in a target.
-        class_names: what label 0, 1, … is called; empty where labels have no names.
+        class_names: names of labels 0, 1, …; empty where labels have no names.
         scale: how the pixels of an image become inputs.
         loss: the run's.
         run: its id.
         algorithm: its name.
-        round: after which the model is.
+        round: the round that produced the model.
         weights_digest: of the file's tensors.
         models: names of the models in the file; one for most algorithms.
         metric, score: the score by which the round is the run's best; of no other model.
-        shares: what each of several models counts in the mean of their predictions; empty where the
+        shares: weight of each of several models in the mean of their predictions; empty where the
             run predicts in another way.
         numbers: a user's own loss was of numbers, and not of labels.
     """
@@ -68,7 +68,7 @@ class ModelDescription:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What each class is called: its name, or its number."""
+        """The name of each class, or its number where it has none."""
         return self.class_names or tuple(str(number) for number in range(self.outputs))
 
     def metadata(self) -> dict[str, str]:
@@ -99,10 +99,10 @@ class ModelDescription:
 
 
 def read_description(metadata: Mapping[str, str], where: Path) -> ModelDescription:
-    """Return what the metadata of a model file say.
+    """Return the description in the metadata of a model file.
 
     Raises:
-        DataError: ``model.file``: it is no model file of this version.
+        DataError: ``model.file``: it is not a model file of this version.
     """
     try:
         found = ModelDescription(

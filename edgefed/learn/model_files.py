@@ -1,4 +1,4 @@
-"""Read model files: what a file says of its models, and the tensors of each of them."""
+"""Read model files: the description, and the tensors of each model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OpenModelFile:
 
     Args:
         file: of safetensors.
-        description: what it says of itself.
+        description: the file's description.
     """
 
     def __init__(self, file: Any, description: ModelDescription) -> None:
@@ -48,7 +48,7 @@ class OpenModelFile:
 
 @contextmanager
 def opened_model_file(path: Path) -> Iterator[OpenModelFile]:
-    """Open a model file; what goes wrong in reading it is an error of ours.
+    """Open a model file; a failure to read it is raised as an EdgeFed error.
 
     Raises:
         DataError: ``model.file``: it is no model file, or only a part of one.

@@ -121,7 +121,7 @@ def build_within(
         seed: of the initial weights.
         available: how many bytes training may take.
         allow_user: as ``build`` takes it.
-        make_room: told how many bytes it takes before they are taken, where that is known.
+        make_room: called with the bytes needed before they are allocated, where that is known.
 
     Raises:
         ModelTooLargeError: it does not fit; nothing was built, unless only building it could tell.

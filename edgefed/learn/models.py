@@ -33,11 +33,11 @@ class Model:
         classes: number of logits.
         vocabulary: inputs are numbers of tokens, from 0 and below this; None where they are real
             numbers.
-        parameter_names: names of what is trained, in the order of the module.
-        buffer_names: names of what is kept beside them, such as running statistics, and parameters
-            that the module does not want trained (``requires_grad`` off).
+        parameter_names: names of the trained weights, in the order of the module.
+        buffer_names: names of the other arrays, such as running statistics and parameters that the
+            module excludes from training (``requires_grad`` off).
         names: both, in the order of the module's state; tied weights are named once.
-        frozen_names: names of the weights and buffers that nobody trains, which are a part of the
+        frozen_names: names of the weights and buffers that are not trained; they are part of the
             module and of no payload; see ``trained_part``.
         all_names: ``names`` and ``frozen_names``, in the order of the module's state.
         section: the recipe's ``[model]`` table that it was built from; None for a module that came
@@ -133,7 +133,7 @@ class Model:
         return {name: both[name] for name in self.all_names}
 
     def without_frozen(self, arrays: Tensors) -> Tensors:
-        """Return the trained weights among what ``complete`` returned."""
+        """Return the trained weights among the arrays that ``complete`` returned."""
         if arrays.keys() != set(self.all_names):
             return arrays
         return {name: arrays[name] for name in self.names}
@@ -185,7 +185,7 @@ class Model:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the logits (batch, classes) and the features (batch, width) in one pass.
 
-        The features are what the output layer takes; see ``output_layer``.
+        The features are the inputs of the output layer; see ``output_layer``.
 
         Raises:
             DataError: ``model.features``: the model has no such layer.

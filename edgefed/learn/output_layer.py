@@ -30,7 +30,7 @@ class OutputLayer:
 
 @contextmanager
 def captured_inputs(layer: nn.Module) -> Iterator[list[torch.Tensor]]:
-    """Collect what a layer takes, one tensor for each call inside the block."""
+    """Collect the inputs of a layer, one tensor for each call inside the block."""
     taken: list[torch.Tensor] = []
 
     def note(_layer: nn.Module, arguments: tuple[Any, ...]) -> None:

@@ -1,10 +1,10 @@
 """Permutation groups: which entries of a network's weights must be permuted together.
 
 The units of a layer (its neurons, channels or hidden units) have no order: a network computes the
-same when they are permuted in every weight that they are part of. Such a set of (weight, axis,
-block) is called a permutation group in Ainsworth, Hayase, Srinivasa: Git Re-Basin, ICLR 2023. This
-description of a network is what matched averaging knows of it; widths, order, scattering and
-gathering (``unit_moves``) follow from it.
+same function when they are permuted in every weight that they are part of. Such a set of (weight,
+axis, block) is called a permutation group in Ainsworth, Hayase, Srinivasa: Git Re-Basin, ICLR 2023.
+Matched averaging uses only this description of a network; widths, order, scattering and gathering
+(``unit_moves``) follow from it.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Layer:
 
     Attributes:
         name: as in the names of its weights.
-        weights: names of its weights, and of what normalises its output.
+        weights: names of its weights, and of those of the layer that normalises its output.
         outputs: groups of its units; none for the output layer, whose order is that of classes.
-        inputs: groups of what it takes.
+        inputs: groups of its inputs.
         compared: names of the weights by which its units are matched.
     """
 

@@ -21,10 +21,10 @@ LARGEST = 1e18
 
 @dataclass(frozen=True)
 class MeasuredStatistics:
-    """What a device measured.
+    """The measurements of a device.
 
     Attributes:
-        samples: on how many it rests.
+        samples: number of samples measured.
         statistics: running means and variances by weight; see ``batch_statistics``.
     """
 
@@ -38,7 +38,7 @@ def pooled_statistics(devices: Mapping[str, MeasuredStatistics]) -> Tensors:
     The result has the same bits for any order of devices.
 
     Args:
-        devices: what each measured of the same layers, one device at least.
+        devices: measurements of the same layers, of at least one device.
 
     Raises:
         DataError: ``statistics.none``: no device, or ``statistics.values``; see
@@ -64,10 +64,10 @@ def pooled_statistics(devices: Mapping[str, MeasuredStatistics]) -> Tensors:
 
 
 def check_statistics(device: MeasuredStatistics, like: Tensors) -> None:
-    """Check what a device measured.
+    """Check the measurements of a device.
 
     Args:
-        device: what it measured.
+        device: its measurements.
         like: arrays by the same names, of the same shapes.
 
     Raises:

@@ -33,10 +33,10 @@ class Recurrent(Protocol):
 
 
 class CarriedState:
-    """A recurrent module as a pure function, but for the state that it carries between calls.
+    """A recurrent module as a function that is pure except for the state it carries.
 
     Args:
-        module: what is called; names of weights in ``params`` are its own.
+        module: the module; names of weights in ``params`` are its own.
         names: of the weights that it is lent; ``params`` may hold others.
     """
 

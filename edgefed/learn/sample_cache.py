@@ -88,7 +88,7 @@ class CachedSamples:
         return Batch(channels_last(self.inputs.index_select(0, index)), targets, index)
 
     def scaled(self, batch: Batch) -> Batch:
-        """Return a batch whose uint8 images have become what a model takes."""
+        """Return a batch whose uint8 images are scaled to a model's inputs."""
         if self.images is None:
             return batch
         return replace(batch, inputs=channels_last(self.images.scaled(batch.inputs)))
@@ -156,7 +156,7 @@ class ImageReader:
 
 
 class SampleCache:
-    """Keeps samples on the device for as long as somebody holds them, so each is loaded once."""
+    """Keeps samples on the device while a reference to them exists, so each is loaded once."""
 
     def __init__(self, model: Model, device: torch.device) -> None:
         self._model = model

@@ -82,21 +82,21 @@ class ServerOptimizer:
         round: int,  # noqa: A002
         plain: Collection[str] = (),
     ) -> tuple[Tensors, Tensors]:
-        """Return the new weights and the new memory; nothing that is given is changed.
+        """Return the new weights and the new memory; the arguments are not changed.
 
-        Computed in float64 and kept in the weights' own kind, value by value, so the result is the
+        Values are computed in float64 and stored in the weights' own dtype, so the result is the
         same on every machine.
 
         Args:
             weights: the global weights.
-            delta: mean of what the devices' training changed; weights it does not name stay.
-            memory: what the step before returned, empty before the first.
+            delta: mean of the devices' weight changes; weights that it does not name stay.
+            memory: the result of the step before, empty before the first.
             round: number of this step, counted from 1.
             plain: weights that delta is simply added to, such as running statistics; integers
                 always are.
 
         Raises:
-            DataError: delta names something that is not among the weights, or has another shape.
+            DataError: delta names a tensor that is not among the weights, or has another shape.
         """
         _check(weights, delta)
         stepped = dict(weights)

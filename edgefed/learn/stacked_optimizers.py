@@ -30,7 +30,7 @@ class StackedSgd:
 
     Args:
         schedule: the clients'.
-        weights: what is trained, stacked (clients, …).
+        weights: the trained weights, stacked (clients, …).
     """
 
     def __init__(self, schedule: Schedule, weights: Params) -> None:
@@ -71,7 +71,7 @@ class StackedAdam:
 
     Args:
         schedule: the clients'.
-        weights: what is trained, stacked (clients, …).
+        weights: the trained weights, stacked (clients, …).
     """
 
     def __init__(self, schedule: Schedule, weights: Params) -> None:

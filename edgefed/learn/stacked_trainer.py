@@ -34,7 +34,7 @@ class StackedTrainer:
     """Trains many clients at once; data stay on the device as for ``Trainer``.
 
     Args:
-        model: what is trained; nobody else works with it at the same time.
+        model: the model; no other code may use it at the same time.
         device: as ``pick_device`` takes it.
         chunk: most clients in one stack, at least 1; memory grows with it. Halved where the GPU's
             memory does not suffice.
@@ -66,7 +66,7 @@ class StackedTrainer:
         samples: Sequence[Samples],
         stop: Callable[[], bool] | None = None,
     ) -> list[Trained]:
-        """Return what SGD makes of each job's weights on its samples.
+        """Train each job's weights on its samples; return the results.
 
         Raises:
             Stopped: ``stop`` answered True.
@@ -85,7 +85,7 @@ class StackedTrainer:
         samples: Sequence[Samples],
         stop: Callable[[], bool] | None = None,
     ) -> list[Trained | DataError]:
-        """Return what each job makes of its samples, or why it could not be done.
+        """Return the result of each job, or the error of one that could not be done.
 
         Jobs that differ in more than weights, seeds and the values of extras are not stacked with
         each other.
@@ -93,7 +93,7 @@ class StackedTrainer:
         Args:
             jobs: one a client.
             samples: each client's own, for jobs that bring none.
-            stop: asked before every step.
+            stop: called before every step.
 
         Raises:
             Stopped: ``stop`` answered True.

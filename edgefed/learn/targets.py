@@ -10,7 +10,7 @@ from edgefed.sharing.packing import are_shares
 
 
 def misfit(loss: LossName, samples: Samples) -> str:
-    """Return why a loss cannot be of these targets, as what follows "targets"; else nothing."""
+    """Return why a loss cannot take these targets, as text that follows "targets"; else ""."""
     if not len(samples) or is_user_loss(loss):
         return ""
     if loss == "squared_error":

@@ -76,12 +76,12 @@ class Stopped(EdgeFedError):  # noqa: N818 - nothing went wrong
 class Trainer:
     """Trains and tests one model, job after job, on one device and in one thread.
 
-    Data stay on the device for as long as somebody holds their ``Samples``, and extras for as long
-    as somebody holds the array. The same job on the same samples ends in the same bits on the same
-    kind of processor, torch and thread count.
+    Data stay on the device while a reference to their ``Samples`` exists, and extras while one to
+    the array does. The same job on the same samples gives the same bits on the same kind of
+    processor, torch version and thread count.
 
     Args:
-        model: what is trained; the trainer has it to itself.
+        model: the model, used by this trainer only.
         device: as ``pick_device`` takes it.
 
     Raises:
@@ -108,13 +108,13 @@ class Trainer:
         progress: Callable[[float], None] | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> Trained:
-        """Return what training makes of the job's weights on ``samples``.
+        """Train the job's weights on ``samples``; return the result.
 
         Args:
-            job: what to do.
+            job: the job.
             samples: the device's samples, for a job that brings none; not empty.
             progress: called after every step with the share that is done, up to 1.
-            stop: asked before every step.
+            stop: called before every step.
 
         Raises:
             Stopped: ``stop`` answered True.

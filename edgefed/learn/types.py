@@ -35,7 +35,7 @@ class Batch:
         inputs: float tensor (batch, …), or int64 for tokens.
         targets: int64 labels (batch,), or float targets (batch, classes).
         rows: int64 (batch,), the samples' numbers among the job's samples, by which an objective
-            finds what an extra holds for each sample; empty where the batch is not of the job.
+            finds each sample's part of an extra; empty where the batch is not of the job.
     """
 
     inputs: torch.Tensor
@@ -45,13 +45,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class Context:
-    """What an objective may look at beside parameters and batch.
+    """Inputs of an objective beside parameters and batch.
 
     Attributes:
         anchor: the weights that training started from, of those that are trained: no buffer, and
             nothing frozen.
-        extra: what the algorithm added, such as averaged data, already on the training device.
-        draws: what the objective drew for this step; see ``capabilities.Draws``.
+        extra: arrays that the algorithm added, such as averaged data, on the training device.
+        draws: the objective's draws for this step; see ``capabilities.Draws``.
     """
 
     anchor: Params
@@ -63,8 +63,8 @@ class Objective(Protocol):
     """A pure local objective: no state, no draw, differentiable in ``params``.
 
     It may be computed for many clients at once under ``torch.func.vmap``: derivatives inside it are
-    taken with ``torch.func``, and no value is turned into a Python number. What else an objective
-    may say of itself is in ``capabilities``.
+    taken with ``torch.func``, and no value is turned into a Python number. ``capabilities`` lists
+    the optional parts of an objective.
     """
 
     def __call__(
@@ -112,16 +112,16 @@ class Job:
 
     Attributes:
         weights: where training starts.
-        objective: what is minimised.
+        objective: the loss to minimise.
         schedule: how long and how fast.
-        seed: of the shuffle, of dropout, of augmentation and of what the objective draws.
+        seed: of the shuffle, of dropout, of augmentation and of the objective's draws.
         extra: arrays for the objective's context; they stay as they are for as long as they live,
             and are put on the training device once.
         frozen: names of weights that stay as they are.
-        augment: what is done to the images of each batch; None for nothing.
+        augment: augmentation of the images of each batch; None for none.
         variables: arrays that are trained beside the weights, by names that the model does not
             have. The objective finds them among ``params``; they are not part of the anchor.
-        samples: what to train on, where the algorithm makes it; None for the device's own samples.
+        samples: the training samples, where the algorithm makes them; None for the device's own.
     """
 
     weights: Tensors
@@ -137,7 +137,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a job came to.
+    """The result of a job.
 
     Attributes:
         weights: after training, same names and shapes as the job's.

@@ -41,7 +41,7 @@ def gather(
         weights: some or all of the ``matched`` network's.
         local: the network of the result.
         matched: the network that they are of.
-        atoms: what the units are; those of other groups stay, and their widths are equal.
+        atoms: the atom of each unit; other groups stay, and their widths are equal.
     """
     gathered = {}
     for name, array in weights.items():
@@ -71,7 +71,7 @@ def held(name: str, groups: PermutationGroups, atoms: Assignments, shape: tuple[
     Args:
         name: of the weight.
         groups: of the network that the weight is of.
-        atoms: what the device's units are; only these groups count.
+        atoms: the atom of each of the device's units; only these groups count.
         shape: of the weight.
     """
     mask = np.ones((1,) * len(shape), bool)
@@ -89,7 +89,7 @@ def held(name: str, groups: PermutationGroups, atoms: Assignments, shape: tuple[
 def unit_vectors(
     weights: Tensors, groups: PermutationGroups, names: Sequence[str], group: str
 ) -> Array:
-    """Return what some weights have of each unit of a group, side by side: (units, numbers)."""
+    """Return the parts of some weights for each unit of a group, side by side: (units, numbers)."""
     parts = []
     for name, axis, entries in _parts(groups, names, group):
         taken = np.moveaxis(weights[name], axis, 0)[entries.ravel()]

@@ -1,7 +1,7 @@
-"""Users' own code: import ``package.module:name``, and tell how it fails in one line.
+"""Users' own code: import ``package.module:name``, and report its errors in one line.
 
-Importing a module runs its code, so each program decides whether it imports what a recipe or a task
-names (``user_models`` of its settings).
+Importing a module runs its code, so each program decides whether it imports the names of a recipe
+or a task (``user_models`` of its settings).
 """
 
 from __future__ import annotations
@@ -98,6 +98,6 @@ def _import_failed(kind: Kind, name: str, error: BaseException) -> RecipeError:
 
 
 def told(error: BaseException) -> str:
-    """Return an error of somebody else's code in one line, without a full stop."""
+    """Return an error of users' code in one line, without a full stop."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text[:SHOWN].rstrip(".: ")

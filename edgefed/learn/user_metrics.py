@@ -30,7 +30,7 @@ Fraction = tuple[float, float]
 def measured(
     names: Sequence[str], outputs: torch.Tensor, targets: torch.Tensor
 ) -> dict[str, Fraction]:
-    """Return the numerator and the denominator of each metric, by the name that it is told under.
+    """Return the numerator and the denominator of each metric, by its reported name.
 
     The caller checks first that this program allows users' code.
 

@@ -33,7 +33,7 @@ def is_user_model(name: str) -> bool:
 def make_user_model(
     name: str, settings: Mapping[str, Any], shape: Shape, classes: int
 ) -> nn.Module:
-    """Return what the factory makes; its initial weights may draw from torch's global generator.
+    """Return the factory's module; its initial weights may draw from torch's global generator.
 
     Raises:
         RecipeError: there is no such module or factory, it fails, or makes something unusable.
@@ -51,7 +51,7 @@ def make_user_model(
 def checked_module(
     name: str, make: Callable[[], Any], shape: Shape, classes: int, hint: str
 ) -> nn.Module:
-    """Return what somebody else's code makes, checked.
+    """Return the module that users' code makes, checked.
 
     Raises:
         RecipeError: ``model.factory``: it fails, or makes something unusable.

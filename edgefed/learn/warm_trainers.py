@@ -38,12 +38,12 @@ class FrozenBlob:
 class Trainers:
     """Trainers by a key of their model; the least recently used go first.
 
-    What the others hold, and what training with the one in use takes, is at most ``memory``; and
-    there are at most ``MAX_TRAINERS``.
+    The memory that the others hold, plus that of training with the one in use, is at most
+    ``memory``; there are at most ``MAX_TRAINERS``.
 
     Args:
-        accelerator: what trains, as ``pick_device`` takes it.
-        memory: most bytes; 0 for half of what is free when the first model is built.
+        accelerator: the processor, as ``pick_device`` takes it.
+        memory: most bytes; 0 for half of the free memory when the first model is built.
     """
 
     def __init__(self, accelerator: str | None, memory: int) -> None:

@@ -15,7 +15,7 @@ SAMPLES = 16
 """A turned row has room for a multiple of so many samples."""
 
 OTHER_CONDITION = 2
-"""What a kernel returns if a condition is none of those that there are."""
+"""The result of a kernel for a condition outside of the range."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Link:
 
 
 class Targets(NamedTuple):
-    """What a batch is compared with: addresses of labels or of soft targets.
+    """The targets of a batch: addresses of labels or of soft targets.
 
     Attributes:
         labels: int64 (batch,), or None.
@@ -137,8 +137,8 @@ def mixed_gradients(
         x: address of the inputs.
         strides: as for ``gradients``.
         own: own targets.
-        other: what they are mixed with.
-        share: of ``other``; if it is 0, that is not looked at.
+        other: targets that are mixed in.
+        share: of ``other``, which is not read if it is 0.
         change: address of one input, a change that is the same for all samples; 0 for none.
         change_strides: its strides, 0 for the batch.
         factor: of the derivative.
@@ -146,7 +146,7 @@ def mixed_gradients(
 
     Raises:
         ValueError: a label is none of the classes.
-        MemoryError: there was none for the work.
+        MemoryError: there was too little for the work.
     """
     inputs = (chain, len(chain), batch, x, strides_of(strides))
     answers = (own.labels, own.soft, other.labels, other.soft, other.apart, share)

@@ -41,12 +41,12 @@ CALLS: Mapping[str, Signature] = {
     "edgefed_pink_means": (c_void_p, c_void_p, c_double, c_void_p, c_void_p, c_int64, c_void_p),
     "edgefed_noise_image": (c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_void_p),
 }
-"""What the library exports, and what each function takes; all return an int."""
+"""The functions that the library exports, with their arguments; all return an int."""
 
 
 @dataclass(frozen=True)
 class Native:
-    """What became of the kernels.
+    """The kernels of this process.
 
     Attributes:
         library: the loaded library; None where it is not used.
@@ -76,7 +76,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Native:
 
     Args:
         path: the library; None if it was not built.
-        environment: where ``EDGEFED_NATIVE`` may turn it off.
+        environment: in which ``EDGEFED_NATIVE`` may disable it.
     """
     if environment.get(VARIABLE, "").strip().lower() in OFF:
         return Native(None, reason=f"{VARIABLE}={environment[VARIABLE]}")

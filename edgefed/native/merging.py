@@ -16,11 +16,11 @@ def add(cells: Array, values: Array, scale: float, weight: int, bound: float) ->
     """Add ``weight`` times the values on the grid of 1/``scale``, modulo 2^64, and check them.
 
     Args:
-        cells: uint64 (n,), contiguous; they keep what they held if a value is refused.
+        cells: uint64 (n,), contiguous; they stay unchanged if a value is refused.
         values: float32 or float64 (n,), contiguous.
         scale: a power of two.
-        weight: modulo 2^64, so that a negative one takes away.
-        bound: largest magnitude that is allowed.
+        weight: modulo 2^64, so that a negative one subtracts.
+        bound: largest allowed magnitude.
 
     Returns:
         Whether all values are numbers within the bound.

@@ -26,8 +26,8 @@ class NoiseCache:
 
     Args:
         folder: for files of samples; None keeps them in memory only.
-        limit_bytes: of the files, and of the arrays in memory. Those that were used least recently
-            are dropped.
+        limit_bytes: of the files, and of the arrays in memory. The least recently used ones are
+            dropped.
     """
 
     def __init__(self, folder: Path | None, limit_bytes: int) -> None:
@@ -48,9 +48,9 @@ class NoiseCache:
 
         Args:
             seed: of the images.
-            count: how many.
+            count: number of samples.
             shape: of one sample.
-            kind: which generator draws them.
+            kind: name of the generator.
 
         Raises:
             DataError: ``noise.shape``, as ``noise_samples``.
@@ -91,6 +91,6 @@ class NoiseCache:
 
 
 def drawn_by() -> str:
-    """Return what the rounding of an image depends on."""
+    """Return the versions and the processor type on which the rounding of an image depends."""
     own = f"edgefed {VERSION}", f"numpy {np.__version__}", platform.machine()
     return ", ".join((*own, f"{native().lanes} lanes"))

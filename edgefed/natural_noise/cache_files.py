@@ -1,8 +1,8 @@
 """Natural noise on disk: one file of samples for each seed, generator and shape.
 
 A file is a line with a name of the format, a line with the SHA-256 of all that follows, a line of
-JSON that says which samples it has, and their bytes. A file that does not say exactly what is
-looked for, or whose digest is wrong, is removed. File times tell which one was used last.
+JSON that describes its samples, and their bytes. A file with another description or a wrong digest
+is removed. File times show which one was used last.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Entry:
-    """Which samples a file or an array has.
+    """Description of the samples in a file or an array.
 
     Attributes:
         seed, kind, shape: as ``noise_samples`` takes them.
@@ -49,11 +49,11 @@ class Entry:
 class NoiseFiles:
     """The files of one folder, up to a total size; for several processes at once.
 
-    Whatever the disk refuses is logged once and costs nothing but the file.
+    A failure to write is logged once and has no other effect.
 
     Args:
         folder: created with the first file.
-        limit_bytes: of all files; those that were used least recently are removed.
+        limit_bytes: of all files; the least recently used ones are removed.
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:

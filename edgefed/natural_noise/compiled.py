@@ -1,6 +1,6 @@
 """Images of the untrained StyleGAN by the compiled kernels: ``oriented.synthesis`` up to rounding.
 
-One thread computes an image, in an order that does not depend on what else is drawn.
+One thread computes an image, in an order that does not depend on other images.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Images of natural noise from a seed: three generators behind one function.
 
-Image i of a seed and size is the same whatever else is drawn with it, in whatever process, given
-the same processor and numpy version.
+Image i of a seed and size does not depend on other images or the process, given the same processor
+and numpy version.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def noise_images(
 
     Args:
         seed: of the images, in [0, 2**63).
-        count: how many.
-        kind: which generator draws them.
+        count: number of images.
+        kind: name of the generator.
         size: their side; one of ``SIZES``.
         first: number of the first one.
 
@@ -60,7 +60,7 @@ def one_by_one(
 def check_noise(
     seed: int, count: int, *, kind: str = "oriented", size: int = 64, first: int = 0
 ) -> None:
-    """Check what ``noise_images`` takes.
+    """Check the arguments of ``noise_images``.
 
     Raises:
         UsageError: ``noise.settings``.

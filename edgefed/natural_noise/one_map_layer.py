@@ -1,12 +1,12 @@
 """A convolution of the untrained StyleGAN, computed as one map instead of one for each channel.
 
 All output channels of a convolution share their kernels up to an amplitude a_o, and demodulation
-divides by |a_o| times a factor that they share. So a layer computes one map g, and channel o is
-√2 · relu(±q g + noise + b_o), with q the same for all channels. What follows a layer needs weighted
-sums over its channels only, for nine taps of the next kernel and three colours. Such a sum is a
-piecewise linear function of ±q g + noise whose corners are the channels' biases, and is looked up
-in a table of its pieces. No channel is ever computed, except the few whose amplitude is so small
-that the 1e-8 of demodulation changes their factor.
+divides by |a_o| times a factor that they share. A layer therefore computes one map g, and channel o
+is √2 · relu(±q g + noise + b_o), with q the same for all channels. The next step needs only
+weighted sums over the channels of a layer, for nine taps of the next kernel and three colours. Such
+a sum is a piecewise linear function of ±q g + noise whose corners are the channels' biases, and is
+looked up in a table of its pieces. No channel is ever computed, except the few whose amplitude is
+so small that the 1e-8 of demodulation changes their factor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TAPS = 9
 """Values of a kernel."""
 
 EPSILON = 1e-8
-"""What demodulation adds to a sum of squares."""
+"""The constant that demodulation adds to a sum of squares."""
 
 _ODD = 1e-5
 """A channel whose factor is by this share further from 0 than q is computed by itself."""
@@ -30,12 +30,13 @@ _ODD = 1e-5
 
 @dataclass(frozen=True)
 class OneMapLayer:
-    """A layer's output channels, without any of them.
+    """The output of a layer, without computing its channels.
 
     Attributes:
         common: g (pixels,), float32.
         noise: added to every channel (pixels,), float32.
-        factors: what each channel multiplies g with (channels,): ±q, but for odd channels.
+        factors: factor of g in each channel (channels,): ±q, except in channels of
+            small amplitude.
         common_factor: q.
         biases: (channels,).
     """
@@ -70,7 +71,7 @@ def one_map_layer(common: Array, noise: Array, drawn: LayerDraw, taps: Array) ->
     """Return a layer.
 
     Args:
-        common: what its kernels make of its input, without amplitudes (height, width).
+        common: convolution of its input with its kernels, without amplitudes (height, width).
         noise: the pink map at the layer's size, at full strength.
         drawn: the layer's draws.
         taps: its modulated kernels (inputs, 9).

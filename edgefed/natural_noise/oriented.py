@@ -1,9 +1,9 @@
 """Natural noise of an untrained StyleGAN2 whose kernels are wavelets ("StyleGAN-Oriented").
 
 Baradad, Wulff, Wang, Isola, Torralba: Learning to See by Looking at Noise, NeurIPS 2021, as the
-published code draws it; see ``one_map_layer`` for what makes it quick. Each step is elementwise, or
-exact, or sums in one fixed order, so that its bits do not depend on batches or threads. Where the
-compiled kernels are in use they draw the images; those differ by rounding only.
+published code draws it; ``one_map_layer`` describes how it is made fast. Each step is elementwise,
+or exact, or sums in one fixed order, so that its bits do not depend on batches or threads. Where
+the compiled kernels are in use they draw the images; those differ by rounding only.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ Synthesis = Callable[[tuple[LayerShape, ...], Array, ImageDraw, list[Array], lis
 def draw_oriented(
     seed: int, first: int, count: int, size: int, draw: Synthesis | None = None
 ) -> Iterator[Array]:
-    """Yield images ``first`` and on (3, size, size), float64, unclipped; each its seed's own.
+    """Yield images from ``first`` on (3, size, size), float64, unclipped.
 
     Args:
         seed: of the images.
         first: number of the first one.
-        count: how many.
+        count: number of images.
         size: their side.
-        draw: what computes them; if None, the compiled kernels where they are in use.
+        draw: computes them; if None, the compiled kernels where they are in use.
     """
     shapes = layer_shapes(size)
     number, last = first, first + count

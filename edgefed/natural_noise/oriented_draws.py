@@ -1,4 +1,4 @@
-"""What the untrained StyleGAN of natural noise draws: once for each instance, and for each image.
+"""The draws of the untrained StyleGAN of natural noise, for each instance and for each image.
 
 Baradad et al., NeurIPS 2021, "StyleGAN-Oriented", as the published code draws for each image.
 """
@@ -51,7 +51,7 @@ class LayerShape:
 
 @dataclass(frozen=True)
 class Instance:
-    """What an instance of the generator keeps for all of its images.
+    """The draws of an instance of the generator, shared by all of its images.
 
     Attributes:
         constant: the input (channels, 4, 4).
@@ -66,7 +66,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class LayerDraw:
-    """What a convolution draws for an image.
+    """The draws of a convolution for an image.
 
     Attributes:
         kernels: the kernel of each input channel, a number in the bank (inputs,).
@@ -129,7 +129,7 @@ def draw_instance(generator: np.random.Generator, shapes: tuple[LayerShape, ...]
 
 
 def draw_image(generator: np.random.Generator, shapes: tuple[LayerShape, ...]) -> ImageDraw:
-    """Draw all that is an image's own."""
+    """Draw all values of one image."""
     normal = generator.standard_normal((len(shapes) + 1, LATENT))
     latents = _on_grid(np.where(normal < 0, 0.2 * normal, normal))
     pink = draw_pink(generator, PINK_SIDE, envelope=True)

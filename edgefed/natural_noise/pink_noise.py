@@ -21,7 +21,7 @@ ENVELOPE = 4
 
 @dataclass(frozen=True)
 class PinkDraw:
-    """What is drawn for a map.
+    """The draws of a map.
 
     Attributes:
         alpha: exponent of the spectrum.
@@ -37,7 +37,7 @@ class PinkDraw:
 
 
 def draw_pink(generator: np.random.Generator, side: int, *, envelope: bool) -> PinkDraw:
-    """Draw what makes a map of ``side`` pixels; alpha is uniform from 0.5 to 1.5."""
+    """Draw the values for a map of ``side`` pixels; alpha is uniform from 0.5 to 1.5."""
     alpha = generator.random() + 0.5
     phases = generator.random((side + 1, side // 2 + 1), dtype=np.float32)
     bumps = generator.laplace(size=(ENVELOPE, ENVELOPE)) if envelope else None

@@ -16,9 +16,9 @@ class AnswerLines:
     """Formats answers, one line each.
 
     Args:
-        labels: what the model calls its classes; empty for a model that predicts numbers.
-        outputs: how many numbers a model without classes predicts.
-        top: how many classes are shown.
+        labels: names of the model's classes; empty for a model that predicts numbers.
+        outputs: number of outputs of a model without classes.
+        top: number of classes shown.
         width: of the longest name, in text.
     """
 

@@ -1,4 +1,4 @@
-"""Predict what a command names, part by part; what cannot be read is an answer, too."""
+"""Predict a command's inputs, part by part; an unreadable input has an answer, too."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SKIPPED = ("data.unreadable", "data.too_large")
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What the model predicts of one input.
+    """The model's prediction for one input.
 
     Attributes:
         path: the file.
         row: the input's number in an NPZ file; None for an image file.
-        expected: the class that the input is known to have; empty for none.
+        expected: the known class of the input; empty if unknown.
         outputs: probabilities, or numbers; None for a file that cannot be read.
-        error: why it cannot be read.
+        error: the reason why it cannot be read.
     """
 
     path: Path
@@ -50,10 +50,10 @@ class Answer:
 
 
 def answers(model: LoadedModel, found: Found, batch: int = BATCH) -> Iterator[list[Answer]]:
-    """Yield what a model predicts of files and arrays, in their order, a batch at a time.
+    """Yield a model's predictions for files and arrays, in their order, a batch at a time.
 
     Raises:
-        DataError: ``predict.input``: the model takes no such inputs.
+        DataError: ``predict.input``: the model does not take such inputs.
     """
     for start in range(0, len(found.images), batch):
         yield _of_images(model, found.images[start : start + batch])

@@ -25,18 +25,18 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """What the command is asked.
+    """The arguments of the command.
 
     Attributes:
         source: a model file, or a run's folder.
         inputs: images, folders and NPZ files.
-        top: how many classes are shown.
-        form: how answers are printed.
+        top: number of classes shown.
+        form: output format.
         quiet: print no notes.
         model: the only model of the file to use; empty for all.
         best: use the weights of the best round.
         user_models: allow a user's own code.
-        device: where it is computed; empty for a GPU if there is one.
+        device: the processor; empty for a GPU if there is one.
     """
 
     source: Path
@@ -51,10 +51,10 @@ class PredictRequest:
 
 
 def form_of(as_json: bool, as_csv: bool) -> Form:
-    """Return how answers are printed.
+    """Return the output format.
 
     Raises:
-        UsageError: both are asked for.
+        UsageError: both formats are requested.
     """
     if as_json and as_csv:
         raise UsageError("Answers are printed as JSON or as CSV, not both.")
@@ -83,7 +83,7 @@ def model_path(source: Path, best: bool) -> Path:
 
 
 def predict_and_print(request: PredictRequest) -> None:
-    """Predict what is asked, and print an answer for each input.
+    """Predict all inputs, and print an answer for each.
 
     Raises:
         PartlyDoneError: ``predict.unreadable``: images cannot be read; the others are predicted.

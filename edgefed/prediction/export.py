@@ -1,9 +1,8 @@
-"""Write a trained model for other programs, and check what was written against torch.
+"""Write a trained model for other programs, and check the file against torch.
 
-The preprocessing is inside: an exported image model takes uint8 images as decoders return them,
-(n, height, width, channels) of any size, turned upright and in RGB or grey, and returns
-probabilities. A model of other inputs takes its own floats, or tokens. The number of inputs is
-open.
+The preprocessing is inside: an exported image model takes uint8 images as decoders return them, (n,
+height, width, channels) of any size, turned upright and in RGB or grey, and returns probabilities.
+A model of other inputs takes its own floats, or tokens. The number of inputs is variable.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Format = Literal["torch-export", "onnx"]
 """How a program with its weights is written."""
 
 METADATA_FILE = "edgefed.json"
-"""The file in a torch export that holds what it says of itself."""
+"""The file in a torch export that holds its description."""
 
 TRACED = 2
 """Inputs of the example that the model is traced with."""
@@ -42,13 +41,13 @@ TRACED = 2
 
 @dataclass(frozen=True)
 class Signature:
-    """What an exported program takes and returns.
+    """The argument and the result of an exported program.
 
     Attributes:
         input: the name of its argument.
         output: the name of its result.
         example: inputs to trace it with.
-        open: names of the dimensions whose lengths are open, by their place.
+        open: names of the dimensions of variable length, by their place.
     """
 
     input: str
@@ -57,7 +56,7 @@ class Signature:
     open: Mapping[int, str]
 
     def shape(self) -> list[int | str]:
-        """Return the shape of the argument, with names for lengths that are open."""
+        """Return the shape of the argument, with names for variable lengths."""
         lengths = enumerate(self.example.shape)
         return [self.open.get(place, length) for place, length in lengths]
 
@@ -65,9 +64,9 @@ class Signature:
 def export_model(
     model: LoadedModel, form: Format, path: Path, *, resize: bool = True
 ) -> dict[str, Any]:
-    """Write a model as a program, check it, and return what the file says of itself.
+    """Write a model as a program, check it, and return its description.
 
-    The file appears only when it was checked: it returns the outputs of ``model``, up to 1e-4, for
+    The file appears only after the check: it returns the outputs of ``model``, up to 1e-4, for
     several numbers and sizes of inputs.
 
     Args:
@@ -80,7 +79,7 @@ def export_model(
         UsageError: ``export.missing``: a package that writes or checks the file is not installed;
             ``export.torch``: this torch is too old.
         DataError: ``export.failed``: torch cannot export this network.
-        CheckFailedError: ``export.differs``: the file returns something else than torch.
+        CheckFailedError: ``export.differs``: the file's outputs differ from torch's.
         StorageError: it cannot be written.
     """
     program, signature = _program(model, resize), _signature(model, resize)
@@ -169,7 +168,7 @@ def _write_torch(
 
 
 def torch_run(path: Path) -> Run:
-    """Return how torch runs a file of ours on the CPU."""
+    """Return the function with which torch runs an exported file on the CPU."""
     with path.open("rb") as file:
         module = torch.export.load(file).module()
 
@@ -207,7 +206,7 @@ def _write_onnx(
 
 
 def onnx_run(path: Path) -> Run:
-    """Return how ONNX Runtime runs a file of ours on the CPU."""
+    """Return the function with which ONNX Runtime runs an exported file on the CPU."""
     runtime = wanted("onnxruntime", "onnx", code="export.missing")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name

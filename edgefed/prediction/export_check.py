@@ -1,4 +1,4 @@
-"""Check that an exported program returns what its model predicts."""
+"""Check that the outputs of an exported program equal those of its model."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Run: TypeAlias = Callable[[Array], Array]
 
 
 def check_export(model: LoadedModel, run: Run, *, resize: bool) -> None:
-    """Check an exported program on inputs that are drawn.
+    """Check an exported program on random inputs.
 
     Args:
-        model: what it was made of.
+        model: the exported model.
         run: executes it.
         resize: whether it takes images of any size.
 

@@ -1,4 +1,4 @@
-"""Arrays of a user's as a model takes them: images of any size, finished inputs, or tokens."""
+"""Convert a user's arrays to model inputs: images of any size, finished inputs, or tokens."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def model_inputs(array: Array, model: Model) -> Array:
     """Return an array as inputs of a model: uint8 pixels, the model's floats, or int64 tokens.
 
     uint8 images may be (n, h, w), (n, h, w, channels) or (n, channels, h, w) of any size, grey or
-    in colour: they are converted and scaled as image files are. Other numbers must be what the
-    model takes, scaled as in training.
+    in colour: they are converted and scaled as image files are. Other numbers must have the form
+    that the model takes, scaled as in training.
 
     Raises:
         DataError: ``predict.input``: the array is neither; or as ``check_inputs``.

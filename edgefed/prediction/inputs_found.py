@@ -1,4 +1,4 @@
-"""What the words of a command name: image files, folders of images, NPZ files."""
+"""Find the inputs that the words of a command name: image files, folders of images, NPZ files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Archive:
         path: the file.
         inputs: one row each.
         expected: the class of each row; empty where none is known.
-        is_scaled: whether the file says that its inputs were scaled.
+        is_scaled: whether the file states that its inputs were scaled.
     """
 
     path: Path
@@ -53,12 +53,12 @@ class Archive:
 
 @dataclass(frozen=True)
 class Found:
-    """What is to be predicted.
+    """The inputs to be predicted.
 
     Attributes:
         images: files.
         archives: NPZ files.
-        remarks: what the user should know.
+        remarks: for the user.
     """
 
     images: list[ImageFile] = field(default_factory=list)
@@ -67,19 +67,19 @@ class Found:
 
     @property
     def count(self) -> int:
-        """How many inputs there are."""
+        """Number of inputs."""
         return len(self.images) + sum(len(archive.inputs) for archive in self.archives)
 
 
 def find_inputs(words: Iterable[Path], labels: Sequence[str]) -> Found:
-    """Return what words of a command line name.
+    """Return the inputs that words of a command line name.
 
-    A folder stands for the images in it, and for those in its folders, which then are of the class
-    that their folder's name is.
+    A folder stands for the images in it, and for those in its subfolders, whose names are the
+    classes.
 
     Args:
         words: paths.
-        labels: what the model calls its classes; empty for a model that predicts numbers.
+        labels: names of the model's classes; empty for a model that predicts numbers.
 
     Raises:
         MissingDataError: a path does not exist.
@@ -126,7 +126,7 @@ def _add_folder(found: Found, folder: Path, labels: Sequence[str]) -> None:
 
 
 def class_of(name: str, labels: Sequence[str]) -> str:
-    """Return the class that a name means, such as ``07`` the class ``7``; empty for none."""
+    """Return the class of a name, such as ``7`` for ``07``; empty for none."""
     if normal(name) in labels:
         return normal(name)
     number = str(int(name)) if name.isdecimal() else ""

@@ -21,7 +21,7 @@ def load_model(
     """Return the model of a file, ready to predict.
 
     Several models in one file, such as those of an ensemble, predict together if the run's
-    algorithm says what each of them counts.
+    algorithm defines their weights.
 
     Args:
         source: a ``model.safetensors``, or the folder of a run that has one.

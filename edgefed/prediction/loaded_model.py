@@ -37,10 +37,10 @@ class LoadedModel:
     """A model of a run, ready to predict; ``edgefed.prediction.load.load_model`` returns it.
 
     Args:
-        description: what its file says of it.
-        model: its network, as training knows it.
+        description: in its file.
+        model: its network, as in training.
         outputs: the networks with their weights.
-        device: where it computes, as ``pick_device`` takes it.
+        device: the processor, as ``pick_device`` takes it.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class LoadedModel:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What each class is called; empty for a model that predicts numbers."""
+        """The names of the classes; empty for a model that predicts numbers."""
         return self.description.labels if self._outputs.is_classifier else ()
 
     @property
     def vocabulary(self) -> int | None:
-        """How many tokens the model knows; None where its inputs are no tokens."""
+        """Number of tokens that the model knows; None where its inputs are not tokens."""
         return self._model.vocabulary
 
     @property
@@ -91,7 +91,7 @@ class LoadedModel:
         return self._images
 
     def predict(self, inputs: Array | PathLikes, *, batch: int = BATCH) -> Predictions:
-        """Return what the model predicts.
+        """Return the model's predictions.
 
         At most ``batch`` inputs are converted, scaled and computed at a time, so memory does not
         grow with their number.
@@ -106,7 +106,7 @@ class LoadedModel:
                 - tokens, integers (n, length);
                 - the path of an image file or of a folder, or a sequence of paths. A folder stands
                   for the images in it and in its folders, whose names are taken for their classes.
-            batch: how many inputs are computed at a time.
+            batch: number of inputs computed at a time.
 
         Raises:
             DataError: ``predict.input``: the model cannot take them; ``data.unreadable``: a file is
@@ -127,7 +127,7 @@ class LoadedModel:
 
         Raises:
             DataError: ``predict.input``: the model takes no images; ``data.unreadable``: the file
-                is missing, or no image; ``data.too_large``: the image has too many pixels.
+                is missing or not an image; ``data.too_large``: the image has too many pixels.
         """
         if not self.takes_images:
             shape = "x".join(map(str, self.shape))
@@ -165,7 +165,7 @@ class LoadedModel:
 
     @torch.no_grad()
     def compute(self, inputs: Array) -> npt.NDArray[np.float32]:
-        """Return the outputs of one batch of what ``inputs.model_inputs`` returns."""
+        """Return the outputs of one batch of ``inputs.model_inputs``."""
         network = self._images if self._takes_pixels(inputs) else self._outputs
         with repeatable(self.device):
             own = np.require(inputs, requirements=["C", "W"])  # torch takes no other array
@@ -177,7 +177,7 @@ class LoadedModel:
         return inputs.dtype == np.uint8 and self.vocabulary is None
 
     def are_pixels(self, array: Array) -> bool:
-        """Return whether floats are images that nobody has scaled, which training would scale."""
+        """Return whether floats are unscaled pixels, which training would scale."""
         wanted = bool(self.description.scale.mean) and array.dtype.kind == "f"
         return wanted and array.ndim == 4 and array.size > 0 and are_pixels(array)
 

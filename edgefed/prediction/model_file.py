@@ -30,7 +30,7 @@ class ModelFile:
 
     Attributes:
         path: the file.
-        description: what it says of its models.
+        description: of its models.
         models: the tensors of each of them, by its name.
         network: a network of theirs, with initial weights.
     """
@@ -46,7 +46,7 @@ class ModelFile:
         return tuple(name for name, tensors in self.models.items() if known & tensors.keys())
 
     def tensors(self) -> Tensors:
-        """Return all tensors in the order in which their digest was computed, which files lose."""
+        """Return all tensors in the order of their digest, which the file does not keep."""
         several, order = len(self.models) > 1, self.network.names
         return {
             f"{model}/{name}" if several else name: tensors[name]
@@ -70,9 +70,9 @@ def read_model_file(path: Path, *, user_models: bool = False) -> ModelFile:
 
     Raises:
         MissingDataError: there is no such file.
-        DataError: ``model.file``: it is not a model file; ``model.weights``: its tensors are not
-            those of its network; ``model.damaged``: they have changed; ``model.refused``: the
-            network is a user's own code.
+        DataError: ``model.file``: it is not a model file; ``model.weights``: its tensors do not fit
+            its network; ``model.damaged``: they have changed; ``model.refused``: the network is a
+            user's own code.
         RecipeError: this version has no such network, or the user's code fails.
         StorageError: it cannot be read.
     """

@@ -12,11 +12,11 @@ from edgefed.samples import PixelScale
 
 
 class Outputs(nn.Module):
-    """Inputs of the models to probabilities (n, classes), or to numbers (n, outputs).
+    """Maps inputs of the models to probabilities (n, classes), or to numbers (n, outputs).
 
     Args:
         networks: the models; several predict together.
-        shares: what each of them counts; in total 1.
+        shares: weight of each; in total 1.
         is_classifier: whether the outputs are scores of classes.
     """
 
@@ -29,7 +29,7 @@ class Outputs(nn.Module):
         self.is_classifier = is_classifier
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return the mean of what the networks predict."""
+        """Return the weighted mean of the networks' predictions."""
         each = [self._of(network, inputs) for network in self.networks]
         if len(each) == 1:
             return each[0]
@@ -42,7 +42,7 @@ class Outputs(nn.Module):
 
 
 class ImageOutputs(nn.Module):
-    """uint8 images (n, channels, height, width) to outputs."""
+    """Maps uint8 images (n, channels, height, width) to outputs."""
 
     def __init__(self, outputs: nn.Module, scale: PixelScale) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class ImageOutputs(nn.Module):
             self.register_buffer(name, torch.from_numpy(constant), persistent=False)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return what the networks predict of pixels."""
+        """Return the networks' predictions for pixels."""
         inputs = images.to(torch.float32) / 255
         if self.is_scaled:
             inputs = (inputs - self.get_buffer("mean")) / self.get_buffer("std")
@@ -74,7 +74,7 @@ class PhotoOutputs(nn.Module):
         self.size = size
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return what the networks predict of photos."""
+        """Return the networks' predictions for photos."""
         pixels = images.permute(0, 3, 1, 2)
         if self.size is not None:
             pixels = resized(pixels, *self.size)

@@ -1,4 +1,4 @@
-"""What a model predicts of some inputs."""
+"""The predictions of a model for some inputs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Guess:
 
 @dataclass(frozen=True)
 class ClassResult:
-    """What became of one class among inputs whose class is known.
+    """The results of one class, over inputs whose class is known.
 
     Attributes:
         label: the class's name.
-        samples: how many inputs are of the class.
-        predicted: how many are predicted as it.
+        samples: number of inputs of the class.
+        predicted: number of inputs predicted as it.
         recall: share of its inputs that are predicted right; None without any.
         precision: share of its predictions that are right; None without any.
     """
@@ -56,8 +56,8 @@ def class_results(
     """Return the results of the classes that occur, in the order of the model's classes.
 
     Args:
-        counts: how many inputs of which class were predicted as which one.
-        names: what the model calls its classes.
+        counts: number of inputs by true and predicted class.
+        names: of the model's classes.
     """
     found = []
     for name in names:
@@ -73,12 +73,12 @@ def class_results(
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model predicts of n inputs.
+    """The predictions of a model for n inputs.
 
     Attributes:
         outputs: float32 (n, classes) probabilities; of a model that was trained with squared
             error, the numbers (n, outputs) that it predicts.
-        names: what each class is called; empty for a model that predicts numbers.
+        names: of the classes; empty for a model that predicts numbers.
         paths: the file of each input; empty for arrays.
         expected: of files, the class that each one's folder names; an empty text for none.
     """

@@ -1,4 +1,4 @@
-"""What is known of a run's label bounties and of the privacy budgets of those who answer them."""
+"""The state of a run's label bounties, and the privacy budgets of the devices that offer mixes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 BountyStatus = Literal["open", "closed", "cancelled"]
-"""``open``: devices are asked for mixes; ``closed``: what came is there; ``cancelled`` by the
+"""``open``: devices are asked for mixes; ``closed``: all mixes have arrived; ``cancelled`` by the
 operator. Natural noise completes the supplement in the last two."""
 
 BountyAction = Literal["open", "cancel"]
@@ -18,14 +18,14 @@ class Bounty:
     """A device's request for samples of a label that it lacks.
 
     Attributes:
-        device: who lacks the label.
+        device: the one that lacks the label.
         label: the label.
         count: samples that the supplement has when it is complete.
         mixes: how many of them are requested as mixes.
         offered: mixes that other devices offered.
         received: mixes that the device holds.
         noise: samples that natural noise fills; 0 while the bounty is open.
-        status: how far it is.
+        status: its progress.
     """
 
     device: str
@@ -44,15 +44,15 @@ class Bounty:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a device said about its mixes when it last offered some.
+    """A device's statement about its mixes, made with its last offer.
 
     Attributes:
-        device: who.
+        device: its name.
         released: mixes that have left it, in all runs.
         mixes_left: mixes that its policy still allows; None for no limit.
-        epsilon: ε that they cost; None where no finite ε bounds them.
+        epsilon: ε spent on them; None where no finite ε bounds them.
         epsilon_left: ε that its policy still allows; None for no limit.
-        shares: whether its policy lets mixes go at all.
+        shares: whether its policy allows mixes at all.
     """
 
     device: str
@@ -69,7 +69,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class BountyReport:
-    """Both, for all devices that stated a need or made an offer.
+    """Bounties and budgets of all devices that stated a need or made an offer.
 
     Attributes:
         bounties: sorted by device and label.
@@ -86,9 +86,9 @@ class BountyOrder:
 
     Attributes:
         number: counts the orders of a run from 1; an order is carried out once.
-        action: what to do.
-        device: whose bounties; empty for all devices.
-        label: of which label; None for all.
+        action: the action.
+        device: owner of the bounties; empty for all devices.
+        label: of the bounties; None for all.
     """
 
     number: int

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def equal_split(total: int, limits: Sequence[int]) -> list[int]:
-    """Return how much each taker gets; what a limit leaves over goes to the others.
+    """Return the share of each taker; others get the rest that a limit leaves.
 
     The sum is ``min(total, sum(limits))``. Shares below their limits differ by 1 at most; of these
     the first takers get more.

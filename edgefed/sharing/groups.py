@@ -16,11 +16,11 @@ from edgefed.sharing.types import Indices
 def random_groups(count: int, size: int, rng: np.random.Generator) -> list[Indices]:
     """Return ``count`` samples, shuffled, in groups of ``size`` or a little more.
 
-    What is left over is spread over the groups, so that none is smaller than ``size``; with fewer
-    samples than that, there is one group of them all. No samples make no group.
+    A rest is spread over the groups, so that none is smaller than ``size``. Fewer samples than
+    ``size`` form one group; no samples form none.
 
     Args:
-        count: how many samples there are.
+        count: number of samples.
         size: M, at least 1; 0 for one group of all.
         rng: shuffles.
     """

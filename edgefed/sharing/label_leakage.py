@@ -1,4 +1,4 @@
-"""What a coordinator can compute of a device's label frequencies p(y|s) from the device's answer.
+"""Estimate a device's label frequencies p(y|s) from its answer, as a coordinator could.
 
 Reisser, Louizos, Gavves, Welling: Federated Mixture of Experts, 2021, appendix C.
 
@@ -14,7 +14,8 @@ with learning rate a on all samples, from weights with which all classes are equ
 
     d_k = a (p(y=k|s) - 1/C)                                           (equations 14 and 15)
 
-After several steps the direction still tells: p(y=k|s) is about (d_k - min d) / sum_j(d_j - min d).
+After several steps the direction still discloses them: p(y=k|s) is about (d_k - min d) / sum_j(d_j
+- min d).
 """
 
 from __future__ import annotations

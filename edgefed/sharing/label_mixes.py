@@ -8,8 +8,8 @@ Artificially-Labeled Noise, ICPRAI 2024. A mix of label y is
 where x_2 … x_k are other samples, drawn without replacement, whose weights are 1 - w_1 divided by a
 uniform Dirichlet draw. Only z and y leave the device. Pixels are from 0 to 1, not standardised.
 
-Privacy needs the choice of samples, the weights and the noise to be drawn from the operating
-system's randomness: see ``mix_accounting`` for what is then guaranteed.
+Privacy requires that the choice of samples, the weights and the noise are drawn from the operating
+system's randomness; ``mix_accounting`` states the guarantee.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ MOST_SAMPLES = 64
 
 @dataclass(frozen=True)
 class MixSettings:
-    """How mixes are made.
+    """Settings of mixes.
 
     Attributes:
         width: k, the samples in a mix, at least 1; with 1 a mix is a sample with noise.
         low, high: the range of w_1, between 0.5 and 1; unused with a width of 1.
-        others: where x_2 … x_k come from.
+        others: source of x_2 … x_k.
         noise_scale: σ, in units of pixels from 0 to 1.
         clip: whether values outside of 0 to 1 are clipped after the noise, which costs no privacy.
     """
@@ -68,7 +68,7 @@ class MixSettings:
 
 @dataclass(frozen=True, eq=False)
 class Ingredients:
-    """What mixes are made of; this never leaves a device.
+    """The samples and weights of mixes; they never leave a device.
 
     Attributes:
         targets: numbers of the samples x_1 (mixes,).
@@ -92,9 +92,9 @@ def reason_to_decline(labels: Indices, label: int, settings: MixSettings, pool: 
 
     Args:
         labels: of the device's samples.
-        label: that is asked for.
-        settings: how mixes are made.
-        pool: how many samples the caller brings, where ``others`` is ``global``.
+        label: the requested one.
+        settings: of the mixes.
+        pool: number of samples that the caller provides, where ``others`` is ``global``.
     """
     own = int(np.count_nonzero(labels == label))
     if not own:
@@ -113,15 +113,16 @@ def draw_ingredients(
     generator: np.random.Generator,
     pool: int = 0,
 ) -> Ingredients:
-    """Draw what ``count`` mixes of a label are made of.
+    """Draw the samples and weights of ``count`` mixes of a label.
 
     Args:
         labels: of the device's samples.
         label: of the mixes.
-        count: how many; more than there are samples of the label reuse them, with other partners.
-        settings: how mixes are made.
+        count: number of mixes; more than there are samples of the label reuse them, with other
+            partners.
+        settings: of the mixes.
         generator: seeded by the operating system, where the mixes are to be private.
-        pool: how many samples the caller brings, where ``others`` is ``global``.
+        pool: number of samples that the caller provides, where ``others`` is ``global``.
 
     Raises:
         MixDeclined: there are too few samples.
@@ -185,9 +186,9 @@ def mixes_of(
     """Return the mixes of drawn ingredients, noise included: float32 (mixes, …).
 
     Args:
-        made: what each mix is made of.
+        made: samples and weights of each mix.
         inputs: the device's: pixels from 0 to 1, or uint8.
-        partners: where x_2 … x_k lie: the inputs, or those of other devices.
+        partners: the array of x_2 … x_k: the inputs, or those of other devices.
         settings: the noise, and whether it is clipped.
         generator: of the noise.
     """

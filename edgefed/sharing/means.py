@@ -29,12 +29,12 @@ BLOCK = 256
 
 @dataclass(frozen=True)
 class Averaging:
-    """What a coordinator asks for.
+    """A coordinator's request for averages.
 
     Attributes:
         group_size: M; 0 for all samples of the device in one group. A policy may make it larger.
-        noise: standard deviation of Gaussian noise on the mean inputs, in their own units. It is no
-            differential privacy.
+        noise: standard deviation of Gaussian noise on the mean inputs, in their own units. It gives
+            no differential privacy.
         same_class: average within labels only.
         raw: samples as they are, not averages; only with groups of one.
     """
@@ -54,18 +54,18 @@ def average(
     *,
     hidden: Array | None = None,
 ) -> tuple[Entries, list[int]]:
-    """Return a device's averaged data, and how many samples each entry averages.
+    """Return a device's averaged data, and the number of samples in each entry.
 
     Args:
         samples: the device's; labels are below ``classes``.
         classes: width of a one-hot label.
-        vocabulary: how many tokens there are, for inputs that are tokens; None for numbers.
-        asked: what the coordinator wants.
-        policy: what the device allows.
+        vocabulary: number of tokens, for inputs that are tokens; None for numbers.
+        asked: the coordinator's request.
+        policy: the device's.
         hidden: (n, …), averaged in place of the inputs; the groups are those of the inputs.
 
     Raises:
-        Withheld: the policy says no, or the device has too few samples.
+        Withheld: the policy forbids it, or the device has too few samples.
         DataError: samples cannot be averaged.
     """
     _check(samples, classes, vocabulary, asked, policy)
@@ -91,7 +91,7 @@ def average(
 
 
 def own_generator(samples: Samples, *purpose: str | int) -> np.random.Generator:
-    """Return a generator that nobody without the samples can repeat, for one purpose."""
+    """Return a generator for one purpose, which cannot be repeated without the samples."""
     sha = hashlib.sha256(repr(purpose).encode())
     for array in (samples.model_inputs, samples.targets):
         for start in range(0, len(array), BLOCK):
@@ -101,7 +101,7 @@ def own_generator(samples: Samples, *purpose: str | int) -> np.random.Generator:
 
 
 def own_word(samples: Samples, device: str) -> str:
-    """Return a word that changes when a device's samples do, and tells nothing of them."""
+    """Return a word that changes when a device's samples do, and discloses nothing about them."""
     images = stored(samples.inputs)
     if images is not None:
         # Instead of all images, which take minutes to read on a board, the digest of their file.

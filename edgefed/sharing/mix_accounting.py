@@ -1,4 +1,4 @@
-"""What a release tells about one record at most: pure differential privacy of mixes.
+"""A bound on a release's disclosure about one record: pure differential privacy of mixes.
 
 Neighbouring data sets differ in one record, replaced by another of the same label. A mechanism is
 ε-differentially private if no outcome is more than e^ε times as probable for one as for the other.
@@ -8,8 +8,8 @@ outcome's density changes by e^c at most, c = w Δ / σ. It takes part with prob
 
     ε = log(1 - q + q e^c)
 
-if its part can be exchanged for another record's without changing the rest of the draw. See
-Borgnia et al.: DP-InstaHide, arXiv 2103.02079, for equal weights and q = k / n.
+if its part can be exchanged for another record's without changing the rest of the draw. See Borgnia
+et al.: DP-InstaHide, arXiv 2103.02079, for equal weights and q = k / n.
 
 For a mix of label y by DP-LabelHide, with n_y records of the label and n_o others:
 
@@ -23,7 +23,8 @@ only for records that are not among the others already. These are weighted more 
 most r = (n_y - 1) / (n_y - k) · (n - k) / (n - 1), and q is replaced by q r / (1 - q + q r).
 
 A release is charged with its largest ε over the roles, to every record; several add up. The label
-itself is told, and that there is a record of it. All this holds only if nobody knows the draws.
+itself and the existence of a record with it are disclosed. All this holds only if the draws are
+secret.
 """
 
 from __future__ import annotations
@@ -107,11 +108,11 @@ def mix_epsilon(
     """Return the ε of ``count`` mixes of a label; None where it is not finite.
 
     Args:
-        settings: how mixes are made.
+        settings: of the mixes.
         diameter: Δ, as for ``mix_roles``.
         of_label: n_y.
         other: n_o.
-        count: how many mixes are released, to whomever.
+        count: number of mixes released, to any receivers.
     """
     roles = mix_roles(settings, diameter, of_label, other)
     return None if roles is None else count * max(role.epsilon for role in roles)
@@ -142,7 +143,7 @@ def is_vacuous(epsilon: float | None) -> bool:
 
 
 def in_words(epsilon: float | None) -> str:
-    """Return what an ε means to the owner of a record, in a sentence."""
+    """Return the meaning of an ε for the owner of a record, in a sentence."""
     if epsilon is None:
         return "no formal guarantee: no finite epsilon bounds what the releases tell"
     if is_vacuous(epsilon):

@@ -1,4 +1,4 @@
-"""Mixes beside what they are made of, for their owner; this never leaves a device."""
+"""Mixes beside their samples, for their owner; they never leave a device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MixPreview:
 
     Attributes:
         samples: the device's, as 8-bit pixels.
-        made: what each mix is made of, among the samples.
+        made: samples and weights of each mix, by numbers among ``samples``.
         mixes: uint8 (mixes, …) as they would be released, by the scale of their noise.
     """
 

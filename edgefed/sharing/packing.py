@@ -14,7 +14,7 @@ from edgefed.errors import DataError
 from edgefed.sharing.types import Array, Entries
 
 ROUNDING = 0.01
-"""Most that the shares of labels are off 1 by: more than what ``bf16`` drops of them."""
+"""Largest deviation from 1 of a sum of label shares: more than the rounding of ``bf16``."""
 
 Packed = dict[str, Array]
 """``inputs`` and ``targets``; with bytes also ``scale`` and ``offset``, float32 (G,)."""
@@ -38,10 +38,10 @@ def pack(entries: Entries, *, as_bytes: bool) -> Packed:
 
 
 def unpack(arrays: Packed) -> Entries:
-    """Return the entries that arrays hold.
+    """Return the entries in packed arrays.
 
     Raises:
-        DataError: ``share.malformed``: they are not what ``pack`` makes.
+        DataError: ``share.malformed``: they do not have the form of ``pack``.
     """
     check_packed(arrays)
     inputs = arrays["inputs"]
@@ -53,10 +53,10 @@ def unpack(arrays: Packed) -> Entries:
 
 
 def check_packed(arrays: Packed) -> None:
-    """Check that arrays are what ``pack`` makes.
+    """Check that arrays have the form of ``pack``.
 
     Raises:
-        DataError: ``share.malformed``, and what is wrong.
+        DataError: ``share.malformed``, with the problem.
     """
     names = {"inputs", "targets"}
     if arrays.get("inputs", np.empty(0)).dtype == np.uint8:
@@ -103,7 +103,7 @@ def check_fits(
 
 
 def check_shares(arrays: Packed) -> None:
-    """Check that each target is the shares of labels, as rounding leaves them: they come to 1.
+    """Check that each target is a label distribution: shares of sum 1, up to rounding.
 
     Raises:
         DataError: ``share.malformed``.
@@ -113,7 +113,7 @@ def check_shares(arrays: Packed) -> None:
 
 
 def are_shares(targets: Array) -> bool:
-    """Return whether each row of targets (n, classes) is the shares of labels: they come to 1."""
+    """Return whether each row of targets (n, classes) is a label distribution, with sum 1."""
     if not len(targets):
         return True
     wide = targets.astype(np.float64)
@@ -121,5 +121,5 @@ def are_shares(targets: Array) -> bool:
 
 
 def malformed(what: str) -> DataError:
-    """Return the error of arrays that are no averaged data."""
+    """Return the error of arrays that are not averaged data."""
     return DataError(f"Averaged data cannot be read: {what}.", code="share.malformed")

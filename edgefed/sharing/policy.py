@@ -1,4 +1,4 @@
-"""The policy of a device's owner: what it shares besides its model update; no task changes it."""
+"""The policy of a device's owner: the data shared besides its model update; no task changes it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from edgefed.errors import DataError
 
 @dataclass(frozen=True)
 class Policy:
-    """The owner's say.
+    """The owner's decisions.
 
     Attributes:
         share_means: whether averaged data may leave the device at all.
-        least_group: fewest samples that may stand behind one average; 1 would be a raw sample.
+        least_group: fewest samples in one average; 1 would be a raw sample.
         share_hidden: whether averages of hidden states may. They are of weights that the
             coordinator chooses, and weights can be chosen to single a sample out.
         share_labels: whether the coordinator learns which labels the device has. Without it, the
@@ -25,7 +25,7 @@ class Policy:
         least_mix_noise: least scale of the noise on a mix; with 0 there may be none.
         most_mix_weight: most that one sample of a mix may weigh; 1 would be the sample alone.
         share_gate: whether its gate of a mixture of experts, with its shares of them, may leave the
-            device; they tell which labels it has.
+            device; they disclose its labels.
         share_density: whether a density of its inputs may, with its gate; samples like the device's
             can be drawn from it.
         mix_epsilon: most ε that mixes may cost, over all runs; None for no limit.
@@ -63,6 +63,6 @@ ANYTHING = Policy()
 
 
 class Withheld(DataError):  # noqa: N818 - the device is in its right
-    """The device does not give away what it is asked for."""
+    """The device does not share the requested data."""
 
     default_code = "share.withheld"

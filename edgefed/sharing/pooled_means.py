@@ -1,8 +1,8 @@
 """Pool the averaged data of all devices in one stack that does not reveal their origin.
 
 FedMix, section 3.4 (shuffling hides the owner) and appendix J (averaging m entries again). Entries
-are sorted by their contents before they are shuffled. Somebody who guesses the seed, which is often
-1, can undo the shuffle but learns nothing about the owners.
+are sorted by their contents before they are shuffled. An attacker that guesses the seed, which is
+often 1, can undo the shuffle but learns nothing about the owners.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Owners = dict[str, list[int]]
 def stack(
     shares: Mapping[str, Entries], seed: int, *, merge_entries: int = 1, shuffle: bool = True
 ) -> tuple[Entries, Owners]:
-    """Return all entries as one stack, and whose they are.
+    """Return all entries as one stack, and their owners.
 
-    The order in which shares came does not matter.
+    The order in which shares arrived does not matter.
 
     Args:
         shares: by device; at least one.
         seed: of the shuffle.
         merge_entries: m; every entry of the stack is the plain mean of so many, or of a few more
             where they do not come out even.
-        shuffle: whether the rows' order tells nothing of their owners.
+        shuffle: whether the rows' order discloses nothing about their owners.
     """
     devices = sorted(shares)
     inputs = np.concatenate([shares[device].inputs for device in devices])

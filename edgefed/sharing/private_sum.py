@@ -5,9 +5,9 @@ With C the clipping norm and z the noise multiplier, an update x becomes the int
     v = trunc(x min(1, C / |x|) R / C)      |v| <= R, checked with integers
     R = floor(2^k / z)                      k as large as R <= 2^30 allows
 
-and the noise of standard deviation 2^k >= z R is added to the integers. What floating-point
-rounding does before, it cannot make an update longer than R. Only the noisy integers are scaled
-back by C / R. The order of the updates does not matter.
+and the noise of standard deviation 2^k >= z R is added to the integers. Floating-point rounding
+before that cannot make an update longer than R. Only the noisy integers are scaled back by C / R.
+The order of the updates does not matter.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ MOST_UPDATES = 2**32
 """With more, a sum could exceed 63 bits."""
 
 LARGEST = 64.0
-"""Largest magnitude of what is returned: what an exact mean takes."""
+"""Largest magnitude of returned values: the limit of an exact mean."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The integers that stand for updates.
+    """The integer grid of updates.
 
     Attributes:
         clip: C.
@@ -56,7 +56,7 @@ def grid_of(clip: float, multiplier: float) -> Grid:
     """Return the grid of a clipping norm and a noise multiplier, from 2^-16 to 2^10.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such grid.
     """
     if not (2.0**-16 <= multiplier <= 2.0**10 and 0 < clip < math.inf):
         raise ValueError(f"no noise of multiplier {multiplier} for norm {clip}")
@@ -99,11 +99,11 @@ def as_integers(arrays: Mapping[str, Array], grid: Grid) -> dict[str, Integers]:
 
 
 class PrivateSum:
-    """A sum of clipped updates, added one at a time; it gives away nothing but with noise.
+    """A sum of clipped updates, added one at a time; it can be read with noise only.
 
     Args:
-        like: arrays with the names and shapes of those to come.
-        grid: how they become integers.
+        like: arrays with the names and shapes of the updates.
+        grid: of the integers.
     """
 
     def __init__(self, like: Mapping[str, Array], grid: Grid) -> None:

@@ -20,5 +20,5 @@ def operating_system_words(count: int) -> Words:
 
 
 def generator_words(generator: np.random.Generator) -> RandomWords:
-    """Return what draws the raw words of a generator with 64-bit outputs."""
+    """Return a source of the raw words of a generator with 64-bit outputs."""
     return lambda count: np.asarray(generator.bit_generator.random_raw(count), np.uint64)

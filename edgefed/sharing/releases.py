@@ -1,10 +1,10 @@
-"""The entries of a device's ledger: what each release told others, and what mixes have cost.
+"""The entries of a device's ledger: the disclosure of each release, and the cost of mixes.
 
-An entry is a dictionary of JSON values. All have ``kind``, ``round``, ``records`` (how many samples
-the release is made of), ``noise_scale``, ``epsilon`` and ``formal``: ``epsilon`` where that ε holds
-for every one of the records, ``epsilon-delta`` where it holds for all of them together but with a
-probability ``delta``, ``none`` where no finite ε bounds the release. Plug-ins may add
-entries of other kinds; they do not count against the owner's budget for mixes.
+An entry is a dictionary of JSON values. All have ``kind``, ``round``, ``records`` (number of
+samples in the release), ``noise_scale``, ``epsilon`` and ``formal``: ``epsilon`` where that ε holds
+for every one of the records, ``epsilon-delta`` where it holds for all of them together, except with
+a probability ``delta``, ``none`` where no finite ε bounds the release. Plug-ins may add entries of
+other kinds; they do not count against the owner's budget for mixes.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ MOST_EPSILON = 1e300
 
 @dataclass(frozen=True)
 class Spent:
-    """What mixes have cost a device, over all runs and receivers.
+    """The privacy cost of a device's mixes, over all runs and receivers.
 
     Attributes:
-        mixes: how many have left it.
-        epsilon: their ε together; None where no finite ε bounds one of them.
+        mixes: number released.
+        epsilon: their total ε; None where no finite ε bounds one of them.
     """
 
     mixes: int
@@ -62,9 +62,9 @@ def means_release(
 
     Args:
         round: in which they leave the device.
-        records: samples behind them.
-        entries: how many averages.
-        group: fewest samples behind one of them.
+        records: samples in them.
+        entries: number of averages.
+        group: fewest samples in one of them.
         noise_scale: standard deviation of the Gaussian noise on each value.
         hidden: whether they are of hidden states.
     """
@@ -73,12 +73,12 @@ def means_release(
 
 
 def labels_release(round: int, records: int, labels: int) -> dict[str, Any]:  # noqa: A002
-    """Return the entry of label counts, or of which labels there are: no finite ε bounds either.
+    """Return the entry of label counts or of present labels: no finite ε bounds either.
 
     Args:
         round: in which they leave the device; 0 outside of a run.
-        records: samples whose labels were told.
-        labels: labels that the device was said to have.
+        records: samples whose labels were disclosed.
+        labels: number of labels that were disclosed.
     """
     return {**_release(LABELS, round, records, 0.0, None), "labels": labels}
 
@@ -179,7 +179,7 @@ def is_update(entry: Mapping[str, Any]) -> bool:
 
 
 def spent(ledger: Sequence[Mapping[str, Any]]) -> Spent:
-    """Return what the mixes of a ledger cost together; other entries are ignored."""
+    """Return the total cost of a ledger's mixes; other entries are ignored."""
     mixes = [entry for entry in ledger if is_mixes(entry)]
     return Spent(sum(map(mixes_in, mixes)), composed(entry["epsilon"] for entry in mixes))
 
@@ -204,13 +204,13 @@ def allowed_mixes(policy: Policy, spent: Spent, epsilon_each: float | None, want
     """Return how many of ``wanted`` mixes the owner still allows.
 
     Neither ``n * epsilon_each`` nor the composed ε of a ledger, to which releases of the returned
-    numbers are added one after the other, ever exceeds the owner's budget by rounding.
+    numbers are added one after the other, ever exceeds the owner's budget because of rounding.
 
     Args:
         policy: the owner's.
-        spent: what mixes have cost so far.
+        spent: cost of mixes so far.
         epsilon_each: ε of one more mix; None where it is not finite.
-        wanted: how many are asked for.
+        wanted: number of requested mixes.
     """
     if not (policy.share_mixes and policy.share_labels):
         return 0
@@ -230,7 +230,7 @@ def allowed_mixes(policy: Policy, spent: Spent, epsilon_each: float | None, want
 
 
 def budget(device: str, policy: Policy, ledger: Sequence[Mapping[str, Any]]) -> Budget:
-    """Return what a device's mixes have cost, and what its owner still allows."""
+    """Return the cost of a device's mixes, and the rest of its owner's budget."""
     so_far = spent(ledger)
     mixes_left, epsilon_left = policy.mix_limit, policy.mix_epsilon
     if mixes_left is not None:

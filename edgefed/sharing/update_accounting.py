@@ -1,15 +1,17 @@
-"""What releases with Gaussian noise tell about one device: Rényi accounting by dp-accounting.
+"""The disclosure of releases with Gaussian noise about one device: Rényi accounting.
+
+The accountant is dp-accounting's.
 
 Neighbours are replace-one: two fleets that differ in all data of one device, which takes part in
 both. One clipped update then changes a sum by at most twice the clipping norm C. With noise of
 standard deviation z C, the Gaussian mechanism has the noise multiplier z / 2 in dp-accounting's
 terms, and so has the discrete Gaussian (``discrete_gaussian``).
 
-A cohort that is drawn secretly and uniformly, m of n devices without replacement, amplifies privacy
-(Wang, Balle, Kasiviswanathan: Subsampled Rényi Differential Privacy, AISTATS 2019). At each order
-the divergence is the smaller of that bound and of the mechanism's without sampling. The (ε, δ) of
-all releases together follows from their Rényi divergences at all orders, and holds also if what
-is asked next depends on earlier releases.
+A cohort drawn secretly and uniformly, m of n devices without replacement, amplifies privacy (Wang,
+Balle, Kasiviswanathan: Subsampled Rényi Differential Privacy, AISTATS 2019). At each order the
+divergence is the smaller of that bound and of the mechanism's without sampling. The (ε, δ) of all
+releases together follows from their Rényi divergences at all orders, and holds also if later
+questions depend on earlier releases.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ class Releases:
     """Releases of one kind.
 
     Attributes:
-        count: how many.
+        count: number of releases.
         multiplier: z, the noise's standard deviation in units of the clipping norm.
-        sampled, population: sizes of the cohort and of what it was secretly drawn from; equal where
-            every device may have taken part.
+        sampled, population: sizes of the cohort and of the population that it was secretly drawn
+            from; equal where every device may have taken part.
     """
 
     count: int

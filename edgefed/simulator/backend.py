@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 def place(
     on: Literal["local", "ray"], address: str, recipes: Iterable[Recipe]
 ) -> Iterator[Maker | None]:
-    """Give what makes who trains, for as long as the block lasts; None for this machine's usual.
+    """Yield the maker of executors, valid within the block; None for this machine's default.
 
     Args:
         on: the option.
         address: of the cluster; empty when it was not typed.
-        recipes: what will be run; they say how many workers a cluster of our own needs.
+        recipes: to be run; they determine the number of workers of a cluster of our own.
 
     Raises:
-        UsageError: an address for a place that has none.
+        UsageError: an address without ``--on ray``.
         EdgeFedError: Ray cannot be used.
     """
     from edgefed.errors import UsageError

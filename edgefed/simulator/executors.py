@@ -27,7 +27,7 @@ class Order:
     Attributes:
         device: number of the device, as its shard's.
         private: its private state of this run.
-        persistent: what it keeps across runs.
+        persistent: its state across runs.
     """
 
     device: int
@@ -37,7 +37,7 @@ class Order:
 
 
 class Executor(Protocol):
-    """Does orders; what comes of an order does not depend on who does it, or when."""
+    """Executes orders; the outcome of an order does not depend on the worker or the time."""
 
     def outcomes(
         self,
@@ -45,23 +45,24 @@ class Executor(Protocol):
         read: Callable[[str], bytes],
         stop: Callable[[], bool],
     ) -> Iterator[tuple[Order, Outcome]]:
-        """Yield outcomes as they come, in any order; end early when ``stop`` says so.
+        """Yield outcomes as they arrive, in any order; end early when ``stop`` returns True.
 
         Args:
             orders: of one exchange.
             read: bytes of a blob by digest.
-            stop: asked now and then.
+            stop: called now and then.
         """
         ...
 
     def close(self) -> None:
-        """End what was started."""
+        """Release the executor's resources."""
         ...
 
 
 Maker = Callable[[Sequence[Shard], SimulationSection, Callable[[str], None]], tuple[Executor, str]]
-"""Makes the executor of a simulation: given the devices' data, the recipe's ``[simulation]`` and
-who is told how it trains; returns the executor, and in words how, unless that is told later."""
+"""Makes the executor of a simulation, given the devices' data, the recipe's ``[simulation]`` and a
+function that takes a description of the training. Returns the executor, and the description unless
+the function gets it later."""
 
 
 class Sequential:
@@ -104,7 +105,7 @@ class Sequential:
             yield order, outcome
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: no process was started."""
 
 
 def worker_of(
@@ -146,7 +147,7 @@ def perform(
 def arrays_of(
     order: Order, read: Callable[[str], bytes], decoded: dict[str, Tensors]
 ) -> Callable[[str], Tensors]:
-    """Return what gives the arrays of an order's blobs by role; ``decoded`` keeps them."""
+    """Return a function from role to the arrays of an order's blob; ``decoded`` keeps them."""
 
     def arrays(role: str) -> Tensors:
         digest = order.task.blobs[role].digest

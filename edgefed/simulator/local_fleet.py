@@ -38,7 +38,7 @@ def device_names(count: int) -> tuple[str, ...]:
 def newcomers_of(simulation: SimulationSection, seed: int) -> frozenset[int]:
     """Return the numbers of the devices that never train, drawn from the run's seed.
 
-    They are not the last ones: of the last devices of some partitions the labels are left over.
+    They are not the last devices, because some partitions leave the remaining labels to those.
     """
     drawn = generator(seed, "simulation", "newcomers").permutation(simulation.devices)
     return frozenset(drawn[: simulation.newcomers].tolist())
@@ -89,7 +89,7 @@ class LocalFleet(Fleet):
         cache: the coordinator's blobs, which here every device can read.
         clock: measures the devices' work where no executor does.
         emit: takes events about devices; None for silence.
-        executor: who does the devices' work; None for this process, one after another.
+        executor: does the devices' work; None for this process, one after another.
         newcomers: numbers of the devices that never train.
         names: ids of the devices, sorted; empty for ``device_names``.
     """
@@ -126,7 +126,7 @@ class LocalFleet(Fleet):
         return tuple(device.member for device in self._devices.values())
 
     def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
-        """Return all virtual devices; waiting would not make more."""
+        """Return all virtual devices at once."""
         del devices, timeout, stop
         return self.roster()
 
@@ -135,7 +135,7 @@ class LocalFleet(Fleet):
         self._open[exchange.exchange] = {task.device: task for task in exchange.tasks}
 
     def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
-        """Hand the tasks that are not done to the executor and yield replies as they come."""
+        """Pass the remaining tasks to the executor and yield replies as they arrive."""
         wanting = self._open[exchange.exchange]
         orders = [self._order(task) for task in wanting.values()]
         for order, outcome in self._executor.outcomes(orders, self._get, stop):
@@ -145,15 +145,15 @@ class LocalFleet(Fleet):
                 return
 
     def drop(self, exchange: OpenExchange, *, put_again: bool = False) -> None:
-        """Close an exchange; a virtual device keeps nothing of a task that nobody read."""
+        """Close an exchange; a virtual device keeps nothing of a task whose reply was not read."""
         del put_again
         self._open.pop(exchange.exchange, None)
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
-        """Nothing to do: a virtual device keeps no replies."""
+        """Do nothing: a virtual device keeps no replies."""
 
     def closed(self, run: str, through: int) -> None:
-        """Nothing to do: a virtual device keeps no replies."""
+        """Do nothing: a virtual device keeps no replies."""
 
     def traffic(self) -> tuple[int, int]:
         """Return the payload bytes that a real fleet would have moved: up, down."""

@@ -19,7 +19,7 @@ from edgefed.worker.trainer_cache import TrainerCache
 
 
 def versions() -> dict[str, str]:
-    """Return what must be the same everywhere for runs to end in the same bits."""
+    """Return the versions that must be the same everywhere for runs to give the same bits."""
     return {"EdgeFed": VERSION, "torch": torch.__version__.partition("+")[0]}
 
 
@@ -27,7 +27,7 @@ def check_versions(theirs: Mapping[str, str]) -> None:
     """Check that a machine of the cluster has the versions of this one.
 
     Raises:
-        EdgeFedError: it has not.
+        EdgeFedError: it has others.
     """
     for name, ours in versions().items():
         if theirs[name] != ours:
@@ -39,10 +39,10 @@ def check_versions(theirs: Mapping[str, str]) -> None:
 
 
 class RayActor:
-    """An actor's one object; it stays warm from order to order.
+    """The object of an actor; it stays warm from order to order.
 
     Args:
-        accelerator: what trains, as ``pick_device`` takes it.
+        accelerator: the processor, as ``pick_device`` takes it.
     """
 
     def __init__(self, accelerator: str) -> None:
@@ -52,13 +52,13 @@ class RayActor:
         self._decoded: dict[str, Tensors] = {}
 
     def greet(self) -> dict[str, str]:
-        """Say that it is there, and its versions."""
+        """Return the actor's versions, as a sign that it has started."""
         return versions()
 
     def work(
         self, ordered: bytes, crate: Sequence[Shard], place: int, blobs: Mapping[str, Any]
     ) -> bytes:
-        """Do an order.
+        """Execute an order.
 
         Args:
             ordered: the order, as ``order_bytes`` writes it.

@@ -17,8 +17,8 @@ class ActorHandle:
 
     Attributes:
         actor: Ray's handle.
-        answer: reference to the answer that is awaited; None for an idle actor.
-        order: what it works on; None while it is greeted, and when it is idle.
+        answer: reference to the awaited answer; None for an idle actor.
+        order: the current order; None while the actor starts, and when it is idle.
     """
 
     actor: Any
@@ -27,10 +27,10 @@ class ActorHandle:
 
 
 class ActorPool:
-    """Hands that stay warm from run to run.
+    """Actors that stay warm from run to run.
 
     Args:
-        cluster: where they work.
+        cluster: of the actors.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -40,9 +40,9 @@ class ActorPool:
         self._make: Any = None
 
     def start(self, count: int) -> None:
-        """Start actors until there are ``count``; each is there once it has answered a greeting.
+        """Start actors until there are ``count``; each has started once it answers a greeting.
 
-        The first call says how many share a GPU.
+        The first call determines how many share a GPU.
         """
         if self._make is None:
             share = gpu_share(count, self.cluster.gpus)
@@ -54,7 +54,7 @@ class ActorPool:
             self.actors.append(ActorHandle(actor, actor.greet.remote()))
 
     def heard(self, seconds: float) -> list[ActorHandle]:
-        """Wait until a actor has answered, or so long, and return those that have."""
+        """Wait for an actor's answer, or the timeout, and return the actors that have answered."""
         awaited = {actor.answer: actor for actor in self.actors if actor.answer is not None}
         if not awaited:
             return []
@@ -64,7 +64,7 @@ class ActorPool:
         return [awaited[each] for each in ready]
 
     def dismiss(self, actor: ActorHandle) -> None:
-        """End an actor, also one that is dead or was never there."""
+        """End an actor, even if it is dead or has not started."""
         self.actors.remove(actor)
         self._ray.kill(actor.actor)
 

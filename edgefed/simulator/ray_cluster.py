@@ -31,7 +31,8 @@ SHOWN = 300
 """Most characters of an error of Ray's that are shown."""
 
 _QUIET = {"log_to_driver": False, "logging_level": "ERROR"}
-"""What workers print is not for stdout or stderr of the run; Ray keeps it in its log files."""
+"""Output of workers does not belong to the run's stdout or stderr; Ray keeps it in its log
+files."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,13 @@ def cluster(address: str = "", workers: int = 0) -> Iterator[Cluster]:
     A program that is connected to Ray already stays connected to that cluster.
 
     Args:
-        address: ``HOST:PORT`` or ``auto``, the latest of this machine; empty for what the variable
-            ``RAY_ADDRESS`` says, and without it, or with ``local``, for a cluster of our own.
+        address: ``HOST:PORT`` or ``auto``, the latest of this machine; empty for the value of the
+            variable ``RAY_ADDRESS``. Without that, or with ``local``, a cluster of our own.
         workers: of a cluster of our own; 0 for one a core.
 
     Raises:
-        UsageError: Ray is not installed, or this is no address.
-        UnreachableError: no cluster is there.
+        UsageError: Ray is not installed, or the address is invalid.
+        UnreachableError: there is no cluster.
         EdgeFedError: the cluster has another Ray or Python, or ours does not start.
     """
     address = address or os.environ.get("RAY_ADDRESS", "") or OURS
@@ -235,7 +236,7 @@ def brief(error: Exception) -> str:
 
 
 def cause_of(error: Exception) -> str:
-    """Return the last line of an error of Ray's, where it tells what a long story came from."""
+    """Return the last line of an error of Ray's, which usually names the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = lines[-1].partition(" Some common causes")[0] if lines else type(error).__name__
     return told[:SHOWN].rstrip(".: ")

@@ -40,7 +40,7 @@ STARTS = 3
 
 @contextmanager
 def on_ray(address: str = "", workers: int = 0, patience: float = PATIENCE) -> Iterator[Maker]:
-    """Give what makes the executors of simulations.
+    """Yield the maker of executors of simulations.
 
     The actors stay warm from simulation to simulation, and end with the ``with`` block.
 
@@ -74,14 +74,14 @@ def on_ray(address: str = "", workers: int = 0, patience: float = PATIENCE) -> I
 
 
 class RayExecutor:
-    """Does orders in actors.
+    """Executes orders in actors.
 
     Args:
         actor_pool: the actors; they outlive the executor.
         shards: the devices' data.
-        workers: how many actors; 0 for one a CPU of the cluster.
+        workers: number of actors; 0 for one a CPU of the cluster.
         patience: seconds to wait for the first actor.
-        tell: told of actors that died.
+        tell: called with messages about actors that died.
     """
 
     def __init__(
@@ -106,10 +106,10 @@ class RayExecutor:
         read: Callable[[str], bytes],
         stop: Callable[[], bool],
     ) -> Iterator[tuple[Order, Outcome]]:
-        """Hand the orders out and yield outcomes as they come.
+        """Submit the orders and yield outcomes as they arrive.
 
         Raises:
-            EdgeFedError: an actor died, and its successor too, on the same order; or none starts.
+            EdgeFedError: an actor and its successor died on the same order, or no actor starts.
         """
         named = {digest for order in orders for digest in order.task.needed}
         blobs = {digest: self._put(read(digest)) for digest in named}
@@ -129,7 +129,7 @@ class RayExecutor:
             exchange.abandon()
 
     def close(self) -> None:
-        """Let Ray forget the shards."""
+        """Remove the shards from Ray's object store."""
         self._crates = []
 
     def _put(self, data: bytes) -> Any:

@@ -52,11 +52,11 @@ NOISE_BYTES = 512 * 1024**2
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """How a simulated run ended, and where its files are.
+    """The end of a simulated run, and the folder of its files.
 
     Attributes:
-        final: the coordinator's scores of what the run ended in, where that may differ from what it
-            scored after its last round, as with gates that are collected then; else empty.
+        final: the coordinator's scores of the final state, where it may differ from the state after
+            the last round, as with gates that are collected then; else empty.
     """
 
     record: RunRecord
@@ -68,15 +68,16 @@ class Simulation:
     """One simulated run, ready to go.
 
     Args:
-        recipe: what to train; its ``[simulation]`` table says on how many devices.
+        recipe: of the run; its ``[simulation]`` table states the number of devices.
         folder: state directory for simulated runs.
         clock: for seconds and event times.
-        data_folder: where downloaded data sets are kept.
-        trackers: who is told every round.
-        executors: makes who trains; None for what suits this machine.
-        memory: most bytes that training the model may take; 0 for half of what is free.
-        noise_folder: where natural noise is kept, which other runs may share; None for ``folder``.
-        audit: whether to record what answers tell of labels; see ``edgefed run audit``.
+        data_folder: keeps downloaded data sets.
+        trackers: notified of every round.
+        executors: makes the executor; None for the default of this machine.
+        memory: most bytes that training the model may take; 0 for half of the free memory.
+        noise_folder: keeps natural noise, which other runs may share; None for ``folder``.
+        audit: whether to record the label frequencies that answers disclose; see ``edgefed run
+            audit``.
         given: data in memory, in place of the data set that the recipe names.
         user_models: whether the recipe may name a user's own code as its model.
         on_round: called after each round; see ``EngineDeps``.
@@ -156,7 +157,7 @@ class Simulation:
     def run(self) -> SimulationResult:
         """Run it to its end.
 
-        What ends it otherwise, such as Ctrl-C, is in the run's row before it is raised.
+        Any other end, such as Ctrl-C, is stored in the run's row before the exception is raised.
         """
         with self._opened:
             try:

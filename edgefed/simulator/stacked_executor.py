@@ -39,16 +39,16 @@ class _Waiting:
 
 
 class StackedExecutor:
-    """Trains the devices of an exchange together; whatever else is asked, one after another.
+    """Trains the devices of an exchange together; does all other tasks one after another.
 
     Args:
         shards: the devices' data.
-        chunk: most devices that train at once, at least 1; memory grows with it. No more orders
-            than that are prepared ahead.
-        tell: told, once, how a model is trained, and why it is not as was asked.
+        chunk: most devices that train at once, at least 1; memory grows with it. At most so many
+            orders are prepared ahead.
+        tell: called once with how a model is trained, and why not as requested.
         trainers: warm trainers.
-        clock: measures each device's work; of what is trained at once, each has an equal share.
-            None for the machine's.
+        clock: measures each device's work; devices trained together get equal shares. None for the
+            machine's.
         private_randomness: gives the generator of a task's privacy noise.
     """
 
@@ -107,7 +107,7 @@ class StackedExecutor:
             return
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: no process was started."""
 
     def _train(
         self, waiting: Sequence[_Waiting], stop: Callable[[], bool]

@@ -32,7 +32,7 @@ class _Incoming:
 
 @dataclass(frozen=True)
 class Ask:
-    """A request to send: to whom, and what."""
+    """A request to send, with its receiver."""
 
     source: str
     need: Need
@@ -42,7 +42,7 @@ class BlobIntake:
     """Receive blobs from others into a cache; owned by one thread.
 
     Args:
-        cache: where whole blobs go.
+        cache: takes complete blobs.
         folder: for staging files, which outlive the process.
         jitter: random numbers for waiting times.
     """
@@ -66,10 +66,10 @@ class BlobIntake:
     ) -> Ask | None:
         """Begin to receive a blob and return the request to send; None if it is held or coming.
 
-        An earlier process may have left all of its chunks: then the cache holds it at once.
+        If an earlier process left all of its chunks, the cache holds it at once.
 
         Args:
-            source: who has it.
+            source: the device or coordinator that holds it.
             digest: its name.
             size: its bytes.
             mode: whether others receive it too.
@@ -136,13 +136,13 @@ class BlobIntake:
         return incoming.receiver.staging.fraction if incoming else 0.0
 
     def drop(self, digest: str) -> None:
-        """Stop receiving a blob; what came stays on disk for a later try."""
+        """Stop receiving a blob; its chunks stay on disk for a later attempt."""
         incoming = self._incoming.pop(digest, None)
         if incoming is not None:
             incoming.receiver.staging.close()
 
     def prune(self, keep: Collection[str] = ()) -> None:
-        """Delete what came of blobs that are neither on their way nor in ``keep``."""
+        """Delete the chunks of blobs that are neither on their way nor in ``keep``."""
         try:
             prune(self._folder, {*self._incoming, *keep})
         except StorageError as error:

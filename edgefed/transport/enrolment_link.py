@@ -1,4 +1,4 @@
-"""The connection of somebody without a certificate to the broker's listener for enrolment.
+"""The connection of a party without a certificate to the broker's listener for enrolment.
 
 There is no authority yet by which TLS could check the broker. The broker's certificate is therefore
 checked here, with the authority's public key in the token, before anything is sent.
@@ -36,13 +36,13 @@ class EnrolmentLink:
     """A connection that sends requests for a certificate.
 
     Args:
-        token: what to connect to, and by which authority.
+        token: names the broker and the authority.
         now: for the validity of the broker's certificate.
 
     Raises:
-        UnreachableError: ``enrol.unreachable``: nobody answers there, or nobody who speaks TLS.
+        UnreachableError: ``enrol.unreachable``: there is no answer, or none in TLS.
         NotAllowedError: ``enrol.wrong_authority``, ``trust.clock``, ``trust.expired``: the broker
-            is not that of the token, or this machine's clock is wrong.
+            is not the token's, or this machine's clock is wrong.
     """
 
     def __init__(self, token: Token, now: datetime) -> None:

@@ -4,14 +4,14 @@ paho's thread also reads acknowledgements and answers pings. If it waited for a 
 would be delayed, and devices would repeat messages that have arrived. There are three bounded
 queues instead:
 
-- urgent: small messages that somebody waits for, such as births, replies, receipts and tasks;
+- urgent: small messages that are awaited, such as births, replies, receipts and tasks;
 - chunks of blobs;
 - progress and telemetry, of which only the latest of each topic is kept: a newer message replaces
   the waiting one in its place.
 
 Each queue keeps the order of arrival. A message that does not fit into a full queue is dropped and
 counted: its sender repeats it, or its receiver requests it again. So is a message whose sender is
-over its limit, and an urgent one that repeats what waits already.
+over its limit, and an urgent one that repeats a waiting one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edgefed.transport.link import Arrival, Incoming, LinkDown
 from edgefed.wire.topics import CHUNK_LEAF
 
 Own = TypeVar("Own")
-"""What the owner's other threads post beside what arrives."""
+"""Items that the owner's other threads post, beside arrivals."""
 
 Kind = Literal["urgent", "chunk", "latest"]
 
@@ -74,12 +74,12 @@ class _Open:
 
 @dataclass(frozen=True)
 class InboxCounts:
-    """What an inbox has done since it was made.
+    """Counts of an inbox since it was made.
 
     Attributes:
         dropped_urgent, dropped_chunks, dropped_latest: messages that a full queue did not take.
         replaced: progress and telemetry of which a newer message came before they were handled.
-        duplicates: urgent messages that were the same as the last that waited of their topic.
+        duplicates: urgent messages that equalled the last waiting one of their topic.
         refused: messages over their sender's limit, by sender, the largest number first.
     """
 
@@ -100,8 +100,8 @@ class Inbox(Generic[Own]):
     """Messages and link events of one connection; any thread puts, one thread gets.
 
     Args:
-        clock: tells how long things wait.
-        limits: how much may wait.
+        clock: measures waiting times.
+        limits: of the queues.
         gate: decides which messages are taken.
     """
 
@@ -124,7 +124,7 @@ class Inbox(Generic[Own]):
         self._chunk_next = True
 
     def put(self, arrival: Arrival) -> None:
-        """Take what a link delivers; link events are never dropped."""
+        """Take an arrival from a link; link events are never dropped."""
         if isinstance(arrival, Incoming) and not self._gate.admit(arrival):
             return
         with self._filled:
@@ -139,7 +139,7 @@ class Inbox(Generic[Own]):
             self._filled.notify()
 
     def post(self, own: Own) -> None:
-        """Take something of the owner's; it is never dropped."""
+        """Take an item of the owner's; it is never dropped."""
         with self._filled:
             self._urgent.append((self._clock.monotonic(), own))
             self._filled.notify()
@@ -161,10 +161,10 @@ class Inbox(Generic[Own]):
             return self._next_urgent() if self._urgent else None
 
     def handled_until(self) -> float:
-        """Return the monotonic second up to which all that came was got; now when nothing waits.
+        """Return the monotonic second up to which all arrivals were taken; now when none wait.
 
-        Chunks are left out. A repetition that is due by this time is not made only because what
-        would make it needless is still waiting here.
+        Chunks are left out. A repetition that is due by this time is really needed: no message that
+        would make it needless waits here.
         """
         with self._filled:
             oldest = self._clock.monotonic()
@@ -176,7 +176,7 @@ class Inbox(Generic[Own]):
 
     @property
     def counts(self) -> InboxCounts:
-        """What was dropped, replaced and refused so far."""
+        """The numbers of messages dropped, replaced and refused so far."""
         refused = self._gate.refused()
         with self._filled:
             dropped = self._dropped

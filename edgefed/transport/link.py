@@ -2,8 +2,8 @@
 
 paho's network thread passes each message to a callback, which must not block, and continues with
 acknowledgements and pings. The connection uses MQTT 3.1.1, QoS 1 unless stated otherwise, and clean
-sessions: the broker keeps nothing but retained messages. With credentials, both sides prove who
-they are (mutual TLS), and messages are signed.
+sessions: the broker keeps nothing but retained messages. With credentials, both sides are
+authenticated (mutual TLS), and messages are signed.
 """
 
 from __future__ import annotations
@@ -90,13 +90,13 @@ class Link:
 
     Args:
         address: the broker; with credentials the connection uses TLS, and messages are signed.
-        client_id: MQTT client id, without the prefix that all have; unique, or the broker throws
-            the other one off, and therefore nothing that others could learn.
+        client_id: MQTT client id, without the prefix that all have; it must be unique, because the
+            broker disconnects an older client of the same id, and unguessable for others.
         deliver: takes each arrival, on paho's thread; must not wait, as ``Inbox.put`` does not.
         will: topic and retained message that the broker publishes when this process dies.
         subscriptions: filters to (re)subscribe on every connection.
         jitter: random numbers for reconnect delays.
-        clock: for how long nothing is acknowledged; None for the system's.
+        clock: measures the time without acknowledgements; None for the system's.
     """
 
     def __init__(
@@ -173,11 +173,11 @@ class Link:
         self._client.loop_start()
 
     def start_now(self, timeout: float) -> None:
-        """Connect, or say why not.
+        """Connect, or raise an error.
 
         Raises:
-            UnreachableError: nobody answers there, or not within ``timeout`` seconds.
-            NotAllowedError: the broker wants a login, or another one.
+            UnreachableError: there is no answer within ``timeout`` seconds.
+            NotAllowedError: the broker requires a login, or another one.
         """
         self._client.connect_timeout = timeout
         self._asked = True
@@ -199,8 +199,8 @@ class Link:
     def renew(self, credentials: Credentials) -> None:
         """Sign with other credentials from now on, and connect again with them.
 
-        Not on paho's thread. The connection is ended in order, so that the broker publishes no
-        will; what it has not acknowledged is sent again.
+        Not on paho's thread. The connection is closed regularly, so that the broker publishes no
+        will; messages that it has not acknowledged are sent again.
 
         Raises:
             NotAllowedError: ``trust.credentials``: the files are being changed; nothing is done.
@@ -222,7 +222,7 @@ class Link:
         return unreachable(self.address, reason)
 
     def stop(self, timeout: float = 3.0) -> None:
-        """Send what is under way, disconnect, and end the thread."""
+        """Send pending chunks, disconnect, and end the thread."""
         self._closing = True
         with contextlib.suppress(ValueError, RuntimeError):
             if self._up.is_set() and self._window:
@@ -286,14 +286,15 @@ class Link:
         return info
 
     def clear(self, *topics: str) -> None:
-        """Delete what the broker retains on topics."""
+        """Delete the broker's retained messages on topics."""
         for topic in topics:
             self.publish(topic, b"", retain=True)
 
     def end_if_stalled(self) -> None:
-        """End a connection on which nothing is acknowledged any more; paho makes another one.
+        """End a connection without acknowledgements for too long; paho makes another one.
 
-        ``publish`` looks first. paho keeps what was not acknowledged, and sends it again.
+        ``publish`` checks this first. paho keeps messages that were not acknowledged, and sends
+        them again.
         """
         waited = self._stalled_for()
         if not waited:

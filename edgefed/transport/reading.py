@@ -1,7 +1,7 @@
-"""Read what arrived as a message, or return the reason why it is refused.
+"""Read arrivals as messages, or report why they are refused.
 
-In a signed fleet the signature is verified before the body is read: a message that nobody of the
-fleet signed, or somebody who may not send it there, is never processed.
+In a signed fleet the signature is verified before the body is read: a message without a signature
+of a member, or of one that may not send it on this topic, is never processed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Received:
     """A message that was read.
 
     Attributes:
-        topic: where it came.
-        message: what it says.
-        signer: who signed it; None in a fleet without signatures, and for chunks.
+        topic: of the message.
+        message: its contents.
+        signer: certificate of the signer; None in a fleet without signatures, and for chunks.
     """
 
     topic: ParsedTopic
@@ -39,17 +39,17 @@ def read_arrival(
     refuse: Callable[[ParsedTopic, str], None],
     verifier: Verifier | None = None,
 ) -> Received | None:
-    """Return what a message says, and who said it.
+    """Return the contents and the signer of a message.
 
     Args:
         topics: of the fleet.
-        arrival: what the broker delivered.
-        refuse: told about a payload that is not what its topic carries, or whose signature is
-            wrong.
+        arrival: from the broker.
+        refuse: called for a payload of a kind that its topic does not carry, or with a wrong
+            signature.
         verifier: of a signed fleet; None where messages are not signed.
 
     Returns:
-        None for what is refused, for topics that are not ours, and for the empty payload that
+        None for refused messages, for topics of others, and for the empty payload that
         clears a retained message.
     """
     parsed = topics.parse(arrival.topic)

@@ -24,7 +24,8 @@ from edgefed.wire.messages import Chunk
 log = logging.getLogger(__name__)
 
 Pieces = bytes | Callable[[int], bytes | None]
-"""A blob, or what reads one of its chunks when it is its turn; None where the blob is gone."""
+"""A blob, or a function that reads one of its chunks when it is sent; None where the blob is
+gone."""
 
 PATIENCE = 1.0
 """Longest wait before ``stop`` is looked at, in seconds."""
@@ -35,10 +36,10 @@ class Transfer:
     """Chunks of one blob under way to one topic.
 
     Attributes:
-        topic: where they go.
+        topic: their target.
         digest: names the blob; a second request for a waiting chunk of the two is dropped.
         pieces: the blob.
-        connection: number of the connection on which it was asked for; it ends with that.
+        connection: number of the connection on which it was requested; it ends with that.
         chunks: numbers still to send.
     """
 
@@ -80,7 +81,7 @@ class ChunkSender:
             self._wake.notify()
 
     def stop(self) -> None:
-        """End the thread; what waits is not sent."""
+        """End the thread; waiting chunks are not sent."""
         with self._wake:
             self._closing = True
             self._wake.notify()

@@ -1,4 +1,4 @@
-"""The authority of a fleet: its key, its certificate, and what it may sign, in a folder.
+"""The authority of a fleet: its key, its certificate, and the scope of its signatures, in a folder.
 
 The folder holds ``key.pem`` (Ed25519, readable by its owner only), ``certificate.pem`` and
 ``fleet.json``: name and broker of the fleet, and the names under which the broker is reached.
@@ -46,7 +46,7 @@ AUTHORITY_FOLDER = "authority"
 
 @dataclass(frozen=True)
 class Authority:
-    """Who signs the certificates of a fleet.
+    """The signer of a fleet's certificates.
 
     Attributes:
         key: its private key.

@@ -1,8 +1,8 @@
-"""X.509 certificates of a fleet: who a party is, in which role, and its two public keys.
+"""X.509 certificates of a fleet: name, role and two public keys of a party.
 
 A certificate (RFC 5280) binds the name and role of a party to its Ed25519 key (RFC 8410), which
 serves TLS and the signatures of messages, and to its X25519 key (RFC 7748), with which others
-encrypt what only this party may read. The fleet's authority signs it.
+encrypt data for this party only. The fleet's authority signs it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ UNREADABLE = (
     x509.InvalidVersion,
     x509.UnsupportedGeneralNameType,
 )
-"""What the library raises for certificates and requests that it cannot read."""
+"""The library's exceptions for certificates and requests that it cannot read."""
 
 _PREFIXED: tuple[Role, ...] = ("operator", "viewer")
 _FIXED: tuple[Role, ...] = ("coordinator", "broker", "authority")
@@ -58,11 +58,11 @@ class Certificate:
         der: its encoding.
         user: its common name, which the broker takes as the user: the name of a device;
             ``operator.NAME`` and ``viewer.NAME``; the role of the others.
-        role: what its holder may do.
+        role: of its holder, which determines the holder's rights.
         signing_key: checks signatures of its holder.
         encryption_key: encrypts for its holder; None for the broker and the authority.
-        serial: the authority's number of it.
-        not_before, not_after: when it is valid, UTC.
+        serial: its number at the authority.
+        not_before, not_after: bounds of its validity, UTC.
     """
 
     der: bytes
@@ -86,12 +86,12 @@ class Certificate:
 
     @property
     def key_id(self) -> bytes:
-        """What names the certificate in a signed message."""
+        """The identifier of the certificate in a signed message."""
         return self.fingerprint[:KEY_ID_BYTES]
 
     @cached_property
     def x509(self) -> x509.Certificate:
-        """The certificate as the library has it."""
+        """The certificate as an object of the library."""
         return x509.load_der_x509_certificate(self.der)
 
     def is_issued_by(self, authority: Certificate) -> bool:

@@ -2,7 +2,7 @@
 
 A folder holds ``key.pem`` (Ed25519) and ``encryption.pem`` (X25519), which only their owner may
 read, ``certificate.pem``, ``authority.pem``, and ``fleet.json`` with the fleet's name and broker.
-It is written beside its place and then renamed, so that it is there as a whole or not at all.
+It is written under another name and then renamed, so that a failure leaves no part of it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ FLEET = "fleet.json"
 
 @dataclass(frozen=True)
 class Credentials:
-    """Who a program is in its fleet.
+    """The identity of a program in its fleet.
 
     Attributes:
-        folder: where the files are; TLS reads them from there.
+        folder: of the files, from which TLS reads them.
         keys: the private keys.
         certificate: the party's own.
         authority: the fleet's.
@@ -62,7 +62,7 @@ class Credentials:
     broker: str
 
     def tls_context(self) -> ssl.SSLContext:
-        """Return the context of a connection to the broker: both sides prove who they are.
+        """Return the context of a connection to the broker, with mutual authentication.
 
         Raises:
             NotAllowedError: ``trust.credentials``: the files changed meanwhile and do not fit.
@@ -89,10 +89,10 @@ class Credentials:
 
 
 def save_credentials(made: Credentials) -> Credentials:
-    """Write credentials to their folder, in place of those that are there; all of it or nothing.
+    """Write credentials to their folder, atomically replacing any present ones.
 
     Raises:
-        StorageError: they cannot be written; what was there is intact.
+        StorageError: they cannot be written; the previous ones are intact.
     """
     folder = made.folder
     beside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.part")
@@ -125,7 +125,7 @@ def load_credentials(folder: Path, now: datetime) -> Credentials:
 
     Args:
         folder: as ``save_credentials`` wrote it.
-        now: for the certificate's validity; a clock that is wrong by days is told as such.
+        now: for the certificate's validity; a clock that is wrong by days has an error of its own.
 
     Raises:
         NotAllowedError: ``trust.credentials``, ``trust.permissions``, ``trust.authority``,
@@ -163,9 +163,9 @@ def set_broker(folder: Path, broker: str) -> None:
 
 
 def newer_credentials(own: Credentials, now: datetime) -> Credentials | None:
-    """Return the credentials in the folder of some if they were replaced meanwhile, or None.
+    """Return the new credentials in the folder of some, or None if they were not replaced.
 
-    They are missing for a moment while they are being replaced, which counts as not yet.
+    While they are being replaced, they are missing for a moment, which counts as not replaced.
     """
     with suppress(OSError, NotAllowedError):
         if (own.folder / CERTIFICATE).read_bytes() != own.certificate.pem():
@@ -240,7 +240,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def load_private_key(folder: Path, name: str, kind: type[Any]) -> Any:
-    """Return a private key that nobody else can read."""
+    """Return a private key that no other user can read."""
     path = folder / name
     try:
         mode = path.stat().st_mode

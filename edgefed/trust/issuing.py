@@ -1,4 +1,4 @@
-"""Make the keys and certificates of a fleet: the authority's own, requests, and what it issues."""
+"""Make the keys and certificates of a fleet: the authority's, signing requests, and parties'."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class KeyPair:
 
 @dataclass(frozen=True)
 class CertificateRequest:
-    """What a party asks the authority for: its two public keys, and proof that it has the first.
+    """A request for a certificate: two public keys, and proof that the party has the first.
 
     Attributes:
-        name: what it calls itself; the authority decides.
+        name: the party's own suggestion; the authority decides.
     """
 
     name: str
@@ -92,7 +92,7 @@ def make_request(keys: KeyPair, name: str) -> bytes:
 
 
 def read_request(encoded: bytes) -> CertificateRequest:
-    """Return what a signing request asks for.
+    """Parse a signing request.
 
     Raises:
         NotAllowedError: ``trust.request``: it is not one, or its signature is wrong.
@@ -131,15 +131,15 @@ def issue(
     """Return a certificate for a party's public keys.
 
     Args:
-        authority: who signs.
+        authority: the signer's certificate.
         key: its private key.
-        role: what the holder is.
-        name: counts for devices, operators and viewers.
+        role: of the holder.
+        name: used for devices, operators and viewers.
         signing_key: the holder's Ed25519 key.
         encryption_key: the holder's X25519 key, if it has one.
-        now: from when, with some room for clocks that differ.
-        life: for how long.
-        hosts: names and addresses of a broker, for those who connect to it.
+        now: begin of its validity, less some time for clocks that differ.
+        life: length of its validity.
+        hosts: names and addresses of a broker, for its clients.
 
     Raises:
         NotAllowedError: ``trust.name``.

@@ -1,8 +1,8 @@
-"""Which certificate of the coordinator is the newest that this device has seen.
+"""The newest certificate of the coordinator that this device has seen.
 
 When the coordinator's keys are replaced, the authority issues another certificate, valid from a
 later moment than the one before. A device that has seen it no longer accepts the older one, so that
-a copy of the old key is of no use. The moment is kept in a file, across restarts.
+a copy of the old key is useless. The moment is kept in a file, across restarts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NewestCertificate:
 
     Args:
         path: the file that keeps its moment.
-        clock: a certificate of the future is not noted: the coordinator's clock was ahead.
+        clock: to ignore certificates of the future, from a coordinator whose clock was ahead.
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -38,10 +38,10 @@ class NewestCertificate:
         self._since = self._saved = _read(path)
 
     def is_superseded(self, certificate: Certificate) -> bool:
-        """Whether a certificate is older than the newest that was seen; notes a newer one.
+        """Whether a certificate is older than the newest that was seen; stores a newer one.
 
-        Call it for certificates that the authority issued only. A newer one that cannot be written
-        down counts in this process, and is tried again with the next message.
+        Call it only for certificates that the authority issued. A newer one that cannot be stored
+        counts in this process, and the write is repeated with the next message.
         """
         if certificate.not_before < self._since:
             return True
@@ -61,11 +61,11 @@ class NewestCertificate:
 
 
 def verifier_of_coordinator(authority: Certificate, path: Path, clock: Clock) -> Verifier:
-    """Return what verifies messages of the coordinator, by its newest certificate only.
+    """Return a verifier of the coordinator's messages, which accepts its newest certificate only.
 
     Args:
         authority: of the fleet.
-        path: the file that keeps which of its certificates is the newest.
+        path: the file that keeps the moment of its newest certificate.
         clock: this machine's.
 
     Raises:

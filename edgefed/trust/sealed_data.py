@@ -1,9 +1,9 @@
-"""Data that one device sends to another, so that only the receiver can read it and knows from whom.
+"""Data from one device to another, which only the receiver can read, with an authenticated sender.
 
 An ephemeral X25519 key is agreed with the receiver's (RFC 7748); HKDF-SHA256 (RFC 5869) derives the
 key of ChaCha20-Poly1305 (RFC 8439). Inside are the sender's certificate and its Ed25519 signature
-of the context, the receiver's certificate and the data, so that those who carry it can neither read
-it, change it, nor put something of its own in its place.
+of the context, the receiver's certificate and the data, so that intermediaries can neither read it,
+change it, nor replace it.
 
     sealed = ephemeral public key (32) || ciphertext
     plain  = length of certificate (2) || certificate || signature (64) || data
@@ -36,10 +36,10 @@ OVERHEAD = KEY_BYTES + TAG_BYTES + SIGNATURE_BYTES + 2 + 2048
 
 @dataclass(frozen=True)
 class Context:
-    """What sealed data belongs to; the receiver must know it to open it.
+    """The context of sealed data; the receiver must know it to open it.
 
     Attributes:
-        run, exchange: in whose reply it travels.
+        run, exchange: of the reply that carries it.
         sender, receiver: names of devices.
     """
 
@@ -68,8 +68,8 @@ def seal_data(
     Args:
         own: the sender's credentials.
         receiver: the receiver's certificate.
-        context: what the data belongs to.
-        data: what is sent.
+        context: of the data.
+        data: the data to seal.
         new_key: makes the ephemeral key.
 
     Raises:
@@ -100,7 +100,7 @@ def open_data(own: Credentials, context: Context, sealed: bytes) -> bytes:
     """Return the data that another device sealed for this one.
 
     Raises:
-        WireError: ``wire.sealed``: it is damaged, for somebody else, or not from the sender.
+        WireError: ``wire.sealed``: it is damaged, for another device, or not from the sender.
     """
     try:
         if len(sealed) < KEY_BYTES + TAG_BYTES:

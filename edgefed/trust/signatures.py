@@ -1,7 +1,7 @@
-"""Sign messages, and verify who signed them (Ed25519, RFC 8032).
+"""Sign messages, and verify their signers (Ed25519, RFC 8032).
 
-What is signed is the topic, the kind and the body of a message, so that it holds only where it was
-sent: a reply cannot be passed off as another device's, nor a task as one for another device.
+The signature covers the topic, the kind and the body of a message, so that it is valid only on that
+topic: a reply cannot be passed off as another device's, nor a task as one for another device.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Signer:
         """Return the proof for a message.
 
         Args:
-            topic: where the message is published.
+            topic: of the message.
             kind: the message's kind.
             body: the message's packed fields.
             introduce: whether it carries the certificate, for receivers that may not have it.
@@ -68,7 +68,7 @@ class Signer:
         return Seal(own.key_id, signature, own.der if introduce else b"")
 
     def sign(self, data: bytes) -> bytes:
-        """Return the signature of something that is not a message; its context is the caller's."""
+        """Return the signature of data that is not a message; the caller provides the context."""
         return self._key.sign(data)
 
 
@@ -81,10 +81,10 @@ class Verifier:
         is_revoked: whether a certificate is no longer accepted, although the authority signed it.
 
     Attributes:
-        refused: how many messages had no signature, a wrong one, or that of somebody who may not
+        refused: how many messages had no signature, a wrong one, or that of a signer that may not
             send them.
-        unintroduced: how many were signed by somebody whose certificate did not arrive yet, such
-            as between a restart and the retained messages; they are sent again.
+        unintroduced: how many had a signer whose certificate had not arrived yet, such as between a
+            restart and the retained messages; they are sent again.
     """
 
     authority: Certificate
@@ -102,15 +102,15 @@ class Verifier:
         roles: tuple[Role, ...],
         user: str = "",
     ) -> Certificate:
-        """Return who signed a message.
+        """Verify the signature of a message, and return the signer's certificate.
 
         Args:
-            topic: where the message came.
+            topic: of the message.
             kind: its kind.
             body: its packed fields.
             seal: its proof, if it carries one.
-            roles: who may send such a message there.
-            user: the only one of them who may; empty for all.
+            roles: those that may send such a message on the topic.
+            user: the only user that may; empty for all with the roles.
 
         Raises:
             WireError: ``wire.unsigned``, ``wire.signature``, ``wire.signer``; ``UNINTRODUCED``.
@@ -183,7 +183,7 @@ def _not_from(signer: Certificate, kind: str, why: str) -> WireError:
 
 
 def signed_bytes(topic: str, kind: str, body: bytes) -> bytes:
-    """Return what a signature of a message covers; each part with its length before it."""
+    """Return the bytes that a message's signature covers; each part with its length before it."""
     parts = (topic.encode(), kind.encode(), body)
     return CONTEXT + b"".join(struct.pack("<I", len(part)) + part for part in parts)
 

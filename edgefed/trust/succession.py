@@ -69,10 +69,10 @@ class Succession:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Succession:
-        """Return what ``to_bytes`` wrote.
+        """Parse the bytes of ``to_bytes``.
 
         Raises:
-            NotAllowedError: ``trust.certificate``: it is none.
+            NotAllowedError: ``trust.certificate``: they are not a succession.
         """
         size = _KEY + _SIGNATURE
         if len(data) % size != _KEY or len(data) > MOST_KEYS * size:
@@ -104,7 +104,7 @@ def save_succession(folder: Path, succession: Succession) -> None:
 
 
 def sign_next_key(folder: Path, own: Ed25519PrivateKey, key: bytes) -> None:
-    """Write down that the holder of credentials goes on from its own key to another one.
+    """Store the signature of the holder's own key over its next key.
 
     Raises:
         StorageError: the disk does not take it.
@@ -129,10 +129,10 @@ def joined(certificate: bytes, succession: Succession) -> bytes:
 
 
 def parted(data: bytes) -> tuple[bytes, Succession]:
-    """Return what ``joined`` joined.
+    """Split the bytes of ``joined`` into certificate and succession.
 
     Raises:
-        NotAllowedError: ``trust.certificate``: it is nothing of that kind.
+        NotAllowedError: ``trust.certificate``: they have another form.
     """
     size = int.from_bytes(data[:2], "big")
     if size > MAX_CERTIFICATE_BYTES:

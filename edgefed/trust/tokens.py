@@ -1,9 +1,9 @@
-"""Enrolment tokens: what a device needs to find its fleet's authority and to prove its invitation.
+"""Enrolment tokens, with which a device finds its fleet's authority and proves its invitation.
 
 A token is bytes in base32, in lower case: version, the authority's public key (32 bytes), a secret
 (16 bytes), the port, and host, fleet and name with their lengths, then four bytes of a SHA-256 over
-all of it, by which a mistyped token is noticed. The secret never travels: its holder proves it with
-an HMAC, and the authority stores only the key of that HMAC.
+all of it, which detect typing errors. The secret never travels: its holder proves it with an HMAC,
+and the authority stores only the key of that HMAC.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _HEAD = 1 + KEY_BYTES + SECRET_BYTES + 2
 
 @dataclass(frozen=True)
 class Token:
-    """What a token says.
+    """The contents of a token.
 
     Attributes:
         authority_key: the raw Ed25519 key of the fleet's authority.
         secret: known to the holder of the token only.
         host, port: of the broker's listener for enrolment.
-        fleet: what is joined.
+        fleet: to join.
         name: of the party; empty where a device names itself.
     """
 
@@ -49,7 +49,7 @@ class Token:
 
     @property
     def id(self) -> str:
-        """What names the invitation in a topic; it does not tell the secret."""
+        """The identifier of the invitation in a topic; it does not disclose the secret."""
         return hashlib.sha256(b"edgefed enrolment id" + self.secret).hexdigest()[:ID_CHARACTERS]
 
     @property
@@ -58,7 +58,7 @@ class Token:
         return hashlib.sha256(b"edgefed enrolment proof" + self.secret).digest()
 
     def text(self) -> str:
-        """Return the token as it is copied."""
+        """Return the token as text, as users copy it."""
         words = (self.host.encode(), self.fleet.encode(), self.name.encode())
         head = bytes([VERSION]) + self.authority_key + self.secret + self.port.to_bytes(2, "big")
         data = head + b"".join(bytes([len(word)]) + word for word in words)
@@ -108,7 +108,7 @@ def parse_token(text: str) -> Token:
 
 
 def proof(key: bytes, purpose: bytes, *parts: bytes) -> bytes:
-    """Return the HMAC-SHA256 over a purpose and parts, whose boundaries count."""
+    """Return the HMAC-SHA256 over a purpose and parts; it depends on their boundaries."""
     mac = hmac.new(key, purpose + b"\0", hashlib.sha256)
     for part in parts:
         mac.update(len(part).to_bytes(4, "big") + part)
@@ -116,12 +116,12 @@ def proof(key: bytes, purpose: bytes, *parts: bytes) -> bytes:
 
 
 def is_proof(told: bytes, key: bytes, purpose: bytes, *parts: bytes) -> bool:
-    """Whether ``told`` is that proof, compared in constant time."""
+    """Whether ``told`` is the proof of these parts, compared in constant time."""
     return hmac.compare_digest(told, proof(key, purpose, *parts))
 
 
 def fingerprint(key: bytes) -> str:
-    """Return what people compare of a public key, on the device and at the authority."""
+    """Return a public key's short form, which people compare on device and authority."""
     digest = hashlib.sha256(key).hexdigest()[:32]
     return ":".join(digest[i : i + 4] for i in range(0, len(digest), 4))
 

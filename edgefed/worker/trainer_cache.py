@@ -22,7 +22,7 @@ class TrainerCache:
     Args:
         accelerator: what trains, as ``pick_device`` takes it.
         user_models: whether a task may name a model of a user's own, whose code is then run.
-        memory: most bytes that models and their training may take; 0 for half of what is free.
+        memory: most bytes that models and their training may take; 0 for half of the free memory.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The file of a backup: a tar archive whose last member lists the digests of all others.
 
 Every member but the manifest is a regular file below ``coordinator/`` or ``trust/``. The manifest
-comes last, so that an archive that was cut off has none. A reader believes no member: names, sizes
-and digests have to be those of the manifest, and nothing is written outside of the given folder.
+comes last, so that an archive that was cut off has none. A reader checks every member: names, sizes
+and digests must be those of the manifest, and nothing is written outside of the given folder.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ListedFile(_Strict):
 
 
 class Manifest(_Strict):
-    """What a backup holds.
+    """The contents of a backup.
 
     Attributes:
         format: version of the archive.
@@ -79,13 +79,13 @@ class _Digesting(io.RawIOBase):
 
 
 def write_archive(path: Path, fleet: str, created: str, files: Mapping[str, Path]) -> Manifest:
-    """Write a backup that only the owner can read; it is there as a whole or not at all.
+    """Write a backup that only the owner can read; a failure leaves no part of it.
 
     Args:
         path: the new file; one that is there is replaced.
         fleet: whose backup.
         created: UTC time of the state.
-        files: what it holds, by name in the archive; one that grows meanwhile is cut off.
+        files: its files by name in the archive; one that grows meanwhile is cut off.
 
     Raises:
         StorageError: a file cannot be read, or the disk does not take the archive.
@@ -135,8 +135,8 @@ def extract(path: Path, folder: Path) -> Manifest:
     """Write the files of a backup into an empty folder, and return its manifest.
 
     Raises:
-        StorageError: ``backup.damaged``: it is not a whole backup; the disk does not take it. What
-            was written so far stays.
+        StorageError: ``backup.damaged``: it is not a whole backup; the disk does not take it. Files
+            written so far stay.
     """
     found: dict[str, ListedFile] = {}
     manifest = None
@@ -209,7 +209,7 @@ def _manifest(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Manifest:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[tarfile.TarFile]:
-    """Open an archive; turn what a damaged one raises into one error of ours."""
+    """Open an archive; turn errors of a damaged one into an EdgeFed error."""
     try:
         file = path.open("rb")
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Who belongs to a restored fleet: the parties of a backup, less those who were removed since.
+"""The members of a restored fleet: the parties of a backup, less those removed since.
 
-A backup knows nothing of what came after it. Where a later list of parties is there (of the state
-that the restore replaces), each party and each certificate is taken from the later of the two, and
-what either of them has revoked stays revoked. The broker's list of revoked certificates counts as
-well, if this authority signed it. Tokens that were not used are void.
+A backup does not contain later changes. If a later list of parties exists (of the state that the
+restore replaces), each party and each certificate is taken from the later of the two, and
+certificates that either of them has revoked stay revoked. The broker's list of revoked certificates
+counts as well, if this authority signed it. Tokens that were not used are void.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NOT_CONFIRMED = "not confirmed at the restore"
 
 @dataclass(frozen=True)
 class LaterState:
-    """What is known of the time after a backup.
+    """The known changes after a backup.
 
     Attributes:
         parties, issued: of a later list of parties.
@@ -51,12 +51,12 @@ class LaterState:
 
 
 def later_state(trust: Path, authority: Authority, warn: Callable[[str], None]) -> LaterState:
-    """Return what a folder of certificates tells of the fleet of an authority.
+    """Return the state of an authority's fleet in a folder of certificates.
 
     Args:
-        trust: the folder of a fleet's certificates, or what is left of one.
+        trust: the folder of a fleet's certificates, perhaps incomplete.
         authority: of the backup.
-        warn: told what cannot be read.
+        warn: called with each part that cannot be read.
 
     Raises:
         NotAllowedError: ``restore.authority``: the folder has another authority.
@@ -100,11 +100,11 @@ def _revoked(path: Path, authority: Authority, warn: Callable[[str], None]) -> f
 
 
 def merge_later(store: EnrolmentStore, later: Iterable[LaterState], now: str) -> None:
-    """Bring the list of a backup up to what is known of the time after it.
+    """Merge the known later changes into the list of a backup.
 
     Args:
         store: the backup's list.
-        later: what is known.
+        later: the later states.
         now: the time of a revocation of which only the fact is known.
     """
     parties = {each.user: each for each in store.parties()}
@@ -155,7 +155,7 @@ def admit_only(
     """End the memberships that were not confirmed, and give the parties of this machine new keys.
 
     The new certificates of coordinator and broker begin later than all earlier ones: devices that
-    see them refuse messages of the old coordinator, should it come back.
+    see them refuse messages of the old coordinator if it comes back.
 
     Args:
         trust: the restored folder of the fleet's certificates.
@@ -163,8 +163,8 @@ def admit_only(
         store: its list.
         clock: for the validity of certificates.
         life: of certificates.
-        refused: users whom the operator has not confirmed.
-        write_access: tells the broker who may connect.
+        refused: users that the operator has not confirmed.
+        write_access: writes the broker's list of users that may connect.
     """
     parties = EnrolledParties(authority, store, clock, life, lambda: None)
     for user in refused:

@@ -1,9 +1,9 @@
-"""Put a backup back: checked as a whole in a folder beside, then moved into its place.
+"""Restore a backup: check it as a whole in a temporary folder, then move it into its place.
 
-The state that is there is moved to ``STATE/replaced``, and what it knows of removed parties is
-merged in (``parties``). Devices are ahead of a restored run: they have answered exchanges that it
-does not know, and answer them again from disk. Therefore its next exchanges get indexes, and so
-ids, that none ever had: they begin at the time of the restore in milliseconds.
+The present state is moved to ``STATE/replaced``, and its removed parties are merged in
+(``parties``). Devices are ahead of a restored run: they have answered exchanges that it does not
+know, and answer them again from disk. Therefore its next exchanges get indexes, and so ids, that
+were never used: they begin at the time of the restore in milliseconds.
 """
 
 from __future__ import annotations
@@ -60,12 +60,13 @@ class Restoring:
 
     Attributes:
         manifest: of the backup.
-        staging: where it is, laid out like the state folder.
+        staging: its folder, laid out like the state folder.
         state: the state folder that it goes to.
         runs: those that are not finished.
-        unfinished: the ids of those that go on when the coordinator starts.
+        unfinished: the ids of those that resume when the coordinator starts.
         removed: parties of the backup that were removed since.
-        warnings: what could not be read of the present state, and runs without a readable one.
+        warnings: parts of the present state that could not be read, and runs without a readable
+            one.
     """
 
     manifest: Manifest
@@ -105,7 +106,7 @@ def unpacked(path: Path, state: Path, fleet: str | None, clock: Clock) -> Iterat
         path: of the backup.
         state: the state folder.
         fleet: the fleet that is expected; None for the one of the backup.
-        clock: for what is noted.
+        clock: for timestamps.
 
     Raises:
         UsageError: ``restore.fleet``: it is of another fleet.
@@ -268,13 +269,13 @@ def install(
 
     Args:
         made: the backup.
-        refused: users whom the operator has not confirmed.
+        refused: users that the operator has not confirmed.
         clock: for new certificates.
         life: of new certificates.
-        write_access: writes into a folder of certificates who may connect.
+        write_access: writes the list of users that may connect into a folder of certificates.
 
     Returns:
-        Where the state is that was there before; None when there was none.
+        The folder of the previous state; None when there was none.
 
     Raises:
         StorageError: the disk does not take it. The same restore can be repeated.

@@ -20,8 +20,8 @@ class TrackedRun:
 
     Attributes:
         folder: the run's own folder.
-        rounds: what is finished already, oldest first; of a run that goes on after a restart these
-            may have been told before.
+        rounds: the finished rounds, oldest first; after a restart the tracker may have received
+            some of them before.
     """
 
     record: RunRecord
@@ -31,15 +31,15 @@ class TrackedRun:
 
 
 class Tracker(Protocol):
-    """Is told a run's rounds. Whatever it raises costs the run a warning and nothing else."""
+    """Receives a run's rounds. An error that it raises causes only a warning."""
 
     @property
     def name(self) -> str:
-        """How warnings call it."""
+        """Its name in warnings."""
         ...
 
     def begin(self, run: TrackedRun) -> None:
-        """Take up a run, and bring what was told of it up to its finished rounds, each once."""
+        """Begin a run, and record each of its finished rounds exactly once."""
         ...
 
     def round(self, row: Row) -> None:
@@ -47,12 +47,12 @@ class Tracker(Protocol):
         ...
 
     def end(self, record: RunRecord) -> None:
-        """Let go of the run: it has ended, or this process works on it no longer."""
+        """Release the run: it has ended, or this process no longer works on it."""
         ...
 
 
 def numbers(row: Row) -> dict[str, float]:
-    """Return what of a round can be drawn: its numbers but for the round's own."""
+    """Return the numbers of a round that can be drawn, without the round's own number."""
     return {
         key: float(value)
         for key, value in row.items()

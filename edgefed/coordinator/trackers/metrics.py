@@ -40,7 +40,7 @@ class MetricFiles:
         self._columns: Sequence[str] = COLUMNS
 
     def begin(self, run: TrackedRun) -> None:
-        """Write what is finished.
+        """Write the finished rounds.
 
         Raises:
             StorageError: the disk does not take it.
@@ -61,7 +61,7 @@ class MetricFiles:
         self._append("metrics.jsonl", _jsonl([row]))
 
     def end(self, record: RunRecord) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
     def _write(self, rows: Sequence[Row]) -> None:
         more = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)

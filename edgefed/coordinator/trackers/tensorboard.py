@@ -25,7 +25,7 @@ class TensorBoard:
         self._writer: Any = None
 
     def begin(self, run: TrackedRun) -> None:
-        """Open a file for a run. The rounds in it take the place of what older files say.
+        """Open a file for a run. Its rounds replace those in older files.
 
         Raises:
             UsageError: the package is missing.

@@ -13,11 +13,11 @@ from edgefed.errors import EdgeFedError
 class Tracking:
     """The trackers of one run.
 
-    A tracker that failed is taken up again at the next round, when it is given all rounds; its
-    failures are told once.
+    A tracker that failed begins again at the next round and then gets all rounds; its failures are
+    reported once.
 
     Args:
-        trackers: who is told.
+        trackers: the receivers.
         look: returns the run's current row in the store.
         warn: takes one line for people.
     """
@@ -35,12 +35,12 @@ class Tracking:
         self._warned: set[str] = set()
 
     def begin(self) -> None:
-        """Let all take the run up."""
+        """Begin the run in all trackers."""
         for tracker in self._trackers:
             self._take_up(tracker)
 
     def round(self, row: Row) -> None:
-        """Tell a round that the store already holds."""
+        """Pass on a round that the store already holds."""
         for tracker in self._trackers:
             if tracker.name in self._ready:
                 self._do(tracker, partial(tracker.round, row))
@@ -48,7 +48,7 @@ class Tracking:
                 self._take_up(tracker)
 
     def end(self, record: RunRecord) -> None:
-        """Let all let go of the run."""
+        """End the run in all trackers."""
         for tracker in self._trackers:
             if tracker.name in self._ready:
                 self._do(tracker, partial(tracker.end, record))

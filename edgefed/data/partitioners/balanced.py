@@ -23,12 +23,12 @@ def balanced(
 
     Args:
         labels: (n,) integers.
-        devices: how many parts.
+        devices: number of parts.
         classes_per_device: different labels in each part.
         rng: draws the table, and which samples a holder gets.
 
     Raises:
-        DataError: fewer labels than a device shall hold, or a label with fewer samples than
+        DataError: fewer labels than a device is to hold, or a label with fewer samples than
             holders.
     """
     present = held_labels(labels, classes_per_device)
@@ -38,10 +38,10 @@ def balanced(
 def holder_table(
     devices: int, classes_per_device: int, classes: int, rng: np.random.Generator
 ) -> Indices:
-    """Return who holds what: (devices, classes_per_device), no label twice in a row.
+    """Return the labels of each device: (devices, classes_per_device), no label twice in a row.
 
-    Every label occurs devices · classes_per_device / classes times in the table; where that is no
-    whole number, once more for labels drawn at random.
+    Every label occurs devices · classes_per_device / classes times in the table; if that is not a
+    whole number, labels drawn at random occur once more.
     """
     places = devices * classes_per_device
     uses = np.full(classes, places // classes)

@@ -14,7 +14,7 @@ Parts = tuple[Indices, ...]
 
 
 class Cover(Enum):
-    """What the parts of a partition hold together."""
+    """The samples that the parts of a partition hold together."""
 
     ALL = "every sample once"
     LABELS = "every sample of each label that is held, once"
@@ -26,10 +26,10 @@ class Cover(Enum):
 def check_parts(
     parts: Parts, labels: Indices, cover: Cover = Cover.LABELS, groups: Indices | None = None
 ) -> None:
-    """Raise unless the parts hold what the partition promises.
+    """Check that the parts hold the samples that the partition guarantees.
 
     Raises:
-        ValueError: a partitioner is wrong; no input of the user's may lead here.
+        ValueError: a partitioner has a bug; no user input may lead here.
     """
     together = np.concatenate(parts)
     if len(together) and not 0 <= together.min() <= together.max() < len(labels):
@@ -59,5 +59,5 @@ def _check_whole(times: Indices, kinds: Indices) -> None:
 
 
 def too_few(message: str, hint: str) -> DataError:
-    """Return the error for data that cannot be shared out as asked."""
+    """Return the error for data that cannot be partitioned as requested."""
     return DataError(message, code="data.partition", hint=hint)

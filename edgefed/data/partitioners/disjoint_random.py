@@ -19,12 +19,12 @@ def disjoint_random(
 
     Args:
         labels: (n,) integers.
-        devices: how many parts.
+        devices: number of parts.
         classes_per_device: most labels in a part.
-        rng: draws the labels, and who gets a sample.
+        rng: draws the labels, and the device of each sample.
 
     Raises:
-        DataError: fewer labels than a device shall hold, or fewer places than labels.
+        DataError: fewer labels than a device is to hold, or fewer places than labels.
     """
     present = held_labels(labels, classes_per_device)
     if devices * classes_per_device < len(present):
@@ -46,8 +46,8 @@ def covering_table(
 ) -> Indices:
     """Return (devices, classes_per_device): no label twice in a row, every label in some row.
 
-    A label that nobody drew takes a random place of a label with several holders; as there are
-    places enough, there always is one.
+    A label that no device drew takes a random place of a label with several holders. There are
+    enough places, so such a label always exists.
     """
     table = random_table(devices, classes_per_device, classes, rng)
     for missing in np.setdiff1d(np.arange(classes), table):

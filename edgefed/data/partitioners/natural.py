@@ -22,8 +22,8 @@ def natural(
     """Return one part for each device.
 
     Args:
-        groups: (n,) integers: who each sample is from.
-        devices: how many parts.
+        groups: (n,) integers, the origin of each sample.
+        devices: number of parts.
         rng: draws which groups become devices, and the samples' order.
         min_samples: fewest samples of a group that is dealt out; smaller ones are in no part.
         merge: deal all groups out, in near-equal numbers, instead of one to a device.

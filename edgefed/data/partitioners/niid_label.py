@@ -22,12 +22,12 @@ def niid_label(
 
     Args:
         labels: (n,) integers.
-        devices: how many parts.
+        devices: number of parts.
         classes_per_device: different labels in each part.
         rng: draws the further labels, and which samples a holder gets.
 
     Raises:
-        DataError: fewer labels than a device shall hold, or a label with fewer samples than
+        DataError: fewer labels than a device is to hold, or a label with fewer samples than
             holders.
     """
     classes = len(held_labels(labels, classes_per_device))

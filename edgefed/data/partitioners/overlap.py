@@ -22,12 +22,12 @@ def overlap(
 
     Args:
         labels: (n,) integers.
-        devices: how many parts, at most n.
+        devices: number of parts, at most n.
         classes_per_device: different labels that a part is drawn from.
-        rng: draws the labels, and the samples from all that bear one of them.
+        rng: draws the labels, and the samples from all with one of them.
 
     Raises:
-        DataError: fewer labels than a device shall hold.
+        DataError: fewer labels than a device is to hold.
     """
     present = held_labels(labels, classes_per_device)
     table = random_table(devices, classes_per_device, len(present), rng)

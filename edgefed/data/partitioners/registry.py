@@ -31,15 +31,15 @@ from edgefed.plugins import Plugins
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What shall be shared out, and how.
+    """A request to partition samples.
 
     Attributes:
         section: the recipe's data section.
         options: the partitions' keys of it.
-        labels: (n,) integers in [0, classes); for a partition that does not look at them also
-            numbers (n, outputs).
-        devices: how many parts.
-        groups: (n,) who each sample is from; None where the data does not tell.
+        labels: (n,) integers in [0, classes); for a partition that ignores them also numbers (n,
+            outputs).
+        devices: number of parts.
+        groups: (n,) origin of each sample; None where the data does not state it.
         coarse: (classes,) the coarse label of each label; None where there is none.
         own: the partition's own keys, as its ``Partitioner.options``; None if it has none.
     """
@@ -55,13 +55,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Partitioner:
-    """How one partition shares samples out.
+    """One way to partition samples.
 
     Attributes:
         split: draws the parts.
-        cover: what they hold together.
-        per_class: whether ``classes_per_device`` counts.
-        by_label: whether it looks at labels, and not only at how many samples there are.
+        cover: the samples that they hold together.
+        per_class: whether ``classes_per_device`` applies.
+        by_label: whether it uses labels, and not only the number of samples.
         options: its own keys of the recipe's ``[data]`` table, beside those of all partitions.
         summary: one line for lists.
     """

@@ -19,9 +19,9 @@ def shards(
 
     Args:
         labels: (n,) integers.
-        devices: how many parts.
+        devices: number of parts.
         shards_per_device: pieces in each part.
-        rng: draws who gets which pieces; the pieces themselves follow from the labels' order.
+        rng: draws the pieces of each device; the pieces themselves follow from the labels' order.
 
     Raises:
         DataError: there are more pieces than samples.

@@ -20,17 +20,17 @@ BY_LABEL = ("greyscale", "permutation")
 def transform_device(
     samples: Samples, dataset: Dataset, options: TransformOptions, device: int, seed: int
 ) -> Samples:
-    """Return what a virtual device sees of its samples.
+    """Return a virtual device's samples, transformed.
 
     Args:
-        samples: the device's part of ``dataset``, which says how it was prepared.
-        dataset: how many labels there are, and what was done to the inputs.
-        options: which transform.
+        samples: the device's part of ``dataset``.
+        dataset: has the number of labels and the preparation of the inputs.
+        options: of the transform.
         device: the device's number, from 0.
-        seed: the run's; together with the device's number it decides every draw.
+        seed: the run's; every draw derives from it and the device's number.
 
     Raises:
-        DataError: the inputs are not what the transform needs.
+        DataError: the inputs do not suit the transform.
     """
     rng = generator(seed, "partition", "transform", device)
     if options.transform == "rotation":
@@ -48,18 +48,18 @@ def transform_device(
 
 
 def order_number(options: TransformOptions, device: int, seed: int) -> int:
-    """Return which of the orders of labels a virtual device has."""
+    """Return the number of a virtual device's order of labels."""
     return int(generator(seed, "partition", "transform", device).integers(options.permutations))
 
 
 def transform_test(dataset: Dataset, options: TransformOptions) -> Dataset:
-    """Return the data set with the coordinator's test samples as the devices see theirs.
+    """Return the data set with the coordinator's test samples transformed as the devices' are.
 
-    They are the same in every run. Labels stay as they are, as there is no one order to put them
-    in; a warning says so.
+    They are the same in every run. Labels are not permuted, because devices have different orders;
+    a warning says so.
 
     Raises:
-        DataError: the inputs or targets are not what the transform needs.
+        DataError: the inputs or targets do not suit the transform.
     """
     _check_labels(dataset, options)
     rng = generator(0, "data", "test", "transform")

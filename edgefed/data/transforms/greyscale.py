@@ -32,14 +32,14 @@ def greyed(
 
     Args:
         samples: RGB images (n, 3, height, width).
-        preparation: what was done to them; they are grey in the same terms.
+        preparation: of the samples; grey values are prepared in the same way.
         share: in [0, 1].
-        rng: draws which images.
-        oversample: append copies of the fewer of a label's grey and colour images, drawn with
-            replacement, until there are as many as of the others.
+        rng: draws the images.
+        oversample: append copies of the rarer kind of a label's images (grey or colour), drawn with
+            replacement, until both are equally many.
 
     Raises:
-        DataError: the inputs are no images of three channels.
+        DataError: the inputs are not images of three channels.
     """
     require_images(samples.inputs, "greyscale", channels=3)
     samples = replace(samples, inputs=samples.float_inputs())

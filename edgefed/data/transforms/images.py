@@ -11,8 +11,8 @@ def require_images(inputs: Array, transform: str, channels: int = 0) -> None:
 
     Args:
         inputs: of some samples.
-        transform: what shall be done with them, for the error.
-        channels: how many there must be; 0 for any number.
+        transform: its name, for the error.
+        channels: required number; 0 for any.
     """
     if inputs.dtype.kind in "fu" and inputs.ndim == 4 and channels in (0, inputs.shape[1]):
         return

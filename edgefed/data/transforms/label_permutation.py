@@ -20,5 +20,5 @@ def label_orders(classes: int, orders: int, rng: np.random.Generator) -> Indices
 
 
 def relabelled(samples: Samples, order: Indices) -> Samples:
-    """Return the samples with each label replaced by what ``order`` (classes,) has at its place."""
+    """Return the samples with each label c replaced by ``order[c]``; ``order`` is (classes,)."""
     return replace(samples, targets=order[samples.targets])

@@ -32,13 +32,13 @@ def rotated_mix(
 
     Args:
         samples: images (n, channels, height, width).
-        preparation: what was done to them; corners that a rotation uncovers are black.
+        preparation: of the samples; corners that a rotation uncovers are black.
         rng: draws the mix and each sample's angle.
-        angles: how many there are, evenly spread: angle k is k · 360° / angles.
+        angles: number of angles, evenly spread: angle k is k · 360° / angles.
         alpha: concentration of the mix; None for an even one, as of all devices together.
 
     Raises:
-        DataError: the inputs are no images.
+        DataError: the inputs are not images.
     """
     require_images(samples.inputs, "rotation")
     samples = replace(samples, inputs=samples.float_inputs())

@@ -24,7 +24,7 @@ class Units:
 
     @cached_property
     def weighted(self) -> Array:
-        """Values times precision: what the units add to their atoms' sums."""
+        """Values times precision: the units' contribution to their atoms' sums."""
         weighted: Array = self.precision * self.values
         return weighted
 

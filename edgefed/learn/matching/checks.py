@@ -1,4 +1,4 @@
-"""What a matching refuses: weights that are not finite, shapes that differ, impossible bounds."""
+"""Checks of a matching's arguments: finite weights, equal shapes, possible bounds."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def search_classes(
     """Return the devices' assignments and the most sweeps that a class took.
 
     Atoms of a class follow those of the class before. A bound on all atoms is shared among classes:
-    each has as many atoms as its largest device has units, and of what is left, its proportion.
+    each gets as many atoms as its largest device has units, and its proportion of the rest.
     """
     rows = _rows(classes)
     least = [max(len(each) for each in of_class) for of_class in rows]

@@ -34,7 +34,7 @@ class DeviceLayer:
     Attributes:
         weights: of the step's layers.
         atoms: its assignments of the groups that earlier steps decided.
-        share: what it weighs in a mean.
+        share: its weight in a mean.
     """
 
     weights: Tensors
@@ -44,7 +44,7 @@ class DeviceLayer:
 
 @dataclass(frozen=True)
 class MergedStep:
-    """What a step came to.
+    """The result of a step.
 
     Attributes:
         weights: of the global model's layers.
@@ -83,7 +83,7 @@ def merge_step(
     """Return the layers of the global model.
 
     Args:
-        step: what is merged; not the output layer.
+        step: the layers to merge; not the output layer.
         groups: the network that ``devices`` have in this step: the groups that are decided have
             the global model's widths.
         devices: in an order that does not depend on when they answered.
@@ -142,7 +142,8 @@ def merge_output(layer: Layer, devices: Sequence[Tensors], proportions: Array) -
     Args:
         layer: whose weights have classes on axis 0.
         devices: the layer's weights of each device.
-        proportions: (devices, classes); what each device weighs for a class, of sum 1 over devices.
+        proportions: (devices, classes), the weight of each device for a class; they sum to 1 over
+            devices.
     """
     merged: Tensors = {}
     for name in layer.weights:

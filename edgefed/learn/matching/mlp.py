@@ -36,13 +36,13 @@ class MatchedPerceptron:
 
 @dataclass(frozen=True)
 class Prior:
-    """What is believed before any network is seen.
+    """The prior belief, before any network is seen.
 
     Attributes:
         settings: given a layer's units on a device, those of its matching.
         bias: mean of biases; that of weights is 0.
         shrinks: whether the output layer's bias is the maximum a posteriori, as atoms are.
-        generator: given a layer's name, what its matching draws from.
+        generator: given a layer's name, the random generator of its matching.
     """
 
     settings: Callable[[int], MatchSettings]
@@ -59,7 +59,7 @@ def match_perceptrons(
     Args:
         networks: weights of each device's network.
         groups: the permutation groups of these networks, which have hidden layers.
-        shares: float64 (devices, outputs), each device's share of what is known of an output; the
+        shares: float64 (devices, outputs), each device's share of the samples of an output; the
             shares of an output add up to 1.
         prior: settings and means.
 

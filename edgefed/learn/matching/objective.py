@@ -41,8 +41,8 @@ def data_term(atoms: Atoms, mean: Array) -> float:
 def log_likelihood(devices: Sequence[Units], atoms: Atoms) -> float:
     """Return the logarithm of the probability of all units given which of them share an atom.
 
-    F leaves out what is needed to compare matchings with different variances. With precision s of
-    a unit's number v, and n known numbers in all:
+    F lacks the terms that are needed to compare matchings with different variances. With precision
+    s of a unit's number v, and n known numbers in all:
 
         1/2 sum_units sum (log s - s v^2) - n/2 log(2 pi)
             + 1/2 sum_atoms sum (log s0 - log Lambda + T^2 / Lambda)

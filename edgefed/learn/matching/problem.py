@@ -55,7 +55,7 @@ class Matched:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be matched.
+    """The input of a matching.
 
     Attributes:
         units: of each device, less the mean of atoms.

@@ -1,9 +1,9 @@
 """Match hidden units by their recurrent weights too: an approximate quadratic assignment.
 
-The weights between hidden units make the assignment of a device quadratic: what a unit is worth in
-an atom depends on where the others are. As in the fast approximate quadratic assignment (Vogelstein
-et al. 2015) the quadratic term is linearised at an assignment and the linear problem solved; the
-solution is taken if the objective rises.
+The weights between hidden units make the assignment of a device quadratic: the reward of a unit in
+an atom depends on the atoms of the other units. As in the fast approximate quadratic assignment
+(Vogelstein et al. 2015) the quadratic term is linearised at an assignment and the linear problem
+solved; the solution is taken if the objective rises.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def refined_by_recurrence(
     The objective of the result includes that of the recurrent weights; no step lowers it.
 
     Args:
-        matched: what ``match_layer`` returned for ``weights`` with the same arguments; its
+        matched: the result of ``match_layer`` for ``weights`` with the same arguments; its
             variances are used.
         weights: of each device, (units, numbers).
         recurrence: hidden-to-hidden weights of each device, (gates, units, units).
@@ -45,8 +45,8 @@ def refined_by_recurrence(
         rng: draws the order of devices in each sweep.
         devices: J, as for ``match_layer``.
         mean: mu0, as for ``match_layer``.
-        precisions: how precise each device's weights are, as for ``match_layer``; a number each.
-        iterations: linear assignments of a device at most, in a sweep.
+        precisions: precision of each device's weights, as for ``match_layer``; one number each.
+        iterations: most linear assignments of a device in a sweep.
 
     Raises:
         DataError: the weights cannot be matched.

@@ -58,7 +58,7 @@ class Pairs:
         return -float((common[rows, columns] * squares).sum())
 
     def linearised(self, recurrence: Array, precision: float, assignment: Array) -> Array:
-        """Return what each unit adds to the reward in each atom; float64 (units, atoms).
+        """Return the gain in reward from each unit in each atom; float64 (units, atoms).
 
         Each other unit is in the atom that ``assignment`` names.
         """

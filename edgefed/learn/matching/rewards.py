@@ -10,8 +10,8 @@ mean theta_i = T_i / Lambda_i it is, summed over a unit's numbers,
 
     s v^2 - s Lambda_i / (s + Lambda_i) (v - theta_i)^2 + 2 log(m_i / (J - m_i))
 
-whose first term no assignment changes. The functions here leave it out: what remains is a matrix
-product whose numbers are small where unit and atom are alike.
+whose first term no assignment changes. The functions here leave it out; the rest is a matrix
+product, whose numbers are small where unit and atom are alike.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from edgefed.learn.types import Array
 
 @dataclass(frozen=True)
 class Prior:
-    """What is believed before any unit is seen.
+    """The prior belief, before any unit is seen.
 
     Attributes:
         precision: (1,) or (numbers,), inverse variance of atoms around their mean.
@@ -32,7 +32,7 @@ class Prior:
 
 @dataclass(frozen=True)
 class Rewards:
-    """What a device's units are worth in each atom (units, atoms), and as new atoms (units,)."""
+    """Rewards of a device's units in each atom (units, atoms), and as new atoms (units,)."""
 
     existing: Array
     new: Array

@@ -145,7 +145,7 @@ def _spelled(
 
 
 class CharacterLstm(nn.Module):
-    """Token numbers (batch, length) to scores (batch, classes) for what follows the last one."""
+    """Maps token numbers (batch, length) to scores (batch, classes) of the next token."""
 
     def __init__(self, tokens: int, settings: LstmSettings, classes: int) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class CharacterLstm(nn.Module):
 
 
 class AfterEmbedding(nn.Module):
-    """What follows the embedding: (batch, length, numbers) to scores (batch, classes)."""
+    """The layers behind the embedding: (batch, length, numbers) to scores (batch, classes)."""
 
     def __init__(self, lstm: LstmLayers, decoder: nn.Linear) -> None:
         super().__init__()

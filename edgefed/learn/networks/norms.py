@@ -14,7 +14,7 @@ NormName = Literal["batch", "group"]
 
 
 def norm_layer(name: NormName, groups: int) -> Callable[[int], nn.Module]:
-    """Return what makes a normalisation layer of a number of channels, with scale and shift.
+    """Return a factory of normalisation layers, with scale and shift, by number of channels.
 
     Args:
         name: ``batch``, whose running statistics are averaged with the weights, or ``group``, which

@@ -29,10 +29,10 @@ Gradients = tuple[torch.Tensor | None, ...]
 def can_take(
     inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, padding: int
 ) -> bool:
-    """Return whether the kernels can do this call, and are quicker than torch at it.
+    """Return whether the kernels can compute this call, and faster than torch.
 
-    They take float32 on the CPU, outside of autocast and of torch's function transforms. What does
-    not fit together is left to torch, which says why.
+    They take float32 on the CPU, outside of autocast and of torch's function transforms. Arguments
+    that do not fit together are left to torch, which raises the error.
     """
     # A watched call may have no number of samples yet: reading its length would fix one.
     if is_watched() or native().library is None:
@@ -91,7 +91,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 
 
 def is_watched() -> bool:
-    """Return whether something must see torch's own operations, or casts what they take."""
+    """Return whether torch's own operations are observed, or autocast changes their inputs."""
     return (
         torch._C._functorch.peek_interpreter_stack() is not None
         or forward_ad._current_level >= 0

@@ -67,7 +67,7 @@ def check_entries(
     """Check that extras hold entries of this shape, and at least one.
 
     Args:
-        what: which objective needs them, for the error.
+        what: name of the objective that needs them, for the error.
         extra: a job's extras.
         shape: of one entry's inputs.
         classes: of one entry's targets.

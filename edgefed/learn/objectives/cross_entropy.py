@@ -46,7 +46,7 @@ class CrossEntropy:
     def adjusted(
         self, targets: torch.Tensor, outputs: torch.Tensor, context: Context
     ) -> torch.Tensor:
-        """Return what ``of`` and ``slope`` take for targets: smoothed and weighted ones."""
+        """Return the targets that ``of`` and ``slope`` take: smoothed and weighted."""
         if self.is_plain:
             return targets
         weights = None if self.class_weights == "none" else context.extra[CLASS_WEIGHTS]

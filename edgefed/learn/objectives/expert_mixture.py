@@ -45,7 +45,7 @@ def expert_name(expert: int, weight: str) -> str:
 
 @dataclass(frozen=True)
 class ExpertMixture:
-    """The objective above; what is trained are ``params``, what is constant may be an extra.
+    """The objective above; trained arrays are ``params``, constant ones may be extras.
 
     ``params`` or extras: the first kept expert's weights under the model's names, those of the
     others as ``expert-K/NAME``; ``table/phi`` (conditions, experts), or with ``by_device``

@@ -37,15 +37,15 @@ class FedMix(EntryMixing):
     uses the device's own labels only. The first two terms are one loss against (1-λ) Y + λ ȳ; see
     ``losses``. Three terms, one forward pass: they share the mask of dropout.
 
-    At the minimum of the first two terms softmax(f(U)) is their mixed target, so with own labels
-    the third term still pulls there: it rewards x̄ for speaking against its own labels ȳ, by λ²,
-    without bound. With mixed labels that pull is gone, and ȳ's part of the Taylor expansion, of
-    order λ² too, is there as far as ȳ x̄ stands for the mean of y_j x_j.
+    At the minimum of the first two terms, softmax(f(U)) equals their mixed target. With own labels
+    the third term still has a gradient there: it rewards outputs of x̄ that contradict its labels
+    ȳ, by λ² and without bound. With mixed labels this gradient vanishes. ȳ's part of the Taylor
+    expansion, of order λ² too, is then included as far as ȳ x̄ approximates the mean of y_j x_j.
 
     Attributes:
-        ratio: λ from 0 to 1, the same at every step, small: what is left out is of order λ²; 0 is ℓ
-            itself, bit for bit. The paper takes 0.05 for CIFAR-10, 0.1 for CIFAR-100, 0.2 for
-            FEMNIST.
+        ratio: λ from 0 to 1, the same at every step, and small: the omitted terms are of order λ²;
+            0 is ℓ itself, bit for bit. The paper takes 0.05 for CIFAR-10, 0.1 for CIFAR-100, 0.2
+            for FEMNIST.
         taylor: factor of the third term; both leave out terms of order λ² only.
         loss: ℓ.
         labels: in the third term; both leave out terms of order λ² only.

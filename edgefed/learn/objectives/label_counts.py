@@ -1,4 +1,4 @@
-"""How many samples of each label a client has: what calibrated losses weigh labels by."""
+"""The number of samples of each label on a client, which calibrated losses use as weights."""
 
 from __future__ import annotations
 

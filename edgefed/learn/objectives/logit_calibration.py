@@ -38,8 +38,8 @@ class LogitCalibration:
         tau: τ, at least 0; 0 is cross-entropy, of all labels, unless ``exclude_true``.
         exclude_true: leave the true label out of the sum, as the paper does. The loss is then below
             cross-entropy and has no lower bound.
-        absent: what becomes of labels without samples. A label that a sample of the batch has
-            stays in that sample's sum, with the margin of a single sample.
+        absent: treatment of labels without samples. A label that a sample of the batch has stays in
+            that sample's sum, with the margin of a single sample.
     """
 
     single_pass: ClassVar[bool] = True

@@ -21,9 +21,9 @@ class Loss(Protocol):
     def adjusted(
         self, targets: torch.Tensor, outputs: torch.Tensor, context: Context
     ) -> torch.Tensor:
-        """Return what ``of`` and ``slope`` take for targets, such as smoothed ones.
+        """Return the targets that ``of`` and ``slope`` take, such as smoothed ones.
 
-        Of a mixture of soft targets it is the mixture of their values.
+        It is linear in soft targets: the result for a mixture is the mixture of the results.
         """
         ...
 

@@ -25,7 +25,7 @@ from edgefed.learn.types import Array, Batch, Context, Forward, Objective, Param
 
 @dataclass(frozen=True)
 class ManifoldMixing:
-    """Two updates a step: the layers behind the split on mixed states, then all layers as usual.
+    """Two updates a step: first the layers behind the split on mixed states, then all layers.
 
     The first descends ``inner`` with the hidden states of the batch for inputs and received states
     for entries, both constants; it moves the decoder, the weights behind the split, only. The
@@ -37,7 +37,7 @@ class ManifoldMixing:
     average of the embedded sequences exactly; or raw sequences (entries, length), int64.
 
     Attributes:
-        inner: what mixes.
+        inner: the mixing objective.
         split: layers in front of the split; see ``splitting``.
         embedding_grad: whether the first update moves the layers in front of the split too; the
             paper's does not.
@@ -55,10 +55,10 @@ class ManifoldMixing:
         return capabilities.class_weights(self.usual)
 
     def check(self, model: Model, extra: Mapping[str, Array]) -> None:
-        """Check that the model can be split there, and that the extras are what flows there.
+        """Check that the model can be split there, and that the extras fit the split.
 
         Raises:
-            DataError: they are not.
+            DataError: one of the two fails.
         """
         encoder, decoder = model.halves(self.split)
         shape = decoder.shape
@@ -78,7 +78,7 @@ class ManifoldMixing:
     def draw(
         self, generator: np.random.Generator, size: int, extra: Mapping[str, Array]
     ) -> dict[str, Array]:
-        """Return what ``inner`` draws."""
+        """Return the draws of ``inner``."""
         return capabilities.draw(self.inner, generator, size, extra)
 
     def phases(self, model: Model, trained: tuple[str, ...]) -> tuple[Phase, ...]:

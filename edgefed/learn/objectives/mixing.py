@@ -50,10 +50,10 @@ class Mixed:
 
 
 class Mixing(ABC):
-    """An objective that is the loss of what it makes of a batch, and no more.
+    """An objective that is the loss of its mixed batch, and no more.
 
-    A quicker way to that loss may be used (``edgefed/learn/compiled_chain.py``), unless a class
-    defines its own ``__call__``.
+    ``edgefed/learn/compiled_chain.py`` may compute that loss faster, unless a class defines its own
+    ``__call__``.
 
     Attributes:
         loss: ℓ.

@@ -26,10 +26,10 @@ def forward_where(
     the same up to rounding.
 
     Args:
-        model: what makes the pass.
+        model: the model of the pass.
         forward: the pass.
         inputs: (batch, …).
-        flows: bool (batch,), whose gradients flow; None for all.
+        flows: bool (batch,), the samples with gradients; None for all.
     """
     if flows is None:
         return forward(inputs)

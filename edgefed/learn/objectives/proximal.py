@@ -49,7 +49,7 @@ class Proximal:
     def draw(
         self, generator: np.random.Generator, size: int, extra: Mapping[str, Array]
     ) -> dict[str, Array]:
-        """Return what the inner objective draws."""
+        """Return the draws of the inner objective."""
         return capabilities.draw(self.inner, generator, size, extra)
 
     def phases(self, model: Model, trained: tuple[str, ...]) -> tuple[Phase, ...]:

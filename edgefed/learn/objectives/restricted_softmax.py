@@ -36,7 +36,7 @@ class RestrictedSoftmax:
         alpha: α from 0 to 1; 1 is cross-entropy, bit for bit, unless the bias is left out. The
             paper takes 0.5 and 0.9.
         mode: how a_c follows the counts.
-        bias: what becomes of the classifier's bias; the paper's classifier has none.
+        bias: treatment of the classifier's bias; the paper's classifier has none.
         classifier_bias: its name among the weights, which ``phases`` finds; empty where there is
             none.
     """

@@ -17,7 +17,7 @@ def aggregated(updates: Updates, section: MergingSection) -> Tensors:
     """Return the common update; every device counts once.
 
     Args:
-        updates: of at least one device, in an order that does not depend on who came first.
+        updates: of at least one device, in an order that does not depend on arrival.
         section: the rule, which must be one that ``replaces``.
     """
     if section.rule == "median":

@@ -1,15 +1,15 @@
 """The median and the trimmed mean of each weight.
 
-Yin, Chen, Ramchandran, Bartlett: Byzantine-Robust Distributed Learning: Towards Optimal
-Statistical Rates, ICML 2018, definitions 1 and 2. With x_1 .. x_n the values of one weight in n
-updates, sorted:
+Yin, Chen, Ramchandran, Bartlett: Byzantine-Robust Distributed Learning: Towards Optimal Statistical
+Rates, ICML 2018, definitions 1 and 2. With x_1 .. x_n the values of one weight in n updates,
+sorted:
 
     med  = x_{(n+1)/2}                           n odd
            (x_{n/2} + x_{n/2+1}) / 2             n even
     trm  = 1 / (n - 2k) sum_{i=k+1}^{n-k} x_i    k = floor(beta n)
 
 The median stays within the values of honest devices while fewer than half are malicious, the
-trimmed mean while at most k are. Both depend on the values only, not on who sent which.
+trimmed mean while at most k are. Both depend on the values only, not on their senders.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The updates of a cohort, read one device at a time and looked at a few values at a time.
+"""The updates of a cohort, read one device at a time and processed a few values at a time.
 
-An update is a set of named tensors. All floating-point tensors together are its vector. What has to
-see one value of all devices at once gets it in batches, which bound the memory: a batch holds the
+An update is a set of named tensors. All floating-point tensors together are its vector. A rule that
+needs one value of all devices at once gets it in batches, which bound the memory: a batch holds the
 same pieces of tensors of every device, and every batch reads every device's update once.
 """
 

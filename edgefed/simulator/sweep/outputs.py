@@ -14,7 +14,7 @@ from edgefed.simulator.sweep.trials import Outcome
 
 
 def summary(plan: Plan, outcome: Outcome, folder: Path) -> dict[str, Any]:
-    """Return what ``--json`` prints and ``table.json`` holds."""
+    """Return the output of ``--json``, which ``table.json`` holds too."""
     return {
         "folder": str(folder),
         "seeds": list(plan.seeds),

@@ -16,7 +16,7 @@ from edgefed.errors import UsageError
 from edgefed.simulator.sweep.file import Variant, Written
 
 Check = Callable[[Loaded[Recipe]], Recipe]
-"""Checks a recipe to the last key, and returns it as it shall run."""
+"""Checks a recipe to the last key, and returns it as it is to be run."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Trial:
     """One run of a sweep: a case with a seed.
 
     Attributes:
-        digest: names its result; equal where nothing differs that a result could depend on.
+        digest: names its result; equal if all inputs of the result are equal.
     """
 
     case: Case
@@ -49,10 +49,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a sweep runs.
+    """The runs of a sweep.
 
     Attributes:
-        target: the accuracy whose round the table tells; None for none.
+        target: the accuracy whose round the table states; None for none.
     """
 
     cases: tuple[Case, ...]
@@ -62,7 +62,7 @@ class Plan:
     def trials(self) -> Iterator[Trial]:
         """Yield the runs: all cases with the first seed, then all with the second, and so on.
 
-        So an unfinished sweep compares all cases already.
+        An unfinished sweep therefore already compares all cases.
         """
         for seed in self.seeds:
             for case in self.cases:
@@ -84,7 +84,7 @@ def make_plan(
         written: the sweep file.
         around: environment and settings files, which count as for any recipe.
         check: checks each recipe.
-        sets: what ``--set`` gave, for every case.
+        sets: values of ``--set``, for every case.
         seeds: in place of the file's.
 
     Raises:
@@ -115,9 +115,9 @@ def _case(
 def trial_digest(recipe: Recipe) -> str:
     """Return the name of a recipe's result: a digest over all that a result depends on.
 
-    The recipe's name, the number of worker processes and how long lost devices are waited for, of
-    which a simulation has none, change nothing, nor does ``[labels]`` without supplements; the
-    algorithm's settings count with their defaults, so that a changed default is run anew.
+    The recipe's name, the number of worker processes and the grace for lost devices, which a
+    simulation does not have, are left out, and so is ``[labels]`` without supplements. The
+    algorithm's settings count with their defaults, so that a changed default causes a new run.
     """
     values = recipe.model_dump(
         mode="json",

@@ -18,13 +18,13 @@ MAX_CURVES = 24
 
 
 def accuracy_plot(plan: Plan, outcome: Outcome, across: Literal["round", "bytes"] = "round") -> str:
-    """Return the picture as an SVG file.
+    """Return the chart as an SVG file.
 
     Args:
         plan: its cases are the curves.
-        outcome: what was measured.
-        across: what the curves are over; ``bytes`` are those of all rounds so far, both ways, as a
-            mean over seeds.
+        outcome: the results.
+        across: the horizontal axis; ``bytes`` are those of all rounds so far, both ways, as a mean
+            over seeds.
     """
     trials = list(plan.trials())
     series = []

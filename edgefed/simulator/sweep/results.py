@@ -17,7 +17,7 @@ from edgefed.simulator.sweep.plan import Trial
 
 
 class Result(BaseModel):
-    """What is kept of a finished run.
+    """The stored result of a finished run.
 
     Attributes:
         case, settings: of the sweep that ran it.
@@ -49,19 +49,19 @@ class Results:
     """The folder of a sweep.
 
     It holds ``results/DIGEST.json``, ``runs/DIGEST/`` with the files of each finished run,
-    ``noise/``, which runs with the same seed share, and ``work/``, which is thrown away.
+    ``noise/``, which runs with the same seed share, and ``work/``, which is temporary.
     """
 
     folder: Path
 
     @property
     def work(self) -> Path:
-        """The state folder of the run that is at work."""
+        """The state folder of the current run."""
         return self.folder / "work"
 
     @property
     def noise(self) -> Path:
-        """Where natural noise is kept from run to run."""
+        """The folder of natural noise, kept from run to run."""
         return self.folder / "noise"
 
     def find(self, trial: Trial) -> Result | None:
@@ -72,7 +72,7 @@ class Results:
             return None
 
     def clear(self) -> None:
-        """Throw away what a killed run left.
+        """Delete the files that a killed run left.
 
         Raises:
             StorageError: it cannot be deleted.
@@ -86,7 +86,7 @@ class Results:
     def keep(
         self, trial: Trial, record: RunRecord, folder: Path, history: Sequence[Mapping[str, Any]]
     ) -> Result:
-        """Take a finished run's files over and write its result, the result last.
+        """Take over a finished run's files and write its result, the result last.
 
         Raises:
             StorageError: the disk does not take it.

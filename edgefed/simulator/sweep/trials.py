@@ -27,7 +27,7 @@ class Step:
         round: the last finished round of the run at work; 0 at its beginning.
         accuracy: after that round, or of the whole run.
         state: ``begun``, ``round``, ``done``, ``known`` (it was done before), ``failed``.
-        reason: why it failed.
+        reason: of the failure.
     """
 
     trial: Trial
@@ -41,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a sweep came to.
+    """The outcome of a sweep.
 
     Attributes:
         results: by digest.
@@ -61,21 +61,21 @@ def run_trials(
     executors: Maker | None = None,
     memory: int = 0,
 ) -> Outcome:
-    """Run a sweep to its end. Killed or interrupted at any moment, the next call goes on.
+    """Run a sweep to its end; after a kill or Ctrl-C at any moment, the next call resumes.
 
     Args:
-        plan: what to run.
+        plan: the runs.
         folder: for results; one process at a time.
         clock: for seconds and event times.
-        data_folder: where downloaded data sets are kept.
-        tell: told what is done.
-        executors: makes who trains; None for what suits this machine.
-        memory: most bytes that training a model may take; 0 for half of what is free.
+        data_folder: keeps downloaded data sets.
+        tell: called with each step.
+        executors: makes the executor; None for the default of this machine.
+        memory: most bytes that training a model may take; 0 for half of the free memory.
 
     Raises:
         NotAllowedError: another sweep uses the folder.
         StorageError: the disk does not take the results.
-        EdgeFedError: the Ray cluster is of no use.
+        EdgeFedError: the Ray cluster cannot be used.
     """
     lock = FolderLock(make_folder(folder, private=False), "a sweep")
     try:
