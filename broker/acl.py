@@ -1,10 +1,11 @@
-"""The text of a Mosquitto ACL file: who may read and write which topics of a fleet.
+"""The text of a Mosquitto ACL file: the users that may read and write each topic of a fleet.
 
 A forbidden publication is acknowledged and dropped; a forbidden subscription is granted and stays
 silent.
 
-Who may write a topic may have the broker retain a message on it, and no rule tells retained
-messages from others. Topics that others than the coordinator write are therefore named one by one.
+A user that may write a topic may also have a message retained on it, and no rule distinguishes
+retained messages from others. Topics that others than the coordinator write are therefore named one
+by one.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ def acl(fleet: str, users: Iterable[str]) -> str:
     """Return the rules for the holders of certificates, one section for each.
 
     The broker takes the common name of a certificate as the user (``trust.certificates.user_of``).
-    Who is not named has no rights. There are no rules for ``%u``, so that a certificate that is
-    valid but removed from the list, or from another list, opens nothing.
+    Users that are not named have no rights. There are no rules for ``%u``, so that a valid
+    certificate that is not in the list has no rights.
 
     Args:
         fleet: the fleet's name.
@@ -51,8 +52,8 @@ def password_acl(fleet: str) -> str:
     """Return the rules for a broker with users and passwords, where a device's user is its name.
 
     The coordinator may use every topic of the fleet. A device publishes to its topics below
-    ``up/DEVICE`` and reads ``down/DEVICE``, ``all`` and its own presence, by which it meets another
-    of its name; ``%u`` is its user name.
+    ``up/DEVICE`` and reads ``down/DEVICE``, ``all`` and its own presence, by which it detects
+    another of its name; ``%u`` is its user name.
     """
     topics = Topics(fleet)
     root = topics.root

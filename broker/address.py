@@ -24,7 +24,7 @@ def parse_bind(text: str) -> tuple[str, int | None]:
     An IPv6 address stands alone, or in brackets before a port.
 
     Raises:
-        UsageError: it is nothing to listen on.
+        UsageError: it is not an address.
     """
     if _is_ip(text):
         return text, None
@@ -41,12 +41,12 @@ def parse_bind(text: str) -> tuple[str, int | None]:
 
 
 def connect_host(address: Address) -> str:
-    """Return what a client on this machine connects to, also when every address is listened on."""
+    """Return the host for clients on this machine, also if every address is listened on."""
     return {"0.0.0.0": LOOPBACK, "::": "::1"}.get(address.host, bind_host(address))
 
 
 def free_port(host: str = LOOPBACK) -> int:
-    """Return a TCP port of ``host`` that nobody listens on at the moment."""
+    """Return a TCP port of ``host`` that is free at the moment."""
     with socket.socket(_family(host), socket.SOCK_STREAM) as probe:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]
@@ -54,7 +54,7 @@ def free_port(host: str = LOOPBACK) -> int:
 
 
 def free_ports(count: int = 3) -> int:
-    """Return a port of this machine that is free, with those after it: as a broker with TLS has."""
+    """Return a free port of this machine, with free ports after it for a broker with TLS."""
     while True:
         first = free_port()
         more = range(first + 1, first + count)
@@ -68,7 +68,7 @@ def port_is_free(address: Address) -> bool:
 
 
 def require_free(address: Address) -> None:
-    """Make sure that this machine can listen on the address.
+    """Check that this machine can listen on the address.
 
     Raises:
         UsageError: another program listens there, or the address is not this machine's.
@@ -86,9 +86,10 @@ def require_free(address: Address) -> None:
 
 
 def port_in_use(address: Address) -> UsageError:
-    """Return the error that says what to do about a port that another program has.
+    """Return the error, with advice, for a port that another program uses.
 
-    The ports of a broker with TLS are in the fleet's certificates and tokens, and no option's.
+    The ports of a broker with TLS are part of the fleet's certificates and tokens, so no option
+    changes them.
     """
     another = "" if address.tls else "choose another with --port, or "
     return UsageError(

@@ -1,4 +1,4 @@
-"""Check whether a broker supports what EdgeFed needs, and measure its speed."""
+"""Check whether a broker has the features that EdgeFed needs, and measure its speed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUND_TRIPS = 20
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What a broker did with messages on a topic of our own."""
+    """The behaviour of a broker with messages on a topic of our own."""
 
     url: str
     latency_ms: float
@@ -41,7 +41,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether everything that EdgeFed needs works."""
+        """Whether all features that EdgeFed needs work."""
         return all((self.small, self.chunk, self.largest, self.retained, self.last_will))
 
 
@@ -53,13 +53,13 @@ def check(
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> CheckReport:
-    """Try out a broker and return what works.
+    """Test a broker and return the working features.
 
     Args:
-        address: the broker; with TLS, as whom to connect.
+        address: the broker; with TLS, including credentials.
         timeout: seconds for every single answer.
         fleet: the fleet below whose topics the check takes one of its own.
-        new_id: where names that nobody else has come from.
+        new_id: makes unique names.
         monotonic: seconds that never go back.
 
     Raises:

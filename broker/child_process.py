@@ -32,11 +32,11 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class ProcessLimits:
-    """What a child may take of the machine (Linux).
+    """Limits of a child process (Linux).
 
     Attributes:
-        open_files: most of them, and so of its connections; 0 for as many as this process.
-        nice: by how much its priority is lower than that of this process.
+        open_files: most open files, and therefore connections; 0 for the limit of this process.
+        nice: reduction of its priority below that of this process.
     """
 
     open_files: int = 0
@@ -47,18 +47,18 @@ NO_LIMITS = ProcessLimits()
 
 
 class ChildProcess:
-    """A program that runs until ``stop`` or until this process ends, however it ends.
+    """A program that runs until ``stop`` or any end of this process.
 
     It gets a session of its own, so that Ctrl-C in the terminal reaches this process only and the
-    broker outlives its clients. What it says goes to the log file.
+    broker outlives its clients. Its output goes to the log file.
 
     Args:
         command: the program's path and its arguments.
         folder: its working folder; created when absent.
         log: the file that stdout and stderr are appended to.
-        last_signal: what the kernel sends it when this process dies (Linux).
+        last_signal: the signal that the kernel sends it when this process dies (Linux).
         environment: the program's whole environment; that of this process when left out.
-        limits: what it may take of the machine.
+        limits: of the process.
 
     Raises:
         StorageError: the folder or the log cannot be written.
@@ -102,7 +102,7 @@ class ChildProcess:
         return self._process.poll() is None
 
     def said(self) -> str:
-        """Return the end of what the process has written to its log since it was started."""
+        """Return the end of the process's output since it was started."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(self._log_start, self.log.stat().st_size - 4096))
@@ -132,13 +132,13 @@ def wait_until_accepting(
     tell: Callable[[str], None] = lambda line: None,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Return as soon as the child accepts connections; stop it when that does not happen.
+    """Wait until the child accepts connections; stop it if that does not happen.
 
     Args:
         child: the broker.
-        address: where it listens.
-        seconds: how long it may take.
-        opening: how long it may take if its log has no error: it opens a large database.
+        address: of its listener.
+        seconds: time limit.
+        opening: time limit if its log has no error: it opens a large database.
         tell: takes one line if it takes longer than ``seconds``.
         monotonic: seconds that never go back.
 
@@ -163,7 +163,7 @@ def wait_until_accepting(
 
 
 def start_error(child: ChildProcess, address: Address) -> EdgeFedError:
-    """Return the error for a child that did not come up, from what it said."""
+    """Return the error for a child that did not start, from its output."""
     said = child.said()
     if "address already in use" in said.lower():
         return port_in_use(address)

@@ -25,12 +25,12 @@ _STOP_SECONDS = 3.0
 class LetEverybodyIn(BaseAuthPlugin):  # type: ignore[misc]  # amqtt has no types
     """Accepts every client, as Mosquitto on loopback does.
 
-    amqtt's own plug-in refuses clients without a user name, or else marks everybody anonymous and
-    keeps messages for nobody.
+    amqtt's own plug-in either refuses clients without a user name, or treats all as anonymous and
+    keeps no messages for them.
     """
 
     async def authenticate(self, *, session: Session) -> bool:
-        """Return that the session is welcome."""
+        """Return that the session is accepted."""
         del session
         return True
 
@@ -56,7 +56,7 @@ class LimitedReader(StreamReaderAdapter):  # type: ignore[misc]
 
 
 class DemoBroker(Broker):  # type: ignore[misc]
-    """amqtt's broker with a packet limit, and retained messages only for who subscribed to them."""
+    """amqtt's broker with a packet limit, and with retained messages for their subscribers only."""
 
     async def stream_connected(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str

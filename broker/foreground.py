@@ -31,7 +31,7 @@ def sigterm_as_event() -> Iterator[threading.Event]:
 
 
 def wait_for_end(broker: RunningBroker, told: threading.Event) -> None:
-    """Return once ``told`` is set.
+    """Wait until ``told`` is set.
 
     Raises:
         UnreachableError: the broker ended by itself.

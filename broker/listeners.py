@@ -1,7 +1,7 @@
 """The three listeners of a secured broker, numbered from one port, in two processes.
 
-Enrolment, which asks strangers for no certificate, has a Mosquitto of its own: they cannot fill the
-memory of the fleet's, nor keep it busy.
+Enrolment, which admits clients without a certificate, has a Mosquitto of its own: strangers cannot
+fill the memory of the fleet's broker or occupy it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Listener:
 
     Attributes:
         offset: from the port in the fleet's address.
-        purpose: who connects there; a comment in the configuration.
+        purpose: its clients; a comment in the configuration.
         certificate: whether clients must have a certificate of the fleet.
         one_connection: whether a certificate has one connection: the broker takes its common name
-            as the client id, so that nobody can take another's connection over, and a newer
+            as the client id, so that no client can take over another's connection, and a newer
             connection of the same certificate ends the older one.
-        max_connections: beyond it, the broker accepts nobody. Mosquitto 2.0 counts a connection
-            that ends more than once, and so admits more later.
+        max_connections: beyond it, the broker accepts no client. Mosquitto 2.0 counts a connection
+            that ends more than once, and therefore admits more later.
         max_packet: bytes of a packet, beyond which the connection is ended.
     """
 

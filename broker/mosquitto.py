@@ -39,7 +39,7 @@ class MosquittoBroker(BrokerProcess):
     """A running Mosquitto. It ends with ``stop``, or with this process.
 
     Args:
-        address: where it listens.
+        address: of its listener.
         folder: for its configuration, log and database; created when absent.
         allow_anonymous: whether clients without a user name are let in; None for loopback only.
         program: the Mosquitto program; searched for when left out.
@@ -90,7 +90,7 @@ def run_mosquitto(
         folder: for its configuration and log.
         more: addresses of its other listeners.
         program: the Mosquitto program; searched for when left out.
-        limits: what it may take of the machine.
+        limits: of the process.
         tell: takes one line about a start that takes long.
 
     Raises:

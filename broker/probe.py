@@ -36,7 +36,7 @@ class Probe:
         tls: for a broker with TLS; with the client's certificate, if it has one.
 
     Raises:
-        UnreachableError: nobody answers, or what answers is no MQTT broker.
+        UnreachableError: there is no answer, or the other side is not an MQTT broker.
         NotAllowedError: the broker refuses the connection.
     """
 
@@ -89,7 +89,7 @@ class Probe:
     def receives(
         self, topic: str, payload: bytes, *, retained: bool = False, timeout: float | None = None
     ) -> bool:
-        """Whether that message arrives; others are passed over, and ``heard`` returns them."""
+        """Whether that message arrives; others are skipped, and ``heard`` returns them."""
         deadline = self._monotonic() + (self._timeout if timeout is None else timeout)
         while True:
             left = deadline - self._monotonic()
@@ -111,7 +111,7 @@ class Probe:
             return False
 
     def heard(self) -> list[Message]:
-        """Return what has arrived and was not waited for."""
+        """Return the messages that have arrived and were not awaited."""
         while not self._messages.empty():
             self._passed.append(self._messages.get())
         return self._passed
@@ -135,7 +135,7 @@ class Probe:
             return False
 
     def drop(self) -> None:
-        """Lose the connection without a word, as a device does whose power is cut."""
+        """Close the connection without a DISCONNECT, as at a power failure."""
         sock = self._client.socket()
         if sock is not None:
             cast("socket.socket", sock).shutdown(socket.SHUT_RDWR)
@@ -143,7 +143,7 @@ class Probe:
         self._client.loop_stop()
 
     def close(self) -> None:
-        """Say goodbye and end the network thread."""
+        """Disconnect and end the network thread."""
         self._client.disconnect()
         self._client.loop_stop()
 

@@ -1,7 +1,7 @@
-"""Short-lived credentials with which a check tries what devices and viewers must not do.
+"""Short-lived credentials with which a check tries actions forbidden to devices and viewers.
 
 The fleet's authority issues them on this machine. They are in the broker's access rules for the
-length of the check, and in nobody's list of devices.
+length of the check, and in no list of devices.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def probe_parties(
 
     Args:
         trust: the folder of the fleet's certificates, with its authority.
-        address: of the broker, and who checks.
+        address: of the broker, with the credentials of the checking party.
         now: for the certificates.
         timeout: seconds until the broker must have read its rules again.
         monotonic: seconds that never go back.
@@ -79,10 +79,10 @@ class IssuedProbes:
     """Two devices and a viewer; see ``secured_check.ProbeParties``.
 
     Attributes:
-        authority: who issued them.
+        authority: their issuer.
         trust: the folder of the fleet's certificates.
         devices, viewer: their credentials.
-        now: when they were issued.
+        now: time of issue.
     """
 
     authority: Authority
@@ -102,7 +102,7 @@ class IssuedProbes:
         self._change(lambda users, serials: (users - {gone.user}, serials | {gone.serial}))
 
     def clear(self) -> None:
-        """Leave nothing of them in the broker's files."""
+        """Remove all traces of them from the broker's files."""
         own = self._own_users()
         gone = {each.certificate.serial for each in (*self.devices, self.viewer)}
         self._change(lambda users, serials: (users - own, serials - gone))

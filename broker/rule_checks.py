@@ -1,8 +1,8 @@
-"""The rules of a secured broker, each proved on the running one by trying what must not work.
+"""The rules of a secured broker, each tested on the running one by a forbidden action.
 
 Forbidden messages have random contents, which every program refuses, in case a rule does not hold.
-Whether a message was dropped is seen without waiting: the broker keeps the order, so that when a
-later message has arrived, an earlier one that was forwarded has arrived too.
+A dropped message is detected without a timeout: the broker keeps the order, so that when a later
+message has arrived, an earlier one that was forwarded has arrived too.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _PROBE_LIFE = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class RuleReport:
-    """What was found out about one rule.
+    """The result for one rule.
 
     Attributes:
         name: stable name of the rule.
-        rule: what must hold, as a sentence.
+        rule: the rule, as a sentence.
         outcome: whether it does.
-        told: what was seen where it is broken, or why it was not tried.
+        told: the observation where it is broken, or the reason why it was not tried.
     """
 
     name: str
@@ -73,8 +73,8 @@ def try_rules(check: SecuredCheck) -> list[RuleReport]:
     """Try every rule, in an order in which none disturbs the next.
 
     Raises:
-        UnreachableError: nobody answers.
-        NotAllowedError: the broker does not accept who checks.
+        UnreachableError: there is no answer.
+        NotAllowedError: the broker does not accept the checking party.
     """
     check.connect(check.own, COMMANDS).close()
     return [_report(check, rule) for rule in RULES]

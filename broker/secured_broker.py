@@ -68,11 +68,11 @@ class _Reloading(BrokerProcess):
 class SecuredBroker(_Reloading):
     """The running Mosquitto of a fleet with certificates, for all but enrolment.
 
-    A database that Mosquitto cannot open is moved aside: devices and coordinator publish again what
-    it retained.
+    A database that Mosquitto cannot open is moved aside: devices and coordinator publish its
+    retained messages again.
 
     Args:
-        address: where devices find it; host 0.0.0.0 for all addresses of this machine.
+        address: for devices; host 0.0.0.0 for all addresses of this machine.
         folder: for its configuration, log and database; created when absent.
         files: certificates, revocations and access rules.
         program: the Mosquitto program; searched for when left out.
@@ -110,7 +110,7 @@ class SecuredBroker(_Reloading):
 
 
 class EnrolmentBroker(_Reloading):
-    """The running Mosquitto that strangers reach: small, and without anything worth to keep.
+    """The running Mosquitto for enrolment: small, and without persistent data.
 
     Args:
         address: of the fleet's broker; this one listens on a port after it.
@@ -162,7 +162,7 @@ class BrokerSupervisor:
 
     Args:
         start: starts the broker.
-        tell: takes one line about what happened.
+        tell: takes one line about each event.
         name: of the broker in those lines.
         monotonic: seconds that never go back.
     """
@@ -216,7 +216,7 @@ class SecuredBrokers:
         address: as of ``SecuredBroker``.
         folder: as of ``SecuredBroker``.
         files: as of ``SecuredBroker``.
-        tell: takes one line about what happened.
+        tell: takes one line about each event.
 
     Raises:
         UsageError: as of ``SecuredBroker``.

@@ -1,4 +1,4 @@
-"""Connections to a secured broker that a check of its rules uses, as anybody whom it can be."""
+"""Connections of a rule check to a secured broker, with each available identity."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SecuredCheck:
 
     Args:
         address: of the devices' listener.
-        own: who checks: an operator, a viewer or the coordinator.
+        own: credentials of the checking party: an operator, a viewer or the coordinator.
         parties: None where the fleet's authority is not on this machine.
         timeout: seconds for every single answer.
         now: for the certificate of another authority.
@@ -88,7 +88,7 @@ class SecuredCheck:
         user: str = "",
         tls: ssl.SSLContext | None = None,
     ) -> Probe:
-        """Connect, as nobody if there are no credentials."""
+        """Connect; without credentials, as an anonymous client."""
         return Probe(
             replace(self.at(listener), user=user),
             self.timeout,
@@ -109,5 +109,5 @@ class SecuredCheck:
         return False
 
     def own_check_topic(self) -> str:
-        """Return a topic that who checks may write and read."""
+        """Return a topic that the checking party may write and read."""
         return self.topics.check(self.own.certificate.user, secrets.randbelow(CLIENT_SLOTS))

@@ -1,4 +1,4 @@
-"""The files of a secured broker: its certificate, the fleet's authority, and who may connect."""
+"""The files of a secured broker: its certificate, the fleet's authority, and access rules."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _LOCK = ".lock"
 
 @dataclass(frozen=True)
 class SecuredFiles:
-    """Where the files are.
+    """The paths of the files.
 
     Attributes:
         folder: the broker's credentials.
-        access: who may connect and what they may do; a folder of its own, since credentials are
-            replaced as a whole.
+        access: access rules and revocations; a folder of its own, since credentials are replaced as
+            a whole.
     """
 
     folder: Path
@@ -66,12 +66,12 @@ class SecuredFiles:
 
     @property
     def enrolment_passwords(self) -> Path:
-        """Who has a password at enrolment: the coordinator."""
+        """The password file of enrolment, with the coordinator's password only."""
         return self.access / PASSWORDS
 
     @property
     def exist(self) -> bool:
-        """Whether the fleet has an authority on this machine, which made them."""
+        """Whether the files exist: the fleet has an authority on this machine."""
         return self.access.is_dir()
 
     def of_fleet(self) -> tuple[Path, ...]:
@@ -99,9 +99,9 @@ class SecuredFiles:
 
 
 def version_of(files: Iterable[Path]) -> Version | None:
-    """Return what changes when a file does, or None while one is missing.
+    """Return a value that changes when a file does, or None while one is missing.
 
-    One is missing for a moment while credentials are being replaced.
+    A file is missing for a moment while credentials are being replaced.
     """
     try:
         found = [path.stat() for path in files]
@@ -111,7 +111,7 @@ def version_of(files: Iterable[Path]) -> Version | None:
 
 
 def secured_files(trust: Path) -> SecuredFiles:
-    """Return where the files of a fleet's broker are.
+    """Return the paths of a fleet's broker files.
 
     Args:
         trust: the folder of the fleet's certificates on this machine, ``STATE/trust/FLEET``.
@@ -120,10 +120,10 @@ def secured_files(trust: Path) -> SecuredFiles:
 
 
 def write_access(trust: Path, fleet: str, users: Iterable[str], revoked_pem: bytes) -> SecuredFiles:
-    """Write who may connect and what they may do; ``edgefed broker up`` applies it at once.
+    """Write the access rules and the revocations; ``edgefed broker up`` applies them at once.
 
-    The rules are written before the revocations, so that a removed device is mute and deaf first
-    and its certificate refused next.
+    The rules are written before the revocations: a removed device first loses its rights, and then
+    its certificate is refused.
 
     Args:
         trust: the folder of the fleet's certificates on this machine, ``STATE/trust/FLEET``.
@@ -141,7 +141,7 @@ def write_access(trust: Path, fleet: str, users: Iterable[str], revoked_pem: byt
 def write_access_locked(
     trust: Path, fleet: str, users: Iterable[str], revoked_pem: bytes
 ) -> SecuredFiles:
-    """Do what ``write_access`` does, with ``access_lock`` held."""
+    """Do the same as ``write_access``, with ``access_lock`` held."""
     files = secured_files(trust)
     write_atomic(files.acl, acl(fleet, users).encode())
     write_atomic(files.revoked, revoked_pem)
@@ -150,7 +150,7 @@ def write_access_locked(
 
 
 def write_enrolment_access(trust: Path, fleet: str) -> None:
-    """Write who may do what at the broker for enrolment, where an older version did not.
+    """Write the access rules of the broker for enrolment if an older version did not.
 
     Raises:
         StorageError: a file cannot be written.

@@ -68,7 +68,7 @@ class _Stop:
 
 
 Own = Progressed | Done | DataRead | _Stop
-"""What other threads of this process tell the agent's own."""
+"""Items that other threads of this process send to the agent's thread."""
 
 
 class Agent:
@@ -82,7 +82,8 @@ class Agent:
         sensors: the board's health.
         renewal: the device's credentials; None in a fleet without certificates.
         log: the last lines of the log; None where the device's owner does not share them.
-        watch: returns what reads the device's data again, given who is told; None for nobody.
+        watch: returns the thread that rereads the device's data, given the receiver of its items;
+            None for no such thread.
     """
 
     def __init__(
@@ -156,8 +157,8 @@ class Agent:
         """Work until ``stop``.
 
         Raises:
-            NotAllowedError: another agent of this name is there.
-            StorageError: what its birth tells cannot be written down first.
+            NotAllowedError: another agent of this name is connected.
+            StorageError: the disclosures of its birth cannot be stored first.
         """
         self._store.note_birth(self._birth, timestamp(self._clock.now()))
         self._lives.begin(self._session)

@@ -1,8 +1,9 @@
-"""Limits on what an agent reads, for each kind of message that others send it.
+"""Limits on the messages that an agent reads, for each kind.
 
-All of it comes on the device's own topics, which do not tell who sent it. So each kind has a bucket
-of its own: a flood of tasks delays neither chunks nor receipts. Tasks of the run that the
-coordinator works on are told apart from others, which are rare: tests of earlier runs' models.
+All messages arrive on the device's own topics, which do not name the sender. Each kind therefore
+has a bucket of its own: a flood of tasks delays neither chunks nor receipts. Tasks of the
+coordinator's current run have another bucket than other tasks, which are rare: tests of earlier
+runs' models.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class ArrivalLimits:
         self._lock = threading.Lock()
 
     def admit(self, message: Incoming) -> bool:
-        """Whether a message is to be read; what is not is counted for its kind."""
+        """Return whether a message is to be read; others are counted for their kind."""
         leaf = self._leaf(message.topic)
         if leaf == "task" and self._run not in message.payload:
             leaf = "task of another run"
@@ -74,7 +75,7 @@ class ArrivalLimits:
             return False
 
     def know_run(self, run: str) -> None:
-        """Take note of the run that the coordinator works on; empty for none."""
+        """Note the coordinator's current run; empty for none."""
         self._run = run.encode()
 
     def refused(self) -> dict[str, int]:

@@ -138,7 +138,7 @@ def doctor(
 ) -> None:
     """Check Python, torch, kernels, plug-ins, data, broker and disk, and say how to fix problems.
 
-    The check of the broker includes whether it passes on what a device of this name publishes.
+    The check of the broker includes whether it forwards messages of a device of this name.
     """
     options = common_options(context)
     with reported(options.json):
@@ -214,7 +214,7 @@ def status(
     *,
     name: Name = None,
 ) -> None:
-    """Show what the agent on this device is doing."""
+    """Show the current activity of the agent on this device."""
     options = common_options(context)
     with reported(options.json):
         from device_agent.device_name import agent_folder, device_name
@@ -245,10 +245,10 @@ def ledger(
     *,
     name: Name = None,
 ) -> None:
-    """Show what this device has released, what mixes have cost, and what the owner still allows.
+    """Show the releases of this device, the privacy cost of mixes, and the rest of their budget.
 
-    Columns: id, time in UTC, run, round, kind, samples behind the release, scale of its noise,
-    epsilon, formal guarantee, receiver, number of mixes, and all other details as JSON.
+    Columns: id, time in UTC, run, round, kind, samples in the release, scale of its noise, epsilon,
+    formal guarantee, receiver, number of mixes, and all other details as JSON.
     """
     options = common_options(context)
     with reported(options.json):
@@ -292,8 +292,8 @@ def predict(
 ) -> None:
     """Predict images, or the inputs of NPZ files, on this device with the model of a file.
 
-    Each line has the input, its most probable class and the class's probability. Of a folder with
-    a folder for each class, and of an NPZ file with labels, the accuracy is printed, too. Images
+    Each line has the input, its most probable class and the class's probability. For a folder with
+    a folder for each class, and for an NPZ file with labels, the accuracy is printed, too. Images
     that cannot be read are left out and listed at the end, with exit code 7.
     """
     options = common_options(context)

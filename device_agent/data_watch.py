@@ -1,4 +1,4 @@
-"""Read a device's data again when they have changed: a thread that looks between two runs."""
+"""Read a device's data again when they have changed: a thread that checks them between two runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DataRead:
     """A device's data were read again.
 
     Attributes:
-        data: what was read.
+        data: the new data.
         described: the fields of the device's birth about them.
     """
 
@@ -39,9 +39,9 @@ class DataRead:
 
 
 class DataWatch:
-    """Looks whether a device's data have changed, and reads them; safe from any thread.
+    """Checks whether a device's data have changed, and reads them; safe from any thread.
 
-    Data that cannot be used leave those that were read before in use, and are told once.
+    If the new data cannot be used, the previous data stay in use, and a warning is given once.
 
     Args:
         own: the data.
@@ -65,17 +65,17 @@ class DataWatch:
         self._thread = threading.Thread(target=self._run, name="data", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def allow(self, allowed: bool) -> None:
-        """Say whether the data may be looked at, such as between two runs."""
+        """Set whether the data may be read, such as between two runs."""
         if allowed and not self._allowed:
             self._wake.set()
         self._allowed = allowed
 
     def forget(self) -> None:
-        """Read the data once more: those that were read last are not in use."""
+        """Read the data once more, because those that were read last are not in use."""
         self._own.seen = ""
 
     def stop(self) -> None:
@@ -84,7 +84,7 @@ class DataWatch:
         self._wake.set()
 
     def turn(self) -> float:
-        """Look once, and read data that have changed and settled; return when to look again."""
+        """Check once, and read data that changed and settled; return the time of the next check."""
         if not self._allowed:
             self._pending = ""
             return EVERY

@@ -168,7 +168,7 @@ class DeviceStore:
         return groups
 
     def persistent(self) -> PersistentState:
-        """Return what the device keeps across runs.
+        """Return the device's state across runs.
 
         Raises:
             StorageError: it is damaged.
@@ -207,10 +207,10 @@ class DeviceStore:
             return ""
 
     def free_space(self, keep: Collection[str]) -> int:
-        """Delete what can be fetched again; return how many bytes of it there were.
+        """Delete files that can be fetched again; return the number of bytes.
 
         Args:
-            keep: blobs that are on their way; what came of them stays.
+            keep: blobs that are on their way; their chunks stay.
         """
         freed = self.cache.shed()
         prune(self.staging, keep)
@@ -226,7 +226,7 @@ class DeviceStore:
         ledger: Sequence[LedgerEntry] = (),
         time: str = "",
     ) -> None:
-        """Keep a reply, its blobs and what it changes on the device, in one step.
+        """Store a reply, its blobs and its changes of the device's state, in one transaction.
 
         An exchange whose reply is kept already changes nothing.
 
@@ -269,9 +269,9 @@ class DeviceStore:
             log.warning("old runs were not forgotten: %s", error.message)
 
     def note_birth(self, birth: Birth, time: str) -> None:
-        """Append the label counts that a birth tells to the ledger, before it is published.
+        """Append the label counts in a birth to the ledger, before it is published.
 
-        The same samples are noted once, however often the agent starts.
+        The same samples are noted once, even if the agent starts several times.
 
         Raises:
             StorageError: the disk is full, or the ledger is damaged.
@@ -316,7 +316,7 @@ class DeviceStore:
         return replaced
 
     def forget(self, run: str, through: int) -> None:
-        """Throw away the replies of a run up to an exchange index.
+        """Delete the replies of a run up to an exchange index.
 
         Raises:
             StorageError: the disk does not take it; they are kept.

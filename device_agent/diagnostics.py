@@ -1,4 +1,4 @@
-"""Answer what an operator asks of this one device: pings, and requests for lines of its log."""
+"""Answer an operator's diagnostics of this device: pings, and requests for lines of its log."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from edgefed.wire.messages import Message
 
 
 class Diagnostics:
-    """Answers at once, whatever the device works on.
+    """Answers at once, during any work of the device.
 
     Args:
         publisher: sends the answers.
-        session: this life of the agent; what is meant for another one is ignored.
+        session: of this agent process; messages for another one are ignored.
         log: the last lines; None where the device's owner does not share them.
     """
 

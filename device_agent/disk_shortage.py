@@ -1,4 +1,4 @@
-"""Track how long the disk has been full, and when failed writes are tried again."""
+"""Track the duration of a full disk, and the time of the next attempt to write."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Shortage:
         return True
 
     def over(self, now: float) -> bool:
-        """Whether it is time to try again; it is told once."""
+        """Return whether it is time to try again; True once for each time."""
         if self.due is None or now < self.due:
             return False
         self.due = None
         return True
 
     def end(self) -> bool:
-        """Note that what was hindered is done; return whether the shortage had been told."""
+        """Note that the writes succeeded; return whether the shortage had been reported."""
         told, self._told, self._wait = self._told, False, 0.0
         return told

@@ -30,21 +30,21 @@ class Downloads:
         self._subscribing: dict[str, tuple[str, int]] = {}
 
     def want(self, blobs: Mapping[str, int]) -> None:
-        """Listen for blobs, by digest and size; each is asked for once its subscription holds."""
+        """Subscribe to blobs, by digest and size; request each when its subscription holds."""
         for digest, size in blobs.items():
             topic_filter = self._topics.broadcast_chunk(digest)
             self._subscribing[topic_filter] = (digest, size)
             self._link.subscribe(topic_filter)
 
     def pull(self, blobs: Mapping[str, int], now: float) -> list[str]:
-        """Ask for blobs that are for this device alone; return those whose chunks were all here."""
+        """Request blobs that are for this device alone; return those whose chunks were all here."""
         for digest, size in blobs.items():
             # One task needs it, which fetches it again if a power cut damages it.
             self._send(self._intake.fetch("", digest, size, "pull", now, sync=False))
         return [digest for digest in blobs if self._intake.cache.has(digest)]
 
     def subscribed(self, topic_filter: str, wanted: Container[str], now: float) -> str:
-        """Ask for the blob of a subscription that holds now; return its digest, empty if none."""
+        """Request the blob of a confirmed subscription; return its digest, empty if none."""
         digest, size = self._subscribing.pop(topic_filter, ("", 0))
         if not digest or digest not in wanted:
             return ""
@@ -56,24 +56,24 @@ class Downloads:
         self._send(self._intake.chunk(chunk, now))
 
     def arrived(self, digest: str) -> bool:
-        """Whether a blob is here; if so, its broadcast is listened to no more."""
+        """Whether a blob is here; if so, its broadcast is unsubscribed."""
         if not self._intake.cache.has(digest):
             return False
         self._link.unsubscribe(self._topics.broadcast_chunk(digest))
         return True
 
     def drop(self, digests: Iterable[str]) -> None:
-        """Give up blobs; what came of them stays for a later try."""
+        """Give up blobs; their chunks stay for a later attempt."""
         for digest in digests:
             self._intake.drop(digest)
             self._link.unsubscribe(self._topics.broadcast_chunk(digest))
 
     def prune(self, keep: Collection[str]) -> None:
-        """Delete what came of blobs that nobody wants any more."""
+        """Delete the chunks of blobs that are no longer needed."""
         self._intake.prune(keep)
 
     def due(self, now: float) -> bool:
-        """Ask again what is due; return whether a blob will never come."""
+        """Repeat due requests; return whether a blob will never arrive."""
         for ask in self._intake.due(now):
             self._send(ask)
         failed = bool(self._intake.failures)
@@ -85,12 +85,12 @@ class Downloads:
         return self._intake.next_due()
 
     def reconnected(self, now: float) -> None:
-        """Ask again for all that is on its way."""
+        """Repeat the requests for all incoming blobs."""
         for ask in self._intake.reconnected(now):
             self._send(ask)
 
     def close(self) -> None:
-        """Stop receiving; what came stays on disk."""
+        """Stop receiving; chunks stay on disk."""
         self._intake.close()
 
     def _send(self, ask: Ask | None) -> None:

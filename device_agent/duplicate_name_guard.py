@@ -23,14 +23,14 @@ the greater session; without an entry it never does. Two apart, so that the one 
 its own end when it finds the will of the other for the last time."""
 
 Reaction = Literal["ignore", "restore", "answer", "yield"]
-"""What to do about a birth: nothing; publish ours, which it may have replaced; the same, because
-another agent may be there; stop."""
+"""The reaction to a birth: ignore it; publish ours, which it may have replaced; publish ours,
+because another agent may be there; stop."""
 
 
 class DuplicateNameGuard:
     """Judges births on our own topic; owned by one thread.
 
-    A birth that is not ours is answered with ours, so a newcomer hears from who was there and
+    A birth that is not ours is answered with ours, so a newcomer hears from the earlier agent and
     yields. Of two newcomers, or of two old ones that a broken network kept apart, the one with the
     greater session yields. No clocks are compared, and a few messages settle it.
 
@@ -39,7 +39,7 @@ class DuplicateNameGuard:
 
     Args:
         session: ours.
-        earlier: the sessions of our earlier lives, whose births somebody may send again.
+        earlier: the sessions of our earlier processes, whose births may be sent again.
     """
 
     def __init__(self, session: str, earlier: Container[str] = ()) -> None:
@@ -62,7 +62,7 @@ class DuplicateNameGuard:
         self._connected = now
 
     def meet(self, birth: Birth, now: float, *, live: bool) -> Reaction:
-        """Return what to do about a birth; a retained one may be of a life that is over."""
+        """Return the reaction to a birth; a retained one may be of a session that is over."""
         if birth.session == self._session:
             self._heard = True
             return "ignore"

@@ -18,10 +18,10 @@ from edgefed.wire.topics import Topics
 
 @dataclass(frozen=True)
 class Identity:
-    """One life of an agent.
+    """The identity of one agent process.
 
     Attributes:
-        birth: what it says when it connects; its will is the same, lost.
+        birth: its announcement when it connects; its will is the same, with status ``lost``.
     """
 
     fleet: str
@@ -32,8 +32,8 @@ class Identity:
 def agent_link(identity: Identity, address: Address, deliver: Callable[[Arrival], None]) -> Link:
     """Return the connection of an agent, not yet started.
 
-    It hears the coordinator's state, what is sent to this device, and its own birth topic, where
-    another agent of the same name would show itself.
+    It subscribes to the coordinator's state, the messages to this device, and its own birth topic,
+    where another agent of the same name would announce itself.
     """
     topics, device = Topics(identity.fleet), identity.device
     will = identity.birth.model_copy(update={"status": "lost"})
@@ -47,7 +47,7 @@ def agent_link(identity: Identity, address: Address, deliver: Callable[[Arrival]
 
 
 def agent_verifier(address: Address, folder: Path, clock: Clock) -> Verifier | None:
-    """Return what verifies the messages that an agent receives; None in an unsigned fleet.
+    """Return the verifier of the messages that an agent receives; None in an unsigned fleet.
 
     Args:
         address: the broker, with the agent's credentials.

@@ -55,8 +55,8 @@ def run_agent(
 
     Args:
         settings: the device's.
-        own: where its samples are, which are read again when they change between two runs.
-        data: the samples that were read from there.
+        own: source of its samples, which are read again when they change between two runs.
+        data: the samples read from it.
         signals: end the agent.
 
     Raises:
@@ -108,12 +108,12 @@ def run_agent(
 
 
 def owners_policy(settings: AgentSettings) -> Policy:
-    """Return what the owner of this device shares."""
+    """Return the sharing policy in the settings of this device's owner."""
     return Policy(**{field.name: getattr(settings, field.name) for field in fields(Policy)})
 
 
 def identity(settings: AgentSettings, data: DeviceData, sensors: Sensors) -> Identity:
-    """Return who this device is."""
+    """Return the identity of this device."""
     import torch
 
     birth = Birth(

@@ -33,12 +33,12 @@ SAY_EVERY = 2.0
 
 @dataclass(frozen=True)
 class Left:
-    """What became of a farewell.
+    """The result of leaving a fleet.
 
     Attributes:
-        name, fleet: who left what.
-        revoked: whether the coordinator has noted it.
-        reason: why not.
+        name, fleet: of the device and the fleet.
+        revoked: whether the coordinator has revoked the certificate.
+        reason: why it has not.
     """
 
     name: str

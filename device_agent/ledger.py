@@ -36,9 +36,9 @@ class Release:
 
     Attributes:
         id: counts from 1.
-        time: when it was committed, as ``timestamp`` writes it.
-        run, exchange: of the reply that it was committed with; empty for what a birth tells.
-        entry: what the algorithm noted.
+        time: of the commit, as ``timestamp`` writes it.
+        run, exchange: of the reply that it was committed with; empty for the release of a birth.
+        entry: of the algorithm.
     """
 
     id: int
@@ -87,7 +87,7 @@ class Ledger:
     def next_releases(
         self, entries: Sequence[LedgerEntry], time: str, run: str = "", exchange: str = ""
     ) -> tuple[Release, ...]:
-        """Return the rows that entries become; nothing is written."""
+        """Return the rows of entries; nothing is written."""
         first = len(self.releases()) + 1
         return tuple(
             Release(number, time, run, exchange, entry)

@@ -1,4 +1,4 @@
-"""What ``edgefed-agent ledger`` shows: each release, and what all mixes together have cost."""
+"""The output of ``edgefed-agent ledger``: each release, and the total cost of mixes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def as_json(device: str, policy: Policy, releases: Sequence[Release]) -> dict[st
 def totals_as_rows(
     device: str, policy: Policy, releases: Sequence[Release]
 ) -> list[tuple[str, str]]:
-    """Return what all mixes cost, what is left, and what that means, as lines."""
+    """Return the total cost of mixes, the remaining budget and its meaning, as lines."""
     found = budget(device, policy, [each.entry for each in releases])
     rows = [
         ("mixes released", str(found.released)),

@@ -1,4 +1,4 @@
-"""The last lines of the agent's log, kept in memory for operators who ask for them."""
+"""The last lines of the agent's log, kept in memory for operators' requests."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ KEPT_LINES = 500
 class LogRing(logging.Handler):
     """Keeps the newest lines of the log; safe from any thread.
 
-    Lines are numbered from 1. What helps to find a bug (``--verbose``) is left out: it is for
-    a user of the device.
+    Lines are numbered from 1. Debugging records (``--verbose``) are left out: they are for a user
+    of the device.
 
     Args:
         size: lines that are kept.

@@ -22,10 +22,10 @@ def enroll(
     *,
     name: Name = None,
 ) -> None:
-    """Trade a token for this device's certificate.
+    """Exchange a token for this device's certificate.
 
-    The private key is made on this device and never leaves it. Killed at any moment, the same
-    command goes on. Then `edgefed-agent run` needs no name, fleet or broker.
+    The private key is made on this device and never leaves it. After a kill at any moment, the same
+    command resumes. Then `edgefed-agent run` needs no name, fleet or broker.
     """
     options = common_options(context)
     with reported(options.json):
@@ -113,8 +113,8 @@ def leave(
 ) -> None:
     """Leave the fleet for good: the certificate is revoked, and the credentials are deleted.
 
-    Without a connection the credentials are deleted all the same, and an operator has to remove
-    the device. What the device trained and its data stay where they are.
+    Without a connection the credentials are deleted all the same, and an operator has to remove the
+    device. The device's data and its training results stay.
     """
     options = common_options(context)
     with reported(options.json):

@@ -1,4 +1,4 @@
-"""``edgefed-agent mixes``: what mixes of this device's samples show, for its owner."""
+"""``edgefed-agent mixes``: a preview of mixes of this device's samples, for its owner."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def preview(
         ),
     ] = list(SCALES),  # noqa: B006 - Typer copies it
 ) -> None:
-    """Draw mixes of a label beside the samples that they are made of. Nothing is sent or recorded.
+    """Draw mixes of a label beside their samples. Nothing is sent or recorded.
 
-    Each row is a mix: its samples with their weights, then what would leave this device at each
-    noise scale. The draws come from the operating system: each call shows other mixes.
+    Each row is a mix: its samples with their weights, then the released image at each noise scale.
+    The draws come from the operating system: each call shows other mixes.
     """
     options = common_options(context)
     with reported(options.json):

@@ -1,4 +1,4 @@
-"""The messages that an agent did not take, told in its log at most once a minute."""
+"""Log the messages that an agent did not take, at most once a minute."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LOOK_EVERY = 0.2
 
 
 class OverflowReport:
-    """Tells of messages that were dropped, or not read; owned by one thread.
+    """Warns of messages that were dropped or not read; owned by one thread.
 
     Args:
-        counts: returns what the inbox has done so far.
+        counts: returns the counts of the inbox so far.
 
     Attributes:
         dropped: messages that the inbox had no room for.
@@ -35,7 +35,7 @@ class OverflowReport:
         self._next_look = self._next_complaint = float("-inf")
 
     def due(self, now: float) -> bool:
-        """Look at the counts, if it is time; return whether they have changed."""
+        """Check the counts, if it is time; return whether they have changed."""
         if now < self._next_look:
             return False
         self._next_look = now + LOOK_EVERY

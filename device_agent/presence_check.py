@@ -1,4 +1,4 @@
-"""Does the broker pass on what this device publishes? Access rules drop messages in silence.
+"""Check that the broker forwards this device's messages, which access rules drop silently.
 
 A device reads its own birth topic, so it hears its own birth. If it does not, its broker user may
 not write as this device: the coordinator never sees the device, although it is connected.
@@ -50,7 +50,7 @@ class PresenceCheck:
         return ended
 
     def missed(self, now: float) -> bool:
-        """Whether the birth should be back by now; it is due again after ``REPEAT``."""
+        """Whether the birth is overdue; it is due again after ``REPEAT``."""
         if self.next_due is None or now < self.next_due:
             return False
         self.next_due = now + REPEAT
@@ -58,7 +58,7 @@ class PresenceCheck:
 
 
 def unheard(address: Address, fleet: str, device: str) -> NotAllowedError:
-    """Return the error for a broker that drops what this device publishes."""
+    """Return the error for a broker that drops this device's messages."""
     user = f"user {address.user}" if address.user else "a client without a login"
     if address.tls:
         user = "the holder of its certificate"
@@ -80,10 +80,10 @@ def unheard(address: Address, fleet: str, device: str) -> NotAllowedError:
 
 
 def check_presence(address: Address, fleet: str, device: str, timeout: float = WAIT) -> None:
-    """Check that the broker passes on what a device publishes, without announcing the device.
+    """Check that the broker forwards a device's messages, without announcing the device.
 
-    An empty payload that is not retained means nothing to the coordinator; an agent that is at
-    work answers it with its birth.
+    An empty payload that is not retained means nothing to the coordinator; an agent that is at work
+    answers it with its birth.
 
     Raises:
         UnreachableError: there is no broker.

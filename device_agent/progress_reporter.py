@@ -1,4 +1,4 @@
-"""Report what the agent is doing: to the coordinator, in its status file, and in its log."""
+"""Report the agent's activity: to the coordinator, in its status file, and in its log."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class ProgressReporter:
     """Knows the agent's state; owned by one thread.
 
     Args:
-        identity: who says it.
+        identity: of the agent.
         address: the broker.
-        folder: where the status file is.
+        folder: of the status file.
         clock: for the status file.
         publish: sends a progress message; does nothing while the broker is away.
     """
@@ -65,7 +65,7 @@ class ProgressReporter:
         exchange: str = "",
         reason: str = "",
     ) -> None:
-        """Take on a state and say so."""
+        """Set the state and report it."""
         self._progress = Progress(
             session=self._identity.birth.session,
             state=state,
@@ -76,21 +76,21 @@ class ProgressReporter:
         self.repeat(connected)
 
     def connected(self) -> None:
-        """Say that the broker is there, for the first time or again."""
+        """Report that the broker is connected, for the first time or again."""
         restored = "connection to the broker restored"
         log.info("%s", restored if self._was_down else "connected to the broker")
         self._was_down = False
         self.repeat(connected=True)
 
     def disconnected(self, reason: str) -> None:
-        """Say that the broker is away."""
+        """Report that the broker is disconnected."""
         log.warning("connection to the broker lost: %s; reconnecting", reason)
         self._unheard = ""
         self._was_down = True
         self.repeat(connected=False)
 
     def repeat(self, connected: bool) -> None:
-        """Say the state again: somebody asked, or the connection came or went."""
+        """Report the state again, after a request or a change of the connection."""
         self._publish(self._progress)
         self._connected = connected
         self.due(self._clock.monotonic())
@@ -106,12 +106,12 @@ class ProgressReporter:
         self.due(self._clock.monotonic())
 
     def note_unheard(self, problem: str) -> None:
-        """Show that the broker drops what the device publishes, or nothing."""
+        """Show that the broker drops the device's messages; an empty text ends this."""
         self._unheard = problem
         self.due(self._clock.monotonic())
 
     def note_samples(self, samples: int) -> None:
-        """Show how many samples there are now."""
+        """Show the new number of samples."""
         self._samples = samples
         self.due(self._clock.monotonic())
 
@@ -125,7 +125,7 @@ class ProgressReporter:
             self.write()
 
     def write(self) -> None:
-        """Write what ``edgefed-agent status`` shows, if anything has changed."""
+        """Write the file that ``edgefed-agent status`` shows, if anything has changed."""
         shown = self._shown()
         if shown == self._written:
             return
@@ -166,7 +166,7 @@ class ProgressReporter:
 
 
 def log_receipt(receipt: Receipt) -> None:
-    """Log what became of a reply."""
+    """Log the verdict on a reply."""
     reason = f": {receipt.reason}" if receipt.reason else ""
     level = logging.WARNING if receipt.outcome == "rejected" else logging.INFO
     log.log(level, "reply to %s %s%s", receipt.exchange, receipt.outcome, reason)

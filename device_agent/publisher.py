@@ -12,8 +12,8 @@ from edgefed.wire.topics import Topics
 class Publisher:
     """Publishes for one device.
 
-    Progress and replies are said only while the broker is there: both are said again after a
-    reconnection, and an old one waiting in a queue would then come too late.
+    Progress and replies are published only while the broker is connected. Both are repeated after a
+    reconnection, and an old one from a queue would then arrive too late.
     """
 
     def __init__(self, link: Link, topics: Topics, device: str) -> None:
@@ -22,11 +22,11 @@ class Publisher:
         self._device = device
 
     def birth(self, birth: Birth) -> None:
-        """Say who the device is, for all who come later too."""
+        """Publish the device's birth, retained for later subscribers."""
         self._publish(self._topics.birth(self._device), birth, retain=True)
 
     def progress(self, progress: Progress) -> None:
-        """Say what the device is doing."""
+        """Publish the device's progress."""
         if self._link.connected:
             self._publish(self._topics.progress(self._device), progress)
 
@@ -40,19 +40,19 @@ class Publisher:
             self._publish(self._topics.reply(self._device), reply)
 
     def need(self, need: Need) -> None:
-        """Ask for chunks."""
+        """Request chunks."""
         self._publish(self._topics.up_need(self._device), need)
 
     def renewal(self, asked: RenewalRequest) -> None:
-        """Ask for the device's next certificate."""
+        """Request the device's next certificate."""
         self._publish(self._topics.renewal(self._device), asked)
 
     def pong(self, pong: Pong) -> None:
-        """Answer a ping; one that waited for a connection would tell a wrong time."""
+        """Answer a ping; an answer that waited for a connection would give a wrong time."""
         self._publish(self._topics.pong(self._device), pong, qos=0)
 
     def log_tail(self, tail: LogTail) -> None:
-        """Send lines of the log, best effort."""
+        """Publish lines of the log, best effort."""
         self._publish(self._topics.log_tail(self._device), tail, qos=0)
 
     def _publish(self, topic: str, message: Message, *, qos: int = 1, retain: bool = False) -> None:

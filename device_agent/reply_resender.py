@@ -30,12 +30,12 @@ class ReplyResender:
         self._unheard: dict[str, _Unacknowledged] = {}
 
     def put(self, reply: Reply, now: float) -> None:
-        """Send a reply now, and again until it is heard."""
+        """Send a reply now, and again until it is confirmed."""
         self._unheard[reply.exchange] = _Unacknowledged(reply, now + REPEAT, REPEAT)
         self._send(reply)
 
     def heard(self, exchange: str) -> bool:
-        """Note that the coordinator has a reply, or wants it no more; False when none waited."""
+        """Note that the coordinator has a reply, or no longer needs it; False when none waited."""
         return self._unheard.pop(exchange, None) is not None
 
     def keep(self, run: str) -> None:
@@ -45,7 +45,7 @@ class ReplyResender:
                 del self._unheard[exchange]
 
     def due(self, now: float) -> None:
-        """Send again what was not heard for long enough."""
+        """Repeat the replies that were not confirmed for long enough."""
         for unheard in self._unheard.values():
             if unheard.due <= now:
                 unheard.wait = min(2 * unheard.wait, MAX_REPEAT)
@@ -53,7 +53,7 @@ class ReplyResender:
                 self._send(unheard.reply)
 
     def reconnected(self, now: float) -> None:
-        """Send everything again: what was under way may be lost with the broker."""
+        """Send all replies again: those on their way may be lost with the broker."""
         for unheard in self._unheard.values():
             unheard.wait = REPEAT
             unheard.due = now + REPEAT

@@ -18,7 +18,7 @@ class TaskInputs:
 
     Attributes:
         lacking: digests still to come, with their sizes.
-        private: those that other devices sent to this one; nobody else is sent them.
+        private: those that other devices sent to this one only.
     """
 
     task: Task
@@ -67,17 +67,17 @@ class TaskInputs:
         return read_blob(self._get(self.task.blobs[role].digest))
 
     def read_relay(self, digest: str) -> bytes:
-        """Return what another device sent."""
+        """Return the bytes of a blob from another device."""
         return self._get(digest)
 
     def clear(self) -> None:
-        """Let the cache drop what only this task needed."""
+        """Unpin the blobs that only this task needed."""
         for digest in self._pinned:
             self.cache.unpin(digest)
         self._pinned.clear()
 
     def delete_private(self) -> None:
-        """Delete what other devices sent."""
+        """Delete the blobs from other devices."""
         for digest in self.private:
             self._pinned.remove(digest)
             self.cache.unpin(digest)

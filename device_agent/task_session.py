@@ -37,7 +37,7 @@ KNOWN_RUNS = 64
 
 @dataclass(frozen=True)
 class TaskServices:
-    """What a task needs of the agent.
+    """The parts of the agent that a task uses.
 
     Attributes:
         session: of this process, for replies.
@@ -89,7 +89,7 @@ class TaskSession:
         return self._inputs is not None
 
     def guard(self, action: Callable[[], None]) -> None:
-        """Do something for the task; on an error, wait for disk space or give the task up."""
+        """Run a step of the task; on an error, wait for disk space or give the task up."""
         try:
             action()
         except EdgeFedError as error:
@@ -169,7 +169,7 @@ class TaskSession:
             self._begin(inputs)
 
     def check_downloads(self, now: float) -> None:
-        """Request again what is due; give up when a blob will never come."""
+        """Repeat due requests; give up when a blob will never arrive."""
         if self._downloads.due(now) and self._shortage.due is None:
             self.give_up("the coordinator's blob never came")
 
@@ -188,12 +188,12 @@ class TaskSession:
         self._shortage.end()
 
     def progressed(self, progressed: Progressed) -> None:
-        """Report how far the training is."""
+        """Report the progress of training."""
         if self._at_hand(progressed.exchange):
             self.tell("train", fraction=progressed.fraction)
 
     def finished(self, done: Done) -> None:
-        """Write the answer down, then send it."""
+        """Store the answer, then send it."""
         if not self._at_hand(done.task.exchange):
             return
         self._unwritten = done
@@ -217,7 +217,7 @@ class TaskSession:
     # -- the end of a task --------------------------------------------------------------------
 
     def cancel(self, exchange: str) -> None:
-        """Drop a task that nobody waits for any more."""
+        """Drop a task whose reply is no longer needed."""
         waited = self._resender.heard(exchange)
         if self._at_hand(exchange):
             self._drop_inputs()
@@ -248,7 +248,7 @@ class TaskSession:
             self._closed.popitem(last=False)
 
     def give_up(self, reason: str) -> None:
-        """Drop the task at hand; the coordinator asks again, when perhaps it can be done."""
+        """Drop the current task; the coordinator asks again later."""
         log.warning("%s", reason)
         self._drop_inputs()
         self.tell("failed", reason=reason)
@@ -283,11 +283,11 @@ class TaskSession:
 
     @property
     def retry_due(self) -> float | None:
-        """The monotonic second at which what a full disk refused is tried again, or None."""
+        """The monotonic second of the next attempt after a full disk, or None."""
         return self._shortage.due
 
     def retry(self) -> None:
-        """If it is time, do again what a full disk refused."""
+        """If it is time, repeat the write that a full disk refused."""
         if self._shortage.over(self._clock.monotonic()):
             self.guard(self._try_again)
 
@@ -323,7 +323,7 @@ class TaskSession:
     def tell(
         self, state: DeviceState, *, fraction: float = 0.0, exchange: str = "", reason: str = ""
     ) -> None:
-        """Report a state of the device, by default about the task at hand."""
+        """Report a state of the device, by default about the current task."""
         at_hand = self._inputs.task.exchange if self._inputs is not None else ""
         self._reporter.tell(
             state,

@@ -21,10 +21,10 @@ TOTAL_RAILS = ("VDD_IN", "POM_5V_IN")
 
 
 class Sensors:
-    """Reads what the board offers; a value without a sensor is None.
+    """Reads the board's sensors; a value without a sensor is None.
 
     Args:
-        root: where ``sys`` and ``proc`` are; tests make their own.
+        root: the folder with ``sys`` and ``proc``; tests make their own.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:

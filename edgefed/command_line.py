@@ -20,14 +20,14 @@ from edgefed.errors import InterruptedRunError, UsageError
 from edgefed.version import VERSION
 
 _VALUE_NAMES = {int: "N", float: "NUMBER", Path: "PATH"}
-"""What help shows for a value of a type."""
+"""The names of types of values in help."""
 
 
 class Command(TyperCommand):
     """A command that accepts the common options too."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return its parameters, and those common ones that it has none of its own for."""
+        """Return its parameters, and the common ones that it does not define itself."""
         return _with_common(super().get_params(ctx))
 
 
@@ -35,7 +35,7 @@ class Group(TyperGroup):
     """A group of commands that accepts the common options too."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return its parameters, and those common ones that it has none of its own for."""
+        """Return its parameters, and the common ones that it does not define itself."""
         return _with_common(super().get_params(ctx))
 
     def main(
@@ -47,7 +47,7 @@ class Group(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the program; wrong usage is told as every other error is."""
+        """Run the program; wrong usage is reported like every other error."""
         words = sys.argv[1:] if args is None else list(args)
         settings = (prog_name, complete_var, False, windows_expand_args)
         if not standalone_mode:
@@ -64,7 +64,7 @@ class Group(TyperGroup):
         sys.exit(ended if isinstance(ended, int) else 0)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; the program, whose words are all of them, refuses an empty one."""
+        """Parse the words; the program itself refuses an empty one."""
         empty = _empty_word(args) if ctx.parent is None else ""
         if empty and not ctx.resilient_parsing:
             ctx.fail(f"{empty} is empty.")

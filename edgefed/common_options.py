@@ -26,7 +26,7 @@ _PANEL = "Common options"
 
 @dataclass(frozen=True)
 class CommonOptions:
-    """What was typed; None for what was not.
+    """The typed options; None for the others.
 
     Attributes:
         config: the settings file that replaces all others.
@@ -38,7 +38,7 @@ class CommonOptions:
         quiet: print no notes.
         verbose: print more notes.
         state: folder for runs, caches and logs.
-        no_color: use no colours, in programs that are started too.
+        no_color: use no colours, in child processes too.
     """
 
     config: Path | None = None

@@ -48,7 +48,7 @@ def data(text: str) -> None:
     """Print a part of the answer on stdout.
 
     Raises:
-        typer.Exit: the reader of stdout has closed it, as ``head`` does; there is nobody to answer.
+        typer.Exit: the reader of stdout has closed it, as ``head`` does.
     """
     try:
         _write(sys.stdout, text)
@@ -58,7 +58,7 @@ def data(text: str) -> None:
 
 
 def talk(text: str) -> None:
-    """Print a note on stderr; it is no part of the answer."""
+    """Print a note on stderr; it is not part of the answer."""
     try:
         _write(sys.stderr, text)
     except BrokenPipeError:
@@ -103,12 +103,12 @@ def reported(as_json: bool = False) -> Iterator[None]:
 
 
 def show_progress(what: str, done: float, total: int, note: str = "") -> bool:
-    """Draw how far a command is, on stderr if that is a terminal; see ``ProgressBar.show``.
+    """Draw the progress of a command on stderr, if that is a terminal; see ``ProgressBar.show``.
 
-    Whatever the command prints appears above the bar, which vanishes when the command ends.
+    Other output of the command appears above the bar, which vanishes when the command ends.
 
     Returns:
-        Whether there is a terminal to draw on.
+        Whether there is a terminal.
     """
     bar = _progress.bar
     if bar is not None:
@@ -129,7 +129,7 @@ def _tell(what: str, done: int, total: int) -> None:
 
 
 def start(app: typer.Typer) -> None:
-    """Run a command line; Ctrl-C before its command has begun ends it like one after."""
+    """Run a command line; Ctrl-C has the same effect before and after its command begins."""
     end_at_once_on_ctrl_c()
     atexit.register(_freeze)
     try:
@@ -209,7 +209,7 @@ def columns(rows: Sequence[tuple[str, ...]], width: int | None = None) -> str:
     Args:
         rows: cells, as many in each row.
         width: wraps the last column at words, to lines of so many characters; by default the width
-            of the terminal, and nothing is wrapped where stdout is none.
+            of the terminal, without wrapping where stdout is not one.
     """
     if not rows:
         return ""
@@ -283,12 +283,12 @@ def confirm(action: str, question: str, *, yes: bool) -> None:
     """Ask before an action that cannot be undone; the answer no ends the program.
 
     Args:
-        action: what needs it, as the beginning of a sentence.
-        question: what is asked.
+        action: the action, as the beginning of a sentence.
+        question: the question.
         yes: whether ``--yes`` was given, which answers it.
 
     Raises:
-        UsageError: ``usage.confirm``: nobody is there to ask.
+        UsageError: ``usage.confirm``: stdin is not a terminal.
     """
     if yes:
         return

@@ -1,7 +1,8 @@
 """End a program at once on Ctrl-C while it starts, with one line in place of a traceback.
 
-It is the first module that a console script imports, and imports only what Python itself has loaded
-by then and ``signal``: until the handler is in place, Ctrl-C shows Python's own traceback.
+It is the first module that a console script imports. It imports only ``signal`` and modules that
+Python has already loaded, because Ctrl-C shows Python's own traceback until the handler is in
+place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lines of a ``doctor`` command: what was checked, the result, and how to repair it."""
+"""The lines of a ``doctor`` command: subject of each check, result, and advice."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LOW_DISK = 1024**3
 
 @dataclass(frozen=True)
 class Finding:
-    """One line.
+    """The result of one check.
 
     Attributes:
-        fix: what to do, empty when nothing.
+        fix: advice; empty for none.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Finding:
 
 
 def look_at(name: str, check: Callable[[], str]) -> Finding:
-    """Return what a check says; an error of ours is a bad finding with its hint as the fix."""
+    """Return the result of a check; an EdgeFed error is a bad finding with its hint as the fix."""
     try:
         return Finding(name, "good", check())
     except EdgeFedError as error:
@@ -40,17 +40,17 @@ def look_at(name: str, check: Callable[[], str]) -> Finding:
 
 
 def failed(name: str, error: EdgeFedError) -> Finding:
-    """Return what an error of ours found: its hint is the fix."""
+    """Return an EdgeFed error as a finding: its hint is the fix."""
     return Finding(name, "bad", error.message, error.hint)
 
 
 def python() -> Finding:
-    """Look at the interpreter."""
+    """Check the interpreter."""
     return Finding("python", "good", ".".join(str(part) for part in sys.version_info[:3]))
 
 
 def disk(folder: Path) -> Finding:
-    """Look at the free space where state is kept."""
+    """Check the free space of the state folder."""
     from edgefed.units import size
 
     there = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
@@ -63,7 +63,7 @@ def disk(folder: Path) -> Finding:
 
 
 def torch_and_accelerator() -> Finding:
-    """Look at torch and at what it can train on."""
+    """Check torch and the accelerators that it can use."""
     try:
         import torch
     except ImportError as error:
@@ -74,7 +74,7 @@ def torch_and_accelerator() -> Finding:
 
 
 def kernels() -> Finding:
-    """Look at the compiled kernels, which nothing needs but speed."""
+    """Check the compiled kernels, which only improve speed."""
     from edgefed.native.library import native
 
     found = native()
@@ -85,7 +85,7 @@ def kernels() -> Finding:
 
 
 def plug_ins(listed: Sequence[Listed]) -> list[Finding]:
-    """Look at the plug-ins of installed packages: those that can be used, and each other one."""
+    """Check the plug-ins of installed packages."""
     usable = [f"{each.kind} {each.name} of {each.package}" for each in listed if not each.problem]
     return [
         Finding("plug-ins", "good", ", ".join(usable) or "none in use"),
@@ -112,7 +112,7 @@ def as_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
 
 
 def verdict(findings: Sequence[Finding]) -> CheckFailedError | None:
-    """Return the error to end with when something is bad."""
+    """Return the error to end with if any finding is bad."""
     bad = [each.name for each in findings if each.state == "bad"]
     if not bad:
         return None

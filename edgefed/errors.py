@@ -28,12 +28,12 @@ LOWER_RATE = "lower training.learning_rate"
 
 
 class EdgeFedError(Exception):
-    """Something went wrong that the user can understand.
+    """An error that the user can understand.
 
     Args:
-        message: one sentence: what happened and to what.
+        message: one sentence that names the problem and its object.
         code: a stable dotted name, such as ``broker.unreachable``.
-        hint: what to do next; a command where there is one.
+        hint: advice; a command where there is one.
     """
 
     exit_code = 1
@@ -82,7 +82,7 @@ class UnreachableError(EdgeFedError):
 
 
 class NotAllowedError(EdgeFedError):
-    """The other side refuses, or the thing belongs to somebody else."""
+    """The other side refuses, or the object belongs to another party."""
 
     exit_code = 4
     default_code = "not_allowed"
@@ -122,7 +122,7 @@ class UnmergeableError(EdgeFedError):
     The round is asked again, as after a missed quorum.
 
     Args:
-        message: what is wrong, as the end of a sentence.
+        message: the problem, as the end of a sentence.
         code: a stable dotted name.
         devices: those whose answers are the cause, where that is known.
     """
@@ -135,7 +135,7 @@ class UnmergeableError(EdgeFedError):
 
 
 class WireError(EdgeFedError):
-    """Bytes that are not a message, a blob or a tensor of ours."""
+    """Bytes that are not an EdgeFed message, blob or tensor."""
 
     default_code = "wire.invalid"
 
@@ -147,7 +147,7 @@ class DataError(EdgeFedError):
 
 
 class MissingDataError(DataError):
-    """A file, a folder or a package with data is not there."""
+    """A file, a folder or a package with data is missing."""
 
     exit_code = 2
     default_code = "data.missing"

@@ -1,7 +1,7 @@
-"""Write files atomically: to a temporary file beside, synced, then renamed.
+"""Write files atomically: to a temporary file in the same folder, synced, then renamed.
 
-State and secrets are for their owner only: files have the mode 600 and folders 700, whatever the
-umask is. Only an output that a user asks for by its path has the mode that the umask leaves.
+State and secrets are for their owner only: files have the mode 600 and folders 700, with any umask.
+Only an output that a user asks for by its path has the mode that the umask leaves.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Write ``data`` to ``path`` so that a reader, or a restart, sees the old file or the new one.
 
     Only the owner can read the file and the folders that are made for it. The first write into a
-    folder also removes what killed writers left there.
+    folder also removes the temporary files of killed writers.
 
     Args:
         path: the file.
         data: all of it.
-        sync: whether to wait until the disk has it; without, a power cut may leave a damaged file.
+        sync: whether to wait for the disk; without, a power cut may leave a damaged file.
 
     Raises:
         StorageError: the disk is full or the folder cannot be written; the old file is intact.
@@ -71,9 +71,9 @@ def _write(path: Path, data: bytes, *, sync: bool, private: bool) -> None:
 
 @contextmanager
 def private_output(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that gets the name ``path`` at the end of the block, unless that has an error.
+    """Yield a file that gets the name ``path`` at the end of the block, unless that raises.
 
-    As ``write_atomic``, for what does not fit into memory.
+    As ``write_atomic``, for data that do not fit into memory.
 
     Raises:
         StorageError: the disk is full or the folder cannot be written; the old file is intact.
@@ -119,7 +119,7 @@ def append_whole(file: BinaryIO, data: bytes) -> None:
     """Append all of ``data`` to an unbuffered file, or nothing.
 
     Raises:
-        OSError: the disk does not take it; what it took of it is cut off again.
+        OSError: the disk does not take it; a part that it took is cut off again.
     """
     start = file.seek(0, os.SEEK_END)
     rest = memoryview(data)
@@ -181,7 +181,7 @@ def make_folder(path: Path, *, private: bool = True) -> Path:
     Args:
         path: the folder; one that exists keeps its mode.
         private: whether only the owner can use the folders that are made; otherwise they have the
-            mode that the umask leaves, as outputs have that are asked for by their path.
+            mode that the umask leaves, like outputs that a user asks for by their path.
 
     Raises:
         StorageError: the folder cannot be made.
@@ -205,10 +205,10 @@ def _make_folders(path: Path, *, private: bool) -> None:
 def make_state_private(state: Path) -> None:
     """Take the rights of group and others from a state folder that an older version wrote.
 
-    Only what EdgeFed makes is changed, and the folder itself where it has nothing else. The files
-    that a Mosquitto of another user may be let read keep their modes. So do private keys: one that
-    others could read is refused where it is used. What cannot be changed, or belongs to another
-    user, stays as it is; so does what a link leads to.
+    Only entries that EdgeFed makes are changed, and the folder itself if it has no others. Files
+    that a Mosquitto of another user may be allowed to read keep their modes. So do private keys:
+    one that others could read is refused where it is used. Entries that cannot be changed or belong
+    to another user stay as they are; so do the targets of links.
 
     Args:
         state: the folder of the settings; may be missing.
@@ -267,7 +267,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def free_bytes(path: Path) -> int:
-    """Return how much room there is where ``path`` is or would be made.
+    """Return the free space where ``path`` is or would be made.
 
     Raises:
         StorageError: the disk cannot be asked.
@@ -284,8 +284,8 @@ def storage_error(path: Path, error: OSError, size: int = 0) -> StorageError:
 
     Args:
         path: of a file or folder.
-        error: what the system said.
-        size: bytes that were to be written, where that is known.
+        error: of the system.
+        size: bytes that were to be written, where known.
     """
     if error.errno == errno.EFBIG:
         return StorageError(

@@ -12,11 +12,11 @@ from edgefed.files import make_folder, open_private, storage_error
 
 
 class FolderLock:
-    """Holds a folder until ``release`` or the end of the process, however it ends.
+    """Locks a folder until ``release`` or any end of the process.
 
     Args:
-        folder: what is locked.
-        owner: who holds it, for the other one's error message.
+        folder: to lock.
+        owner: name of the program, for the error message of another one.
 
     Raises:
         NotAllowedError: another process holds it.
@@ -45,7 +45,7 @@ class FolderLock:
             self._file.flush()
 
     def release(self) -> None:
-        """Let go."""
+        """Release the lock."""
         with suppress(OSError):  # what a full disk did not take is tried again
             self._file.close()
 

@@ -19,7 +19,7 @@ class _OneLine(logging.Formatter):
 
 
 def line_formatter(name: str = "") -> logging.Formatter:
-    """Return what makes a line of a record; ``name`` is the part that tells the module."""
+    """Return the formatter of log lines; ``name`` is the part that names the module."""
     return _OneLine(f"%(asctime)s %(levelname)s{name} %(message)s")
 
 
@@ -28,7 +28,7 @@ def start_log(*, quiet: bool = False, verbose: bool = False) -> None:
 
     Args:
         quiet: warnings only.
-        verbose: also what helps to find a bug, with the module that says it.
+        verbose: also records for debugging, with the names of their modules.
     """
     tell_progress_to(log_progress)
     name = " %(name)s:" if verbose else ""

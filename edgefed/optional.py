@@ -9,13 +9,13 @@ from edgefed.errors import UsageError
 
 
 def wanted(module: str, extra: str, code: str, *, package: str = "") -> Any:
-    """Return a module of a package that is installed with an extra of ours.
+    """Return a module of a package that an EdgeFed extra installs.
 
     Args:
         module: its name.
-        extra: what the extra is called.
+        extra: name of the extra.
         code: of the error.
-        package: what the package is called; by default like the extra.
+        package: name of the package; by default that of the extra.
 
     Raises:
         UsageError: the package is not installed.

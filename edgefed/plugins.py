@@ -1,4 +1,4 @@
-"""Plug-ins: what installed packages offer through entry points, kind by kind.
+"""Plug-ins: objects that installed packages offer through entry points, kind by kind.
 
 A package names its objects in its ``pyproject.toml``; installing the package is the consent to run
 its code::
@@ -7,7 +7,7 @@ its code::
     scaffold = "example_scaffold.algorithm:Scaffold"
 
 An object is imported when its name is requested, not before. A package that fails to import, or
-that offers a name which is already taken, is reported and does not hide others.
+that offers a name which is already taken, is reported and does not affect others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from edgefed.errors import PluginError
 Member = TypeVar("Member")
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""What a plug-in may be called."""
+"""The pattern of a plug-in's name."""
 
 SHOWN = 500
 """Most characters of a package's own error that are shown."""
@@ -35,11 +35,11 @@ SHOWN = 500
 
 @dataclass(frozen=True)
 class Offers:
-    """What installed packages offer of one kind.
+    """The plug-ins of one kind that installed packages offer.
 
     Attributes:
         usable: entry points by name, not yet imported.
-        refused: why a name is not used, by name.
+        refused: reasons why a name is not used, by name.
     """
 
     usable: Mapping[str, EntryPoint] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Listed:
 
 @cache
 def installed() -> tuple[EntryPoint, ...]:
-    """Return the entry points of EdgeFed's groups; packages are looked for once."""
+    """Return the entry points of EdgeFed's groups; packages are searched once."""
     found = entry_points()
     groups = sorted(group for group in found.groups if group.startswith("edgefed."))
     return tuple(point for group in groups for point in found.select(group=group))
@@ -74,11 +74,11 @@ class Plugins(Generic[Member]):
     """The plug-ins of one kind.
 
     Args:
-        kind: what one of them is called.
+        kind: noun for one of them.
         group: of their entry points.
         built_in: returns the names that no package may take.
-        check: given a name and what a package offers under it, returns that as a plug-in; raises
-            ValueError with the reason why it is none.
+        check: given a name and the object that a package offers under it, returns it as a plug-in;
+            raises ValueError with the reason if it is not one.
         code: of errors about them.
     """
 
@@ -99,7 +99,7 @@ class Plugins(Generic[Member]):
         self._added: dict[str, Member] = {}
 
     def offers(self, found: Iterable[EntryPoint] | None = None) -> Offers:
-        """Return what packages offer; nothing is imported.
+        """Return the offers of packages; nothing is imported.
 
         Args:
             found: entry points; None for those of the installed packages.
@@ -138,7 +138,7 @@ class Plugins(Generic[Member]):
 
     @contextmanager
     def added(self, name: str, member: object) -> Iterator[None]:
-        """Offer something for the length of a block, in this process, as if it were installed.
+        """Offer an object within a block, in this process, as if it were installed.
 
         Raises:
             ValueError: it cannot be offered.
@@ -156,7 +156,7 @@ class Plugins(Generic[Member]):
         """Import a plug-in.
 
         Raises:
-            PluginError: the import fails, or what it names is no such plug-in.
+            PluginError: the import fails, or the object is not such a plug-in.
         """
         try:
             with redirect_stdout(sys.stderr):  # stdout is data

@@ -1,4 +1,4 @@
-"""Who is told how far a long preparation is: the log, unless a program says otherwise."""
+"""The receiver of progress reports of long preparations: the log, unless a program sets another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextvars import ContextVar
 _log = logging.getLogger(__name__)
 
 Tell = Callable[[str, int, int], None]
-"""Takes what is done, such as "decoding images", and how much of how much."""
+"""Takes an activity, such as "decoding images", and the steps done and in total."""
 
 
 MANY = 100
@@ -17,7 +17,7 @@ MANY = 100
 
 
 def log_progress(what: str, done: int, total: int) -> None:
-    """Log the beginning, each tenth and the end of what takes many steps."""
+    """Log the beginning, each tenth and the end of an activity with many steps."""
     if total < MANY:
         return
     if done == 0 or done * 10 // total > (done - 1) * 10 // total:
@@ -28,10 +28,10 @@ _tell: ContextVar[Tell] = ContextVar("_tell", default=log_progress)
 
 
 def tell_progress(what: str, done: int, total: int) -> None:
-    """Tell how far a preparation is; called for each step from 0 to ``total``."""
+    """Report the progress of a preparation; called for each step from 0 to ``total``."""
     _tell.get()(what, done, total)
 
 
 def tell_progress_to(tell: Tell) -> None:
-    """Tell somebody else than the log, from now on in this thread."""
+    """Send reports to another receiver than the log, from now on in this thread."""
     _tell.set(tell)

@@ -1,4 +1,4 @@
-"""A progress bar on a terminal: how much is done, and how long the rest will take."""
+"""A progress bar on a terminal: the share done, and the time left."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ UNKNOWN = "? s"
 class ProgressBar:
     """Draws one line at the bottom of a terminal; on any other stream it draws nothing.
 
-    The cursor stays visible, so that a program that is killed leaves the terminal as it was. Any
-    thread may call the methods.
+    The cursor stays visible, so that a killed program leaves the terminal as it was. Any thread may
+    call the methods.
 
     Args:
-        stream: where it is drawn.
+        stream: of the terminal.
         clock: measures how long a step takes.
         quiet: draw nothing.
     """
@@ -49,13 +49,13 @@ class ProgressBar:
         self._pace = _Pace("", 0, 0, 0.0)
 
     def show(self, what: str, done: float, total: int, note: str = "") -> None:
-        """Draw how far something is.
+        """Draw the progress of an activity.
 
         Args:
-            what: what is done, such as ``decoding images``.
+            what: the activity, such as ``decoding images``.
             done: steps done, of which the last one may be a part.
             total: steps in all; 0 if unknown, which draws neither number nor time left.
-            note: what else the line says.
+            note: further text of the line.
         """
         if not self.is_shown:
             return

@@ -1,4 +1,4 @@
-"""Give the memory of what nobody uses any more back to the system."""
+"""Return unused memory to the system."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import suppress
 
 
 def release_memory() -> None:
-    """Collect unused objects, and return what the C library keeps of freed memory.
+    """Collect unused objects, and return the freed memory that the C library keeps.
 
     Python collects objects that refer to each other only now and then. glibc keeps freed memory for
-    later, also where one block in use at its end is all that is left. Other C libraries have other
-    rules; there only the objects are collected.
+    later, even if only one block at its end is still in use. Other C libraries have other rules;
+    there only the objects are collected.
     """
     gc.collect()
     with suppress(AttributeError, OSError):

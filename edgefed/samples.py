@@ -54,11 +54,11 @@ UNSCALED = PixelScale()
 
 
 class ScaledImages:
-    """uint8 images as the inputs of a model: an array of them that is scaled where it is indexed.
+    """uint8 images as the inputs of a model: an array that is scaled when it is indexed.
 
     Args:
         images: uint8 (n, channels, height, width).
-        scale: how they become inputs.
+        scale: of the conversion to inputs.
     """
 
     dtype = np.dtype(np.float32)
@@ -89,12 +89,12 @@ class Samples:
     Attributes:
         inputs: float32 array (n, …), int64 tokens (n, length), or uint8 images (n, channels,
             height, width), which become float32 batch by batch and may be ``StoredImages``, which
-            are read where they are indexed.
+            are read when they are indexed.
         targets: int64 labels (n,), or float32 targets (n, classes): shares of labels, or
             numbers, one for each output.
-        columns: int64 arrays (n,) by name, of what else is known of each sample, such as the
-            ``rotation`` of an image or the ``site`` it is from: numbers of categories, from 0.
-        scale: how uint8 images are to become inputs, and how float32 images became what they are.
+        columns: int64 arrays (n,) by name, with further facts about each sample, such as the
+            ``rotation`` of an image or its ``site``: numbers of categories, from 0.
+        scale: by which uint8 images become inputs, or float32 images became inputs.
     """
 
     inputs: npt.NDArray[Any]

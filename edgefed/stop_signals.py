@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a program ends at once during start-up, and shuts down in order afterwards.
+"""Ctrl-C and SIGTERM: a program ends at once during start-up, and shuts down cleanly afterwards.
 
 A SIGINT that was ignored when the program was started, for instance by ``nohup`` or ``&`` in a
 script, stays ignored.
@@ -16,10 +16,10 @@ from edgefed.ctrl_c import end_at_once
 
 
 class StopSignals:
-    """Which signal told the service to end.
+    """Handles the signals that end a service.
 
     Attributes:
-        number: 0 for none.
+        number: of the received signal; 0 for none.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class StopSignals:
         self._stop: Callable[[], None] | None = None
 
     def call(self, stop: Callable[[], None]) -> None:
-        """From now on end in order, by calling ``stop``; a second signal ends at once."""
+        """Shut down cleanly from now on, by calling ``stop``; a second signal ends at once."""
         self._stop = stop
 
     def take(self, number: int, frame: FrameType | None) -> None:
@@ -43,7 +43,7 @@ class StopSignals:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let Ctrl-C raise ``KeyboardInterrupt`` inside the block, unless somebody else handles it."""
+    """Let Ctrl-C raise ``KeyboardInterrupt`` inside the block, unless it has another handler."""
     if signal.getsignal(signal.SIGINT) != end_at_once:
         yield
         return
@@ -67,7 +67,7 @@ def _forget_interrupted_source() -> None:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise ``SystemExit`` inside the block, which leaves files in order.
+    """Let SIGTERM and SIGHUP raise ``SystemExit`` inside the block, so that files are left intact.
 
     Processes that are forked inside the block end by these signals as usual.
     """

@@ -1,7 +1,7 @@
-"""uint8 images in a file: an array of them that is read where it is indexed.
+"""uint8 images in a file: an array that is read when it is indexed.
 
-Images are read, not mapped into memory: pages of a map count as memory of the process, and a map
-of a file that is cut short kills the process.
+Images are read, not mapped into memory: pages of a map count as memory of the process, and a map of
+a file that is cut short kills the process.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class PixelFile:
 
 
 class StoredImages:
-    """Images (n, channels, height, width) of a file, as an array that is read where it is indexed.
+    """Images (n, channels, height, width) of a file, as an array that is read when it is indexed.
 
-    It has what NumPy needs to take it for an array, which reads all of it.
+    NumPy accepts it as an array, and then reads all of it.
 
     Args:
         file: holds the images.
@@ -111,7 +111,7 @@ class StoredImages:
 
     @property
     def size(self) -> int:
-        """How many values there are."""
+        """Number of values."""
         return len(self.rows) * self.file.image_bytes
 
     def __len__(self) -> int:

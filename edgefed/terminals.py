@@ -1,4 +1,4 @@
-"""What a stream can show: whether it is a terminal, whether it moves its cursor, its colours."""
+"""Properties of a stream: whether it is a terminal, moves its cursor, and shows colours."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TextIO
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether somebody watches this stream, and not a file or a program."""
+    """Whether this stream is a terminal, and not a file or a pipe."""
     return not stream.closed and stream.isatty()
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether what was written to this stream can be drawn over; a dumb terminal cannot."""
+    """Whether text written to this stream can be overwritten; a dumb terminal cannot."""
     return is_terminal(stream) and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def can_colour(stream: TextIO) -> bool:
-    """Whether this stream shows colours, and nobody asked for none (https://no-color.org)."""
+    """Whether this stream shows colours, and they are not disabled (https://no-color.org)."""
     return can_redraw(stream) and not os.environ.get("NO_COLOR")
 
 

@@ -18,7 +18,7 @@ def counted(count: int, one: str, many: str = "") -> str:
     """Return a number of things with its noun, such as ``1 reply`` or ``3 replies``.
 
     Args:
-        count: how many.
+        count: number of things.
         one: the noun for one of them.
         many: the noun for several; empty for ``one`` with an s.
     """
@@ -32,7 +32,7 @@ def clock_time(seconds: float) -> str:
 
 
 def time_left(seconds: float) -> str:
-    """Return how long something will take, such as ``48 s`` or ``00:41:20``; never ``0 s``."""
+    """Return the duration of a wait, such as ``48 s`` or ``00:41:20``; never ``0 s``."""
     return f"{max(1, math.ceil(seconds))} s" if seconds < 60 else clock_time(seconds)
 
 
@@ -48,7 +48,7 @@ def short_time(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return how long ago something was, such as ``3 min ago``; clocks may differ a little."""
+    """Return the age of an event, such as ``3 min ago``; clocks may differ a little."""
     if seconds < 1:
         return "now"
     if seconds < 48 * 3600:
@@ -57,9 +57,9 @@ def age(seconds: float) -> str:
 
 
 def score(accuracy: float | None, loss: float | None, *, shown: str = ".3f") -> str:
-    """Return what a test found, such as ``accuracy 0.912``; nothing where nothing was tested.
+    """Return the result of a test, such as ``accuracy 0.912``; empty without a test.
 
-    The loss is named only where it is one that has no accuracy. ``shown`` is the accuracy's format.
+    The loss is named only where there is no accuracy. ``shown`` is the accuracy's format.
     """
     if accuracy is not None:
         return f"accuracy {accuracy:{shown}}"
@@ -70,7 +70,7 @@ def seconds_of(text: str) -> float:
     """Return the seconds in a duration such as ``90s``, ``15m``, ``2h`` or ``1d``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a duration.
     """
     factor = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}.get(text[-1:])
     if factor is None or not text[:-1].replace(".", "", 1).isdecimal():

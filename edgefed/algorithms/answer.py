@@ -1,4 +1,4 @@
-"""What a device answers, and what an operator should know after answers were merged."""
+"""The answer of a device, and remarks to the operator after answers were merged."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ class Group:
     """Arrays that a device sends.
 
     Attributes:
-        arrays: what is sent.
-        codec: how; None for the task's codec, with error feedback where the recipe wants it.
+        arrays: by name.
+        codec: of the arrays; None for the task's codec, with error feedback where the recipe sets
+            it.
     """
 
     arrays: Tensors
@@ -29,8 +30,8 @@ class Answer:
     """A device's answer, as its algorithm gives it and, decoded, as the coordinator's half gets it.
 
     Attributes:
-        device: who answers; filled in by who carries it.
-        samples: how many samples it rests on.
+        device: the answering device; set by the code that delivers the answer.
+        samples: number of samples behind it.
         groups: arrays by role, such as ``delta``.
         metrics: numbers, such as ``loss``.
         private: state to keep on the device, replaced together with this answer or not at all;
@@ -58,10 +59,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Remark:
-    """What an operator should know after an exchange was merged.
+    """A message to the operator after an exchange was merged.
 
     Attributes:
-        warning: whether it is not as the recipe would have it.
+        warning: whether the run deviates from its recipe.
     """
 
     text: str

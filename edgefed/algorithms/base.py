@@ -95,15 +95,15 @@ CAPABILITIES: Mapping[str, tuple[str, ...]] = {
     "sums_deltas": TRAINING_METHODS,
     "takes_user_loss": (*TRAINING_METHODS, "prepare", "objective"),
 }
-"""What a class may declare of itself, with the methods that can make it untrue."""
+"""Capabilities that a class may declare, with the methods that can make them untrue."""
 
 
 class ExchangeOwner(ABC):
     """Both halves of the exchanges that an algorithm, or a part of it, owns.
 
-    A capability of ``CAPABILITIES`` is true of a class only if it is declared in the class that
-    defines the methods on which it rests, or in a subclass. A class that overrides one of them and
-    does not declare the capability again is without it.
+    A class has a capability of ``CAPABILITIES`` only if it is declared in the class that defines
+    the methods on which it rests, or in a subclass. A class that overrides one of them and does not
+    declare the capability again loses it.
 
     Attributes:
         takes_user_loss: whether devices can train with any loss of outputs and targets: it is
@@ -120,31 +120,31 @@ class ExchangeOwner(ABC):
 
     @abstractmethod
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
-        """Return the state after the answers, in whatever order they come; the same bits for any.
+        """Return the state after the answers, with the same bits for any order of answers.
 
         Answers are decoded one at a time as they are taken, so a sum holds one in memory.
         """
 
     @abstractmethod
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
-        """Return the work that the task asks for, or at once the answer."""
+        """Return the work that the task requires, or the answer at once."""
 
     @abstractmethod
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Return the answer that the finished work makes."""
+        """Return the answer from the finished work."""
 
     def needs_simulation(self) -> str:
-        """Return what it needs that no real fleet gives, or nothing."""
+        """Return the requirement that only a simulation meets, or nothing."""
         return ""
 
     def check_recipe(self, section: ModelSection | None) -> None:
-        """Check what a recipe combines, as far as neither data nor a model are needed for it.
+        """Check a recipe's combination of settings, as far as possible without data and model.
 
         Args:
             section: the recipe's ``[model]`` table; None for a model that no recipe describes.
 
         Raises:
-            RecipeError: the tables do not go together; ``check_model`` says so, too.
+            RecipeError: the tables do not fit together; ``check_model`` raises it, too.
         """
         del section
 
@@ -152,7 +152,7 @@ class ExchangeOwner(ABC):
         """Check that a run can train this model.
 
         Raises:
-            RecipeError: it cannot; said before any device is asked.
+            RecipeError: it cannot; raised before any device is asked.
         """
         del model
 
@@ -164,17 +164,17 @@ class ExchangeOwner(ABC):
         return False
 
     def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
-        """Return the bytes that an answer may take, where that can be more than two models."""
+        """Return the most bytes of an answer, where it can be larger than two models."""
         del exchange, model
         return 0
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
-        """Return why an answer cannot be merged, or nothing; it is then told and shown."""
+        """Return why an answer cannot be merged, or nothing; the reason is reported and shown."""
         del exchange, answer, model
         return ""
 
     def merge_group(self, answer: Answer) -> str:
-        """Return which answers this one is averaged with, by a name that they share.
+        """Return the name of the group of answers that are averaged with this one.
 
         Every trained role is averaged over the answers of one group that hold it.
         """
@@ -182,25 +182,25 @@ class ExchangeOwner(ABC):
         return ""
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
-        """Return what an operator should know of a merge."""
+        """Return messages to the operator about a merge."""
         del before, exchange, after
         return ()
 
     def view(self, state: State) -> tuple[MethodTable, ...]:
         """Return tables that show the state to people, as after the merge of each exchange.
 
-        A call that raises costs a warning; the run goes on.
+        A call that raises causes a warning; the run continues.
         """
         del state
         return ()
 
     def bounty_report(self, state: State) -> BountyReport:
-        """Return what is known of label bounties; empty without any."""
+        """Return the state of label bounties; empty without any."""
         del state
         return BountyReport()
 
     def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
-        """Return the state after an operator's orders; those it has seen before change nothing."""
+        """Return the state after an operator's orders; repeated orders change nothing."""
         del orders
         return state
 
@@ -221,19 +221,20 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     Attributes:
         name: as the recipe names it.
         summary: one line for lists.
-        paper: authors, title, where.
-        simulation_only: whether it needs what no real fleet can give, whatever its settings.
-        evaluation_place: where the result is tested, unless the recipe says it.
-        evaluation_weighting: what the mean of the devices' tests weighs, unless the recipe says it.
+        paper: authors, title, venue.
+        simulation_only: whether it needs a simulation with any settings.
+        evaluation_place: where the result is tested, unless the recipe states it.
+        evaluation_weighting: weights in the mean of the devices' tests, unless the recipe states
+            it.
         averages_updates: whether ``merge`` takes weighted means of the trained roles of its
             answers, so that a rule of ``[merging]`` can take the place of the mean.
         personal_weights: whether a recipe's ``[personal]`` table can keep some of its weights on
             devices: its tasks bring one model as ``weights``, and its answers hold a ``delta``.
-        private_updates: whether a recipe's ``[privacy]`` table can cover it: an answer tells of the
-            training with one ``delta``, which is averaged and nothing else.
+        private_updates: whether a recipe's ``[privacy]`` table can cover it: an answer's only
+            result of the training is one ``delta``, and ``merge`` only averages it.
         evaluation_modes: the words of ``EvalJob.mode`` that an operator may ask all devices for.
-        sums_deltas: whether all it does with the answers to ``fit`` is to add up their ``delta``,
-            weighted, with ``ExactMean``, so that their sum is enough (``[secure_aggregation]``).
+        sums_deltas: whether it only sums the ``delta`` of the answers to ``fit``, weighted, with
+            ``ExactMean``, so that their sum is enough (``[secure_aggregation]``).
 
     Args:
         settings: its own keys of the recipe.
@@ -288,7 +289,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
 
     @abstractmethod
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
-        """Return what to ask next; ``seed`` is this exchange's own."""
+        """Return the next exchange; ``seed`` is this exchange's own."""
 
     def begin_anew(self, state: State, exchange: Exchange, causes: Collection[str] = ()) -> State:
         """Return the state in which to plan again after an exchange that was not merged.
@@ -305,17 +306,17 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         return state
 
     def restored(self, state: State, number: int) -> State:
-        """Return a state from a backup as one that devices go on from, though they are ahead of it.
+        """Return a state from a backup, adapted to devices that are ahead of it.
 
         Args:
             state: as it was committed.
-            number: larger than every number that devices have been sent in this run.
+            number: larger than every number sent to devices in this run.
         """
         del number
         return state
 
     def needs_simulation(self) -> str:
-        """Return what it needs, with its settings, that no real fleet gives; or nothing."""
+        """Return the requirement of its settings that only a simulation meets, or nothing."""
         return "raw data of all devices" if self.simulation_only else ""
 
     def weights(self, state: State) -> Tensors:
@@ -328,7 +329,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         return None
 
     def models(self, state: State) -> Mapping[str, Tensors]:
-        """Return what is saved as the run's result: weights of ``model``'s network, by name."""
+        """Return the run's saved models: weights of ``model``'s network, by name."""
         return {"model": self.weights(state)}
 
     def with_models(self, state: State, models: Mapping[str, Tensors]) -> State:
@@ -353,7 +354,7 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         return replace(state, groups={**state.groups, "weights": weights})
 
     def model_shares(self, state: State) -> Mapping[str, float]:
-        """Return what each of several ``models`` counts in the mean that ``predictor`` returns.
+        """Return the weight of each of several ``models`` in the mean that ``predictor`` returns.
 
         Empty where there is one model, or where ``predictor`` is not a mean of predictions.
         """
@@ -361,22 +362,22 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         return {}
 
     def predictor(self, state: State, predict: Predict) -> Predictor:
-        """Return how the trained thing predicts, given how a single model does."""
+        """Return how the trained state predicts, given how a single model does."""
         weights = self.weights(state)
         return lambda inputs: predict(weights, inputs)
 
     def round_metrics(self, state: State) -> Mapping[str, float]:
-        """Return what a merge measured beside its result, by name, for the row of its round."""
+        """Return further measurements of a merge, by name, for the row of its round."""
         del state
         return {}
 
     def expert_report(self, state: State) -> ExpertReport:
-        """Return what is known of the experts; empty for an algorithm without experts."""
+        """Return the state of the experts; empty for an algorithm without experts."""
         del state
         return ExpertReport()
 
     def match_report(self, state: State) -> MatchReport:
-        """Return what is known of matched layers; empty for an algorithm without matching."""
+        """Return the state of matched layers; empty for an algorithm without matching."""
         del state
         return MatchReport()
 

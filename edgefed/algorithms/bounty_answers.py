@@ -60,7 +60,7 @@ def rows_of(answer: Answer, role: str) -> list[Row]:
 
 
 def budget_metrics(budget: Budget) -> dict[str, float]:
-    """Return what a device tells of its budget as numbers."""
+    """Return a device's budget as metrics of its answer."""
     told = {
         "released": budget.released,
         "mixes_left": budget.mixes_left,
@@ -75,7 +75,7 @@ def budget_metrics(budget: Budget) -> dict[str, float]:
 
 
 def budget_of(answer: Answer) -> Budget:
-    """Return what the answer of ``budget_metrics`` tells."""
+    """Return the budget in the metrics of an answer."""
     told = {name: value for name, value in answer.metrics.items() if value != UNLIMITED}
     left = told.get("mixes_left")
     return Budget(
@@ -89,7 +89,7 @@ def budget_of(answer: Answer) -> Budget:
 
 
 def wrong_rows(exchange: Exchange, answer: Answer, model: Model, settings: LabelsSection) -> str:
-    """Return why the rows of an answer are not what its exchange asked for, or nothing."""
+    """Return why the rows of an answer do not fit its exchange, or nothing."""
     for role in ROLES[exchange.name]:
         if reason := _malformed(answer.groups[role].arrays, COLUMNS[role]):
             return f"{role}: {reason}"

@@ -1,4 +1,4 @@
-"""The device's half of label bounties: state needs, offer mixes, make them, and take them in."""
+"""The device's half of label bounties: state needs, offer mixes, make them, and store them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ENTRY_LABELS = 128
 
 @dataclass(frozen=True)
 class Asks:
-    """What one device wants of a label, as a task tells it to another one."""
+    """A device's request for mixes of a label, as a task describes it to another one."""
 
     requester: str
     label: int
@@ -71,13 +71,13 @@ def kept_mixes(device: DeviceView, settings: LabelsSection) -> Mapping[str, Any]
 
 
 def state_needs(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answer:
-    """Return which labels the device lacks, how many samples and mixes of each, and what it has.
+    """Return the device's missing labels, the samples and mixes of each, and the mixes it has.
 
-    A device whose owner requests no mixes counts those that it has, and no more. Nor does it want
-    more than it can keep.
+    A device whose owner requests no mixes counts only those that it has. It requests no more than
+    it can keep.
 
     Raises:
-        Withheld: its owner does not tell which labels it has, or its samples have none.
+        Withheld: its owner does not disclose its labels, or its samples have none.
     """
     _check_told(device)
     there = held(kept_mixes(device, settings), device.model.classes)
@@ -92,10 +92,10 @@ def state_needs(task: DeviceTask, device: DeviceView, settings: LabelsSection) -
 
 
 def offer(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answer:
-    """Return how many mixes the device offers for each bounty that it is told of.
+    """Return how many mixes the device offers for each bounty of the task.
 
     Raises:
-        Withheld: its owner does not tell which labels it has, or wants other mixes.
+        Withheld: its owner does not disclose its labels, or requires other mixes.
     """
     _check_told(device)
     _check_mixes(device.policy, settings)
@@ -109,12 +109,12 @@ def offer(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answ
 
 
 def make_mixes(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answer:
-    """Return mixes for those that the coordinator allocated them to, each charged to the ledger.
+    """Return mixes for the devices in the coordinator's allocation, each charged to the ledger.
 
-    What the owner's policy or budget no longer allows is left out.
+    Mixes that the owner's policy or budget no longer allows are left out.
 
     Raises:
-        Withheld: its owner does not tell which labels it has, or wants other mixes.
+        Withheld: its owner does not disclose its labels, or requires other mixes.
         DataError: its samples cannot be mixed.
     """
     _check_told(device)
@@ -147,9 +147,9 @@ def make_mixes(task: DeviceTask, device: DeviceView, settings: LabelsSection) ->
 
 
 def take_in(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> Answer:
-    """Keep the mixes of labels that the device lacks, and return how many of each there are.
+    """Store the mixes of labels that the device lacks, and return the number of each.
 
-    A blob that is not what its sender was asked for is left out and counted.
+    A blob that does not fit its sender's task is left out and counted.
     """
     kept = dict(kept_mixes(device, settings))
     shape = tuple(device.train.inputs.shape[1:])

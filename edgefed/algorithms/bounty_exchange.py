@@ -3,17 +3,17 @@
 Sang, Rabbani, Huang: Balancing Label Imbalance in Federated Environments Using Only Mixup and
 Artificially-Labeled Noise, ICPRAI 2024, section 4.
 
-    label_need    a device states which labels it lacks, how many samples N of each it wants, and
+    label_need    a device states which labels it lacks, how many samples N of each it needs, and
                   how many of them, Q = mix_share · N, as mixes
-    label_offer   other devices say how many mixes they would give for each bounty (label, Q)
-    label_mix     those whose offers are taken, in equal parts, make mixes; the coordinator
-                  forwards them to the device that asked, and deletes them
-    label_fill    that device keeps them and says how many it has
+    label_offer   other devices offer a number of mixes for each bounty (label, Q)
+    label_mix     devices whose offers are taken, in equal parts, make mixes; the coordinator
+                  forwards them to the requesting device, and deletes them
+    label_fill    that device keeps them and states how many it has
     fit           is the algorithm's; a device trains on its real samples, the mixes, and natural
-                  noise in place of what is missing of N, drawn from a seed in its task
+                  noise for the rest of N, drawn from a seed in its task
 
 These exchanges precede the first round. They are repeated for devices that joined or whose data
-changed, and when the operator opens bounties again; only what is missing is asked for. An answer
+changed, and when the operator opens bounties again; only missing mixes are requested. An answer
 weighs the device's real samples only.
 """
 
@@ -108,7 +108,7 @@ class BountyExchange(ExchangePart):
     # -- the coordinator ------------------------------------------------------------------------
 
     def needs_simulation(self) -> str:
-        """Return what only a simulation has: samples of all devices for every mix."""
+        """Return the requirement of a simulation: samples of all devices for every mix."""
         return "samples of all devices (labels.others)" if self.settings.others == "global" else ""
 
     def check_recipe(self, section: ModelSection | None) -> None:
@@ -139,7 +139,7 @@ class BountyExchange(ExchangePart):
         check_size(self.settings.count * most, model.shape)
 
     def start(self, state: State, seed: int) -> State:
-        """Nobody has been asked."""
+        """Start with records in which no device has been asked."""
         return BountyRecords(derive(seed, LABELS)).kept_in(state)
 
     def plan(self, state: State, roster: Roster, training: Exchange) -> Exchange | None:
@@ -161,7 +161,7 @@ class BountyExchange(ExchangePart):
         return None
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
-        """Write down what devices need, offer, made or received."""
+        """Record the devices' needs, offers, sent mixes or received mixes."""
         records = replace(BountyRecords.of(state), given_up=())  # its exchange deleted them
         known = {each.device: each for each in answers}
         ordered = [known[device] for device in sorted(known)]
@@ -174,7 +174,7 @@ class BountyExchange(ExchangePart):
         return merges[exchange.name](records, exchange, ordered, self._fills).kept_in(state)
 
     def add_to_training(self, training: Exchange, state: State) -> Exchange:
-        """Return the exchange with each device's seed of noise; delete what was given up."""
+        """Return the exchange with each device's seed of noise; delete blobs that were given up."""
         records = BountyRecords.of(state)
         seed, discarded = records.seed, (*training.discarded, *records.given_up)
         questions = tuple(
@@ -189,11 +189,11 @@ class BountyExchange(ExchangePart):
         return 2**16 + 64 * max(asked, model.classes)
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
-        """Return why an answer's rows are not what was asked for, or nothing."""
+        """Return why an answer's rows do not fit the exchange, or nothing."""
         return wrong_rows(exchange, answer, model, self.settings)
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
-        """Say what devices need, and what became of their bounties."""
+        """Report the devices' needs, and the state of their bounties."""
         if exchange.name not in self.exchanges:
             return ()
         return bounty_remarks(exchange.name, BountyRecords.of(before), BountyRecords.of(after))
@@ -286,7 +286,7 @@ class BountyExchange(ExchangePart):
         return replace(job, samples=samples, extra=extra)
 
     def change_answer(self, answer: Answer, task: DeviceTask, device: DeviceView) -> Answer:
-        """Let the answer weigh the device's real samples only."""
+        """Set the answer's weight to the device's real samples only."""
         return replace(answer, samples=min(answer.samples, len(device.train)))
 
     def _samples(self, device: DeviceView, seed: int) -> Samples:

@@ -1,4 +1,4 @@
-"""What answers about label bounties change in the coordinator's records."""
+"""Changes of the coordinator's records by answers about label bounties."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from edgefed.sharing.equal_split import equal_split
 def merge_needs(
     records: BountyRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
 ) -> BountyRecords:
-    """Open bounties for what devices lack."""
+    """Open bounties for the labels that devices lack."""
     stated = {
         answer.device: [
             Bounty(answer.device, label, count, mixes, received=received)
@@ -76,7 +76,7 @@ def merge_offers(
 def merge_mixes(
     records: BountyRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
 ) -> BountyRecords:
-    """Note what is on its way; bounties that got nothing are closed."""
+    """Record the mixes on their way; bounties without any are closed."""
     token, counts = token_of(records), _counts(exchange)
     sent = [
         SentMixes(relay, token, counts[relay.sender, relay.receiver])
@@ -97,7 +97,7 @@ def merge_mixes(
 def merge_received(
     records: BountyRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
 ) -> BountyRecords:
-    """Close the bounties of those who received mixes; the others get them in a later round."""
+    """Close the bounties of devices that received mixes; the others get them in a later round."""
     there = {
         answer.device: {row[0]: row[1] for row in rows_of(answer, RECEIVED)} for answer in answers
     }
@@ -143,7 +143,7 @@ def _received(bounty: Bounty, held: Mapping[int, int] | None, over: bool, fills:
 
 
 def token_of(records: BountyRecords) -> str:
-    """Return what marks the mixes for the batch of bounties that was published last."""
+    """Return the token of the mixes for the last published batch of bounties."""
     return f"{derive(records.seed, 'batch', records.batch):016x}"
 
 

@@ -1,4 +1,4 @@
-"""The coordinator's records of label bounties: who was asked, what is open, what is on its way."""
+"""The coordinator's records of label bounties: devices asked, open bounties, mixes on their way."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MAX_BOUNTIES = 1024
 
 @dataclass(frozen=True)
 class Asked:
-    """When a device was asked for its needs.
+    """The last time that a device was asked for its needs.
 
     Attributes:
-        data: the word of its data then.
-        round: in which round.
+        data: the word of its data at that time.
+        round: of the question.
         silent: whether it stated none.
     """
 
@@ -56,8 +56,8 @@ class SentMixes:
         relay: the blob that holds them.
         token: of the batch of bounties that it answers.
         counts: mixes by label that it may hold.
-        tries: how often they were sent on.
-        round: when they were last.
+        tries: number of times they were forwarded.
+        round: of the last time.
     """
 
     relay: Relay
@@ -69,17 +69,17 @@ class SentMixes:
 
 @dataclass(frozen=True)
 class BountyRecords:
-    """All of them.
+    """The records.
 
     Attributes:
         seed: of the batches' tokens and of the devices' noise.
         asked: by device.
         bounties: sorted by device and label.
         budgets: sorted by device.
-        allocations: what providers are to make next.
-        sent: what requesters have not received yet.
-        given_up: blobs that were sent on in vain, for the coordinator to delete.
-        batch: batches of bounties so far.
+        allocations: mixes that providers are to make next.
+        sent: mixes that requesters have not received yet.
+        given_up: blobs that could not be delivered, for the coordinator to delete.
+        batch: number of batches of bounties so far.
         orders: number of the last order that was carried out.
     """
 
@@ -129,8 +129,8 @@ class BountyRecords:
     def due(self, roster: Roster, number: int) -> Roster:
         """Return the devices to ask for their needs in a round.
 
-        Those that were never asked, those whose data changed, and those that were silent long ago;
-        each once a round at most.
+        These are devices that were never asked, those whose data changed, and those that did not
+        answer long ago; each at most once a round.
         """
         return tuple(
             member for member in roster if self._is_due(member.device, member.data, number)
@@ -144,7 +144,7 @@ class BountyRecords:
         return changed or (known.silent and known.round <= number - PATIENCE)
 
     def deliverable(self, online: Collection[str], number: int) -> tuple[SentMixes, ...]:
-        """Return the mixes to send on in a round, to devices that are there."""
+        """Return the mixes to forward in a round, to connected devices."""
         return tuple(
             each
             for each in self.sent
@@ -152,7 +152,7 @@ class BountyRecords:
         )
 
     def to_publish(self, online: Collection[str]) -> tuple[Bounty, ...]:
-        """Return the next batch of open bounties, of devices that are there."""
+        """Return the next batch of open bounties, of connected devices."""
         waiting = {each.relay.receiver for each in self.sent}
         wanted: list[Bounty] = []
         for bounty in self.bounties:
@@ -170,12 +170,12 @@ class BountyRecords:
     def with_needs(self, stated: Mapping[str, Sequence[Bounty]], fills: bool) -> BountyRecords:
         """Return the records with the needs of devices in place of their earlier ones.
 
-        Bounties of others that ended with too few mixes are open again: who states needs for the
-        first time, or has other data, may have mixes to offer.
+        Bounties of others that ended with too few mixes are reopened: a device that states needs
+        for the first time, or has other data, may have mixes to offer.
 
         Args:
-            stated: what each device lacks.
-            fills: whether natural noise fills what mixes leave open.
+            stated: needs of each device.
+            fills: whether natural noise covers the rest.
         """
         cancelled = {
             (each.device, each.label) for each in self.bounties if each.status == "cancelled"
@@ -200,7 +200,7 @@ class BountyRecords:
         return replace(self, bounties=_sorted(rows.values()))
 
     def with_budgets(self, told: Iterable[Budget]) -> BountyRecords:
-        """Return the records with what devices said of their budgets."""
+        """Return the records with the devices' stated budgets."""
         rows = {each.device: each for each in (*self.budgets, *told)}
         return replace(self, budgets=tuple(rows[device] for device in sorted(rows)))
 

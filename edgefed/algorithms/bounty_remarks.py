@@ -1,4 +1,4 @@
-"""What an operator should know after an exchange about label bounties."""
+"""Remarks to the operator after an exchange about label bounties."""
 
 from __future__ import annotations
 

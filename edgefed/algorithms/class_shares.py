@@ -1,7 +1,7 @@
 """Each device's share of the samples of every class, by which output layers are averaged.
 
-A device tells its numbers of samples of each label where its owner's policy allows it. Those of a
-device that does not tell are taken to be equal.
+A device discloses its numbers of samples of each label if its owner's policy allows it. For other
+devices equal numbers are assumed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def label_counts_of(
 ) -> tuple[Mapping[str, Group], tuple[LedgerEntry, ...]]:
     """Return the device's label counts as a role, with the entry of its ledger; nothing without.
 
-    Nothing is told without the owner's leave, nor where samples have no single label.
+    Nothing is disclosed without the owner's permission, or if samples have no single label.
     """
     labels = device.train.targets
     if not (device.policy.share_labels and device.train.has_labels):
@@ -45,7 +45,7 @@ def label_counts_of(
 
 
 def wrong_counts(answer: Answer) -> str:
-    """Return why an answer's label counts are none, or nothing."""
+    """Return why an answer's label counts are invalid, or nothing."""
     if LABELS not in answer.groups:
         return ""
     least = int(answer.groups[LABELS].arrays[LABELS].min(initial=0))

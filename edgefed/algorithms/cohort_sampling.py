@@ -12,10 +12,10 @@ from edgefed.seeds import generator
 
 @dataclass(frozen=True)
 class Cohort:
-    """The devices asked, sorted by id, and the terms.
+    """The devices asked, sorted by id, and the required numbers of answers.
 
     Attributes:
-        members: who is asked, ``wanted`` and the over-selected ones.
+        members: the devices asked: ``wanted`` and the over-selected ones.
         wanted: answers after which the exchange closes.
         quorum: answers that suffice when the deadline passes.
     """
@@ -28,7 +28,7 @@ class Cohort:
 def draw(roster: Roster, rounds: RoundsSection, seed: int) -> Cohort:
     """Draw a cohort uniformly without replacement; devices without samples are never drawn.
 
-    The quorum is a share of what the recipe wants, so a fleet that has shrunk below it is noticed.
+    The quorum is a share of the recipe's cohort, so a fleet that has shrunk below it is noticed.
     """
     able = [member for member in roster if member.samples > 0]
     aim = rounds.cohort or len(able)
@@ -39,7 +39,7 @@ def draw(roster: Roster, rounds: RoundsSection, seed: int) -> Cohort:
 
 
 def sizes(able: int, rounds: RoundsSection) -> tuple[int, int]:
-    """Return how many answers a cohort waits for, and of how many devices, given who could be."""
+    """Return the awaited answers and the size of a cohort, given the number of able devices."""
     wanted = min(rounds.cohort or able, able)
     return wanted, min(able, wanted + _share(rounds.over_selection, wanted))
 

@@ -16,9 +16,9 @@ def complete_section(model: type[SectionT], values: Mapping[str, Any], what: str
     """Return a section of a task, checked.
 
     Args:
-        model: what the section is.
+        model: of the section.
         values: as the task carries them.
-        what: the section's name, for messages.
+        what: name of the section in messages.
 
     Raises:
         WireError: ``wire.incomplete`` or ``wire.malformed``.

@@ -29,12 +29,12 @@ BLOCK = 256
 
 @dataclass(frozen=True)
 class Need:
-    """What a device lacks of a label.
+    """A device's missing samples of a label.
 
     Attributes:
         label: with fewer real samples than ``labels.fewer_than``, by default without any.
         count: N, the samples to add.
-        mixes: Q, how many of them may be mixes.
+        mixes: Q, the most mixes among them.
     """
 
     label: int
@@ -52,11 +52,11 @@ class _Part:
 
 
 def needs_of(labels: Array, classes: int, settings: LabelsSection) -> tuple[Need, ...]:
-    """Return what a device with these labels lacks, by label.
+    """Return the missing samples of a device with these labels, by label.
 
     Args:
         labels: of its real samples, int64 (n,).
-        classes: how many labels there are.
+        classes: number of labels.
         settings: the recipe's ``[labels]`` table.
     """
     counts = np.bincount(labels, minlength=classes)
@@ -74,13 +74,13 @@ def completed(
 ) -> Samples:
     """Return the device's samples with supplements for every label that it lacks.
 
-    Those of a device that needs none are returned as they are, others without their columns.
+    Samples of a device that needs no supplements are returned as they are, others without columns.
 
     Args:
-        device: its real samples, and who draws noise.
+        device: its real samples, and its source of noise.
         settings: the recipe's ``[labels]`` table.
         kept: mixes that it received.
-        seed: of the noise, and of which mixes are left out where there are too many.
+        seed: of the noise, and of the choice among too many mixes.
 
     Raises:
         DataError: ``label.too_large``, as ``check_size``; nothing was drawn.

@@ -1,7 +1,7 @@
 """An algorithm combined with its parts, as the engine and the devices use it.
 
-plan     the exchanges of the parts come first, in order; then training, with what each part adds;
-         after the last round, what parts ask then
+plan     the exchanges of the parts come first, in order; then training, with the parts' additions;
+         after the last round, the final exchanges of parts
 merge    is delegated to the owner of the exchange: a part, or else the algorithm
 prepare  likewise; each part in turn may change the algorithm's training job
 """
@@ -68,16 +68,17 @@ def compose(
     """Return an algorithm with its parts in place; one without parts as it is.
 
     Args:
-        algorithm: trains, and merges what was trained.
+        algorithm: trains and merges.
         labels: the recipe's ``[labels]`` table, which is a part of any algorithm.
-        personal: its ``[personal]`` table; what stays on devices, no part sends either.
-        privacy: its ``[privacy]`` table, for what is sent of all the others.
+        personal: its ``[personal]`` table; no part sends the weights that stay on devices.
+        privacy: its ``[privacy]`` table, for the update of algorithm and parts together.
         randomness: of the coordinator's privacy noise; only code can pass another one.
-        secure: its ``[secure_aggregation]`` table; what is masked is what would be sent otherwise.
+        secure: its ``[secure_aggregation]`` table; it masks the update that would be sent
+            otherwise.
 
     Raises:
         RecipeError: ``privacy.algorithm``: the table does not cover the algorithm; or
-            ``secure.unfit``: it does not go with masked updates.
+            ``secure.unfit``: it does not support masked updates.
     """
     supplements = _supplements(algorithm, labels) if labels.wanted else ()
     parts = (*supplements, *algorithm.parts())
@@ -103,10 +104,10 @@ def _supplements(algorithm: Algorithm[Any], labels: LabelsSection) -> tuple[Boun
 
 
 class Composition(WrappedAlgorithm):
-    """An algorithm whose parts put exchanges of their own.
+    """An algorithm whose parts have exchanges of their own.
 
     Args:
-        algorithm: trains, and merges what was trained.
+        algorithm: trains and merges.
         parts: in the order in which their exchanges are put.
     """
 
@@ -124,12 +125,12 @@ class Composition(WrappedAlgorithm):
     # -- the coordinator ------------------------------------------------------------------------
 
     def needs_simulation(self) -> str:
-        """Return what any part or the algorithm needs that no real fleet gives, or nothing."""
+        """Return the first requirement that only a simulation meets, or nothing."""
         needs = (each.needs_simulation() for each in reversed(self._each))
         return next((need for need in needs if need), "")
 
     def check_recipe(self, section: ModelSection | None) -> None:
-        """Check that the algorithm and every part go with the recipe."""
+        """Check that the algorithm and every part fit the recipe."""
         for each in self._each:
             each.check_recipe(section)
 
@@ -143,14 +144,14 @@ class Composition(WrappedAlgorithm):
         return all(each.can_carry_state() for each in self._each)
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
-        """Return the algorithm's first state with what the parts keep in it."""
+        """Return the algorithm's first state with the parts' own state."""
         state = self.inner.start(weights, roster, seed)
         for part in self._parts:
             state = part.start(state, seed)
         return state
 
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
-        """Plan a part's exchange, or training when no part has anything left to ask before it."""
+        """Plan a part's exchange, or training when no part has one left before it."""
         training = self.inner.plan(state, roster, seed)
         if isinstance(training, Finished):
             last = (part.plan_last(state, roster) for part in self._parts)
@@ -163,7 +164,7 @@ class Composition(WrappedAlgorithm):
         return training
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
-        """Let the exchange's owner merge."""
+        """Merge with the owner of the exchange."""
         return self._owner(exchange.name).merge(state, exchange, answers)
 
     def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
@@ -175,7 +176,7 @@ class Composition(WrappedAlgorithm):
         return self._owner(exchange.name).reject_reason(exchange, answer, model)
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
-        """Return what the algorithm and all parts say of a merge."""
+        """Return the remarks of the algorithm and all parts about a merge."""
         each = (part.remarks(before, exchange, after) for part in self._each)
         return tuple(remark for remarks in each for remark in remarks)
 
@@ -184,7 +185,7 @@ class Composition(WrappedAlgorithm):
         return tuple(table for part in self._each for table in part.view(state))
 
     def bounty_report(self, state: State) -> BountyReport:
-        """Return what all parts know of label bounties."""
+        """Return the label bounties of all parts."""
         reports = [part.bounty_report(state) for part in self._each]
         return BountyReport(
             tuple(bounty for report in reports for bounty in report.bounties),
@@ -192,7 +193,7 @@ class Composition(WrappedAlgorithm):
         )
 
     def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
-        """Let every part carry out orders."""
+        """Carry out orders in every part."""
         for part in self._each:
             state = part.with_bounty_orders(state, orders)
         return state
@@ -203,7 +204,7 @@ class Composition(WrappedAlgorithm):
     # -- the device -----------------------------------------------------------------------------
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
-        """Let the exchange's owner prepare; every part may change a training job."""
+        """Prepare with the owner of the exchange; every part may change a training job."""
         work = self._owner(task.question).prepare(task, device)
         if task.question in self._owners:
             return work
@@ -220,7 +221,7 @@ class Composition(WrappedAlgorithm):
         return job
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Let the exchange's owner answer; every part may change the answer to training."""
+        """Answer with the owner of the exchange; every part may change the answer to training."""
         answer = self._owner(task.question).answer(task, device, result)
         if task.question not in self._owners and isinstance(result, (Trained, Chosen)):
             for part in self._parts:

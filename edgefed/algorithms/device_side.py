@@ -1,4 +1,4 @@
-"""What the device's half of an algorithm gets and makes: tasks, a view of the device, work.
+"""The inputs and outputs of an algorithm's device half: tasks, a view of the device, work.
 
 A trainer does the work; the half itself has no training loop.
 """
@@ -26,7 +26,7 @@ MODE = "mode_"
 """Before a mode in the name of the metric that tells it; see ``EvalJob.mode``."""
 
 LedgerEntry = Mapping[str, Any]
-"""What a device notes about one release: JSON values by name."""
+"""A device's record of one release: JSON values by name."""
 
 
 def operating_system_generator() -> np.random.Generator:
@@ -35,7 +35,7 @@ def operating_system_generator() -> np.random.Generator:
 
 
 class DeviceTrust(Protocol):
-    """What a device signs with, and how it knows what another device of its fleet signed."""
+    """Signs for a device, and verifies signatures of other devices of its fleet."""
 
     @property
     def certificate(self) -> bytes:
@@ -61,16 +61,16 @@ class DeviceTask:
 
     Attributes:
         groups: arrays by role, as the question named them.
-        seed: of every draw that this task makes on this device.
+        seed: of every draw of this task on this device.
         receivers: the devices to which the answer may send a blob, one to each.
-        run: id of the run; it is signed with what devices tell each other, and nothing else depends
-            on it.
+        run: id of the run; it is part of signatures between devices, and nothing else depends on
+            it.
         rounds: planned rounds of the run, over which a learning rate may change.
         max_relay_bytes: the largest such blob.
-        relays: what other devices sent to this one, by sender, sorted; of one sender in the order
-            in which it was sent. Empty where the coordinator no longer has it.
-        task_digest: of all that devices of the exchange are asked alike (``wire.task_digest``);
-            empty where updates are not masked.
+        relays: blobs from other devices, by sender, sorted; those of one sender in sending order.
+            Empty where the coordinator no longer has them.
+        task_digest: of the part of the task that is the same for all devices
+            (``wire.task_digest``); empty where updates are not masked.
     """
 
     question: str
@@ -89,26 +89,26 @@ class DeviceTask:
 
 @dataclass(frozen=True)
 class DeviceView:
-    """What a device's half may use.
+    """The resources of a device's half.
 
     Attributes:
         train, test: the device's samples; ``test`` may be empty.
         private: state that earlier answers of this run left.
-        policy: what its owner lets it give away.
-        model: the run's model, of which ``classes`` and ``vocabulary`` say what samples mean.
+        policy: the sharing policy of its owner.
+        model: the run's model; its ``classes`` and ``vocabulary`` define the meaning of samples.
         device_state: groups of arrays that answers of any run left; read-only.
         ledger: the device's record of releases in all runs, oldest first.
         private_generator: for privacy noise, and nothing else: the run's seed does not determine
-            it, so what it draws differs from run to run.
+            it, so its draws differ from run to run.
         private_words: random words for privacy noise, from the operating system; None to draw them
             from ``private_generator``, as tests do.
-        class_names: what the run's labels are called; empty when they have no names.
-        preparation: what was done to the inputs.
+        class_names: names of the run's labels; empty when they have none.
+        preparation: of the inputs.
         noise: draws natural noise; see ``noise_samples``.
         pool: pixels from 0 to 1 of all devices, which only a simulation has.
         memory: the most bytes that training may take here; the model alone fits.
         trust: signs for the device; None in simulations, and in fleets without certificates.
-        private_bytes: returns so many random bytes for keys, of the operating system's generator.
+        private_bytes: returns random bytes for keys, from the operating system's generator.
     """
 
     train: Samples
@@ -129,7 +129,7 @@ class DeviceView:
     private_bytes: Callable[[int], bytes] = secrets.token_bytes
 
     def words(self) -> RandomWords:
-        """Return what draws random words for privacy noise."""
+        """Return the source of random words for privacy noise."""
         return self.private_words or generator_words(self.private_generator)
 
 
@@ -138,8 +138,8 @@ class EvalJob:
     """Work for the trainer that only tests: ``weights`` on ``samples``, by ``loss``.
 
     Attributes:
-        mode: a word for how the device came to what it tests, such as ``known`` for a device that
-            has trained; devices of different modes are also counted apart. Empty for no mode.
+        mode: the origin of the tested model, such as ``known`` for a device that has trained;
+            devices of different modes are also counted separately. Empty for no mode.
     """
 
     weights: Tensors
@@ -150,13 +150,13 @@ class EvalJob:
 
 @dataclass(frozen=True)
 class PredictorEvalJob:
-    """Work for the trainer that tests what several models predict together.
+    """Work for the trainer that tests the joint predictions of several models.
 
     Attributes:
         predictor: given how a single model predicts, returns how the device predicts; it may use
             the device's private state.
-        samples: what is predicted.
-        loss: what the outputs are scored by.
+        samples: to predict.
+        loss: of the outputs.
         mode: as in ``EvalJob``.
     """
 
@@ -170,13 +170,13 @@ class PredictorEvalJob:
 class TrainedEvalJob:
     """Work for the trainer that trains a model first, for instance to fine-tune it, and tests it.
 
-    Nothing of the training is kept.
+    The trained weights are not kept.
 
     Attributes:
         job: the training.
-        before: the test of the model as it is before; its loss and accuracy are told beside. None
+        before: the test of the model before training; its loss and accuracy are reported too. None
             for no such test.
-        test: given what training came to, returns the test.
+        test: given the result of training, returns the test.
         mode: as in ``EvalJob``; that of the test does not matter.
     """
 
@@ -201,7 +201,7 @@ class LowestLossJob:
 
     Attributes:
         jobs: one at least. Of equal losses the first one counts.
-        loss: what is compared, over the samples that the job would train on.
+        loss: to compare, over the samples that the job would train on.
     """
 
     jobs: tuple[Job, ...]
@@ -210,7 +210,7 @@ class LowestLossJob:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a ``LowestLossJob`` came to: the number of the job that was done, and its result."""
+    """The result of a ``LowestLossJob``: the number of the job that was done, and its result."""
 
     index: int
     trained: Trained
@@ -231,7 +231,7 @@ class DensityFit:
 
 @dataclass(frozen=True)
 class StatisticsJob:
-    """Work for the trainer that measures what batch normalisation layers take.
+    """Work for the trainer that measures the inputs of batch normalisation layers.
 
     See ``learn/batch_statistics``; ``learn/pooled_statistics`` pools the results of devices.
 
@@ -251,7 +251,7 @@ DeviceTest = EvalJob | PredictorEvalJob | TrainedEvalJob
 """How a device tests the model of an ``evaluate`` task."""
 
 Work = Job | LowestLossJob | DeviceTest | Encoding | DensityFit | StatisticsJob
-"""What a trainer does."""
+"""Work of a trainer."""
 
 Result = Trained | Chosen | Score | Array | Tensors
 """The result: ``Trained`` of a ``Job``, ``Chosen`` of a ``LowestLossJob``, ``Score`` of an

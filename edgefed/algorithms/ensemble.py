@@ -67,7 +67,7 @@ class EnsembleSettings(AlgorithmSettings):
 
 
 class Ensemble(Algorithm[EnsembleSettings]):
-    """Models that were trained apart and predict together."""
+    """Models that are trained separately and predict together."""
 
     name = "ensemble"
     summary = "Train one model per device, and predict with all of them together"
@@ -81,7 +81,7 @@ class Ensemble(Algorithm[EnsembleSettings]):
         return is_single_pass(loss_of(self.training))
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
-        """Begin with the initial weights alone."""
+        """Start with the initial weights alone."""
         del roster
         params = {"seed": derive(seed, "ensemble"), SAMPLES: {}}
         return State(round=0, groups={"weights": weights}, params=params)
@@ -116,7 +116,7 @@ class Ensemble(Algorithm[EnsembleSettings]):
         return {INITIAL: derive(state.params["seed"], INITIAL, device)}
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
-        """Keep the model of every device that answered, and of others what they had before."""
+        """Store the model of every device that answered; those of others stay."""
         questions = {each.device: each for each in exchange.questions}
         samples = dict(state.params[SAMPLES])
         models = {device: _known(state, device) for device in samples}
@@ -151,7 +151,7 @@ class Ensemble(Algorithm[EnsembleSettings]):
         return {model_name(number): n / sum(counts) for number, n in enumerate(counts)}
 
     def predictor(self, state: State, predict: Predict) -> Predictor:
-        """Return the mean of the probabilities that the models predict."""
+        """Return the mean of the models' predicted probabilities."""
         models = list(self.models(state).values())
         return self._together(models, _counts(state), predict)
 
@@ -198,7 +198,7 @@ class Ensemble(Algorithm[EnsembleSettings]):
         )
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Send what changed."""
+        """Send the weight changes."""
         assert isinstance(result, Trained)
         start = _start(task.groups["weights"], task.params)
         return Answer(

@@ -1,4 +1,4 @@
-"""Where a run's result is tested, and what devices of a simulation hold out for it."""
+"""The place of a run's tests, and the samples that simulated devices hold out for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device's reply to an ``evaluate`` task holds beside loss and accuracy."""
+"""The parts of a device's reply to an ``evaluate`` task beside loss and accuracy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOP_K_HITS = "top_k_hits"
 
 
 def measures_of_task(task: Task) -> Measures:
-    """Return what a task asks to measure beside loss and accuracy.
+    """Return the measurements that a task requests beside loss and accuracy.
 
     Raises:
         ValidationError: its sections are not valid.

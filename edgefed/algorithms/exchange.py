@@ -21,9 +21,9 @@ class Payload:
     """Arrays to send, by a name that stays the same from exchange to exchange.
 
     Attributes:
-        arrays: what is sent.
-        codec: how; None for the recipe's downlink codec. A lossy one sends the difference from what
-            was last sent under this name.
+        arrays: by name.
+        codec: of the arrays; None for the recipe's downlink codec. A lossy one sends the difference
+            from the arrays last sent under this name.
     """
 
     arrays: Tensors
@@ -59,11 +59,11 @@ class Relay:
 
 @dataclass(frozen=True)
 class Question:
-    """What one device is asked.
+    """The question to one device.
 
     Attributes:
         device: its id.
-        samples: what it announced; the most that its answer may weigh.
+        samples: number that it announced; the most that its answer may weigh.
         blobs: role in the task to name of a payload; devices may get different ones.
         params: small values.
         receivers: the devices to which its answer may send a blob, one to each.
@@ -81,13 +81,13 @@ class Question:
 
 @dataclass(frozen=True)
 class ReplyRole:
-    """What the arrays of one role of an answer must look like.
+    """The required form of the arrays of one role of an answer.
 
     Attributes:
         tensors: names, types and shapes; None where the algorithm's ``reject_reason`` checks them.
         largest: largest magnitude of a real number.
-        trained: whether they come of training, so that a value beyond ``largest`` means that the
-            training diverged.
+        trained: whether they result from training, so that a value beyond ``largest`` means that
+            the training diverged.
         optional: whether an answer may lack the role.
     """
 
@@ -136,17 +136,17 @@ class Exchange:
         deadline: seconds.
         preparatory: consumes no seed index, so that the draws of other exchanges do not depend on
             it; its answers do not count towards the round.
-        reply_roles: what every answer holds, by role; one with other roles is rejected.
+        reply_roles: the form of each role of an answer; an answer with other roles is rejected.
         model: the network that its tasks concern; None for that of the state (``Algorithm.model``).
             ``merge`` and ``reject_reason`` see the one that the tasks had.
         retired: names of payloads that the run no longer sends; the coordinator and its cache
             forget them before this exchange's payloads are encoded. A name that is sent again
-            begins anew.
+            starts without a previous version.
         max_relay_bytes: the largest blob that an answer may send to another device.
         discarded: blobs between devices that are not to be delivered; the coordinator deletes them
             when it puts the exchange.
         detail: a few words that dashboards show after the name, such as ``conv2, 2 of 4``.
-        attempt: how often the algorithm began its round anew; ``rounds.retries`` limits that.
+        attempt: how often the algorithm restarted its round; ``rounds.retries`` limits that.
         index: its number in the run, from 0, as ``merge`` sees it.
         task_digest: of its tasks, as ``DeviceTask`` has it; as ``merge`` sees it.
     """
@@ -172,4 +172,4 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Finished:
-    """There is nothing left to ask."""
+    """The end of the run: there is no further exchange."""

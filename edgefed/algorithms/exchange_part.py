@@ -1,8 +1,8 @@
 """A part of an algorithm: exchanges before training or at the end, and their effect on training.
 
-An algorithm defines how devices train and how their answers are merged. Its parts prepare what
-training uses, such as averaged data. A part owns exchanges by name, and keeps its state in groups
-and parameters of the algorithm's state, under its own names.
+An algorithm defines how devices train and how their answers are merged. Its parts prepare data that
+training uses, such as averages. A part owns exchanges by name, and keeps its state in groups and
+parameters of the algorithm's state, under its own names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ExchangePart(ExchangeOwner):
 
     @abstractmethod
     def start(self, state: State, seed: int) -> State:
-        """Return the algorithm's first state with what the part keeps in it."""
+        """Return the algorithm's first state with the part's own state."""
 
     @abstractmethod
     def plan(self, state: State, roster: Roster, training: Exchange) -> Exchange | None:
@@ -48,15 +48,15 @@ class ExchangePart(ExchangeOwner):
 
     @abstractmethod
     def add_to_training(self, training: Exchange, state: State) -> Exchange:
-        """Return the training exchange with what the part sends along."""
+        """Return the training exchange with the part's additions."""
 
     # -- the device -----------------------------------------------------------------------------
 
     @abstractmethod
     def change_job(self, job: Job, task: DeviceTask, device: DeviceView) -> Job:
-        """Return the algorithm's training job with what the part adds to it."""
+        """Return the algorithm's training job, changed by the part."""
 
     def change_answer(self, answer: Answer, task: DeviceTask, device: DeviceView) -> Answer:
-        """Return the algorithm's answer to its training task with what the part changes in it."""
+        """Return the algorithm's answer to its training task, changed by the part."""
         del task, device
         return answer

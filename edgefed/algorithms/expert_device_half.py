@@ -46,7 +46,7 @@ the test, and by other devices' gates, which needs no labels."""
 
 @dataclass(frozen=True)
 class DeviceHalf:
-    """What a device does in one task.
+    """The work of a device in one task.
 
     Args:
         settings: of the algorithm.
@@ -114,7 +114,7 @@ class DeviceHalf:
         )
 
     def objective(self) -> ExpertMixture:
-        """Return what is minimised."""
+        """Return the local objective."""
         settings = self.settings
         return ExpertMixture(
             self.device.model,

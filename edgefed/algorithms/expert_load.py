@@ -36,7 +36,7 @@ def load_of(mixtures: Mapping[str, KnownMixture], count: int) -> tuple[float, ..
 
 
 def expert_report(settings: ExpertSettings, state: State) -> ExpertReport:
-    """Return what a state tells of the experts."""
+    """Return the state of the experts."""
     mixtures, count = mixtures_of(state), settings.experts
     load = load_of(mixtures, count)
     table = shares_of(state.groups[TABLE][PHI]).tolist() if TABLE in state.groups else []

@@ -10,7 +10,7 @@ they do not use:
     w_z <- w_z + Adam_z(Delta_z),  phi <- phi + Adam(Delta_phi)
 
 The weights q'(z|s) N_s of equation 8 are rounded to multiples of 2^-8 samples, for a mean with the
-same bits in any order of answers; what rounds to 0 is left out.
+same bits in any order of answers; weights that round to 0 are left out.
 
 Each expert has an optimiser of its own, which takes a step only when a device used the expert.
 """

@@ -1,4 +1,4 @@
-"""What a mixture of experts keeps in its state: names of groups and roles, mixtures of devices."""
+"""The state of a mixture of experts: names of groups and roles, and mixtures of devices."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def memory_of(group: str) -> str:
 
 @dataclass(frozen=True)
 class KnownMixture:
-    """What the coordinator knows of a device that has answered.
+    """The coordinator's record of a device that has answered.
 
     Attributes:
-        shares: q(z|s) by which experts are sent (experts,).
+        shares: q(z|s), which selects the experts to send (experts,).
         kept: numbers of the experts that it used.
-        samples: on which its answer rests.
+        samples: behind its answer.
         round: of the answer.
     """
 
@@ -62,7 +62,7 @@ class KnownMixture:
 
 
 def mixtures_of(state: State) -> dict[str, KnownMixture]:
-    """Return what is known of every device that has answered, by device."""
+    """Return the record of every device that has answered, by device."""
     known: Mapping[str, Any] = state.params.get(MIXTURES, {})
     return {device: KnownMixture.from_json(each) for device, each in sorted(known.items())}
 

@@ -1,4 +1,4 @@
-"""What an operator should know of the experts after a round: a warning when one is unused."""
+"""Remarks to the operator about the experts after a round: a warning when one is unused."""
 
 from __future__ import annotations
 

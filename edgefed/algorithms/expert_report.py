@@ -1,4 +1,4 @@
-"""What is known of a mixture of experts: who uses which expert, and whether any is unused."""
+"""The report of a mixture of experts: which devices use each expert, and whether any is unused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class DeviceMixture:
 
     Attributes:
         device: its id.
-        samples: on which its last answer rests.
+        samples: behind its last answer.
         round: of that answer.
         shares: one for each expert, of sum 1, before pruning.
         kept: numbers of the experts that it uses.
@@ -30,12 +30,13 @@ class ExpertReport:
 
     Attributes:
         experts: their number, K.
-        round: after which this holds.
-        condition: on what the shares depend: ``label``, the name of a column, or ``device``.
+        round: the last one included.
+        condition: the variable of the shares: ``label``, the name of a column, or ``device``.
         table: q(z|y), for each label or value the shares of the experts; empty for ``device``.
         mixtures: of the devices that have answered, sorted by device.
         load: for each expert its share of the samples of the devices that answered last.
-        entropy: of the load in nats; 0 where one expert has it all. None before the first answer.
+        entropy: of the load in nats; 0 where one expert has all of it. None before the first
+            answer.
         dead: numbers of the experts whose load is below a hundredth of an equal share.
         collapsed: whether one of several experts has more than 99 % of the load.
         divergence: for each expert the gradient divergence of the last round, from 0 to 1 per

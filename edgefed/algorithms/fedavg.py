@@ -47,8 +47,8 @@ from edgefed.learn.update_divergence import UpdateDivergence
 from edgefed.wire.tensors import specs_of
 
 MOST_SAMPLES = 2**22
-"""Most that a device weighs, whatever it announces: what 16,000 devices of that size come to can
-still be summed exactly."""
+"""Largest weight of a device, even if it announces more samples: the weights of 16,000 such devices
+can still be summed exactly."""
 
 MAX_DELTA = 64.0
 """Largest magnitude of a value in a delta; a training that moves a weight further has diverged."""
@@ -110,7 +110,7 @@ class FedAvg(Algorithm[AveragingSettings]):
         return is_single_pass(self.objective())
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
-        """Begin with the given weights and no optimiser memory."""
+        """Start with the given weights and no optimiser memory."""
         del roster, seed
         return State(round=0, groups={"weights": weights, "memory": {}})
 
@@ -176,7 +176,7 @@ class FedAvg(Algorithm[AveragingSettings]):
         )
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Send what changed."""
+        """Send the weight changes."""
         assert isinstance(result, Trained)
         return Answer(
             device=task.device,
@@ -217,10 +217,10 @@ def trained(weights: Tensors) -> Tensors:
 
 
 def delta_role(weights: Tensors) -> ReplyRole:
-    """Return what a delta of these weights must look like."""
+    """Return the required form of a delta of these weights."""
     return ReplyRole(specs_of(weights), MAX_DELTA, trained=True)
 
 
 def difference(after: Tensors, before: Tensors) -> Tensors:
-    """Return ``after - before``, array by array, in their own types."""
+    """Return ``after - before``, array by array, in their own dtypes."""
     return {name: np.subtract(after[name], before[name]) for name in before}

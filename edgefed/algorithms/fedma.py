@@ -131,7 +131,7 @@ class FedMa(Algorithm[FedMaSettings]):
             )
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
-        """Begin with a global model that has a device's widths."""
+        """Start with a global model that has a device's widths."""
         del roster
         if self._network is None:
             raise RuntimeError("check_model says what is matched; call it first.")
@@ -142,9 +142,9 @@ class FedMa(Algorithm[FedMaSettings]):
         return State(0, {**groups, MATCHED: {}, NEW_ATOMS: {}, NEW_COUNTS: {}}, params)
 
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
-        """Ask for the next layer: a new cohort for the first, and those who sent it for others.
+        """Ask for the next layer: a new cohort for the first, the senders of the first for others.
 
-        If too few of those are there, and enough others, the round begins anew.
+        If too few of those are connected, and enough others, the round restarts.
         """
         if state.round >= self.rounds.count:
             return Finished()
@@ -167,7 +167,7 @@ class FedMa(Algorithm[FedMaSettings]):
         return Exchanges(self.settings, by_labels, self.rounds.deadline)
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
-        """Match and merge the layers that were asked for; without an answer, change nothing."""
+        """Match and merge the layers of the exchange; without an answer, change nothing."""
         limits = {each.device: min(each.samples, MOST_SAMPLES) for each in exchange.questions}
         given = [
             replace(each, samples=max(1, min(each.samples, limits[each.device])))
@@ -211,7 +211,7 @@ class FedMa(Algorithm[FedMaSettings]):
     # -- the device -----------------------------------------------------------------------------
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
-        """Train what is not matched yet, or measure statistics."""
+        """Train the unmatched layers, or measure statistics."""
         if task.question == STATISTICS:
             return StatisticsJob(complete_weights(task, device))
         return DeviceHalf(self.settings, self.training, self.images, task, device).prepare()

@@ -1,8 +1,8 @@
 """The device's half of FedMA: gather, train, scatter, freeze, and train again.
 
 In the first step of a round a device gathers its own network from the global model and trains it.
-In each further step it learns the last merged layer and, for that layer's units, its assignment: it
-scatters what its other layers have of these units, freezes the merged layers, and trains the
+In each further step it receives the last merged layer and its assignment of that layer's units. It
+scatters the entries of its other layers for these units, freezes the merged layers, and trains the
 others. Between the steps it keeps its network as private state.
 """
 
@@ -177,9 +177,9 @@ def global_weights(groups: Mapping[str, Tensors]) -> Tensors:
 
 
 def complete_weights(task: DeviceTask, device: DeviceView) -> Tensors:
-    """Return the complete global model that a task brings; what it lacks is as in a new model.
+    """Return the complete global model of a task; missing arrays are as in a new model.
 
-    Batch normalisation's statistics are lacking before they are measured.
+    Batch normalisation's statistics are missing before they are measured.
     """
     known = global_weights(task.groups)
     lacking = set(device.model.names) - known.keys()

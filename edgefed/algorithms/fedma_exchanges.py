@@ -1,4 +1,4 @@
-"""The exchanges of FedMA: what devices are sent in each step, and what they answer."""
+"""The exchanges of FedMA: the payloads to devices in each step, and the form of their answers."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def device_atoms(state: State, network: MatchedNetwork, device: str) -> Tensors:
 def specs_of_weights(
     state: State, network: MatchedNetwork, names: tuple[str, ...]
 ) -> dict[str, TensorSpec]:
-    """Return what weights look like in the widths of the round under way."""
+    """Return the specifications of weights in the widths of the current round."""
     groups = network.local.resized(widths_of(state.groups[NEW_COUNTS]))
     weights = state.groups[WEIGHTS]
     return {

@@ -27,7 +27,7 @@ class GroupMatching:
         settings: of the algorithm.
         local: the network's groups with a device's widths.
         groups: those with the widths that earlier steps found.
-        samples: float64 (devices,), what each device weighs by its samples.
+        samples: float64 (devices,), the weight of each device by its samples.
         seed: of all matchings of the run.
         round: number of rounds that are complete.
         step: number of the step, from 0.

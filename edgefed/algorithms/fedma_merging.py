@@ -1,4 +1,4 @@
-"""The coordinator's half of FedMA between two exchanges: match, average, and go on a step."""
+"""The coordinator's half of FedMA between two exchanges: match, average, and advance by a step."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def after_statistics(state: State, answers: Sequence[Answer]) -> State:
 
 
 def completed(state: State, statistics: Tensors) -> State:
-    """Return the state at the end of a round: what was matched is the global model."""
+    """Return the state at the end of a round: the matched layers become the global model."""
     groups = state.groups
     before = groups[WEIGHTS]
     weights = part({**before, **groups[MATCHED], **statistics}, tuple(before))

@@ -1,4 +1,4 @@
-"""What FedMA keeps in its state, and names on the wire."""
+"""The state of FedMA, and names on the wire."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COUNTS, NEW_COUNTS = "counts", "new-counts"
 """Groups of the state: by permutation group, how many devices have each atom."""
 
 NETWORK = "network"
-"""Key of the state's ``params``: what the network's groups are made from."""
+"""Key of the state's ``params``: the data from which the network's groups are made."""
 
 STEP, DEVICES, SEED, LAYERS, GROWTH = "step", "devices", "seed", "layers", "growth"
 """Further keys: the next step of the round, the devices that take part in it, the seed of all
@@ -112,6 +112,6 @@ def begins(exchange: Exchange) -> bool:
 
 
 def begun_anew(state: State) -> State:
-    """Return the state before the first layer of its round, with nothing matched yet."""
+    """Return the state before the first layer of its round, with no layer matched."""
     nothing: dict[str, Tensors] = {MATCHED: {}, NEW_ATOMS: {}, NEW_COUNTS: {}}
     return State(state.round, {**state.groups, **nothing}, {**state.params, STEP: 0})

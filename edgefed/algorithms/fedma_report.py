@@ -1,4 +1,4 @@
-"""What FedMA tells of its matchings: the report of widths, and remarks to the operator."""
+"""FedMA's reports about its matchings: the widths, and remarks to the operator."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def match_report(state: State) -> MatchReport:
 def match_remarks(
     settings: FedMaSettings, before: State, exchange: Exchange, after: State
 ) -> tuple[Remark, ...]:
-    """Return what an operator should know of a step."""
+    """Return remarks to the operator about a step."""
     remarks = []
     report = match_report(after)
     missed = len(before.params[DEVICES]) - len(after.params[DEVICES])

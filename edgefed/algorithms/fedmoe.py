@@ -1,13 +1,13 @@
 """Federated mixture of experts: K models for the fleet, and a private gate on each device.
 
 Reisser, Louizos, Gavves, Welling: Federated Mixture of Experts, 2021, algorithms 1 and 2. The paper
-calls it FedMix; so is another method here. A global table gives the shares q(z|y) of the experts z
-for a label y, and device s uses them by its mixture q(z|s) = sum_y p(y|s) q(z|y).
+calls it FedMix, which is the name of another method here. A global table gives the shares q(z|y) of
+the experts z for a label y, and device s uses them by its mixture q(z|s) = sum_y p(y|s) q(z|y).
 
     coordinator  sends the table and the experts with q(z|s) >= 0.9 eta / K     (plan, here)
     device       trains these, the table, and its gate, which it keeps          (expert_device_half)
                  by the objective                           (learn/objectives/expert_mixture)
-                 and answers the changes of the experts it uses, and its mixture
+                 and answers with the changes of the experts it uses, and its mixture
     coordinator  averages each expert by p(s|z), and takes a step of Adam       (expert_merging)
 
 K = 1 is FedAvg with that server optimiser.
@@ -108,7 +108,7 @@ class FedMoe(Algorithm[ExpertSettings]):
         return (self.settings.condition,) if self.settings.has_column else ()
 
     def parts(self) -> tuple[ExchangePart, ...]:
-        """Return what collects gates after the last round, if it is on."""
+        """Return the part that collects gates after the last round, if enabled."""
         if not self.settings.collect_gates or self.settings.experts == 1:
             return ()
         densities = self.settings.collect_densities
@@ -156,7 +156,7 @@ class FedMoe(Algorithm[ExpertSettings]):
             )
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
-        """Begin with different experts, an even table, and no optimiser memory."""
+        """Start with different experts, an even table, and no optimiser memory."""
         del roster
         count = self.settings.experts
         groups = {role(k): each for k, each in enumerate(independent(weights, count, seed))}
@@ -248,7 +248,7 @@ class FedMoe(Algorithm[ExpertSettings]):
         )
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
-        """Step each expert along the mean of the changes that its users made."""
+        """Step each expert along the mean of its users' changes."""
         if exchange.name == UPDATE:
             return self._begun(state, exchange, answers)
         after = merged(self.settings, state, exchange, answers)
@@ -284,13 +284,13 @@ class FedMoe(Algorithm[ExpertSettings]):
         return ""
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
-        """Say that an expert is dead, or that one does everything."""
+        """Report that an expert is dead, or that one has nearly all of the load."""
         if exchange.name == UPDATE:
             return ()
         return expert_remarks(self.expert_report(before), self.expert_report(after))
 
     def expert_report(self, state: State) -> ExpertReport:
-        """Return what is known of the experts."""
+        """Return the state of the experts."""
         return expert_report(self.settings, state)
 
     def weights(self, state: State) -> Tensors:
@@ -315,7 +315,7 @@ class FedMoe(Algorithm[ExpertSettings]):
         return {role(k): share for k, share in enumerate(load)}
 
     def predictor(self, state: State, predict: Predict) -> Predictor:
-        """Return how the coordinator predicts: by the gates that it has, or else by the load."""
+        """Return the coordinator's predictor: by collected gates, or else by the load."""
         experts = experts_of(state, self.settings.experts)
         if (given := collected_gates(state)) is not None:
             shares = likely_shares(state, self.settings.density_draws)
@@ -381,7 +381,7 @@ class FedMoe(Algorithm[ExpertSettings]):
         return self._half(task, device).job()
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Send what changed; keep the gate."""
+        """Send the changes; keep the gate."""
         assert isinstance(result, Trained)
         if task.question == UPDATE:
             delta = difference(result.weights, task.groups["weights"])

@@ -2,9 +2,9 @@
 
 With gates of others, a device without labels can use a mixture of experts (``learn/
 mixture_prediction``); with densities of the others' inputs (``learn/density``), each input decides
-whose gates count. A gate and the mixture q(z|s) tell what labels a device has, and a density what
-its inputs look like. So they leave it only with ``share_gate`` and ``share_density`` in its owner's
-settings, and its ledger records them.
+which gates count. A gate and the mixture q(z|s) disclose a device's labels, and a density discloses
+the form of its inputs. They are therefore sent only with ``share_gate`` and ``share_density`` in
+the owner's settings, and the device's ledger records them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class GateCollection(ExchangePart):
     # -- the coordinator ------------------------------------------------------------------------
 
     def start(self, state: State, seed: int) -> State:
-        """Keep nothing yet."""
+        """Start with no gates."""
         del seed
         return state
 
@@ -109,12 +109,12 @@ class GateCollection(ExchangePart):
         return 2 * (sent + sum(role.nbytes for role in exchange.reply_roles.values()))
 
     def add_to_training(self, training: Exchange, state: State) -> Exchange:
-        """Send nothing along."""
+        """Add nothing to training."""
         del state
         return training
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
-        """Keep the gates that came, sorted by device."""
+        """Store the gates that arrived, sorted by device."""
         del exchange
         gates: dict[str, Tensors] = {}
         densities: dict[str, Tensors] = {}
@@ -134,7 +134,7 @@ class GateCollection(ExchangePart):
         return State(state.round, groups, params)
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
-        """Return why an answer's shares are none, or its density of other inputs; or nothing."""
+        """Return why an answer's shares or its density are invalid, or nothing."""
         del exchange
         if DENSITY in answer.groups:
             found = specs_of(answer.groups[DENSITY].arrays)
@@ -158,7 +158,7 @@ class GateCollection(ExchangePart):
         return {"weight": weight, "bias": each, "shares": each, "kept": each}
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
-        """Say how many devices gave their gates."""
+        """Report how many devices sent their gates."""
         if exchange.name != COLLECT or COLLECT in before.params:
             return ()
         given, asked = len(after.params[COLLECT]), counted(len(exchange.questions), "device")
@@ -171,7 +171,7 @@ class GateCollection(ExchangePart):
     # -- the device -----------------------------------------------------------------------------
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
-        """Give the gate that this run's training left, where the owner shares it."""
+        """Send the gate from this run's training, where the owner shares it."""
         if OWN not in device.private or not device.policy.share_gate:
             return Answer(task.device, len(device.train), {})
         wanted = bool(task.params.get(DENSITY)) and device.policy.share_density
@@ -182,7 +182,7 @@ class GateCollection(ExchangePart):
         return self._gate(task, device)
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Give the gate with the density that was fitted."""
+        """Send the gate with the fitted density."""
         assert isinstance(result, dict)
         gate = self._gate(task, device)
         release = density_release(task.round, len(device.train))
@@ -210,7 +210,7 @@ def _stacked(given: Mapping[str, Tensors]) -> Tensors:
 
 
 def collected_gates(state: State) -> Tensors | None:
-    """Return the gates of the devices that gave theirs, stacked; None without any."""
+    """Return the collected gates of devices, stacked; None without any."""
     return state.groups.get(COLLECT)
 
 

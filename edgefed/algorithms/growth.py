@@ -1,4 +1,4 @@
-"""The growth of a matched network over a device's, and what to say of layers at a bound."""
+"""The growth of a matched network over a device's, and remarks about layers at a bound."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def bound_remarks(
     layers: Iterable[LayerMatch],
     before: Iterable[LayerMatch],
 ) -> list[Remark]:
-    """Return what to say of layers that reached a bound: of growth, or of their variance.
+    """Return remarks about layers that reached a bound of growth or of their variance.
 
     Args:
         settings: of the algorithm.
         number: of the round.
         layers: those that were matched.
-        before: the layers as the round before left them, of which the variance is said no more.
+        before: the layers after the previous round; their variance is not reported again.
     """
     remarks = []
     layers = list(layers)

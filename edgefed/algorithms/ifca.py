@@ -89,7 +89,7 @@ class IFCA(FedAvg):
     # -- the coordinator ------------------------------------------------------------------------
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
-        """Begin with one model of the given weights, and others that are drawn from the seed."""
+        """Start with one model of the given weights, and others drawn from the seed."""
         del roster
         groups: dict[str, Tensors] = {}
         for number in self._numbers:
@@ -150,7 +150,7 @@ class IFCA(FedAvg):
         return State(exchange.round, groups, params)
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
-        """Tell how many devices chose each model last, where that changed."""
+        """Report how many devices chose each model last, where that changed."""
         counts = self._counts(after)
         if counts == self._counts(before):
             return ()
@@ -172,7 +172,7 @@ class IFCA(FedAvg):
         return dict.fromkeys(names, 1 / len(names))
 
     def predictor(self, state: State, predict: Predict) -> Predictor:
-        """Return the mean of what the models predict, as no samples say which of them fits."""
+        """Return the mean of the models' predictions, since no samples show which model fits."""
         models, loss = tuple(self.models(state).values()), self.training.loss
         return lambda inputs: mean_prediction([predict(each, inputs) for each in models], loss)
 
@@ -207,7 +207,7 @@ class IFCA(FedAvg):
         return LowestLossJob(jobs, self.training.loss)
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Send what changed, and of which model."""
+        """Send the weight changes, and the number of the chosen model."""
         assert isinstance(result, Chosen)
         groups = {**task.groups, "weights": task.groups[model_name(result.index)]}
         answer = super().answer(replace(task, groups=groups), device, result.trained)

@@ -1,4 +1,4 @@
-"""What a device's answer tells the coordinator of its labels, for any algorithm."""
+"""The disclosure of a device's labels by its answer to the coordinator, for any algorithm."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Disclosure:
     """Label frequencies that were computed from an answer.
 
     Attributes:
-        source: from which part of it.
+        source: the part of the answer.
         role: the reply role of that part.
         shares: of the labels (labels,).
         determined: whether no other frequencies give the same answer; for an output bias, whether
@@ -53,7 +53,7 @@ def disclosures(
     by_label: bool = True,
     rounds: int = 0,
 ) -> Iterator[Disclosure]:
-    """Yield the label frequencies that an answer tells; none where it has neither part.
+    """Yield the label frequencies that an answer discloses; none where it has neither part.
 
     Args:
         answer: as the coordinator decodes it.
@@ -80,7 +80,7 @@ def disclosures(
 
 
 def of_mixture(mixture: Array, table: Array) -> Disclosure:
-    """Return what shares q(z|s) tell, with the table's logits (labels, experts)."""
+    """Return the disclosure of shares q(z|s), with the table's logits (labels, experts)."""
     found = frequencies_of_mixture(mixture, shares_of(table))
     return Disclosure("mixture", MIXTURE, found.shares, found.determined)
 

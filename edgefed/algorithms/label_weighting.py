@@ -16,7 +16,7 @@ from edgefed.learn.types import Job, Objective
 
 
 class LabelWeighting(FedAvg):
-    """What such algorithms share; the counts are of the device's own samples and never leave it."""
+    """The common part of such algorithms; counts of own samples never leave the device."""
 
     takes_user_loss = False
 

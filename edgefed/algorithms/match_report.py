@@ -1,4 +1,4 @@
-"""What is known of matched averaging: the widths that each layer's matching found."""
+"""The report of matched averaging: the widths that each layer's matching found."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class LayerMatch:
 
 @dataclass(frozen=True)
 class MatchReport:
-    """What is known of the layers; empty, with no layers, for an algorithm without matching.
+    """The report on the layers; empty, with no layers, for an algorithm without matching.
 
     Attributes:
         round: the round in which ``matched`` layers were matched; 0 before the first.
         layers: every layer whose units are matched, in the order of the network.
-        matched: how many of them are matched in this round; the others' matches are of the round
+        matched: number of layers matched in this round; the others' matches are of the round
             before.
         devices: number of devices that take part in this round.
         growth: parameters of the last complete global model divided by a device's; None before the

@@ -14,7 +14,7 @@ Variance = Annotated[float, Field(gt=0, le=1e12)] | Literal["auto"]
 
 
 class MatchingSettings(AlgorithmSettings):
-    """What these algorithms share; ``edgefed.learn.matching`` says what the words mean."""
+    """Settings shared by these algorithms; ``edgefed.learn.matching`` defines the terms."""
 
     sigma: Variance = "auto"
     """Variance of a device's unit around the atom it is matched with; ``auto`` estimates it from
@@ -51,8 +51,8 @@ class MatchingSettings(AlgorithmSettings):
     """Largest width of a global layer, as a multiple of a device's; 1 keeps all widths."""
 
     average: Literal["map", "matched", "all"] = "matched"
-    """What an atom's weights are: the maximum a posteriori, which shrinks them towards the prior
-    mean; the mean over the devices that hold it; or their sum divided by the number of devices."""
+    """The weights of an atom: the maximum a posteriori, which shrinks them towards the prior mean;
+    the mean over the devices that hold it; or their sum divided by the number of devices."""
 
     reference: bool = False
     """Whether units are matched as the published implementation does: ``prior_factor`` 1,

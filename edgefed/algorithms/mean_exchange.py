@@ -8,9 +8,9 @@ ICLR 2021, section 3.2 (algorithm 1), appendices H to J.
     fit    is the algorithm's, with the stack (X_g, Y_g) beside the weights; the method's mixing
            objective (NaiveMix, FedMix) uses the stack
 
-With a split (appendix E) the averages are of hidden states, and ``mean`` precedes every ``fit``.
-A device that does not share still trains. If no device shares, training is FedAvg, and a remark
-reports this.
+With a split (appendix E) the averages are of hidden states, and ``mean`` precedes every ``fit``. A
+device that does not share still trains. If no device shares, training is FedAvg, which a remark
+reports.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class MeanExchange(ExchangePart):
     # -- the coordinator ------------------------------------------------------------------------
 
     def needs_simulation(self) -> str:
-        """Return what only a simulation may ask for: raw samples, or averages of one label."""
+        """Return the requirement of a simulation: raw samples, or averages of one label."""
         if self.settings.group_size == 1 and self.settings.entries != "own":
             return "raw data of all devices (group_size = 1)"
         if self.settings.same_class:
@@ -139,7 +139,7 @@ class MeanExchange(ExchangePart):
             )
 
     def check_model(self, model: Model) -> None:
-        """Check that the model can be mixed where the recipe wants it.
+        """Check that the model can be mixed at the recipe's layer.
 
         Raises:
             RecipeError: it cannot.
@@ -160,12 +160,12 @@ class MeanExchange(ExchangePart):
             )
 
     def start(self, state: State, seed: int) -> State:
-        """Nobody has shared anything."""
+        """Start with records in which no device has shared."""
         params = {**state.params, SEED: seed, ASKED: {}}
         return replace(state, groups={**state.groups, SHARED: {}}, params=params)
 
     def plan(self, state: State, roster: Roster, training: Exchange) -> Exchange | None:
-        """Ask those for averages whose averages are not there yet."""
+        """Ask the devices for averages that are missing."""
         if self.settings.entries == "own":
             return None
         asked = due(state, roster, self.settings.threshold)
@@ -186,7 +186,7 @@ class MeanExchange(ExchangePart):
         )
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
-        """Keep the averages that came and stack them anew."""
+        """Store the arrived averages and stack all of them again."""
         shared, answered, hidden = joined(state, answers)
         known = {**state.params[ASKED], **remembered(exchange, answered)}
         params = {**state.params, ASKED: known}
@@ -209,7 +209,7 @@ class MeanExchange(ExchangePart):
         return replace(state, groups=groups, params=params)
 
     def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
-        """Return the bytes that one device's averages may take, from what it announced."""
+        """Return the most bytes of one device's averages, given its announced samples."""
         most = max((self._most(each.samples, model) for each in exchange.questions), default=0)
         width = 8 if self._raw_tokens(model) else 4
         # A byte a number needs eight bytes an entry for its scale and offset.
@@ -256,7 +256,7 @@ class MeanExchange(ExchangePart):
         return groups + model.classes if self.settings.same_class else groups
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
-        """Say who shared, after an exchange of averages; or after round 1 that nobody could."""
+        """Report the sharing devices after their exchange; after round 1, a lack of any."""
         if exchange.name == MEAN:
             return (remark(exchange, after),)
         nobody = before.round == 0 < after.round and not before.params[ASKED]
@@ -293,7 +293,7 @@ class MeanExchange(ExchangePart):
         return Encoding(task.groups["weights"], device.train, self.settings.split)
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Average the hidden states that the round's weights make."""
+        """Answer with averages of the hidden states under the round's weights."""
         assert isinstance(result, np.ndarray)
         return self._share(task, device, result)
 

@@ -1,4 +1,4 @@
-"""What several models predict together: the mean of their probabilities."""
+"""The joint prediction of several models: the mean of their probabilities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def mean_prediction(
 
     Args:
         outputs: of each model, (samples, outputs).
-        loss: that the models were trained with; outputs are logits but for squared error.
+        loss: that the models were trained with; outputs are logits except for squared error.
         weights: of the models; None for equal ones.
     """
     stacked = np.stack(outputs).astype(np.float64)

@@ -32,15 +32,15 @@ PATIENCE = 10
 """Rounds after which a device that gave no averages is asked again."""
 
 CHANGED = 0.2
-"""Share of those who shared whose data must have changed before anybody is asked again: what one
-device sends before and after a small change tells what changed."""
+"""Fraction of the sharing devices whose data must have changed before any device is asked again:
+the averages of one device before and after a small change disclose the change."""
 
 
 def due(state: State, roster: Roster, threshold: int) -> tuple[Member, ...]:
     """Return the devices to ask for averages now.
 
-    Those that were never asked; those that gave none, after some rounds; and those whose data
-    changed, when enough of them did. For averages of hidden states, everybody in every round.
+    These are devices that were never asked; those that sent none, after some rounds; and those
+    whose data changed, if enough did. For averages of hidden states, all devices in every round.
     """
     asked = state.params[ASKED]
     able = [member for member in roster if member.samples >= max(1, threshold)]
@@ -75,9 +75,9 @@ def holders(names: Iterable[str]) -> set[str]:
 
 
 def joined(state: State, answers: Iterable[Answer]) -> tuple[Tensors, set[str], bool]:
-    """Return the averages of all devices, who answered, and whether they are of hidden states.
+    """Return all devices' averages, the devices that answered, and whether they are hidden states.
 
-    Those in ``answers`` replace older ones; hidden states of an earlier round are gone.
+    Averages in ``answers`` replace older ones; hidden states of an earlier round are dropped.
     """
     hidden = bool(state.params.get(HIDDEN))
     shared = {} if hidden else dict(state.groups[SHARED])
@@ -94,9 +94,9 @@ def joined(state: State, answers: Iterable[Answer]) -> tuple[Tensors, set[str], 
 
 
 def remembered(exchange: Exchange, answered: set[str]) -> dict[str, dict[str, Any]]:
-    """Return what is remembered of those asked, as ``ASKED`` holds it.
+    """Return the records of the devices asked, in the form of ``ASKED``.
 
-    Who does not answer is silent even if older averages of its are there: they are of other data.
+    A device that does not answer is silent even if it has older averages: they are of other data.
     """
     return {
         question.device: {
@@ -118,7 +118,7 @@ def shares_of(shared: Tensors) -> dict[str, Entries]:
 
 
 def remark(exchange: Exchange, after: State) -> Remark:
-    """Return what an exchange of averages came to, in a line."""
+    """Return the result of an exchange of averages, in a line."""
     sharers = holders(after.groups[SHARED])
     asked = counted(len(exchange.questions), "device")
     if not sharers:

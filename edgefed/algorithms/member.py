@@ -13,10 +13,10 @@ class Member:
         device: its id.
         samples: training samples that it announced.
         shape: shape of one of its inputs.
-        classes: number of labels that it tells apart, or of numbers in a target; 0 when it does
-            not tell.
+        classes: number of labels that it distinguishes, or of numbers in a target; 0 when not
+            stated.
         data: a word of the device's own that changes when its samples do.
-        class_names: what its labels are called, label 0 first; empty when they have no names.
+        class_names: names of its labels, label 0 first; empty when they have none.
         held_out: samples that it announced to hold out for tests.
         newcomer: it never trains, and only tests; in simulations.
     """

@@ -13,18 +13,18 @@ from edgefed.errors import UsageError
 
 @dataclass(frozen=True)
 class LeastDevices:
-    """How many devices a run begins with at least.
+    """The least number of devices with which a run begins.
 
     Attributes:
         count: with samples, that fit the run.
-        because: why it is more than ``rounds.min_devices``, as a sentence; empty if it is not.
+        because: the reason why it exceeds ``rounds.min_devices``, as a sentence; empty otherwise.
     """
 
     count: int
     because: str = ""
 
     def told(self, there: int) -> str:
-        """Return in words that too few devices are there, and why; empty if they suffice."""
+        """Return in words that there are too few devices, and why; empty if they suffice."""
         if there >= self.count or not self.because:
             return ""
         return f"{self.because} {there} of {self.count} devices are there."
@@ -46,13 +46,14 @@ def least_devices(recipe: Recipe) -> LeastDevices:
 
 
 def check_merging(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
-    """Check what can be known before there are devices.
+    """Check the table as far as possible without devices.
 
     Raises:
         UsageError: ``merging.algorithm``: the algorithm does not average updates;
-            ``merging.divergence``: it measures what the rule replaces; ``merging.cohort``: rounds
-            wait for fewer answers than the rule needs; ``merging.privacy``: what is merged would
-            depend on single updates by more than central differential privacy allows for.
+            ``merging.divergence``: it measures the updates that the rule replaces;
+            ``merging.cohort``: rounds wait for fewer answers than the rule needs;
+            ``merging.privacy``: the merge would depend on single updates by more than central
+            differential privacy accounts for.
     """
     section = recipe.merging
     _check_privacy(recipe)

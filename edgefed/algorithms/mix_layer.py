@@ -14,7 +14,7 @@ from edgefed.learn.types import Objective
 
 
 def check_split(algorithm: str, model: Model, split: int) -> None:
-    """Check that a run's model can be mixed there: said before any device is asked.
+    """Check that a run's model can be mixed there, before any device is asked.
 
     Args:
         algorithm: its name, for the message.
@@ -66,9 +66,9 @@ def behind(objective: Objective, split: int, embedding_grad: bool, usual: Object
     """Return a mixing objective at its place in the model.
 
     Args:
-        objective: what mixes.
+        objective: the mixing objective.
         split: layers in front of it.
-        embedding_grad: whether it moves those too.
-        usual: what all layers descend beside it, where there are layers in front.
+        embedding_grad: whether it trains those too.
+        usual: the second objective, for all layers, where there are layers in front.
     """
     return ManifoldMixing(objective, split, embedding_grad, usual) if split else objective

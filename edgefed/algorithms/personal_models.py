@@ -7,10 +7,10 @@ Which ones is a setting, so that one part is several published methods:
     LG-FedAvg       the first layers (Liang et al. 2020, arXiv 2001.01523)
     FedBN           all normalisation layers (Li et al., ICLR 2021, arXiv 2102.07623)
 
-A device trains all weights together: the shared ones from the round's, the personal ones from where
-its last training left them, or from the run's initial values. It keeps the personal ones as private
-state and sends what the others changed by. The algorithm underneath never sees a personal weight
-on the coordinator; on a device it sees a complete model.
+A device trains all weights together: the shared ones from the round's, the personal ones from its
+last training, or from the run's initial values. It keeps the personal ones as private state and
+sends the changes of the others. The inner algorithm never sees a personal weight on the
+coordinator; on a device it sees a complete model.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ DELTA = "delta"
 
 
 class PersonalModels(WrappedAlgorithm):
-    """An algorithm of which some weights stay on the devices.
+    """An algorithm with some weights that stay on the devices.
 
     Args:
         inner: trains and averages the shared weights.
@@ -122,7 +122,7 @@ class PersonalModels(WrappedAlgorithm):
         )
 
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
-        """Plan what the algorithm does, with the initial personal weights beside the shared."""
+        """Plan the algorithm's exchange, with the initial personal weights beside the shared."""
         planned = self.inner.plan(state, roster, seed)
         return planned if isinstance(planned, Finished) else _with_start(planned, state)
 
@@ -155,11 +155,11 @@ class PersonalModels(WrappedAlgorithm):
     # -- the device -----------------------------------------------------------------------------
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
-        """Prepare what the algorithm asks for with the device's own model."""
+        """Prepare the algorithm's work with the device's own model."""
         return self.inner.prepare(_own(task, device), device)
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Answer with what the shared weights changed by; keep the personal ones."""
+        """Answer with the changes of the shared weights; keep the personal ones."""
         answer = self.inner.answer(_own(task, device), device, result)
         start = task.groups.get(START, {})
         if not start or not isinstance(result, Trained):
@@ -173,7 +173,7 @@ class PersonalModels(WrappedAlgorithm):
         )
 
     def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:
-        """Test the device's own model, after local training where the recipe wants it."""
+        """Test the device's own model, after local training if the recipe requires it."""
         if task.params.get("mode") == NEW:
             device = replace(device, private=_without_personal(device.private))
         own = _own(task, device)

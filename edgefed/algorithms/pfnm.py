@@ -103,7 +103,7 @@ class Pfnm(Algorithm[PfnmSettings]):
         self._section = section
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
-        """Begin with the initial weights, of which every device holds all units."""
+        """Start with the initial weights, of which every device holds all units."""
         del roster
         return PfnmRecords.first(weights, self._section, derive(seed, "pfnm")).kept_in(0)
 
@@ -149,7 +149,7 @@ class Pfnm(Algorithm[PfnmSettings]):
         return wrong_counts(answer)
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
-        """Match the networks of all devices that answered; without an answer, keep what there is.
+        """Match the networks of all devices that answered; without an answer, keep the state.
 
         All of them are in memory at once.
         """
@@ -175,7 +175,7 @@ class Pfnm(Algorithm[PfnmSettings]):
         return records.after(exchange.round, devices, found).kept_in(exchange.round)
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
-        """Tell the widths that were found, where they changed, and which reached their bound."""
+        """Report the widths that changed, and those that reached their bound."""
         del exchange
         then, now = PfnmRecords.of(before), PfnmRecords.of(after)
         if now.matched == then.matched:
@@ -211,7 +211,7 @@ class Pfnm(Algorithm[PfnmSettings]):
         )
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Send what changed, and how many samples of each label there are."""
+        """Send the weight changes, and the number of samples of each label."""
         assert isinstance(result, Trained)
         groups, ledger = label_counts_of(task, device) if self._asks_labels else ({}, ())
         return Answer(

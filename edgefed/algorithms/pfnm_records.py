@@ -1,4 +1,4 @@
-"""What the coordinator's half of PFNM keeps: the global network, and what devices hold of it."""
+"""The state of PFNM's coordinator half: the global network, and the devices' assignments."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class PfnmRecords:
         weights: of the global network.
         matched: the round in which it was matched; 0 before the first.
         assignments: by device that took part, its units' atoms: int64 by permutation group.
-        counts: how many of these hold each atom: int64 by permutation group.
-        layers: what is known of each layer's matching.
+        counts: number of these that hold each atom: int64 by permutation group.
+        layers: report of each layer's matching.
     """
 
     section: ModelSection
@@ -141,7 +141,7 @@ class PfnmRecords:
 
     @property
     def outputs(self) -> int:
-        """The number of outputs of the network, and of classes where it tells these apart."""
+        """The number of outputs of the network, and of classes where it distinguishes these."""
         return len(next(reversed(self.weights.values())))
 
     @property
@@ -165,7 +165,7 @@ class PfnmRecords:
         return own_start(self.weights, self.groups, self.assignment(device), seed)
 
     def report(self) -> MatchReport:
-        """Return what is known of the matching."""
+        """Return the report of the matching."""
         if not self.matched:
             return MatchReport(layers=self.layers)
         return MatchReport(

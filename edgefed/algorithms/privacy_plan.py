@@ -1,7 +1,7 @@
-"""What a recipe's ``[privacy]`` table comes to: its noise, and the epsilon of the whole run.
+"""The plan of a recipe's ``[privacy]`` table: its noise, and the epsilon of the whole run.
 
 With ``central``, every merged round is one release of the noisy sum. With ``local``, every answer
-of a device is one; what counts is a device that answers in all rounds. Rounds that are repeated
+of a device is one; the plan is for a device that answers in all rounds. Rounds that are repeated
 after a missed quorum release nothing with ``central``, because their merge is discarded; with
 ``local`` they do, and are counted when they occur.
 """
@@ -34,7 +34,7 @@ class PrivacyPlan:
     Attributes:
         section: the recipe's table with its noise multiplier filled in.
         epsilon: of all rounds together.
-        rounds: how many.
+        rounds: their number.
         sampled, population: as in ``Releases``.
     """
 
@@ -74,7 +74,7 @@ def multiplier_of(section: PrivacySection) -> float:
 
 
 def check_privacy(recipe: Recipe) -> None:
-    """Check that a recipe keeps its privacy budget; said before a run is created.
+    """Check that a recipe keeps its privacy budget, before a run is created.
 
     Raises:
         RecipeError: ``privacy.budget``, ``privacy.count_noise``, ``privacy.algorithm``.
@@ -93,7 +93,7 @@ def check_privacy(recipe: Recipe) -> None:
 
 @lru_cache(maxsize=256)
 def privacy_plan(section: PrivacySection, rounds: RoundsSection) -> PrivacyPlan:
-    """Return the plan of a recipe that wants privacy.
+    """Return the plan of a recipe with privacy.
 
     Raises:
         RecipeError: ``privacy.budget``: the rounds cost more than ``privacy.epsilon``;

@@ -1,19 +1,19 @@
-"""Differential privacy for what devices learn: clipped updates, with Gaussian noise on them.
+"""Differential privacy for devices' updates: clipped updates, with Gaussian noise on them.
 
     central   DP-FedAvg (McMahan, Ramage, Talwar, Zhang: Learning Differentially Private Recurrent
               Language Models, ICLR 2018): devices clip, the coordinator clips again, because it
-              trusts none, and adds noise to the sum; all devices weigh the same
-    local     each device clips and adds noise before it sends, and notes it in its ledger
+              trusts none, and adds noise to the sum; all devices have the same weight
+    local     each device clips and adds noise before it sends, and records it in its ledger
 
 and, with ``adaptive``, the norm C follows the quantile γ of the updates' norms (Andrew, Thakkar,
 McMahan, Ramaswamy: Differentially Private Learning with Adaptive Clipping, NeurIPS 2021):
 
     C <- C exp(-η (b - γ))        b the noisy fraction of updates that were not longer than C
 
-The algorithm underneath trains as it always does. With ``central`` its merge sees one answer, the
-noisy mean, so whatever it does with that, such as a server optimiser's step, costs no more privacy.
-Noise never derives from the run's seed. A merge that was interrupted before its commit released
-nothing; the one that is committed draws new noise, and only that is ever sent or saved.
+The inner algorithm trains as usual. With ``central`` its merge sees one answer, the noisy mean, so
+further processing, such as a server optimiser's step, costs no more privacy. Noise never derives
+from the run's seed. A merge that was interrupted before its commit released nothing; the one that
+is committed draws new noise, and only that is ever sent or saved.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ CoordinatorRandomness = Callable[[int, str], RandomWords]
 
 
 def from_operating_system(number: int, purpose: str) -> RandomWords:
-    """Return words that the operating system draws; nothing of the round enters."""
+    """Return words that the operating system draws, independent of the round."""
     del number, purpose
     return operating_system_words
 
@@ -106,7 +106,7 @@ class PrivateUpdates(WrappedAlgorithm):
     # -- the coordinator ------------------------------------------------------------------------
 
     def check_model(self, model: Model) -> None:
-        """Check that all that devices send of the model can be clipped and noised.
+        """Check that all arrays that devices send can be clipped and noised.
 
         Raises:
             RecipeError: ``privacy.statistics``: running statistics are shared.
@@ -128,7 +128,7 @@ class PrivateUpdates(WrappedAlgorithm):
         return _with_privacy(self.inner.start(weights, roster, seed), begun)
 
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
-        """Plan what the algorithm does, with the norm in every task, while the budget lasts.
+        """Plan the algorithm's exchange, with the norm in every task, while the budget lasts.
 
         Raises:
             RecipeError: ``privacy.budget``: another round would exceed it.
@@ -149,7 +149,7 @@ class PrivateUpdates(WrappedAlgorithm):
         return replace(planned, questions=questions)
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
-        """Merge the noisy mean, or the noisy answers, and note what was released."""
+        """Merge the noisy mean, or the noisy answers, and record the releases."""
         if self._section.mechanism == "central":
             return self._merged_centrally(state, exchange, answers)
         before = state.params[PRIVACY]
@@ -289,7 +289,7 @@ class _CountedAnswers:
 
 
 def check_combination(algorithm: Algorithm[Any], section: PrivacySection) -> None:
-    """Check that all that devices tell with an algorithm is the update that is noised.
+    """Check that devices disclose nothing with an algorithm but the noised update.
 
     Raises:
         RecipeError: ``privacy.algorithm``.

@@ -1,9 +1,9 @@
-"""Mixes that a device received: kept across runs, checked before they are taken in.
+"""Mixes that a device received: kept across runs, and checked before they are stored.
 
 A blob from another device holds ``mixes`` uint8 (n, …), ``labels`` int64 (n,) and ``token``, the
 ASCII letters of the batch of bounties that it answers. Device state holds ``PROVIDER/mixes``,
-``PROVIDER/labels`` and ``PROVIDER/digests`` (SHA-256 of the blobs) in a group whose name tells for
-which classes and settings they were made.
+``PROVIDER/labels`` and ``PROVIDER/digests`` (SHA-256 of the blobs) in a group whose name identifies
+the classes and settings for which they were made.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def unpack_mixes(
     """Return mixes and labels of a blob that another device sent.
 
     Args:
-        blob: as it came.
+        blob: as it arrived.
         shape: of one input of this device.
         token: of the batch of bounties that it should answer.
         counts: the most mixes of each label.
@@ -97,9 +97,9 @@ def held(kept: Mapping[str, Array], classes: int) -> Array:
 def added(
     kept: Mapping[str, Array], provider: str, blob: bytes, mixes: Array, labels: Array
 ) -> Tensors:
-    """Return what is kept after mixes of a provider came; its earlier ones come first.
+    """Return the stored mixes with those of a provider added; its earlier ones come first.
 
-    A blob that was taken in before, as when its receipt was lost, adds nothing.
+    A blob that was stored before, as when its receipt was lost, adds nothing.
     """
     digest = np.frombuffer(hashlib.sha256(blob).digest(), np.uint8)[None]
     known = kept.get(f"{provider}/digests", digest[:0])
@@ -112,7 +112,7 @@ def added(
 
 
 def replaced(groups: Mapping[str, Tensors], name: str, kept: Tensors) -> dict[str, Tensors]:
-    """Return what changes in a device's state when ``kept`` replaces a group of mixes.
+    """Return the changes of a device's state when ``kept`` replaces a group of mixes.
 
     Mixes for other classes or settings are deleted where all of them would take too much space.
     """
@@ -127,7 +127,7 @@ def replaced(groups: Mapping[str, Tensors], name: str, kept: Tensors) -> dict[st
 
 
 def fingerprint(kept: Mapping[str, Array]) -> str:
-    """Return a word that differs for mixes that differ."""
+    """Return a word that differs for different mixes."""
     digests = (each for name, each in kept.items() if name.endswith("/digests"))
     return hashlib.sha256(b"".join(each.tobytes() for each in digests)).hexdigest()
 
@@ -136,7 +136,7 @@ def of_label(kept: Mapping[str, Array], label: int) -> Array:
     """Return the mixes of a label, ordered by their provider's id: uint8 (n, …).
 
     Raises:
-        ValueError: nothing at all is kept.
+        ValueError: no mixes are kept.
     """
     parts = [
         kept[f"{provider}/mixes"][kept[f"{provider}/labels"] == label]
@@ -146,7 +146,7 @@ def of_label(kept: Mapping[str, Array], label: int) -> Array:
 
 
 def providers(kept: Mapping[str, Array]) -> list[str]:
-    """Return who sent mixes that are kept, sorted."""
+    """Return the senders of stored mixes, sorted."""
     return sorted({name.rpartition("/")[0] for name in kept})
 
 

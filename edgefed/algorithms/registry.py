@@ -67,7 +67,7 @@ PLUGINS = Plugins("algorithm", "edgefed.algorithms", built_in, _checked, code="a
 
 
 def algorithms() -> dict[str, type[AnyAlgorithm]]:
-    """Return every algorithm that can be used by its name, sorted; a broken package's is not."""
+    """Return the usable algorithms by name, sorted; those of broken packages are left out."""
     return dict(sorted({**built_in(), **PLUGINS.loaded()}.items()))
 
 
@@ -147,7 +147,7 @@ def make_device_half(
         training: every key of the recipe's ``[training]`` table.
         labels: every key of its ``[labels]`` table; None or empty for no supplements.
         personal: every key of its ``[personal]`` table; None or empty for no personal weights.
-        images: every key of its ``[images]`` table; None or empty for a table that says nothing.
+        images: every key of its ``[images]`` table; None or empty for an empty table.
         privacy: every key of its ``[privacy]`` table, with its noise multiplier; None or empty for
             none.
         secure_aggregation: every key of its ``[secure_aggregation]`` table; None or empty where
@@ -177,10 +177,10 @@ def make_device_half(
 
 
 def check_fleet(algorithm: AnyAlgorithm) -> None:
-    """Check that real devices give what an algorithm needs with its settings.
+    """Check that an algorithm with its settings can run on real devices.
 
     Raises:
-        UsageError: ``run.simulation_only``: it needs what only a simulation has.
+        UsageError: ``run.simulation_only``: it needs a simulation.
     """
     if needed := algorithm.needs_simulation():
         raise UsageError(

@@ -7,16 +7,16 @@ x_u, in whole numbers modulo 2^64, its own mask and one for each other device v 
     y_u = x_u + PRG(b_u) + sum_{v > u} PRG(s_uv) - sum_{v < u} PRG(s_uv)
 
 The masks s_uv, which u and v agree on, cancel in the sum. b_u and the key of the s_uv are shared
-among the cohort (Shamir), so that t devices together uncover b_u of those whose y_u came, and the
-key of those that were lost; never both of one device.
+among the cohort (Shamir), so that t devices together uncover b_u of the devices whose y_u arrived,
+and the key of those that were lost; never both of one device.
 
     secure_keys     devices advertise public keys
     secure_shares   devices send each other encrypted shares
     fit             is the algorithm's; its answers are y_u
-    secure_lists    devices sign whose y_u are summed, where they have certificates
-    secure_unmask   devices tell the shares that uncover the sum
+    secure_lists    devices sign the list of summed y_u, where they have certificates
+    secure_unmask   devices send the shares that uncover the sum
 
-What is lost below the threshold aborts the round, which begins anew with fresh keys.
+A loss of devices below the threshold aborts the round, which restarts with new keys.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class SecureAggregation(WrappedAlgorithm):
     # -- the coordinator ------------------------------------------------------------------------
 
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
-        """Plan what the algorithm does; around its training, the exchanges of keys and shares."""
+        """Plan the algorithm's exchange, and those of keys and shares around its training."""
         records = SecureRecords.of(state)
         session = records.session
         here = roster if session is None else awaited_roster(roster, session, session.awaited)
@@ -151,7 +151,7 @@ class SecureAggregation(WrappedAlgorithm):
         return following[session.next](planned, state, records, session)
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
-        """Merge what belongs to secure aggregation; after the sum is uncovered, the algorithm does.
+        """Merge exchanges of secure aggregation; the algorithm merges the uncovered sum.
 
         Raises:
             UnmergeableError: the sum cannot be uncovered.
@@ -210,20 +210,20 @@ class SecureAggregation(WrappedAlgorithm):
         return self.inner.max_reply_bytes(exchange, model)
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
-        """Return why an answer is not what was asked for, or nothing."""
+        """Return why an answer does not fit its question, or nothing."""
         if exchange.name in OWN | {FIT}:
             return wrong_answer(exchange, answer)
         return self.inner.reject_reason(exchange, answer, model)
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
-        """Say how many updates were summed."""
+        """Report how many updates were summed."""
         told = self.inner.remarks(before, exchange, after)
         if exchange.name != UNMASK:
             return told
         return (*told, Remark(SecureRecords.of(after).summary))
 
     def round_metrics(self, state: State) -> Mapping[str, float]:
-        """Return what the algorithm measured, and the mean loss of all devices' training."""
+        """Return the algorithm's metrics, and the mean loss of all devices' training."""
         loss = SecureRecords.of(state).loss
         own = {} if loss is None else {"train_loss": loss}
         return {**self.inner.round_metrics(state), **own}
@@ -355,7 +355,7 @@ class SecureAggregation(WrappedAlgorithm):
     # -- the device -----------------------------------------------------------------------------
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
-        """Answer about keys and shares at once; train what there is a session for."""
+        """Answer about keys and shares at once; train if there is a session."""
         steps = {KEYS: advertise, SHARES: share, LISTS: sign_list, UNMASK: uncover}
         if task.question in steps:
             return steps[task.question](task, device)

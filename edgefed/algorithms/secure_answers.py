@@ -1,4 +1,4 @@
-"""What is wrong with an answer to one of the exchanges of secure aggregation."""
+"""Checks of the answers to the exchanges of secure aggregation."""
 
 from __future__ import annotations
 

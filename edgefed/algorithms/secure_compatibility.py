@@ -1,4 +1,4 @@
-"""What secure aggregation does not go with; a recipe that asks for both is refused."""
+"""Settings that secure aggregation does not support; a recipe that combines them is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgefed.errors import RecipeError
 
 
 def check_secure_aggregation(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
-    """Check that a recipe's updates can be masked, where it wants that.
+    """Check that a recipe's updates can be masked, where it requires that.
 
     Args:
         recipe: the recipe.
@@ -41,7 +41,7 @@ def check_secure_aggregation(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
 
 
 def check_sums(algorithm: Algorithm[Any]) -> None:
-    """Check that an algorithm does nothing with updates but to sum them, as a device does as well.
+    """Check that an algorithm only sums updates; devices make the same check.
 
     Raises:
         RecipeError: ``secure.unfit``.
@@ -54,7 +54,7 @@ def check_sums(algorithm: Algorithm[Any]) -> None:
 
 
 def check_without_privacy(section: PrivacySection) -> None:
-    """Check that updates are not to be noised beside, on a device as on the coordinator.
+    """Check that updates are not noised as well, on a device as on the coordinator.
 
     Raises:
         RecipeError: ``secure.unfit``.
@@ -67,7 +67,7 @@ def check_without_privacy(section: PrivacySection) -> None:
 
 
 def check_label_audit(recipe: Recipe, audit: bool) -> None:
-    """Check that a simulation is not to audit what single updates tell of labels.
+    """Check that a simulation does not audit the disclosure of labels by single updates.
 
     Raises:
         RecipeError: ``secure.unfit``.

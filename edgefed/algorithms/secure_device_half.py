@@ -1,6 +1,6 @@
 """The device's half of secure aggregation: keys, shares, a masked update, and uncovering the sum.
 
-Bonawitz et al., CCS 2017, figure 4. The device trusts no question: whatever would uncover more than
+Bonawitz et al., CCS 2017, figure 4. The device trusts no question: one that would uncover more than
 one sum of enough devices is refused, with the reason.
 """
 
@@ -59,7 +59,7 @@ from edgefed.wire.tensors import specs_of
 
 
 def advertise(task: DeviceTask, device: DeviceView) -> Answer:
-    """Make new secrets and tell their public halves.
+    """Make new secrets and send their public halves.
 
     Raises:
         Withheld: it has made keys for this session or a later one already, or its owner demands a
@@ -95,7 +95,7 @@ def share(task: DeviceTask, device: DeviceView) -> Answer:
     """Share the secrets with the cohort, each share encrypted for its receiver.
 
     Raises:
-        Withheld: the cohort is not one to share secrets with.
+        Withheld: the cohort is not acceptable.
     """
     record = _record(task, device, "advertised")
     keys = _told_keys(task, record, task.groups["keys"])
@@ -125,8 +125,7 @@ def check_masking(task: DeviceTask, device: DeviceView) -> SecureRecord:
     """Return the record with the shares that the task delivers, before anything is trained.
 
     Raises:
-        Withheld: the device has masked an update of this session, or the cohort is not one to mask
-            for.
+        Withheld: the device has masked an update of this session, or the cohort is not acceptable.
     """
     asked = task.params[SECURE]
     _check_form(asked)
@@ -159,11 +158,11 @@ def with_own_params(task: DeviceTask) -> DeviceTask:
 
 
 def mask(task: DeviceTask, device: DeviceView, answer: Answer, uniform: bool) -> Answer:
-    """Return an answer to a training task with all that it tells masked.
+    """Return an answer to a training task with all of its values masked.
 
     Args:
         task: of the training.
-        device: who answers.
+        device: the answering device.
         answer: as the algorithm made it.
         uniform: whether every update weighs 1.
     """
@@ -190,10 +189,10 @@ def mask(task: DeviceTask, device: DeviceView, answer: Answer, uniform: bool) ->
 
 
 def sign_list(task: DeviceTask, device: DeviceView) -> Answer:
-    """Sign which devices' updates are summed.
+    """Sign the list of devices whose updates are summed.
 
     Raises:
-        Withheld: it is not a list to uncover a sum for, or the device has no certificate.
+        Withheld: the list is not acceptable, or the device has no certificate.
     """
     record = _record(task, device, "masked")
     survivors = tuple(task.params["devices"])
@@ -211,7 +210,7 @@ def sign_list(task: DeviceTask, device: DeviceView) -> Answer:
 
 
 def uncover(task: DeviceTask, device: DeviceView) -> Answer:
-    """Tell the shares that uncover the sum: of a device either its seed's or its mask key's.
+    """Send the shares that uncover the sum: for each device either its seed's or its mask key's.
 
     Raises:
         Withheld: the question would uncover anything else.

@@ -1,7 +1,7 @@
-"""What a device remembers of secure aggregation in its private state: its secrets, and its answers.
+"""A device's private record of secure aggregation: its secrets, and its answers.
 
-The record is committed together with the answer that it belongs to. It is what lets a device refuse
-a second question about the same secrets.
+The record is committed together with the answer that it belongs to. With it a device can refuse a
+second question about the same secrets.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class SecureRecord:
 
     Attributes:
         number: of the session; it only ever grows.
-        phase: the last thing that was done.
+        phase: the last completed step.
         threshold: how many shares uncover a secret.
         mask, channel, seed: the device's secrets in hexadecimal; empty once they are not needed.
         devices: of the cohort whose keys it knows.
-        shares: what others shared with it, and its own, in hexadecimal: mask key, then seed.
-        cohort: for whom it masked its update.
+        shares: those of others and its own, in hexadecimal: mask key, then seed.
+        cohort: for which it masked its update.
         task_digest: of the task that it masked its update for, in hexadecimal.
         listed: the devices whose updates are summed, as it signed them.
     """

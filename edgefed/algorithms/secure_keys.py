@@ -1,4 +1,4 @@
-"""The public keys of a cohort that masks its updates, and what they are signed and used for."""
+"""The public keys of a cohort that masks its updates, with texts for signatures and purposes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_SIGNATURE, MAX_CERTIFICATE = 1024, 16 * 1024
 
 @dataclass(frozen=True)
 class DeviceKeys:
-    """What one device advertises.
+    """The public keys that one device advertises.
 
     Attributes:
         mask, channel, seed: 32 bytes each.
@@ -53,12 +53,12 @@ class DeviceKeys:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> DeviceKeys:
-        """Return the keys of a reply that ``wrong_keys`` finds nothing wrong with."""
+        """Return the keys of a reply that ``wrong_keys`` accepts."""
         return cls(**{name: array.tobytes() for name, array in arrays.items()})
 
 
 def wrong_keys(arrays: Mapping[str, Array]) -> str:
-    """Return why arrays are not what a device advertises, or nothing."""
+    """Return why arrays are not the keys of a device, or nothing."""
     wanted, signed = {MASK, CHANNEL, SEED}, {SIGNATURE, CERTIFICATE}
     if arrays.keys() not in (wanted, wanted | signed):
         return "its keys are not those that were asked for"
@@ -98,7 +98,7 @@ class CohortKeys:
 
     @cached_property
     def digest(self) -> bytes:
-        """A digest of all of it: devices that were told different keys cannot read each other."""
+        """A digest of all fields: devices that received different keys cannot read each other."""
         rows = [
             [name, each.mask.hex(), each.channel.hex(), each.seed.hex()]
             for name, each in zip(self.devices, self.keys, strict=True)
@@ -106,18 +106,18 @@ class CohortKeys:
         return hashlib.sha256(_text("cohort", self.number, self.threshold, rows)).digest()
 
     def mask_purpose(self, task_digest: str, one: str, other: str) -> bytes:
-        """Return what a pair's key is for that makes their mask for a training task.
+        """Return the purpose of a pair's key that makes their mask for a training task.
 
-        The masks of devices that were asked different things do not cancel.
+        The masks of devices with different tasks do not cancel.
         """
         return _text("mask", self.digest.hex(), task_digest, *sorted((one, other)))
 
     def share_context(self, sender: str, receiver: str) -> bytes:
-        """Return what a key is for under which one device sends shares to another one."""
+        """Return the purpose of a key under which one device sends shares to another one."""
         return _text("share", self.digest.hex(), sender, receiver)
 
     def to_group(self) -> Tensors:
-        """Return the keys as arrays; devices, number and threshold travel beside."""
+        """Return the keys as arrays; devices, number and threshold are stored separately."""
         group: Tensors = {
             name: np.frombuffer(b"".join(getattr(k, name) for k in self.keys), np.uint8).reshape(
                 -1, KEY_BYTES
@@ -133,7 +133,7 @@ class CohortKeys:
     def from_group(
         cls, number: int, threshold: int, devices: Sequence[str], group: Mapping[str, Array]
     ) -> CohortKeys:
-        """Return what ``to_group`` wrote.
+        """Return the keys in arrays of ``to_group``.
 
         Raises:
             WireError: ``secure.keys``: the arrays are not keys of these devices.
@@ -151,13 +151,13 @@ class CohortKeys:
 
 
 def keys_text(run: str, number: int, threshold: int, device: str, keys: DeviceKeys) -> bytes:
-    """Return what a device signs about its keys."""
+    """Return the text that a device signs about its keys."""
     rows = [keys.mask.hex(), keys.channel.hex(), keys.seed.hex()]
     return _text("keys", run, number, threshold, device, rows)
 
 
 def list_text(run: str, number: int, task_digest: str, devices: Sequence[str]) -> bytes:
-    """Return what a device signs about the devices whose updates are summed.
+    """Return the text that a device signs about the devices whose updates are summed.
 
     Args:
         run: id of the run.

@@ -64,7 +64,7 @@ class Uncovered:
 def merge_keys(state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
     """Return the state with a new session of the devices that advertised keys.
 
-    Where some signed theirs, those that did not are left out: no device would share with them.
+    If some signed theirs, those that did not are left out: no device would share with them.
     """
     keys = {each.device: _arrays(each, ADVERTISED) for each in answers}
     known = {name: DeviceKeys.from_arrays(arrays) for name, arrays in keys.items()}
@@ -90,7 +90,7 @@ def merge_keys(state: State, exchange: Exchange, answers: Iterable[Answer]) -> S
 
 
 def merge_shares(state: State, answers: Iterable[Answer]) -> State:
-    """Return the state with what devices sent each other, and the commitments to it."""
+    """Return the state with the devices' shares for each other, and the commitments to them."""
     records, session = open_session(state)
     relays: list[Relay] = []
     commitments: dict[str, Array] = {}
@@ -137,7 +137,7 @@ def uncovered(
     """Return the sum without its masks.
 
     Raises:
-        UnmergeableError: too few shares of a device are there, or they are not of its secret, or
+        UnmergeableError: too few shares of a device have arrived, or they are not of its secret, or
             the sum is not one of valid updates.
     """
     _, session = open_session(state)
@@ -172,7 +172,7 @@ def without_masks(state: State, answers: Iterable[Answer]) -> Array:
 
 
 def open_session(state: State) -> tuple[SecureRecords, Session]:
-    """Return the records with the session that is under way."""
+    """Return the records with the open session."""
     records = SecureRecords.of(state)
     if records.session is None:
         raise RuntimeError("No session of secure aggregation is under way.")
@@ -221,7 +221,7 @@ def _checked(total: Array, session: Session, grid: SummedGrid, uniform: bool) ->
 
 
 def weights_of(found: Uncovered, uniform: bool) -> list[int]:
-    """Return what answers weigh that stand for a cohort's: the last one weighs 1."""
+    """Return the weights of answers that represent a cohort's: the last one is 1."""
     return [1] * found.weight if uniform else [*_portions(found.weight - 1), 1]
 
 

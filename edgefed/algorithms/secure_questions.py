@@ -1,4 +1,4 @@
-"""What the exchanges of secure aggregation say: sizes, sessions, and who is told what."""
+"""The questions of secure aggregation: sizes, sessions, and their parameters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLACES: Mapping[str, int] = {KEYS: 1, SHARES: 2, FIT: 3, LISTS: 4, UNMASK: 5}
 
 
 def awaited_roster(roster: Roster, session: Session, devices: Collection[str]) -> Roster:
-    """Return those of some devices that are there, with the samples that they announced first."""
+    """Return the connected ones of some devices, with the samples that they announced first."""
     return tuple(
         replace(member, samples=max(1, session.limits[member.device]))
         for member in roster
@@ -50,7 +50,7 @@ def session_params(session: Session, **more: Any) -> dict[str, Any]:
 def masking_params(questions: Sequence[Question], session: Session, bits: int) -> dict[str, Any]:
     """Return the parameters of all training tasks of a session; every device gets the same ones.
 
-    The masks depend on them. What differs from device to device is in tables of all devices.
+    The masks depend on them. Values that differ from device to device are in tables of all devices.
 
     Raises:
         UsageError: ``secure.unfit``: the algorithm sends devices different arrays.
@@ -76,7 +76,7 @@ def masking_params(questions: Sequence[Question], session: Session, bits: int) -
 
 
 def commitments_for(state: State, session: Session, receiver: str) -> list[str]:
-    """Return what a device's shares must fit: of each device's mask key or seed, in their order."""
+    """Return the commitments for a device's shares of each device's mask key or seed, in order."""
     place, found = session.keyed.index(receiver), []
     for name in session.shared:
         row = state.groups[COMMITMENTS_GROUP][name][place].tobytes()

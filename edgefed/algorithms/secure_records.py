@@ -1,4 +1,4 @@
-"""What the coordinator keeps of secure aggregation from exchange to exchange, in a run's state."""
+"""The coordinator's state of secure aggregation between exchanges, in a run's state."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class Session:
     Attributes:
         number: counts the sessions of a run.
         round: that it belongs to.
-        limits: the most that each device that was drawn for the round may weigh.
+        limits: the largest weight of each device that was drawn for the round.
         threshold: how many devices uncover a secret.
-        quorum: how many have to take part to the end.
-        next: what is to be asked next.
+        quorum: how many must take part to the end.
+        next: the next exchange.
         signed: whether devices signed their keys.
         keyed, shared, masked, listed: devices that advertised keys, shared their secrets, sent a
             masked update, and signed the list; each sorted, and part of the one before.
@@ -59,7 +59,7 @@ class Session:
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """The devices that may take part in what is next."""
+        """The devices that may take part in the next exchange."""
         return {
             "shares": self.keyed,
             "fit": self.shared,
@@ -69,7 +69,7 @@ class Session:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Devices that shared their secrets, and whose update did not come."""
+        """Devices that shared their secrets, and whose update did not arrive."""
         return tuple(sorted(set(self.shared) - set(self.masked)))
 
     @property
@@ -80,14 +80,14 @@ class Session:
 
 @dataclass(frozen=True)
 class SecureRecords:
-    """All that is kept beside arrays.
+    """The records beside arrays.
 
     Attributes:
         number: of the last session.
-        attempt: how often the round at work has begun anew.
-        without: devices that made an attempt at the round at work fail, and are not asked again.
+        attempt: how often the current round was restarted.
+        without: devices that made an attempt at the current round fail, and are not asked again.
         relays: encrypted shares that the coordinator may still hold.
-        session: under way; None between rounds.
+        session: the open one; None between rounds.
         loss: mean loss of the last round's training; None without.
         summary: of the last round, in words.
     """

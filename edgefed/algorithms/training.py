@@ -59,10 +59,10 @@ def _rates(training: TrainingSection) -> RateSchedule:
 
 
 def augment_of(training: TrainingSection, images: ImagesSection) -> Augment | None:
-    """Return what is done to the images of each batch; None for nothing.
+    """Return the augmentation of the images of each batch; None for none.
 
-    A key that is left out does nothing here: a task says in plain values what the run's data set
-    declares.
+    A key that is left out has no effect here: a task carries the declarations of the run's data set
+    as plain values.
     """
     transforms = transforms_of(images)
     if not training.crop and not training.flip and transforms is None:
@@ -72,7 +72,7 @@ def augment_of(training: TrainingSection, images: ImagesSection) -> Augment | No
 
 
 def transforms_of(images: ImagesSection) -> ImageTransforms | None:
-    """Return what torchvision does to each image; None for nothing."""
+    """Return torchvision's transforms of each image; None for none."""
     values = {field.name: getattr(images, field.name) for field in fields(ImageTransforms)}
     transforms = ImageTransforms(**values)
     return transforms if transforms.wanted else None
@@ -84,10 +84,10 @@ def objective_of(training: TrainingSection) -> CrossEntropy | SquaredError | Use
 
 
 def loss_of(training: TrainingSection) -> CrossEntropy | SquaredError:
-    """Return the loss: an objective by itself, and what mixing objectives are made of.
+    """Return the loss: an objective by itself, and the basis of mixing objectives.
 
     Raises:
-        RecipeError: ``algorithm.loss``: it is a user's own, of which nothing more is known.
+        RecipeError: ``algorithm.loss``: it is a user's own, of which only the values are known.
     """
     if is_user_loss(training.loss):
         raise RecipeError(
@@ -127,7 +127,7 @@ def refuse_label_settings(training: TrainingSection, who: str) -> None:
 
     Args:
         training: the recipe's table.
-        who: the algorithm with what it does to labels, as the beginning of a sentence.
+        who: the algorithm and its effect on labels, as the beginning of a sentence.
 
     Raises:
         RecipeError: ``algorithm.labels``.

@@ -1,4 +1,4 @@
-"""An algorithm that leaves everything to another one; a subclass changes some of it."""
+"""An algorithm that delegates to another one; a subclass changes some of it."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class WrappedAlgorithm(Algorithm[Any]):
     # -- the coordinator ------------------------------------------------------------------------
 
     def needs_simulation(self) -> str:
-        """Return what it needs that no real fleet gives, or nothing."""
+        """Return the requirement that only a simulation meets, or nothing."""
         return self.inner.needs_simulation()
 
     def check_recipe(self, section: ModelSection | None) -> None:
-        """Check what a recipe combines."""
+        """Check a recipe's combination of settings."""
         self.inner.check_recipe(section)
 
     def check_model(self, model: Model) -> None:
@@ -82,7 +82,7 @@ class WrappedAlgorithm(Algorithm[Any]):
         return self.inner.start(weights, roster, seed)
 
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
-        """Return what to ask next."""
+        """Return the next exchange."""
         return self.inner.plan(state, roster, seed)
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
@@ -106,11 +106,11 @@ class WrappedAlgorithm(Algorithm[Any]):
         return self.inner.reject_reason(exchange, answer, model)
 
     def merge_group(self, answer: Answer) -> str:
-        """Return which answers this one is averaged with."""
+        """Return the name of the group of answers that are averaged with this one."""
         return self.inner.merge_group(answer)
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
-        """Return what an operator should know of a merge."""
+        """Return messages to the operator about a merge."""
         return self.inner.remarks(before, exchange, after)
 
     def view(self, state: State) -> tuple[MethodTable, ...]:
@@ -118,7 +118,7 @@ class WrappedAlgorithm(Algorithm[Any]):
         return self.inner.view(state)
 
     def bounty_report(self, state: State) -> BountyReport:
-        """Return what is known of label bounties."""
+        """Return the state of label bounties."""
         return self.inner.bounty_report(state)
 
     def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
@@ -134,7 +134,7 @@ class WrappedAlgorithm(Algorithm[Any]):
         return self.inner.model(state)
 
     def models(self, state: State) -> Mapping[str, Tensors]:
-        """Return what is saved as the run's result."""
+        """Return the run's saved models."""
         return self.inner.models(state)
 
     def with_models(self, state: State, models: Mapping[str, Tensors]) -> State:
@@ -142,23 +142,23 @@ class WrappedAlgorithm(Algorithm[Any]):
         return self.inner.with_models(state, models)
 
     def model_shares(self, state: State) -> Mapping[str, float]:
-        """Return what each of several models counts in their predictions."""
+        """Return the weight of each of several models in their predictions."""
         return self.inner.model_shares(state)
 
     def predictor(self, state: State, predict: Predict) -> Predictor:
-        """Return how the trained thing predicts."""
+        """Return how the trained state predicts."""
         return self.inner.predictor(state, predict)
 
     def round_metrics(self, state: State) -> Mapping[str, float]:
-        """Return what a merge measured beside its result."""
+        """Return further measurements of a merge."""
         return self.inner.round_metrics(state)
 
     def expert_report(self, state: State) -> ExpertReport:
-        """Return what is known of the experts."""
+        """Return the state of the experts."""
         return self.inner.expert_report(state)
 
     def match_report(self, state: State) -> MatchReport:
-        """Return what is known of matched layers."""
+        """Return the state of matched layers."""
         return self.inner.match_report(state)
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
@@ -172,11 +172,11 @@ class WrappedAlgorithm(Algorithm[Any]):
     # -- the device -----------------------------------------------------------------------------
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
-        """Return the work that the task asks for, or at once the answer."""
+        """Return the work that the task requires, or the answer at once."""
         return self.inner.prepare(task, device)
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Return the answer that the finished work makes."""
+        """Return the answer from the finished work."""
         return self.inner.answer(task, device, result)
 
     def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:

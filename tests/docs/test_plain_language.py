@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("edgefed", "device_agent", "broker")
 WORDS = re.compile(r"\b(who|what|told|shall)\b", re.IGNORECASE)
-LIMIT = 1328
+LIMIT = 383
 """Most docstrings with one of the words; lower it with each rewritten package, to 100."""
 
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
