@@ -98,7 +98,7 @@ def _rules(topics: Topics, user: str) -> list[str]:
 
 
 def _coordinator_rules(root: str, topics: Topics) -> list[str]:
-    """Return what the coordinator needs; it clears what others have retained."""
+    """Return the coordinator's rules; it clears the retained messages of others."""
     return [
         f"readwrite {root}/up/+/+",
         f"write {root}/down/#",

@@ -13,7 +13,7 @@ from edgefed.wire.limits import MAX_PACKET_BYTES
 MAX_CONNECTIONS = DEVICES.max_connections
 MAX_QUEUED_MESSAGES = 20 * MAX_CONNECTIONS
 """Beyond this a client's messages are dropped, retained ones at its subscription among them. A
-coordinator that starts is handed one retained presence of every device, and all devices may begin a
+coordinator that starts receives one retained presence of every device, and all devices may begin a
 task and answer it at the same moment: the queue holds them."""
 
 MAX_QUEUED_BYTES = 256 * 1024**2
@@ -63,7 +63,7 @@ def configuration(
             configuration file, so that the text can be put into its ``conf.d``.
         allow_anonymous: whether clients without a user name are let in; None for loopback only.
         passwords: file made by ``mosquitto_passwd``. Client ids stay the clients' own: commands and
-            dashboards share a user, and would throw each other off if it were their id.
+            dashboards share a user, and would disconnect each other if it were their id.
         acl: file with the rules of :func:`broker.acl.acl`.
         user: the user that Mosquitto becomes when started as root; Mosquitto's default when empty.
 

@@ -20,7 +20,7 @@ from edgefed.errors import EdgeFedError, UsageError
 
 
 def embedded_is_installed() -> bool:
-    """Whether the demo broker's library (amqtt) is there."""
+    """Whether the demo broker's library (amqtt) is installed."""
     return importlib.util.find_spec("amqtt") is not None
 
 
@@ -48,7 +48,7 @@ class EmbeddedBroker(BrokerProcess):
     """A running demo broker. It ends with ``stop``, or with this process.
 
     Args:
-        address: where it listens; loopback only.
+        address: of its listener; loopback only.
         folder: for its log; created when absent.
 
     Raises:

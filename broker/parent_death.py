@@ -17,7 +17,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def execute_with_parent(parent: int, signal_number: int) -> None:
-    """Ask the kernel for ``signal_number`` once the parent is gone; exit if it already is."""
+    """Request ``signal_number`` from the kernel at the end of the parent; exit if it has ended."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal_number), 0, 0, 0) != 0:
         sys.exit(f"prctl: {os.strerror(ctypes.get_errno())}")

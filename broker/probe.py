@@ -166,7 +166,7 @@ class Probe:
         raise refused(self._address, self._refused.lower())
 
     def _try_handshake(self) -> None:
-        """Raise what prevents TLS; paho would leave its socket open."""
+        """Raise the error that prevents TLS; paho would leave its socket open."""
         if self._tls is None:
             return
         host = connect_host(self._address)

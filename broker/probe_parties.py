@@ -111,7 +111,7 @@ class IssuedProbes:
         return {each.certificate.user for each in (*self.devices, self.viewer)}
 
     def _change(self, change: _Change) -> None:
-        """Change who may connect, and what is revoked, while nobody else does."""
+        """Change the users that may connect, and the revocations, under the lock."""
         files = secured_files(self.trust)
         with access_lock(self.trust):
             users, serials = change(_users(files), _revoked(files))
@@ -131,7 +131,7 @@ def _issue(authority: Authority, trust: Path, folder: Path, now: datetime) -> Is
 
 
 def _users(files: SecuredFiles) -> set[str]:
-    """Return who is in the rules now."""
+    """Return the users in the present rules."""
     lines = _text(files.acl).splitlines()
     return {line.removeprefix("user ") for line in lines if line.startswith("user ")}
 

@@ -65,7 +65,7 @@ class _Rule:
     name: str
     text: str
     try_it: Callable[[SecuredCheck], str]
-    """Returns what broke the rule; empty when it holds."""
+    """Returns the violation of the rule; empty when it holds."""
     needs_parties: bool = False
 
 
@@ -267,7 +267,7 @@ def _is_in_order(check: SecuredCheck, attacker: Probe, victim: Probe, witness: P
 
 
 def _echo(probe: Probe, topic: str) -> bool:
-    """Whether a message without a meaning comes back; ``heard`` tells what came before it."""
+    """Whether a message without a meaning comes back; ``heard`` returns earlier messages."""
     probe.subscribe(topic)
     probe.publish(topic, b"")
     return probe.receives(topic, b"")

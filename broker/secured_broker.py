@@ -38,10 +38,10 @@ ENROLMENT_PROCESS = ProcessLimits(ENROLMENT_OPEN_FILES, nice=10)
 """Strangers can neither open connections without number nor slow the machine down."""
 
 _UNREADABLE = re.compile(r"database|persist|out of memory|mosquitto\.db", re.IGNORECASE)
-"""What Mosquitto says when it cannot start with its database."""
+"""Mosquitto's message when it cannot start with its database."""
 
 Tell = Callable[[str], None]
-"""Takes one line about what happened."""
+"""Takes one line about an event."""
 
 
 class _Reloading(BrokerProcess):

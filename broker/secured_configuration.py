@@ -10,8 +10,8 @@ from broker.secured_files import SecuredFiles
 from edgefed.wire.topics import CLIENT_ID_PREFIX
 
 ENROLMENT_OPEN_FILES = 64
-"""Of its process: the connections that ``max_connections`` admits, and a few of its own. Mosquitto
-2.0 admits more than ``max_connections`` after some have ended; the system does not."""
+"""Open files of its process: the connections that ``max_connections`` admits, and a few more.
+Mosquitto 2.0 admits more than ``max_connections`` after some have ended; the system does not."""
 
 ENROLMENT_LIMITS = f"""\
 # Nothing outlives its connection: strangers could leave as much as they want.

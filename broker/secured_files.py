@@ -94,7 +94,7 @@ class SecuredFiles:
                 raise UsageError(
                     f"The broker's file {path} is missing or cannot be read.",
                     code="broker.files",
-                    hint="run edgefed broker up as the user who ran edgefed init, on that machine",
+                    hint="run edgefed broker up as the user of edgefed init, on that machine",
                 )
 
 

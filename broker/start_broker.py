@@ -58,16 +58,16 @@ def start_broker(
     """Start a broker and return it once it accepts connections.
 
     Args:
-        address: where it listens.
+        address: of its listener.
         folder: for its configuration, log and database; created when absent.
         prefer: ``auto`` takes Mosquitto when it is installed and the demo broker otherwise.
         allow_anonymous: Mosquitto lets clients in without a user name; None for loopback only.
-        find: where Mosquitto is.
+        find: returns the path of Mosquitto.
         tell: takes one line about a start that takes long.
 
     Raises:
         UsageError: no broker here can serve the address, or the port is taken.
-        UnreachableError: the broker did not come up.
+        UnreachableError: the broker did not start.
         StorageError: the folder cannot be written.
     """
     program = None if prefer == "embedded" else find()
@@ -86,7 +86,7 @@ def start_broker(
 
 
 def _require_decision(address: Address, allow_anonymous: bool | None) -> None:
-    """Refuse a broker that other machines reach but that nobody said who may use."""
+    """Refuse a broker that other machines reach if no access rules were chosen."""
     if not address.is_loopback and allow_anonymous is None:
         raise UsageError(
             f"Other machines can reach {address.host}, and this broker would have no users.",

@@ -135,7 +135,7 @@ class Agent:
         self._stopping = threading.Event()
 
     def _task_services(self, worker: Worker) -> TaskServices:
-        """Return what a task needs of the agent."""
+        """Return the parts of the agent that a task uses."""
         store, publisher = self._store, self._publisher
         intake = BlobIntake(store.cache, store.staging, random.Random(secrets.randbits(64)))
         return TaskServices(
@@ -333,7 +333,7 @@ class Agent:
             self._watch.forget()
 
     def _connected(self) -> None:
-        """Say who we are, and go on where the connection broke."""
+        """Publish the birth, and continue the interrupted transfers."""
         self._publisher.birth(self._birth)
         now = self._clock.monotonic()
         self._name_guard.connected(now)
@@ -343,7 +343,7 @@ class Agent:
         self._reporter.connected()
 
     def _take_news(self, message: Message) -> None:
-        """Take what the coordinator tells beside tasks."""
+        """Handle the coordinator's messages beside tasks."""
         match message:
             case CoordinatorState():
                 self._take_state(message)
@@ -375,7 +375,7 @@ class Agent:
     def _take_birth(self, birth: Birth, *, live: bool) -> None:
         """Meet a message on our own birth topic."""
         if self._presence.heard(birth):
-            log.info("the broker passes on what this device publishes")
+            log.info("the broker forwards this device's messages")
             self._reporter.note_unheard("")
         match self._name_guard.meet(birth, self._clock.monotonic(), live=live):
             case "restore":
@@ -405,7 +405,7 @@ class Agent:
         )
 
     def _refuse(self, parsed: ParsedTopic, reason: str) -> None:
-        """Tell, at most once a minute, of messages that are not what they should be."""
+        """Log invalid messages, at most once a minute."""
         self._refused += 1
         now = self._clock.monotonic()
         if now >= self._next_refusal:

@@ -104,7 +104,7 @@ def data_(
 
 
 def _data_rows(told: dict[str, Any], outputs: str) -> list[tuple[str, str]]:
-    """Return a device's data for people; ``outputs`` is what the number of classes counts."""
+    """Return a device's data for people; ``outputs`` is the noun for the number of classes."""
     labels, names = told["labels"], told["class_names"]
     named = names or [""] * len(labels)
     return [
@@ -182,7 +182,7 @@ def _data_findings(settings: AgentSettings) -> list[Finding]:
 
 
 def _broker_findings(settings: AgentSettings) -> list[Finding]:
-    """Look whether the broker answers, and whether it passes on what this device publishes."""
+    """Check whether the broker answers, and whether it forwards this device's messages."""
     import secrets
 
     from device_agent.device_name import device_name

@@ -296,7 +296,7 @@ class DeviceStore:
         groups: Mapping[str, str],
         releases: Sequence[Release],
     ) -> list[str]:
-        """Write the rows of a reply and of what it changes; return the blobs it replaces."""
+        """Write the rows of a reply and its changes; return the blobs that it replaces."""
         before = self._device_state()
         replaced = [before[name] for name in groups if name in before]
         if state and (old := self._private().get(reply.run)):

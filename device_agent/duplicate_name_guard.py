@@ -81,7 +81,7 @@ class DuplicateNameGuard:
         return self._judge(birth, self._met[birth.session], newcomer)
 
     def _displaced_by(self, birth: Birth, now: float) -> Reaction:
-        """Return what to do about a retained birth that took the place of ours."""
+        """Return the reaction to a retained birth that replaced ours."""
         if not self._heard:
             return "ignore"  # of a life before ours
         self._displaced[birth.session] += 1

@@ -1,7 +1,7 @@
-"""Which lives this agent has had: births of them that come again are of no other agent.
+"""The earlier sessions of this agent, whose births are not those of another agent.
 
-A broker may deliver an old birth once more, and its signature is right. Without a memory of its own
-lives, an agent would take it for another one of its name, and stop.
+A broker may deliver an old birth again, with a valid signature. Without a record of its own
+sessions, an agent would take it for another one of its name, and stop.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class EarlierLives:
         return session in self._sessions
 
     def begin(self, session: str) -> None:
-        """Write the present life down, before anybody hears of it.
+        """Store the present session, before its birth is published.
 
-        A disk that does not take it only costs the protection from its births, later.
+        If the disk does not take it, only the later protection from its births is lost.
         """
         lines = [*self._sessions, session][-MAX_LIVES:]
         try:

@@ -1,4 +1,4 @@
-"""As which device this machine is enrolled, where the settings do not say."""
+"""The enrolled device of this machine, where the settings do not name it."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from edgefed.worker.worker import Worker
 log = logging.getLogger(__name__)
 
 NO_FILES = ("closed", "unusable")
-"""Reasons of what is ignored that count folders and classes."""
+"""Reasons of ignored entries that count folders and classes."""
 
 NOISE_BYTES = 512 * 1024**2
 """Of natural noise that is kept on disk, and in memory."""

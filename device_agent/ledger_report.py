@@ -113,7 +113,7 @@ def _updates(policy: Policy, releases: Sequence[Release]) -> dict[str, Any]:
 
 
 def _update_rows(policy: Policy, releases: Sequence[Release]) -> list[tuple[str, str]]:
-    """Return what noisy updates cost, as lines; none where there are none and no limit."""
+    """Return the cost of noisy updates, as lines; none without updates and limit."""
     found = _updates(policy, releases)
     if not found["updates"] and policy.update_epsilon is None:
         return []

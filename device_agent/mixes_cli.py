@@ -143,7 +143,7 @@ _SHOWN = 20
 def _epsilons(
     found: DeviceData, label: int, settings: list[MixSettings]
 ) -> list[dict[str, float | None]]:
-    """Return what one mix costs at each noise scale; None where nothing bounds it."""
+    """Return the cost of one mix at each noise scale; None where nothing bounds it."""
     import math
 
     from edgefed.sharing.mix_accounting import mix_epsilon
@@ -161,7 +161,7 @@ def _epsilons(
 
 
 def _talk(epsilons: list[dict[str, float | None]]) -> None:
-    """Say what each mix costs."""
+    """Print the cost of each mix."""
     from edgefed.report.mix_sheet import scale_in_words
     from edgefed.sharing.mix_accounting import in_words
 
@@ -170,7 +170,7 @@ def _talk(epsilons: list[dict[str, float | None]]) -> None:
 
 
 def _told(made: MixPreview, label: int) -> dict[str, Any]:
-    """Return what the mixes are made of, as ``--json`` has it."""
+    """Return the samples of the mixes, in the form of ``--json``."""
     mixes = [
         {
             "labels": [int(made.samples.targets[number]) for number, _ in sources],

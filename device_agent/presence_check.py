@@ -72,8 +72,8 @@ def unheard(address: Address, fleet: str, device: str) -> NotAllowedError:
             "on the coordinator's machine: edgefed broker check"
         )
     return NotAllowedError(
-        f"The broker at {address} drops what device {device} of fleet {fleet} publishes as {user}; "
-        "the coordinator cannot see this device.",
+        f"The broker at {address} drops messages of device {device} of fleet {fleet} "
+        f"published as {user}; the coordinator cannot see this device.",
         code="device.unheard",
         hint=rules,
     )

@@ -79,10 +79,10 @@ class Renewal:
             ask(RenewalRequest(request=make_request(self._keys(), own.name)))
 
     def take(self, issued: IssuedCertificate) -> Credentials | None:
-        """Save the next certificate, and return the credentials that count from now on.
+        """Save the next certificate, and return the new credentials.
 
         Returns:
-            None for a certificate that was not asked for, or that is here already.
+            None for a certificate that was not requested, or that is already here.
         """
         try:
             certificate = read_certificate(issued.certificate)

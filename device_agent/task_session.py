@@ -32,7 +32,7 @@ PREEMPTIONS = Rate(1 / 6, 10)
 """How often a task that trains is given up for another one; the coordinator repeats the other."""
 
 KNOWN_RUNS = 64
-"""Runs of which is remembered what is over."""
+"""Number of runs whose finished exchanges are remembered."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ class TaskSession:
     # -- from the task to its inputs ----------------------------------------------------------
 
     def _is_for_now(self, task: Task) -> bool:
-        """Whether a task was sent to this life of the agent, and its exchange is not over.
+        """Whether a task was sent to this agent process, and its exchange is not over.
 
-        Somebody who kept a task could send it again later, also where it is signed.
+        An attacker that kept a task could send it again later, even if it is signed.
         """
         if task.session not in ("", self._session):
             log.warning("a task for an earlier life of this agent was ignored: %s", task.exchange)
@@ -176,7 +176,7 @@ class TaskSession:
     # -- from the training to the reply -------------------------------------------------------
 
     def _begin(self, inputs: TaskInputs) -> None:
-        """Assemble the arrays and train; fetch whole what could not be assembled."""
+        """Assemble the arrays and train; fetch whole blobs for the others."""
         if not inputs.assemble():
             self._fetch(inputs)
             return
@@ -269,9 +269,9 @@ class TaskSession:
         self._last_inputs, self._inputs = self._inputs, None
 
     def _drop_blobs(self, task: Task | None = None) -> None:
-        """Delete the blobs of runs that have ended, but for those that a task names.
+        """Delete the blobs of runs that have ended, except those that a task names.
 
-        A run that is taken up again asks for what it lacks.
+        A run that is resumed requests missing blobs again.
         """
         if self._last_inputs is not None:
             self._last_inputs.clear()
@@ -292,7 +292,7 @@ class TaskSession:
             self.guard(self._try_again)
 
     def _wait_for_space(self, problem: str) -> None:
-        """Delete what can be fetched again; if there is nothing, say so and try again later.
+        """Delete files that can be fetched again; without any, report it and try later.
 
         The task at hand stays, and with it an answer that could not be written.
         """
@@ -306,7 +306,7 @@ class TaskSession:
             self.tell("paused", reason=f"{problem} Waiting for space.")
 
     def _try_again(self) -> None:
-        """Do what the full disk refused; raises as before when it is still full."""
+        """Repeat the writes that the full disk refused; raises as before if it is still full."""
         inputs = self._inputs
         if self._pending_state is not None:
             self.close_exchanges(self._pending_state)

@@ -31,7 +31,7 @@ class Progressed:
 
 @dataclass(frozen=True)
 class Done:
-    """A task's work came to an outcome."""
+    """The outcome of a task's work."""
 
     task: Task
     outcome: Outcome
@@ -71,7 +71,7 @@ class TrainingThread:
         private: Mapping[str, Tensors],
         persistent: PersistentState,
     ) -> None:
-        """Take a task; one that is still being worked on is given up."""
+        """Begin a task; the previous one is given up."""
         self.give_up()
         order = _Order(inputs, private, persistent, threading.Event())
         self._current = order
@@ -82,7 +82,7 @@ class TrainingThread:
         self._orders.put(data)
 
     def work_on(self, exchange: str) -> bool:
-        """Whether an exchange's task was begun; its outcome is here or will come."""
+        """Whether an exchange's task was begun; its outcome is here or will follow."""
         return self._current is not None and self._current.inputs.task.exchange == exchange
 
     def give_up(self) -> None:

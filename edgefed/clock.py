@@ -44,6 +44,6 @@ def moment_of(stamp: str) -> datetime:
     """Return the moment of a ``timestamp``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a timestamp.
     """
     return datetime.fromisoformat(stamp.replace("Z", "+00:00"))

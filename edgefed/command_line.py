@@ -141,7 +141,7 @@ def _no_type(ctx: Any) -> None:
 
 
 def _value_name(option: TyperOption) -> str:
-    """Return what help shows for an option's value; nothing for a switch, which takes none."""
+    """Return the placeholder of an option's value in help; nothing for a switch."""
     described = option.type_descriptor
     if option.is_flag:
         return ""
@@ -151,7 +151,7 @@ def _value_name(option: TyperOption) -> str:
 
 
 def _empty_word(words: Sequence[str]) -> str:
-    """Return what was given no text, such as ``--name ""`` or ``--name=``; empty when nothing."""
+    """Return the option with an empty text, such as ``--name ""`` or ``--name=``; or ""."""
     for before, word in zip(["", *words], words, strict=False):
         if not word:
             return f"The value of {before}" if before.startswith("-") else "An argument"
@@ -161,7 +161,7 @@ def _empty_word(words: Sequence[str]) -> str:
 
 
 def _usage_error(error: typer.TyperException) -> UsageError:
-    """Return what Typer found wrong as an error of ours."""
+    """Return Typer's error as an EdgeFed error."""
     context = getattr(error, "ctx", None)
     hint = f"{context.command_path} --help" if context is not None else ""
     return UsageError(error.format_message().replace("Value error, ", ""), hint=hint)

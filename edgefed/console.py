@@ -231,7 +231,7 @@ def columns(rows: Sequence[tuple[str, ...]], width: int | None = None) -> str:
 
 
 def _shown(cell: str) -> str:
-    """Return a cell with ``?`` for what cannot be shown: devices say what is in many of them."""
+    """Return a cell with ``?`` for unprintable characters, since devices write many cells."""
     text = printable(cell, "?")
     return Coloured(text, cell.colour) if isinstance(cell, Coloured) else text
 
@@ -249,7 +249,7 @@ def _terminal_width() -> int | None:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Write a line, with ``?`` for what the terminal would obey and what its encoding lacks."""
+    """Write a line, with ``?`` for control characters and those that its encoding lacks."""
     _progress.clear()
     encoding = stream.encoding or "utf-8"
     stream.write(harmless(text).encode(encoding, errors="replace").decode(encoding) + "\n")
@@ -269,7 +269,7 @@ def _json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value made of what JSON has."""
+    """Return a value made of JSON's types."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -24,7 +24,7 @@ DIVERGED = "Training diverged"
 """How a reason begins, on a device and on the wire, when weights or loss left all bounds."""
 
 LOWER_RATE = "lower training.learning_rate"
-"""What to do about it."""
+"""Advice after a training that diverged."""
 
 
 class EdgeFedError(Exception):

@@ -28,7 +28,7 @@ PRIVATE_FOLDER = 0o700
 STATE_ENTRIES = frozenset(
     ("agents", "broker", "coordinator", "dashboard.json", "data", "demo", "logs", "mlflow")
 ).union((".restore", "replaced", "simulations", "tensorboard", "trust"))
-"""What EdgeFed's programs make in the state folder."""
+"""The entries that EdgeFed's programs make in the state folder."""
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
@@ -223,9 +223,9 @@ def make_state_private(state: Path) -> None:
 
 
 def _make_private(entry: os.DirEntry[str]) -> None:
-    """Close a file, or a folder and what is in it.
+    """Make a file private, or a folder and its contents.
 
-    A folder is closed before what is in it: nobody else can exchange that for links then.
+    A folder is made private before its contents, so that other users cannot replace those by links.
     """
     with suppress(OSError):  # it is gone
         if entry.is_symlink() or entry.name.endswith(".pem"):

@@ -11,7 +11,7 @@ CONTAINER = Path("/sys/fs/cgroup")
 
 
 def free_memory(container: Path = CONTAINER) -> int:
-    """Return how many bytes can be taken before the system or the container is out of memory."""
+    """Return the bytes left before the system or the container is out of memory."""
     free = int(psutil.virtual_memory().available)
     most, used = _number(container / "memory.max"), _number(container / "memory.current")
     return free if most is None or used is None else max(0, min(free, most - used))

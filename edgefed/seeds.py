@@ -16,7 +16,7 @@ import hashlib
 import numpy as np
 
 SEPARATOR = "\x1f"
-"""Stands between the words that are hashed, and so in none of them."""
+"""Separates the hashed words, none of which may contain it."""
 
 
 def derive(seed: int, *purpose: str | int) -> int:

@@ -1,6 +1,6 @@
 """Start and end a command line so that Ctrl-C is reported in one line at any moment.
 
-It imports nothing slow. A console script that imported the command line directly would print a
+It makes no slow imports. A console script that imported the command line directly would print a
 traceback if Ctrl-C interrupted an import.
 """
 
@@ -27,5 +27,5 @@ def begin(module: str) -> None:
 
 
 def _is_completing() -> bool:
-    """Whether a shell asks what a word may become; a word on stderr would garble its line."""
+    """Whether a shell asks for completions; a word on stderr would garble its line."""
     return any(os.environ.get(f"_{name}_COMPLETE") for name in ("EDGEFED", "EDGEFED_AGENT"))

@@ -193,7 +193,7 @@ def _affordable(
 ) -> list[int]:
     """Return how many mixes the device gives for each, as data, policy, budget and space allow.
 
-    What the budget and the space allow is divided equally.
+    The budget and the space are divided equally.
     """
     limits = [each.mixes if _can_give(each, device, settings) else 0 for each in asked]
     labels = {each.label for each, limit in zip(asked, limits, strict=True) if limit}

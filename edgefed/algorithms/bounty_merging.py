@@ -127,13 +127,13 @@ def merge_received(
 
 
 def _received(bounty: Bounty, held: Mapping[int, int] | None, over: bool, fills: bool) -> Bounty:
-    """Return a bounty after mixes were sent on.
+    """Return a bounty after mixes were forwarded.
 
     Args:
         bounty: as it was; it may be cancelled while mixes are on their way.
-        held: mixes of each label that its device has; None if it did not say.
+        held: mixes of each label that its device has; None if unknown.
         over: whether no more are on their way.
-        fills: whether natural noise fills what mixes leave open.
+        fills: whether natural noise covers the rest.
     """
     received = bounty.received if held is None else min(held.get(bounty.label, 0), bounty.mixes)
     known = replace(bounty, received=received)

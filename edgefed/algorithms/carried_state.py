@@ -13,7 +13,7 @@ def check_carried_state(algorithm: Algorithm[Any], model: Model) -> None:
     """Check that the model has a state, and that the algorithm's devices can carry it.
 
     Raises:
-        RecipeError: ``train.carry_state``: they cannot, but the recipe wants it.
+        RecipeError: ``train.carry_state``: they cannot, but the recipe requires it.
     """
     if not algorithm.training.carry_state:
         return

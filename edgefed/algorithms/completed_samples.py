@@ -109,7 +109,7 @@ def completed(
 def _parts(
     device: DeviceView, settings: LabelsSection, kept: Mapping[str, Array]
 ) -> Iterator[_Part]:
-    """Return what is added of each label that the device lacks."""
+    """Return the additions for each label that the device lacks."""
     there = held(kept, device.model.classes)
     for need in needs_of(device.train.targets, device.model.classes, settings):
         mixes = min(int(there[need.label]), need.mixes)

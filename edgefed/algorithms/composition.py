@@ -215,7 +215,7 @@ class Composition(WrappedAlgorithm):
         return work
 
     def _changed(self, job: Job, task: DeviceTask, device: DeviceView) -> Job:
-        """Return a training job with what every part adds to it."""
+        """Return a training job, changed by every part."""
         for part in self._parts:
             job = part.change_job(job, task, device)
         return job

@@ -178,7 +178,7 @@ class Ensemble(Algorithm[EnsembleSettings]):
     def _together(
         self, models: Sequence[Tensors], samples: Sequence[int], predict: Predict
     ) -> Predictor:
-        """Return what models predict together; ``samples`` is empty before the round."""
+        """Return the joint predictor of models; ``samples`` is empty before the first round."""
         weights = samples if self.settings.weighting == "examples" and len(samples) else None
         loss = self.training.loss
         return lambda inputs: mean_prediction(

@@ -13,7 +13,7 @@ from edgefed.wire.tensors import TensorSpec
 
 FROZEN = "frozen"
 """Role, and name of the payload, of a model's frozen weights: every task that concerns the recipe's
-own model has it, beside what its exchange sends. No exchange may use it otherwise."""
+own model has it, beside the payloads of its exchange. No exchange may use it otherwise."""
 
 
 @dataclass(frozen=True)

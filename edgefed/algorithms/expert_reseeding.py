@@ -25,7 +25,7 @@ from edgefed.algorithms.expert_start import near
 
 
 def reseeded(settings: ExpertSettings, before: State, after: State) -> State:
-    """Return the state in which experts that were unused for long enough begin again.
+    """Return the state with experts restarted that were unused for long enough.
 
     Such an expert gets the most used one's weights with a little noise and its logits in the table,
     so that the two share its load, and an optimiser without memory.
@@ -47,9 +47,9 @@ def reseeded(settings: ExpertSettings, before: State, after: State) -> State:
 
 
 def _halved(mixtures: Mapping[str, Any], best: int, expert: int) -> dict[str, Any]:
-    """Return the devices' mixtures in which two experts share what both had.
+    """Return the devices' mixtures, with the total of two experts divided equally between them.
 
-    Devices that prune would not be sent the new expert otherwise.
+    Otherwise devices that prune would not receive the new expert.
     """
     found = {}
     for device, known in mixtures.items():

@@ -19,8 +19,8 @@ class ExpertSettings(AlgorithmSettings):
     """Number of experts, K; 1 is FedAvg with this server optimiser."""
 
     condition: Annotated[str, Field(min_length=1, max_length=64)] = "label"
-    """What decides which experts learn from a sample: its ``label``; the name of a column of the
-    samples, such as ``rotation`` or ``site``; or the ``device`` that has it."""
+    """The variable that selects the experts for a sample: its ``label``; the name of a column of
+    the samples, such as ``rotation`` or ``site``; or the ``device`` that has it."""
 
     condition_values: Annotated[int, Field(ge=0, le=4096, validate_default=True)] = 0
     """With a column as ``condition``: number of its values, which are 0, 1, 2, …"""
@@ -129,7 +129,7 @@ class ExpertSettings(AlgorithmSettings):
     @field_validator("skip_below")
     @classmethod
     def _of_the_bound(cls, share: float, info: ValidationInfo) -> float:
-        """Check that shares are what weighs a sample: the direct objective has no such bound."""
+        """Check that shares are the weights of samples: the direct objective has no such bound."""
         if share and info.data.get("entropy") == "direct":
             raise ValueError('must be 0 with entropy = "direct"')
         return share

@@ -13,7 +13,7 @@ from edgefed.learn.types import Array, Tensors
 from edgefed.seeds import generator
 
 NOISE = 0.1
-"""Standard deviation of what sets an expert apart that begins near another, in standard deviations
+"""Standard deviation of the noise on an expert that starts near another one, in standard deviations
 of the tensor's values."""
 
 

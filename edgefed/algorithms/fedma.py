@@ -104,7 +104,7 @@ class FedMa(Algorithm[FedMaSettings]):
         return is_single_pass(objective_of(self.training))
 
     def _check_network(self, network: MatchedNetwork) -> None:
-        """Check that the network has units to match, and what ``quadratic`` needs.
+        """Check that the network has units to match, and meets the requirements of ``quadratic``.
 
         Raises:
             RecipeError: ``model.groups`` or ``algorithm.model``.
@@ -134,7 +134,7 @@ class FedMa(Algorithm[FedMaSettings]):
         """Start with a global model that has a device's widths."""
         del roster
         if self._network is None:
-            raise RuntimeError("check_model says what is matched; call it first.")
+            raise RuntimeError("Call check_model first; it determines the matched layers.")
         widths = self._network.local.widths
         counts: Tensors = {name: np.zeros(width, np.int64) for name, width in widths.items()}
         groups: dict[str, Tensors] = {WEIGHTS: weights, COUNTS: counts, ATOMS: {}}

@@ -71,11 +71,11 @@ def after_step(settings: FedMaSettings, state: State, answers: Sequence[Answer])
 
 @dataclass(frozen=True)
 class _Merging:
-    """The answers to a step, and what is merged so far.
+    """The answers to a step, and the layers merged so far.
 
     Attributes:
-        samples: float64 (devices,), those that each device weighs.
-        local: what each device sent, as far as it is not merged, in the widths of ``groups``.
+        samples: float64 (devices,), the weight of each device.
+        local: the unmerged layers of each device, in the widths of ``groups``.
         atoms: each device's assignments so far in this round.
         groups: the network with the widths found so far.
         layers: reports of the groups matched so far from these answers.
@@ -124,7 +124,7 @@ class _Merging:
         )
 
     def stepped(self, number: int) -> _Merging:
-        """Return what is merged after a step."""
+        """Return the merge after a step."""
         step = self.network.steps[number]
         if not step.outputs:
             weights = merge_output(step.layers[0], self.local, self._proportions())
@@ -161,7 +161,7 @@ class _Merging:
         )
 
     def _matching(self) -> GroupMatching:
-        """Return what matches the groups of the next step."""
+        """Return the matching of the next step's groups."""
         state = self.state
         return GroupMatching(
             settings=self.settings,
@@ -174,7 +174,7 @@ class _Merging:
         )
 
     def _proportions(self) -> Array:
-        """Return what each device's output layer weighs for each class: (devices, classes)."""
+        """Return the weight of each device's output layer for each class: (devices, classes)."""
         announced = {answer.device: answer.samples for answer in self.answers}
         least = 0.0 if self.settings.reference else LEAST_HOLDERS
         by = self.settings.last_layer
@@ -188,7 +188,7 @@ class _Merging:
         return decode(codec.encode(ordered, rounding), specs_of(ordered))
 
     def _reports(self, step: Step, merged: MergedStep) -> list[LayerMatch]:
-        """Return what the matching of a step found."""
+        """Return the results of a step's matching."""
         return [
             LayerMatch(
                 layer=group,

@@ -29,10 +29,10 @@ class FedMaSettings(MatchingSettings):
     """Whether all devices begin with the same weights, or each with weights of its own."""
 
     last_layer: Literal["classes", "samples", "uniform"] = "classes"
-    """What a device weighs in the mean of the output layers: for each class its share of that
-    class's samples (``classes``), its share of all samples, or as much as any other (``uniform``).
-    With ``classes``, a device whose owner does not share label counts has equally many of each
-    class, and a class that fewer than half of the devices have is averaged by ``samples``."""
+    """The weight of a device in the mean of the output layers: for each class its share of that
+    class's samples (``classes``), its share of all samples, or the same for all (``uniform``). With
+    ``classes``, a device whose owner does not share label counts has equally many of each class,
+    and a class that fewer than half of the devices have is averaged by ``samples``."""
 
     weighting: Literal["uniform", "examples"] = "uniform"
     """Whether all devices that have a unit weigh as much in its mean, or each by its samples."""

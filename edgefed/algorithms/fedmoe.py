@@ -191,7 +191,7 @@ class FedMoe(Algorithm[ExpertSettings]):
         return replace(self._exchange("fit", state, cohort), reply_roles=roles)
 
     def _exchange(self, name: str, state: State, cohort: Cohort) -> Exchange:
-        """Return an exchange that sends each device its experts and what they share."""
+        """Return an exchange that sends each device its experts and the shared arrays."""
         shared = {group: group for group in (TABLE, GATE) if group in state.groups}
         known = mixtures_of(state)
         questions = []

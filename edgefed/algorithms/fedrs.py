@@ -29,7 +29,7 @@ class FedRSSettings(AveragingSettings):
     """``proportional``: the factor of each label grows from α to 1 with its number of samples."""
 
     bias: Literal["scaled", "unscaled", "none"] = "scaled"
-    """What becomes of the classifier's bias: multiplied too, left as it is, or left out."""
+    """Treatment of the classifier's bias: multiplied too, left as it is, or left out."""
 
 
 class FedRS(LabelWeighting):

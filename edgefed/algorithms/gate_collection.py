@@ -97,7 +97,7 @@ class GateCollection(ExchangePart):
         )
 
     def _reply_roles(self, state: State) -> dict[str, ReplyRole]:
-        """Return what an answer may hold."""
+        """Return the roles of an answer."""
         gate = ReplyRole(self._specs(state), LARGEST, optional=True)
         density = {DENSITY: ReplyRole(None, LARGEST, optional=True)} if self.densities else {}
         return {SHARED: gate, **density}
@@ -151,7 +151,7 @@ class GateCollection(ExchangePart):
         return ""
 
     def _specs(self, state: State) -> dict[str, TensorSpec]:
-        """Return what a gate looks like."""
+        """Return the specification of a gate."""
         each = TensorSpec("float32", (self.experts,))
         width = output_width(state.groups[role(0)])
         weight = TensorSpec("float32", (width, self.experts))

@@ -94,12 +94,12 @@ def _is_plain_descent(training: TrainingSection) -> bool:
 
 
 def _of_bias(role: str, bias: Array, rate: float) -> Disclosure:
-    """Return what the change of the output layer's bias tells.
+    """Return the disclosure of the change of the output layer's bias.
 
     Args:
         role: of the reply.
         bias: its change.
-        rate: of the one step of plain gradient descent that it is; 0 where it is not.
+        rate: of plain gradient descent, if the change is one step of it; else 0.
     """
     change = np.ravel(bias)
     if rate > 0:

@@ -42,7 +42,7 @@ class LocalMix(FedAvg):
     Settings: ClassVar[type[AlgorithmSettings]] = LocalMixSettings
 
     def check_model(self, model: Model) -> None:
-        """Check that the model can be mixed where the recipe wants it."""
+        """Check that the model can be mixed at the recipe's layer."""
         check_split(self.name, model, self.settings.split)
 
     def objective(self) -> Objective:

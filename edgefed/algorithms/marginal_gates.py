@@ -41,9 +41,9 @@ def unstacked(gates: Mapping[str, Array]) -> list[Gate]:
 
 
 def likely_shares(state: State, draws: int) -> DeviceShares | None:
-    """Return p(s|x) by the densities that came with gates; None without any.
+    """Return p(s|x) by the densities sent with gates; None without any.
 
-    A device that gave a gate only has no share.
+    A device that sent a gate only has no share.
     """
     given = state.groups.get(DENSITIES)
     if given is None:

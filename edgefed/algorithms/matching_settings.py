@@ -86,7 +86,7 @@ class MatchingSettings(AlgorithmSettings):
 
 
 def _as_published(settings: MatchSettings) -> MatchSettings:
-    """Return the settings with what the published implementation does not leave open."""
+    """Return the settings with the published implementation's fixed values."""
     published = MatchSettings.reference()
     return replace(
         settings,

@@ -308,7 +308,7 @@ class MeanExchange(ExchangePart):
         return replace(job, objective=with_loss(job.objective, mixing), extra=extra)
 
     def _share(self, task: DeviceTask, device: DeviceView, hidden: Array | None = None) -> Answer:
-        """Return the device's averages, of its inputs or of what is ``hidden`` behind them."""
+        """Return the device's averages, of its inputs or of the ``hidden`` states."""
         entries, sizes = self._own(device, device.policy, hidden)
         release = means_release(
             round=task.round,
@@ -368,7 +368,7 @@ class MeanExchange(ExchangePart):
         return entry_shape(model, self.settings.split, raw=self.raw)
 
     def _check(self, arrays: Tensors, model: Model) -> None:
-        """Check averaged data against what this run's model and settings make."""
+        """Check averaged data against this run's model and settings."""
         shape, tokens = self._entry_shape(model), self._raw_tokens(model)
         check_fits(arrays, shape, model.classes, tokens=tokens)
 
@@ -389,12 +389,12 @@ def _mean_question(member: Member, payloads: Mapping[str, Payload]) -> Question:
 
 
 def _own_rows(state: State, device: str) -> dict[str, Any]:
-    """Return what a device's task says of its own rows, where it is to leave them out."""
+    """Return the parameter of a device's task with its own rows, if it is to leave them out."""
     return {OWN: state.params[OWN].get(device, [])} if OWN in state.params else {}
 
 
 def _untrue(answer: Answer, entries: int) -> str:
-    """Return what an answer with so many entries says wrongly of them, or nothing."""
+    """Return the false statement of an answer with so many entries, or nothing."""
     told, group = (answer.metrics.get(name, 0.0) for name in ("entries", "group"))
     if told != entries:
         return f"it holds {entries} entries, and says {told:g}"

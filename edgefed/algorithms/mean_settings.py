@@ -44,8 +44,8 @@ class MeanSettings(SplitSettings):
     """A device trains with the averages of others only."""
 
     entries: Literal["exchanged", "random", "own"] = "exchanged"
-    """What devices mix in: the exchanged averages; noise instead of them (``random``); or their own
-    averages, without an exchange (``own``)."""
+    """The data that devices mix in: the exchanged averages; noise instead of them (``random``); or
+    their own averages, without an exchange (``own``)."""
 
     packing: Literal["uint8", "bf16", "fp32"] = "uint8"
     """Encoding of averaged inputs: one, two or four bytes per value."""

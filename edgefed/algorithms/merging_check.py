@@ -83,7 +83,7 @@ def check_merging(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
 
 
 def _check_privacy(recipe: Recipe) -> None:
-    """Refuse what compares updates, where noise is reckoned for a plain sum of them."""
+    """Refuse rules that compare updates where the noise is computed for a plain sum of them."""
     if recipe.privacy.mechanism != "central":
         return
     if recipe.merging.rule == "mean" and not recipe.checks.compares:

@@ -185,7 +185,7 @@ class PersonalModels(WrappedAlgorithm):
     def _fine_tuned(
         self, task: DeviceTask, device: DeviceView, before: DeviceTest
     ) -> TrainedEvalJob:
-        """Return the test of what the task's complete weights become in local training.
+        """Return the test of the task's complete weights after local training.
 
         ``before`` is the test of the weights themselves.
         """

@@ -25,6 +25,6 @@ class PfnmSettings(MatchingSettings):
     """Prior mean of biases; that of weights is 0."""
 
     last_layer: ShareOf = "classes"
-    """What a device weighs in the output layer: for each class its share of the samples of that
-    class, where its owner lets it tell; its share of all ``samples``; or the same as others
+    """The weight of a device in the output layer: for each class its share of the samples of that
+    class, where its owner shares label counts; its share of all ``samples``; or the same for all
     (``uniform``)."""

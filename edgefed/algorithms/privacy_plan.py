@@ -150,7 +150,7 @@ def sum_multiplier(section: PrivacySection, rounds: RoundsSection) -> float:
 
 
 def _cohort(section: PrivacySection, rounds: RoundsSection) -> tuple[int, int]:
-    """Return the sizes of a cohort and of what it is secretly drawn from; 1 and 1 for everybody."""
+    """Return the sizes of a cohort and of its secret population; 1 and 1 for all devices."""
     if not section.population:
         return 1, 1
     return sizes(section.population, rounds)[1], section.population
@@ -164,7 +164,7 @@ def _over(
     sampled: int,
     population: int,
 ) -> RecipeError:
-    """Return the error of a budget that cannot be met, with what would meet it."""
+    """Return the error of a budget that cannot be met, with settings that would meet it."""
     multiplier = section.noise_multiplier or 1000.0
 
     def cost(count: int) -> float:

@@ -187,7 +187,7 @@ class PrivateUpdates(WrappedAlgorithm):
         return self._noted(merged, clip, _with_release(before[RELEASES], exchange))
 
     def _noted(self, merged: State, clip: float, releases: list[list[int]]) -> State:
-        """Return a state with its releases, and what they cost together."""
+        """Return a state with its releases and their total cost."""
         noted = {CLIP: clip, RELEASES: releases, "epsilon": self._epsilon(releases)}
         return _with_privacy(merged, noted)
 

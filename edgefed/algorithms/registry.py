@@ -48,10 +48,10 @@ def built_in() -> dict[str, type[AnyAlgorithm]]:
 
 
 def _checked(name: str, member: object) -> type[AnyAlgorithm]:
-    """Return what a package offers as an algorithm of this name.
+    """Return a package's object as an algorithm of this name.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     if not (inspect.isclass(member) and issubclass(member, Algorithm)):
         raise ValueError("is no subclass of edgefed.algorithms.base.Algorithm")

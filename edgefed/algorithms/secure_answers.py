@@ -48,7 +48,7 @@ def wrong_answer(exchange: Exchange, answer: Answer) -> str:
 
 
 def _wrong_shares(question: Question, answer: Answer) -> str:
-    """Return what is wrong with commitments, and with what is sent to other devices."""
+    """Return the problem of commitments and of blobs for other devices, or nothing."""
     arrays, count = answer.groups[COMMITMENTS].arrays, len(question.params["devices"])
     if not _is(arrays, COMMITMENTS, (count, 2 * DIGEST_BYTES)) or len(arrays) != 1:
         return "it does not commit to its shares"
@@ -68,7 +68,7 @@ def _wrong_signature(arrays: Mapping[str, Array]) -> str:
 
 
 def _wrong_uncovering(question: Question, arrays: Mapping[str, Array]) -> str:
-    """Return what is wrong with shares: each must be the one that its maker committed to."""
+    """Return the problem of shares, each of which must fit its maker's commitment, or nothing."""
     commitments = question.params["commitments"]
     count = len(commitments)
     if not (

@@ -296,7 +296,7 @@ def _told_keys(task: DeviceTask, record: SecureRecord, group: Tensors) -> Cohort
 
 
 def _kept(keys: CohortKeys) -> Tensors:
-    """Return what the device needs of the cohort's keys later."""
+    """Return the part of the cohort's keys that the device needs later."""
     group = keys.to_group()
     return {name: group[name] for name in (MASK, CHANNEL, SEED)}
 
@@ -320,7 +320,7 @@ def _check_cohort(
     own = keys.of(task.device) if task.device in keys.devices else None
     mine = (public_key(bytes.fromhex(record.mask)), public_key(bytes.fromhex(record.channel)))
     if own is None or (own.mask, own.channel) != mine:
-        raise Withheld("its own keys are not among those that it was told")
+        raise Withheld("its own keys are not among the cohort's keys")
 
 
 def _check_signatures(task: DeviceTask, device: DeviceView, keys: CohortKeys) -> None:
@@ -361,7 +361,7 @@ def _check_limits(task: DeviceTask, device: DeviceView) -> None:
     asked = task.params[SECURE]
     limits = {str(name): int(most) for name, most in asked["limits"].items()}
     if min(limits.get(name, 0) for name in asked["devices"]) < 1:
-        raise Withheld("it was not told how many samples of each device count in the sum")
+        raise Withheld("the task does not state how many samples of each device count in the sum")
     held = min(len(device.train), MOST_SAMPLES)
     if limits[task.device] < held:
         raise Withheld(

@@ -206,7 +206,7 @@ def _secret(name: str, shares: Mapping[int, bytes], session: Session, keys: Coho
 
 
 def _checked(total: Array, session: Session, grid: SummedGrid, uniform: bool) -> Uncovered:
-    """Return what the sum holds, if updates of these devices can have such a sum."""
+    """Return the contents of the sum, if updates of these devices can have such a sum."""
     weight, samples, loss = (int(each) for each in total[:HEADER].view(np.int64))
     devices, limits = len(session.masked), [session.limits[name] for name in session.masked]
     most = devices if uniform else sum(limits)

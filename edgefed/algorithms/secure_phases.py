@@ -28,10 +28,10 @@ ADVERTISED, COMMITMENTS, MASKED, SIGNED, UNCOVERED = (
 """The role of each exchange's answers."""
 
 SECURE = "secure"
-"""The parameter of a ``fit`` task that says what to mask for, and the state's own parameter."""
+"""The parameter of a ``fit`` task with the terms of masking, and the state's own parameter."""
 
 FORM = 2
-"""Version of these exchanges; a round that was begun in another one begins anew."""
+"""Version of these exchanges; a round that was begun in another one is restarted."""
 
 HEADER = 3
 """Numbers before an update's values: its weight, its samples, and its loss times the samples."""
@@ -40,7 +40,7 @@ LOSS_BITS, MOST_LOSS = 16, 2.0**15
 """A loss is rounded to multiples of 2^-16, and cut off at this."""
 
 SHARES_BYTES = 2 * SHARE_BYTES
-"""What one device sends to another one: a share of its mask key and one of its seed."""
+"""The bytes from one device to another one: a share of its mask key and one of its seed."""
 
 RELAY_BYTES = SHARES_BYTES + SEALED_EXTRA
 

@@ -73,7 +73,7 @@ def data_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
 
 
 def _partition_problems(recipe: Recipe, layer: Layer) -> tuple[list[Problem], bool]:
-    """Return what is wrong with the partition's name and own keys, and whether it can be used."""
+    """Return the problems of the partition's name and own keys, and whether it can be used."""
     from edgefed.data.partitioners.keys import partition_keys_of, partition_options
     from edgefed.data.partitioners.registry import find_partitioner, partition_names
 

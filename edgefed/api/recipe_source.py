@@ -80,9 +80,9 @@ def combination_problems(layer: Layer) -> list[Problem]:
 
 
 def _anchored(loaded: Loaded[Recipe]) -> Recipe:
-    """Return the recipe with relative paths made absolute from where they were written.
+    """Return the recipe with relative paths made absolute, from the file that names them.
 
-    What may be something else stays where no such file is: a data set of a hub, ``default``
+    A value that may be no path stays if there is no such file: a data set of a hub, ``default``
     weights, a run, or a file of the coordinator's.
     """
     recipe = loaded.value

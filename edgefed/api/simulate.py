@@ -192,7 +192,7 @@ def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def _log_notes(event: Event) -> None:
-    """Log what the run tells people."""
+    """Log the run's messages for people."""
     if event.kind == "note":
         warning = event.fields.get("level") == "warning"
         log.log(logging.WARNING if warning else logging.INFO, "%s", event.fields["text"])

@@ -1,4 +1,4 @@
-"""``edgefed run audit``: what a run's answers told of the devices' labels."""
+"""``edgefed run audit``: the disclosure of the devices' labels by a run's answers."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def audit(
 ) -> None:  # fmt: skip
     """Show the label frequencies of each device that the coordinator could compute from answers.
 
-    A simulation records them with `edgefed sim run --audit`, for any algorithm. Of a run with
-    experts the coordinator's state tells them too. DISTANCE is the total variation from the true
-    frequencies, 0 to 1. The command reads the run's folder, on the coordinator's machine.
+    A simulation records them with `edgefed sim run --audit`, for any algorithm. For a run with
+    experts the coordinator's state discloses them too. DISTANCE is the total variation from the
+    true frequencies, 0 to 1. The command reads the run's folder, on the coordinator's machine.
     """
     options = globals_of(context)
     as_json = as_json or options.json

@@ -35,8 +35,8 @@ def backup(
     """Write the coordinator's state into one file, also while it runs.
 
     The file has all runs with their models, the enrolled parties and the private keys of the
-    authority. Only its owner can read it (mode 600); keep it as safe as the keys. Not in it: what
-    trackers wrote, the broker's database, and settings files.
+    authority. Only its owner can read it (mode 600); keep it as safe as the keys. It does not
+    contain files of trackers, the broker's database, or settings files.
     """
     options = globals_of(context)
     options = replace(options, json=as_json or options.json)
@@ -83,11 +83,11 @@ def restore(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Put a backup back, here or on another machine, once the old coordinator has stopped.
+    """Restore a backup, here or on another machine, once the old coordinator has stopped.
 
     Devices that are known to be removed since the backup stay removed; the others on the list are
     confirmed by an operator. Coordinator, broker and the operators on this machine get new keys.
-    What is there now is moved to STATE/replaced.
+    The present state is moved to STATE/replaced.
     """
     options = globals_of(context)
     options = replace(options, json=as_json or options.json)
@@ -178,7 +178,7 @@ def _refuse_while_it_runs(settings: Settings, made: Restoring) -> str:
 
 
 def _list(made: Restoring) -> str:
-    """Return who would be admitted, and who not."""
+    """Return the users that would be admitted, and the others."""
     from edgefed.coordinator.backups.parties import to_confirm
 
     admitted = [

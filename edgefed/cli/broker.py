@@ -25,7 +25,7 @@ app = CommandLine(help="Run, configure and check the MQTT broker.")
 
 
 class Kind(str, Enum):
-    """Which broker to run."""
+    """The broker to run."""
 
     auto = "auto"
     mosquitto = "mosquitto"
@@ -196,11 +196,11 @@ def check(
 ) -> None:
     """Test the broker with messages, and show latency and limits; try the rules of one with TLS.
 
-    Use it if devices do not come online. With TLS, it tries what strangers, devices and viewers
-    must not be able to do. On the machine of the fleet's authority it does so with certificates of
-    its own, which are valid for ten minutes and withdrawn at the end; elsewhere it says which rules
-    it did not try. The exit code is 3 if no broker answers, and 8 if the broker does not meet a
-    requirement or a rule does not hold.
+    Use it if devices do not come online. With TLS, it tries actions that are forbidden to
+    strangers, devices and viewers. On the machine of the fleet's authority it does so with
+    certificates of its own, which are valid for ten minutes and withdrawn at the end; elsewhere it
+    names the rules that it did not try. The exit code is 3 if no broker answers, and 8 if the
+    broker does not meet a requirement or a rule does not hold.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -254,7 +254,7 @@ def _secured_text(
 
 
 def _address(options: Globals, bind: str | None, port: int | None) -> Address:
-    """Return where to listen: the broker setting, with what was typed over it."""
+    """Return the address to listen on: the broker setting, overridden by the typed one."""
     from broker.address import parse_bind
     from edgefed.config.address import parse_address
     from edgefed.config.broker_address import listen_address
@@ -302,7 +302,7 @@ def _announce(broker: RunningBroker, options: Globals) -> None:
 
 
 def _listing(report: CheckReport) -> str:
-    """Return a report as lines: what was tried, and what came of it."""
+    """Return a report as lines: the tests and their results."""
     works = {
         "small messages": report.small,
         "messages of one chunk": report.chunk,

@@ -1,4 +1,4 @@
-"""``edgefed report``: one file with what a bug report needs, without secrets."""
+"""``edgefed report``: one file with the data for a bug report, without secrets."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for.
+    """The content of a report.
 
     Attributes:
         options: the common options.
@@ -69,7 +69,7 @@ class Request:
 
 
 def collect(request: Request) -> list[Part]:
-    """Return the parts, redacted. What cannot be read says why in its place."""
+    """Return the parts, redacted. A part that cannot be read holds the reason."""
     settings, state = _settings(request.options)
     newest = _newest_run(state)
     events = "" if newest is None else _tail(newest / "events.jsonl", EVENT_BYTES)
@@ -249,7 +249,7 @@ def _tail(path: Path, most: int) -> str:
 
 
 def _tried(make: Callable[[], Any]) -> Any:
-    """Return what is made, or the error: a report must not fail of what it reports."""
+    """Return the result, or the error: a report must not fail because of its contents."""
     from edgefed.errors import EdgeFedError
 
     try:
@@ -272,7 +272,7 @@ def _reportable(one: Effective) -> Any:
 
 
 def _alert_secrets(options: Globals) -> set[str]:
-    """Return what the settings of alerts may hold of secrets, which logs may repeat."""
+    """Return possible secrets in the settings of alerts, which logs may repeat."""
     from edgefed.errors import EdgeFedError
 
     try:

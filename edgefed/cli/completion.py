@@ -1,4 +1,4 @@
-"""What a shell completes: ids of runs and devices, labels, algorithms.
+"""Shell completion of ids of runs and devices, labels and algorithms.
 
 A shell waits for it at each press of the tab key. Ids come from the coordinator if it answers at
 once, otherwise from this machine's state folder; without either there are none, and no error.
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from edgefed.cli.known_names import KnownNames
 
 Words = list[tuple[str, str]]
-"""Words with what each of them is."""
+"""Words with their descriptions."""
 
 _WORD = re.compile(r"[\w.+@-]+", re.ASCII)
-"""Words that no shell takes apart; zsh evaluates what is completed, and names are of others."""
+"""Words that no shell splits; zsh evaluates completions, and names come from others."""
 
 
 def runs(context: typer.Context) -> Words:
@@ -60,7 +60,7 @@ def _devices(context: typer.Context, state: str) -> Words:
 
 
 def labels(context: typer.Context) -> Words:
-    """Complete a label: its name, or its number if a shell would take the name apart."""
+    """Complete a label: its name, or its number if a shell would split the name."""
     names = _asked(context, lambda known: known.labels())
     return _safe(
         (name, number) if _WORD.fullmatch(name) else (number, name) for name, number in names
@@ -78,7 +78,7 @@ def algorithms() -> Words:
 
 
 def _asked(context: typer.Context, ask: Callable[[KnownNames], Words]) -> Words:
-    """Return what is known under the settings of this command line; nothing where that fails."""
+    """Return the known words under the settings of this command line; none after an error."""
     try:
         from edgefed.cli.context import globals_of
         from edgefed.cli.known_names import KnownNames

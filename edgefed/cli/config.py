@@ -93,9 +93,9 @@ def check(
 ) -> None:
     """Report every problem in a file with its line, key and the nearest known key.
 
-    Of a recipe without such problems, report a combination of its tables that a run refuses, such
-    as class weights with an algorithm that has its own. What depends on data, devices or other
-    files is not checked; see edgefed run check. The exit code is 8 if there are problems.
+    For a recipe without such problems, report a combination of its tables that a run refuses, such
+    as class weights with an algorithm that has its own. Settings that depend on data, devices or
+    other files are not checked; see edgefed run check. The exit code is 8 if there are problems.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -125,7 +125,7 @@ def check(
     )
 )
 def path(context: typer.Context, as_json: Json = False) -> None:
-    """Print where settings files are looked for, highest precedence first.
+    """Print the places of settings files, highest precedence first.
 
     The list shows which files are read and which could be created.
     """
@@ -201,7 +201,7 @@ def _problems(checked: Checked, file: Path, around: Surroundings) -> list[Proble
 
 
 def _key_problems(layer: Layer) -> list[Problem]:
-    """Return what is wrong with the dashboard's keys, as far as they are texts."""
+    """Return the problems of the dashboard's keys that are texts."""
     from edgefed.tui.keymap import read_keymap
 
     table = layer.values.get("dashboard")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def connected(options: Globals) -> Iterator[CoordinatorClient]:
-    """Yield the fleet's coordinator, connected for the length of the block.
+    """Yield the fleet's coordinator, connected within the block.
 
     Raises:
         UnreachableError: there is no broker.

@@ -23,7 +23,7 @@ class Globals(CommonOptions):
     """The common options, and the settings and recipes that they lead to."""
 
     def surroundings(self) -> Surroundings:
-        """Return which files, variables and folder count.
+        """Return the files, variables and folder that settings come from.
 
         Raises:
             UsageError: the current folder is gone.

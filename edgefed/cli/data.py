@@ -1,4 +1,4 @@
-"""``edgefed data``: partition a data set into shards, and show what each device holds."""
+"""``edgefed data``: partition a data set into shards, and show the samples of each device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ app = CommandLine(help="Split data into shards, and show which labels each devic
 
 @app.callback()
 def data_() -> None:
-    """Split data into shards, and show which labels each device holds."""
+    """Split data into shards, and show the labels of each device."""
 
 
 @app.command(
@@ -101,7 +101,7 @@ def show(
 ) -> None:
     """Show how many samples of each label each device holds.
 
-    For a recipe, show what its virtual devices would hold.
+    For a recipe, show the samples of its virtual devices.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -217,7 +217,7 @@ def _drawn(found: dict[str, Any]) -> str:
 
 
 def _facts(found: dict[str, Any]) -> list[str]:
-    """Return the totals, and what was done to the inputs."""
+    """Return the totals, and the preparation of the inputs."""
     devices, totals = found["devices"], found["totals"]
     shape = "x".join(map(str, found["shape"])) or "1"
     lines = [

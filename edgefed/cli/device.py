@@ -103,7 +103,7 @@ _Cell = Callable[[dict[str, Any]], str]
 
 
 def _rows(devices: list[dict[str, Any]], now: str) -> list[tuple[str, ...]]:
-    """Return the table with its head; trust and what is shared only where there is some to show."""
+    """Return the table with its head; columns of trust and sharing only if they have values."""
     untrusted = any(device["standing"] != "trusted" for device in devices)
     sharing = any(device["shared_entries"] for device in devices)
     shown: list[tuple[str, _Cell]] = [

@@ -1,4 +1,4 @@
-"""``edgefed device ping | logs``: whether devices answer, and what their agents log."""
+"""``edgefed device ping | logs``: response times of devices, and logs of their agents."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def ping(
 ) -> None:
     """Measure how long the agents of devices take to answer the coordinator.
 
-    An agent answers at once, also while it trains.
+    An agent answers at once, even while it trains.
 
     Exit code 7: some devices do not answer; 6: none does.
     """

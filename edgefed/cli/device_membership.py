@@ -80,10 +80,10 @@ def reject(context: typer.Context, device: Waiting, as_json: Json = False) -> No
 def remove(
     context: typer.Context, device: Enrolled, *, yes: Yes = False, as_json: Json = False
 ) -> None:
-    """Remove a device from the fleet for good: its certificate is revoked at once.
+    """Remove a device from the fleet permanently: its certificate is revoked at once.
 
-    The device stops in mid-round. To come back it needs a new token. A Mosquitto that edgefed
-    broker up does not run has to be reloaded.
+    The device stops in mid-round. To return it needs a new token. A Mosquitto that edgefed broker
+    up does not run has to be reloaded.
     """
     done = (
         "removed: {name}; its certificate is revoked\n"

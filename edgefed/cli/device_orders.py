@@ -1,4 +1,4 @@
-"""``edgefed device forget | pause | resume | quarantine | release``: who is asked in rounds."""
+"""``edgefed device forget | pause | resume | quarantine | release``: asked devices."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def pause(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Ask a device no more until it is resumed; it stays connected and trusted as it is.
+    """Stop asking a device until it is resumed; it stays connected, and its trust is unchanged.
 
-    It finishes what it was asked already. The pause outlasts runs and restarts.
+    It finishes its current task. The pause outlasts runs and restarts.
     """
     _order(context, "device.pause", as_json, device=device, reason=reason)
 
@@ -77,12 +77,12 @@ def resume(context: typer.Context, device: DeviceId, as_json: Json = False) -> N
 
 
 def quarantine(context: typer.Context, device: DeviceId, as_json: Json = False) -> None:
-    """Ask a device no more until it is released, and refuse what it still replies."""
+    """Stop asking a device until it is released, and refuse its further replies."""
     _order(context, "device.quarantine", as_json, device=device)
 
 
 def release(context: typer.Context, device: DeviceId, as_json: Json = False) -> None:
-    """Let a device take part again that is quarantined, or announces far more samples than others.
+    """Let a device take part again that is quarantined or announces far more samples than others.
 
     After a quarantine it stays suspect for a while.
     """
@@ -90,7 +90,7 @@ def release(context: typer.Context, device: DeviceId, as_json: Json = False) -> 
 
 
 def _order(context: typer.Context, action: str, as_json: bool, **arguments: Any) -> None:
-    """Give an order about one device and say what it did."""
+    """Give an order about one device and print its effect."""
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):

@@ -1,4 +1,4 @@
-"""``edgefed doctor``: check whether the coordinator's machine has all that it needs."""
+"""``edgefed doctor``: check whether the coordinator's machine meets all requirements."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def doctor(context: typer.Context, as_json: Json = False) -> None:
 
 
 def find(options: Globals) -> list[Finding]:
-    """Return what is found on this machine, without an error for what is bad."""
+    """Return the findings on this machine; a bad one is not raised as an error."""
     from broker.mosquitto import find_mosquitto
     from edgefed import diagnostics
     from edgefed.algorithms.installed_plugins import installed_plugins

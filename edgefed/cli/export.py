@@ -66,7 +66,7 @@ def export(
 
     A program of the formats torch-export and onnx takes uint8 images (n, height, width, channels)
     of any size and returns probabilities: it scales and normalises them as training does. The file
-    names the labels, the run and the round. A file that does not return what torch does is refused.
+    names the labels, the run and the round. A file with other outputs than torch's is refused.
     """
     options = globals_of(context)
     as_json = as_json or options.json

@@ -1,4 +1,4 @@
-"""Describe who sends the coordinator more messages than it reads."""
+"""Describe the senders of more messages than the coordinator reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MOST = 3
 
 
 def in_words(refused: Mapping[str, int]) -> str:
-    """Return how many messages were not read, and whose most of them were.
+    """Return how many messages were not read, and the sender of most of them.
 
     Args:
         refused: messages by sender, the largest number first.

@@ -64,8 +64,8 @@ class _Printer:
     """Prints on the watcher's thread.
 
     Attributes:
-        last: the run as it was last seen.
-        left: what ends the command when nobody reads its output any more.
+        last: the last known state of the run.
+        left: the exception that ends the command once its output is not read any more.
     """
 
     def __init__(self, run: str, quiet: bool, as_json: bool, ended: threading.Event) -> None:
@@ -119,7 +119,7 @@ class _Printer:
                 talk(f"round {point.round}/{run.rounds}{tested}  {replies}")
 
     def _print_warnings(self, snapshot: Snapshot) -> None:
-        """Print each warning, and why devices did not do what they were asked, once."""
+        """Print each warning, and each failure of a device, once."""
         failed = f"alert: {snapshot.run.run} failed" if snapshot.run else ""
         for line in reversed(snapshot.lines):
             if failed and line.text.startswith(failed):
@@ -142,7 +142,7 @@ def _finished(snapshot: Snapshot) -> int:
 
 
 def _note(snapshot: Snapshot, run: RunView) -> str:
-    """Return what a bar of rounds does not say: the round at work, who replied, what was found."""
+    """Return the text beside a bar of rounds: the current round, its replies, the last scores."""
     devices = [device for device in snapshot.devices if device.state != "lost"]
     done = f"{run.accepted}/{run.wanted}" if run.wanted else counted(len(devices), "device")
     parts = [

@@ -1,4 +1,4 @@
-"""Draw which devices hold which labels, as text bars that fit the terminal."""
+"""Draw the labels of each device, as text bars that fit the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST = 8
 def draw(report: dict[str, Any], width: int, plain: bool) -> str:
     """Return the label histogram of each device, a row each, and of all together.
 
-    Where the targets are no labels, the number of samples only.
+    Where targets are not labels, the number of samples only.
 
     Args:
         report: as `edgefed.data.report` makes it.
@@ -75,7 +75,7 @@ def _short(name: str) -> str:
 
 
 def bundled(counts: Sequence[int], bundle: int) -> list[int]:
-    """Return the sums of so many neighbours each."""
+    """Return the sums of groups of neighbours."""
     return [sum(counts[start : start + bundle]) for start in range(0, len(counts), bundle)]
 
 

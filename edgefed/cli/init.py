@@ -168,7 +168,7 @@ def _changed(
 
 
 def _tell(authority: Authority, trust: Path, quiet: bool, *, as_json: bool) -> None:
-    """Print what was made, and the commands that come next."""
+    """Print the result, and the next commands."""
     from edgefed.trust.tokens import fingerprint
 
     told: dict[str, Any] = {

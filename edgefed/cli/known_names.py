@@ -1,4 +1,4 @@
-"""The runs, devices and labels that the coordinator tells within a second, or the state folder."""
+"""The known runs, devices and labels: the coordinator's within a second, or the state folder's."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class KnownNames:
         return [(name, str(number)) for number, name in enumerate(names)]
 
     def _told(self, ask: Callable[[CoordinatorClient], Any]) -> Any:
-        """Return what the coordinator answers; None if it does not within ``PATIENCE``."""
+        """Return the coordinator's answer; None if it does not answer within ``PATIENCE``."""
         from edgefed.cli.connection import connected
 
         answers: list[Any] = []

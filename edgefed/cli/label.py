@@ -1,4 +1,4 @@
-"""``edgefed label``: the labels that devices lack, and what other devices give for them."""
+"""``edgefed label``: the labels that devices lack, and the supplements from other devices."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def skew(
 def bounties(
     context: typer.Context, run: Run = "", *, local: Local = False, as_json: Json = False
 ) -> None:
-    """List label bounties: who lacks which label, what was offered and received, and noise."""
+    """List label bounties: device, missing label, offered and received mixes, and noise."""
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
@@ -124,9 +124,9 @@ def bounties(
 def budget(
     context: typer.Context, run: Run = "", *, local: Local = False, as_json: Json = False
 ) -> None:
-    """List privacy budgets: mixes that left each device in all runs, what they cost, what is left.
+    """List privacy budgets: each device's released mixes in all runs, their cost, and the rest.
 
-    A device says so when it offers mixes.
+    A device reports them when it offers mixes.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -158,7 +158,7 @@ def open_(
     everything: All = False,
     as_json: Json = False,
 ) -> None:
-    """Ask again for the mixes that are missing, before the next exchange of the run."""
+    """Request the missing mixes again, before the next exchange of the run."""
     _order(context, run, "open", device, label, everything=everything, as_json=as_json)
 
 
@@ -174,7 +174,7 @@ def cancel(
     everything: All = False,
     as_json: Json = False,
 ) -> None:
-    """Ask no longer for mixes, from the next exchange of the run on."""
+    """Stop requesting mixes, from the next exchange of the run on."""
     _order(context, run, "cancel", device, label, everything=everything, as_json=as_json)
 
 

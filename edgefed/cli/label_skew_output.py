@@ -17,7 +17,7 @@ MOST_BARS = 20
 NOT_SHARED = "not shared"
 
 UNKNOWN = "unknown"
-"""What a device adds that tells nobody which labels it has."""
+"""Shown in place of numbers that would disclose a device's labels."""
 
 
 def skew_json(view: LabelView, device: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is known of a run's label bounties: the coordinator's run, or a run of this machine."""
+"""The state of a run's label bounties: the coordinator's run, or a run of this machine."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _TOLD = ("run", "device", "roster", "labels")
 
 @dataclass(frozen=True)
 class LabelView:
-    """What the ``label`` commands show.
+    """The data of the ``label`` commands.
 
     Attributes:
         snapshot: the fleet, with the run's bounties.
-        record: the run as ``run show`` has it; None without a run.
+        record: the run, as in ``run show``; None without a run.
     """
 
     snapshot: Snapshot
@@ -40,7 +40,7 @@ class LabelView:
         return f"No device has asked for a label in run {run} yet."
 
     def name(self, label: int) -> str:
-        """Return what a label is called, which is its number where the classes have no names."""
+        """Return the name of a label, or its number where the classes have no names."""
         from edgefed.events.class_names import name_of
 
         return name_of(label, self.snapshot.run.class_names if self.snapshot.run else ())

@@ -20,7 +20,7 @@ def evaluate_local(settings: Settings, name: str, *, best: bool = False) -> dict
     """Return the scores of a run's model on the coordinator's samples.
 
     Args:
-        settings: where the state folder is, and what may be done.
+        settings: of the program.
         name: an id or the beginning of one; empty for the newest.
         best: whether to test the model of its best round, and not of the last.
 

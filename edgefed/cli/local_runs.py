@@ -56,7 +56,7 @@ def local_run(state: Path, name: str) -> dict[str, Any]:
         raise UnknownNameError(
             f"No database of runs knows {folder}.",
             code="run.unknown",
-            hint=f"what its own files say: edgefed run report {folder}",
+            hint=f"read its files: edgefed run report {folder}",
         )
     with closing(Store(folder.parent.parent)) as store:
         whole = whole_run(store, folder.name)
@@ -90,7 +90,7 @@ def delete_local(state: Path, name: str) -> str:
 
 
 def as_left(record: RunRecord, store: Store) -> RunRecord:
-    """Return a run's row; that of a simulation that was killed says so, since none resumes it."""
+    """Return a run's row; the status of a killed simulation shows that, since it cannot resume."""
     from edgefed.events.model import UNFINISHED
     from edgefed.simulator.work_folder import is_at_work
 

@@ -39,7 +39,8 @@ def means(
     """Show the labels of a run's averaged data, or draw the averaged images.
 
     The command reads the run's folder, so it runs on the coordinator's machine. An entry does not
-    record its device or its number of samples; `edgefed device list` shows what each device shares.
+    record its device or its number of samples; `edgefed device list` shows the shared data of each
+    device.
     """
     options = globals_of(context)
     as_json = as_json or options.json

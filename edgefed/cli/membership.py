@@ -1,4 +1,4 @@
-"""Orders about who belongs to the fleet, for ``edgefed device`` and ``edgefed operator``."""
+"""Orders about the fleet's members, for ``edgefed device`` and ``edgefed operator``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def invite(options: Globals, role: str, name: str, expires: str, *, qr: bool) ->
 
 
 def _explain(told: dict[str, Any]) -> None:
-    """Say what the token is for."""
+    """Print the purpose of the token."""
     device = told["role"] == "device"
     command = "edgefed-agent enroll" if device else "edgefed operator enroll"
     whom = f"{told['role']} {told['name']}" if told["name"] else "one device, which names itself"
@@ -54,7 +54,7 @@ def _explain(told: dict[str, Any]) -> None:
 
 
 def order(options: Globals, action: str, done: str, **arguments: str) -> None:
-    """Give an order about one name, and say what was done."""
+    """Give an order about one name, and print the result."""
     with reported(options.json):
         from edgefed.cli.connection import connected
 
@@ -67,14 +67,14 @@ def order(options: Globals, action: str, done: str, **arguments: str) -> None:
 
 
 def remove(options: Globals, done: str, user: str, *, yes: bool) -> None:
-    """End a membership for good, once the operator is sure."""
+    """End a membership permanently, after a confirmation."""
     with reported(options.json):
         confirm("Removing", f"Revoke the certificate of {user} for good?", yes=yes)
     order(options, "member.remove", done, user=user)
 
 
 def listing(options: Globals, roles: tuple[str, ...]) -> None:
-    """Print who is enrolled, was, or is invited."""
+    """Print the enrolled, former and invited members."""
     with reported(options.json):
         from edgefed.cli.connection import connected
 
@@ -83,7 +83,7 @@ def listing(options: Globals, roles: tuple[str, ...]) -> None:
         if options.json:
             json_out(rows)
         elif not rows:
-            talk("nobody yet; invite a device: edgefed device invite NAME")
+            talk("no members yet; invite a device: edgefed device invite NAME")
         else:
             head = ("NAME", "ROLE", "STATE", "SINCE", "EXPIRES", "KEY")
             keys = ("name", "role", "state", "since", "expires", "fingerprint")

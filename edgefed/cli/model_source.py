@@ -10,13 +10,13 @@ from edgefed.cli.options import LATEST
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model is.
+    """The place of a model.
 
     Attributes:
         path: a model file, or the folder of a run.
         run: the run's id; empty for a file.
         is_simulated: whether it is a run that this machine has simulated, whose code it has run.
-        told: which run ``latest`` is, and the newer ones that have no model yet; empty otherwise.
+        told: the run that ``latest`` stands for, and newer ones without a model; empty otherwise.
     """
 
     path: Path
@@ -26,13 +26,13 @@ class ModelSource:
 
 
 def model_source(state: Path, name: str, *, best: bool = False) -> ModelSource:
-    """Return where the model is that a command names.
+    """Return the place of the model that a command names.
 
     Args:
         state: the state folder, which has the runs of coordinators and simulations.
         name: a file, a run's folder, a run's id or its beginning, or ``latest`` for the newest run
             that has a model.
-        best: whether the model of the best round is wanted.
+        best: whether to find the model of the best round.
 
     Raises:
         UnknownNameError: no run, or several, have this name; ``model.none``: no run has a model.
@@ -52,7 +52,7 @@ def model_source(state: Path, name: str, *, best: bool = False) -> ModelSource:
 
 
 def _newest(state: Path, best: bool) -> tuple[Path, str]:
-    """Return the folder of the newest run that has a model, and what to tell about it."""
+    """Return the folder of the newest run that has a model, and a message about it."""
     from edgefed.cli.run_folders import newest_first
     from edgefed.errors import UnknownNameError
     from edgefed.learn.model_files import BEST_FILE, MODEL_FILE

@@ -26,10 +26,10 @@ _PATIENCE = DEVICE_TIMEOUT + 10.0
 
 
 class MqttFeed:
-    """Snapshots of a fleet as they come; also takes the dashboard's orders and knows the runs.
+    """Snapshots of a fleet as they arrive; also takes the dashboard's orders and knows the runs.
 
     Args:
-        on_update: also told every update; for a caller that waits for the run's end.
+        on_update: also called with every update; for a caller that waits for the run's end.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class MqttFeed:
         return self._watcher.coordinator
 
     def start(self, listener: Callable[[FeedUpdate], None]) -> None:
-        """Begin to deliver."""
+        """Start to deliver snapshots."""
         self._listener = listener
         self._watcher.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop."""
         self._watcher.stop()
 
     def order(self, action: str, run: str) -> None:
@@ -66,7 +66,7 @@ class MqttFeed:
         return [RunRow.model_validate(row) for row in self._watcher.coordinator.ask("run.list")]
 
     def run_details(self, run: str) -> RunDetails:
-        """Return a run with its settings and its rounds, as the coordinator tells them."""
+        """Return a run with its settings and its rounds, from the coordinator."""
         return RunDetails.model_validate(self._watcher.coordinator.ask("run.show", run=run))
 
     def device_order(self, action: DeviceAction, device: str, reason: str = "") -> None:

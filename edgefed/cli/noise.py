@@ -50,9 +50,9 @@ def preview(
     ] = "oriented",
     as_json: Json = False,
 ) -> None:
-    """Draw natural noise into a picture or an array, to see what devices would train with.
+    """Draw natural noise into a picture or an array, as a preview of the devices' noise.
 
-    The same seed, generator and size give the same images, whatever the count.
+    The same seed, generator and size give the same images, with any count.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -89,7 +89,7 @@ def _checked(file: Path | None) -> Path | None:
 
 
 def _write(files: dict[str, Path | None], images: object) -> None:
-    """Write what was asked for."""
+    """Write the requested files."""
     import io
 
     import numpy as np

@@ -1,4 +1,4 @@
-"""``edgefed operator``: who may watch and order, from other machines."""
+"""``edgefed operator``: operators and viewers on other machines."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ def enroll(
     token: Annotated[str, typer.Argument(help="What operator invite printed.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """Trade a token for the credentials of an operator or viewer on this machine.
+    """Exchange a token for the credentials of an operator or viewer on this machine.
 
-    The private key is made here and stays here. Killed at any moment, the same command goes on.
+    The private key is made here and stays here. After a kill at any moment, the same command
+    resumes.
     """
     options = _with_json(context, as_json)
     with reported(options.json):
@@ -118,7 +119,7 @@ def remove(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Remove an operator or viewer for good: the certificate is revoked at once."""
+    """Remove an operator or viewer permanently: the certificate is revoked at once."""
     done = "removed: {role} {name}; the certificate is revoked"
     options = _with_json(context, as_json)
     end_membership(options, done, f"{_role(viewer)}.{name}", yes=yes)

@@ -77,12 +77,12 @@ LATEST = "latest"
 
 
 def named_run(run: str) -> str:
-    """Return what was typed for a run, empty for the newest."""
+    """Return the run that was typed, empty for the newest."""
     return "" if run == LATEST else run
 
 
 RUNS = "run id, its beginning, latest, or a run's folder"
-"""What a command takes that reads a run."""
+"""The runs that a reading command takes."""
 
 RunOrFolder = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""``edgefed privacy``: what a recipe's run would tell about one device, before it is started."""
+"""``edgefed privacy``: the disclosure of a recipe's run about one device, before it starts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plan(
     """Print the noise multiplier of a recipe and the epsilon of its whole run.
 
     No fleet is needed. A recipe that exceeds its own budget is refused, as by every command that
-    starts a run, and told what would meet it.
+    starts a run, with the settings that would meet it.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -46,7 +46,7 @@ def plan(
         make(made)
         if not made.privacy.wanted:
             raise UsageError(
-                "The recipe wants no differential privacy.",
+                "The recipe has no differential privacy.",
                 code="privacy.none",
                 hint='set privacy.mechanism = "central" or "local"',
             )

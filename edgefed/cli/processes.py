@@ -27,11 +27,11 @@ class Processes:
     Attributes:
         folder: their state and logs.
         agents: by device id.
-        trackers: names of those whom the coordinator tells every round.
+        trackers: names of those that the coordinator notifies of every round.
         user_models: whether coordinator and agents run models of a user's own code.
-        share_mixes: whether the agents let mixes of their samples go.
-        share_gate: whether they let their gates of a mixture of experts go, and densities.
-        alerts: what the coordinator alerts its operator of, and how.
+        share_mixes: whether the agents share mixes of their samples.
+        share_gate: whether they share their gates of a mixture of experts, and densities.
+        alerts: conditions of the coordinator's alerts, and their receivers.
     """
 
     address: Address
@@ -58,7 +58,7 @@ class Processes:
         return replace(self.address, host=connect_host(self.address))
 
     def broker_answers(self) -> bool:
-        """Whether something already listens at the address."""
+        """Whether a program already listens at the address."""
         return not port_is_free(self.near_address())
 
     def start_coordinator(self) -> None:
@@ -75,7 +75,7 @@ class Processes:
         )
 
     def check(self) -> None:
-        """See that all are alive.
+        """Check that all are running.
 
         Raises:
             EdgeFedError: one has ended; the message holds the last line of its log.
@@ -94,7 +94,7 @@ class Processes:
             )
 
     def stop(self) -> None:
-        """End everything that was started."""
+        """End all processes that were started."""
         children = [child for _, child in self._named()]
         for child in children:
             if child.is_running():
@@ -140,7 +140,7 @@ class Processes:
 
 @contextmanager
 def running(processes: Processes) -> Iterator[Processes]:
-    """Stop the processes at the end of the block, whatever happens in it."""
+    """Stop the processes at the end of the block, also after an error."""
     try:
         yield processes
     finally:
@@ -148,10 +148,10 @@ def running(processes: Processes) -> Iterator[Processes]:
 
 
 def wait_for_coordinator(processes: Processes, timeout: float = 60.0) -> None:
-    """Return once the coordinator is online.
+    """Wait until the coordinator is online.
 
     Raises:
-        EdgeFedError: a process ended, or nothing came in time.
+        EdgeFedError: a process ended, or the coordinator is not online in time.
     """
     from edgefed.control.coordinator_client import CoordinatorClient
 

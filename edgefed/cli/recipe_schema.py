@@ -1,4 +1,4 @@
-"""The JSON Schema of a recipe, with the further keys of what its open tables name."""
+"""The JSON Schema of a recipe, with the further keys of its open tables."""
 
 from __future__ import annotations
 

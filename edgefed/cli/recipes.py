@@ -1,4 +1,4 @@
-"""Load and validate the recipe that a command line names, and describe what a run came to."""
+"""Load and validate the recipe that a command line names, and describe a run's result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Typed:
-    """What the shared recipe options gave; None for what was not typed."""
+    """The values of the shared recipe options; None for those that were not typed."""
 
     path: Path | None = None
     sets: Iterable[str] | None = None
@@ -53,7 +53,7 @@ def checked_recipe(options: Globals, typed: Typed) -> Recipe:
 
 
 def describe_result(result: dict[str, Any]) -> str:
-    """Return the same for people."""
+    """Return the result in words."""
     from edgefed.units import counted, score, short_time, size
 
     tested = score(result["accuracy"], result["loss"]) or "accuracy not tested"

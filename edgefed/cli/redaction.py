@@ -11,7 +11,7 @@ from urllib.parse import unquote
 REMOVED = "(removed)"
 
 SECRET_WORDS = r"(?:pass(?:word|wd|phrase)?|secret|token|credentials?|api_?key|private|cookie|auth)"
-"""What is in the name of a setting, a variable or a header whose value is a secret."""
+"""Words in the name of a setting, a variable or a header whose value is a secret."""
 
 LEAST_SECRET = 4
 """Characters below which a secret is not searched for: it would be found in every word."""
@@ -129,7 +129,7 @@ class Redactor:
 
 
 def _any_of(words: Iterable[str], *, whole: bool = False) -> re.Pattern[str] | None:
-    """Return what finds any of some words, the longest first; None without words."""
+    """Return a pattern for any of some words, the longest first; None without words."""
     listed = sorted(words, key=len, reverse=True)
     if not listed:
         return None

@@ -86,7 +86,7 @@ def show_replay(options: Globals, run: str, speed: str, letters: bool | None) ->
 
 
 def event_file(state: Path, run: str) -> Path:
-    """Return the event file of what was named: itself, in a folder, or in the state folder.
+    """Return the named event file: itself, in a folder, or in the state folder.
 
     Raises:
         UnknownNameError: there is none.

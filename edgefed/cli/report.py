@@ -65,7 +65,7 @@ def run_data_of(options: Globals, run: str, local: bool, command: str) -> RunDat
     Args:
         options: the typed options.
         run: an id or its beginning, or a folder; empty for the newest run.
-        local: look in the state folder and ask no coordinator.
+        local: search the state folder without asking a coordinator.
         command: for the hint of an error.
 
     Raises:
@@ -82,7 +82,7 @@ def run_data_of(options: Globals, run: str, local: bool, command: str) -> RunDat
 
 
 def _asked(options: Globals, run: str, command: str) -> RunData:
-    """Return what the coordinator tells; the events come from disk where they are on this one."""
+    """Return the coordinator's data; the events come from disk if they are on this one."""
     from edgefed.cli.connection import connected
     from edgefed.cli.newest_run import newest
     from edgefed.cli.run_folders import suggesting_local

@@ -275,8 +275,8 @@ def delete(
 ) -> None:
     """Delete a run that has ended: its models, events, replies and records.
 
-    With --local, a run in this machine's state folder whose coordinator does not run. What trackers
-    wrote, and what devices keep, stays.
+    With --local, a run in this machine's state folder whose coordinator does not run. Files of
+    trackers and of devices stay.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -380,7 +380,7 @@ def _aggregation(recipe: dict[str, Any]) -> str:
 
 
 def _privacy(record: dict[str, Any]) -> str:
-    """Return what the rounds so far cost; nothing for a run without differential privacy."""
+    """Return the privacy cost of the rounds so far; nothing for a run without it."""
     section = record["recipe"].get("privacy", {})
     if record.get("epsilon") is None or section.get("mechanism", "none") == "none":
         return ""

@@ -29,11 +29,11 @@ def check(
     sets: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Check whether the devices' data fit a recipe, and say why if they do not.
+    """Check whether the devices' data fit a recipe, and print the reasons if they do not.
 
-    Nothing is started. The exit code is 8 if a device does not fit, no device is online, or the
-    run cannot start from the weights that the recipe names. Weights that would first be downloaded
-    are told as not known.
+    Nothing is started. The exit code is 8 if a device does not fit, no device is online, or the run
+    cannot start from the weights that the recipe names. Weights that would first be downloaded are
+    reported as not known.
     """
     options = globals_of(context)
     as_json = as_json or options.json

@@ -23,7 +23,7 @@ def suggesting_local(command: str) -> Iterator[None]:
     """Add to the hint of an error that no coordinator knows the run: it may be a local one.
 
     Args:
-        command: what would look for it on this machine.
+        command: the command that looks for it on this machine.
     """
     from edgefed.errors import EdgeFedError
 
@@ -37,7 +37,7 @@ def suggesting_local(command: str) -> Iterator[None]:
 
 
 def is_folder(run: str) -> bool:
-    """Whether what was typed for a run is a folder, and no id."""
+    """Whether the text typed for a run is a folder, and not an id."""
     from edgefed.config.settings_files import expand
     from edgefed.files import file_exists
     from edgefed.report.run_data import EVENTS
@@ -58,7 +58,7 @@ def folder_of(options: Globals, run: str, local: bool, command: str) -> Path:
     Args:
         options: the typed options.
         run: an id or its beginning, or a folder; empty for the newest run.
-        local: look in the state folder and ask no coordinator.
+        local: search the state folder without asking a coordinator.
         command: for the hint of an error.
 
     Raises:

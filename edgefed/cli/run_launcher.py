@@ -22,20 +22,20 @@ from edgefed.tui.launching import CheckedValues, PastRun, ValueProblem
 
 
 class Asker(Protocol):
-    """The coordinator, as far as starting a run needs it."""
+    """The coordinator's interface for starting a run."""
 
     def ask(self, action: str, /, **arguments: Any) -> Any:
-        """Return what the coordinator answers."""
+        """Send a request and return the coordinator's answer."""
         ...
 
     def order(self, action: str, /, **arguments: Any) -> Any:
-        """Give an order and return what the coordinator answers."""
+        """Give an order and return the coordinator's answer."""
         ...
 
 
 @dataclass(frozen=True)
 class StartOptions:
-    """What of the dashboard's own command line counts for the runs that it starts.
+    """The parts of the dashboard's command line that apply to the runs that it starts.
 
     Attributes:
         around: settings files and variables, which add to a recipe.
@@ -62,10 +62,10 @@ class StartOptions:
 
 @dataclass(frozen=True)
 class RunLauncher:
-    """Makes drafts of recipe files and past runs.
+    """Makes drafts from recipe files and past runs.
 
     Attributes:
-        coordinator: who knows past runs and starts new ones.
+        coordinator: knows past runs and starts new ones.
         around: settings files and variables, which add to a recipe.
         options: the common options with which the dashboard was started, for command lines.
     """
@@ -105,11 +105,11 @@ class RecipeDraft:
     """A recipe with changes.
 
     Args:
-        launcher: whose it is.
+        launcher: its maker.
         base: the recipe as it was written.
-        title: where it is from.
+        title: its source.
         file: the recipe's file on a command line; empty where there is none.
-        sets: what makes the same recipe on a command line without a file.
+        sets: options that make the same recipe on a command line without a file.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class RecipeDraft:
         self._own_sets = sets
 
     def check(self, sets: Mapping[str, str]) -> CheckedValues:
-        """Return the values with changes, and what is wrong with them."""
+        """Return the values with changes, and their problems."""
         try:
             return CheckedValues(self._recipe(sets).model_dump(mode="json"))
         except ProblemsError as error:
@@ -174,7 +174,7 @@ _NOWHERE = Layer().origin(())
 
 
 def _sets_of(recipe: Layer, around: Surroundings) -> Iterator[tuple[str, str]]:
-    """Yield the ``--set`` options that make a recipe of what a bare ``run start`` has here."""
+    """Yield the ``--set`` options that turn the recipe of a bare ``run start`` into this one."""
     bare = dict(_flat(load_recipe(None, around).value.model_dump(mode="json")))
     for key, value in _flat(recipe.values):
         named = key == "name"  # without it, a run is named after its data set and its algorithm

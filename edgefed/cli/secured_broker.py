@@ -1,4 +1,4 @@
-"""What ``edgefed broker`` does in a fleet with an authority: a broker with TLS."""
+"""The broker with TLS of ``edgefed broker``, in a fleet with an authority."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERYWHERE = "0.0.0.0"
 def files_of(settings: Settings) -> SecuredFiles | None:
     """Return the files of the fleet's broker; None in a fleet without an authority on this machine.
 
-    A broker setting without TLS asks for a broker without it.
+    A broker setting without TLS selects a broker without it.
     """
     from broker.secured_files import secured_files
     from edgefed.config.address import parse_address
@@ -39,7 +39,7 @@ def listen_address(files: SecuredFiles, bind: str | None, port: int | None) -> A
     """Return where the broker listens: on all addresses, or on loopback if clients look there.
 
     Raises:
-        UsageError: ``bind`` is nothing to listen on.
+        UsageError: ``bind`` is not an address.
         NotAllowedError: the broker's credentials cannot be used.
     """
     from broker.address import bind_host, parse_bind
@@ -84,7 +84,7 @@ def configuration_text(files: SecuredFiles, address: Address, *, enrolment: bool
 
 
 def no_enrolment(fleet: str) -> UsageError:
-    """Return the error of a fleet without an authority, in which nobody enrols."""
+    """Return the error of a fleet without an authority, where enrolment is not possible."""
     from edgefed.errors import UsageError
 
     return UsageError(
@@ -130,7 +130,7 @@ def refuse_secured(settings: Settings) -> None:
 
 
 def refuse_without_tls(address: Address, settings: Settings) -> None:
-    """Refuse a broker without TLS that other machines reach, unless that is asked for.
+    """Refuse a broker without TLS that other machines reach, unless requested.
 
     Raises:
         NotAllowedError: ``broker.insecure``.
@@ -149,7 +149,7 @@ def rule_reports(settings: Settings, address: Address, timeout: float) -> list[R
     """Try the rules of the broker as the holder of the address's credentials.
 
     Raises:
-        UnreachableError: nobody answers, or the broker does not read its rules again.
+        UnreachableError: there is no answer, or the broker does not read its rules again.
         NotAllowedError: credentials, or the fleet's authority, cannot be used.
         StorageError: the broker's files cannot be written.
     """

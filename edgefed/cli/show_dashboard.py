@@ -40,14 +40,14 @@ def show(
     Args:
         address: the broker's.
         fleet: the fleet's name.
-        clock: where the time comes from.
+        clock: source of the time.
         read_only: watch without giving orders.
         ascii: letters in place of symbols; None follows the locale.
         state: folder that keeps the user's choices.
-        closing: what ends with the dashboard.
+        closing: describes the processes that end with the dashboard.
         bell: ring the terminal's bell for an alert.
         keys: the keys that the user chose.
-        start: what runs that are started from the screen go by; None starts none.
+        start: options of runs that are started from the screen; None to start none.
     """
     feed = MqttFeed(address, fleet, clock)
     control = None if read_only else feed
@@ -82,9 +82,9 @@ def show_recording(
     """Show the dashboard on a recording until it is closed.
 
     Args:
-        recording: what to replay.
-        fleet: the fleet's name; empty where nobody knows it.
-        clock: where the time comes from.
+        recording: to replay.
+        fleet: the fleet's name; empty if unknown.
+        clock: source of the time.
         speed: recorded seconds that pass in one; infinite for no waiting.
         ascii: letters in place of symbols; None follows the locale.
         state: folder with the user's choices, and with the runs to compare.

@@ -104,7 +104,7 @@ def run(
 
 
 class _Reporter:
-    """Says on stderr what a simulation does: on a terminal its rounds as a bar, and its notes."""
+    """Reports a simulation on stderr: on a terminal its rounds as a bar, and its notes."""
 
     def __init__(self, rounds: int, *, quiet: bool) -> None:
         self._rounds = rounds

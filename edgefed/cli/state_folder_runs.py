@@ -9,7 +9,7 @@ from edgefed.events.known_runs import RunDetails, RunRow
 
 
 class StateFolderRuns:
-    """Reads the runs anew at each call.
+    """Reads the runs again at each call.
 
     Args:
         state: the folder.

@@ -1,4 +1,4 @@
-"""State words as tables show them: on a terminal with the dashboard's symbol, and in its colour."""
+"""Words of states in tables: on a terminal with the dashboard's symbol, and in its colour."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def device_state(state: str) -> str:
 
 
 def run_status(status: str, reason: str = "") -> str:
-    """Return a run's status for a table, with what is said after it."""
+    """Return a run's status for a table, followed by its reason."""
     return _marked(status, RUN_MARKS, reason)
 
 

@@ -94,7 +94,7 @@ def _excluded(snapshot: dict[str, Any]) -> str:
 
 
 def _dropped(inbox: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return what the coordinator did not take; nothing where it took everything."""
+    """Return the messages that the coordinator did not take; nothing if it took all."""
     from edgefed.cli.floods import in_words
 
     dropped, refused = inbox["dropped"], inbox["refused"]
@@ -117,7 +117,7 @@ def _bounties(bounties: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def _shared(devices: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Return what averaged data the run holds; nothing where no device shares."""
+    """Return the averaged data of the run; nothing if no device shares."""
     sharers = [device for device in devices if device["shared_entries"]]
     if not sharers:
         return []

@@ -19,7 +19,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """Return the seeds that ``--seeds`` names; none of an empty text.
 
     Raises:
-        UsageError: they are no whole numbers.
+        UsageError: they are not whole numbers.
     """
     from edgefed.errors import UsageError
 
@@ -30,16 +30,16 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def run_plan(options: Globals, plan: Plan, folder: Path, executors: Maker | None = None) -> Outcome:
-    """Run what of a plan has no result in the folder yet, and say so on stderr.
+    """Run the trials of a plan that have no result in the folder yet; report on stderr.
 
     Args:
         options: the global ones.
-        plan: what to run.
+        plan: of the trials.
         folder: for results.
-        executors: makes who trains; None for what suits this machine.
+        executors: makes the executor; None for the default of this machine.
 
     Raises:
-        InterruptedRunError: Ctrl-C; what is finished is kept.
+        InterruptedRunError: Ctrl-C; finished trials are kept.
         NotAllowedError: another process uses the folder.
         StorageError: the disk does not take the results.
     """
@@ -84,7 +84,7 @@ def raise_failures(plan: Plan, outcome: Outcome) -> None:
 
 
 class Progress:
-    """Says on stderr what trials do: a line a run, and on a terminal a bar of all of them."""
+    """Reports trials on stderr: a line a run, and on a terminal a bar of all of them."""
 
     def __init__(self, *, quiet: bool) -> None:
         self.done = 0
@@ -92,7 +92,7 @@ class Progress:
         self._quiet = quiet
 
     def take(self, step: Step) -> None:
-        """Tell of a step."""
+        """Report a step."""
         self.done += step.state in ("done", "known")
         if self._quiet:
             return

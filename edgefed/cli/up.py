@@ -38,8 +38,8 @@ def up(
     """Start broker, coordinator and dashboard together; closing the dashboard asks, then ends them.
 
     It is a demo on this machine: there are no credentials and no encryption. For a real fleet, see
-    edgefed init. If a broker already answers at the configured address, that one is used. Runs
-    resume at the next start.
+    edgefed init. A broker that already answers at the configured address is used. Runs resume at
+    the next start.
     """
     options = globals_of(context)
     with reported(options.json):
@@ -118,11 +118,11 @@ def _start(processes: Processes, allow_anonymous: bool) -> None:
     )
     if address.is_loopback:
         talk("             on this machine only; for others: edgefed init")
-    talk("! a demo without credentials or encryption: everybody who reaches the broker can order")
+    talk("! a demo without credentials or encryption: every client of the broker can give orders")
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """End in order on SIGTERM, as a service is told to."""
+    """End cleanly on SIGTERM, as a service does."""
     del number, frame
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(0)

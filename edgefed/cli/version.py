@@ -1,4 +1,4 @@
-"""``edgefed version``: the versions that a bug report needs."""
+"""``edgefed version``: the versions for a bug report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def version(context: typer.Context, as_json: Json = False) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions by what they are of."""
+    """Return the versions by name of the program or package."""
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 

@@ -1,4 +1,4 @@
-"""Which HTTP requests the dashboard's server answers: those of its own pages on this machine.
+"""Filter of HTTP requests: the dashboard answers those of its own pages on this machine only.
 
 A page of another site can send requests to a loopback address: under its own origin, or, after its
 name was made to resolve to 127.0.0.1 (DNS rebinding), under its own name as the host.
@@ -17,10 +17,10 @@ def refusal(host: str, origin: str | None) -> str:
     """Return why a request is refused, or an empty text.
 
     Args:
-        host: what the browser takes the server for, from the header ``Host``. Its port counts for
-            nothing, since an SSH tunnel may have another one.
-        origin: the page that sends the request, from the header ``Origin``; None where it says
-            none, as for an address that the user typed.
+        host: the server's name in the browser, from the header ``Host``. Its port is ignored,
+            because an SSH tunnel may have another one.
+        origin: the page that sends the request, from the header ``Origin``; None without one, as
+            for an address that the user typed.
     """
     if not _is_loopback(host):
         return "The dashboard is served to browsers of this machine only."

@@ -16,7 +16,7 @@ def web_address(bind: str | None, port: int | None) -> Address:
     """Return the address of ``--bind`` and ``--port``.
 
     Raises:
-        UsageError: it is no address, names two ports, or other machines could reach it.
+        UsageError: it is not an address, names two ports, or other machines could reach it.
     """
     host, own = _parsed(bind) if bind else (LOOPBACK, None)
     if own and port and own != port:

@@ -55,7 +55,7 @@ def serve_dashboard(
 def dashboard_command(options: Globals, words: Sequence[str]) -> str:
     """Return the shell command of one dashboard, which ends when this process does.
 
-    A terminal sends Ctrl-C to all processes, and only this one may tell of it.
+    A terminal sends Ctrl-C to all processes, and only this one may report it.
     """
     edgefed = [sys.executable, "-c", _START, *options.words(), "ui", *words]
     return f"trap '' INT; exec {shlex.join(ending_with_parent(edgefed, signal.SIGTERM))}"

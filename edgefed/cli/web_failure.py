@@ -1,4 +1,4 @@
-"""Show in a browser why a dashboard does not start, since nobody there sees its stderr."""
+"""Show in a browser why a dashboard does not start, since its stderr is not visible there."""
 
 from __future__ import annotations
 

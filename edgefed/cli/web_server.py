@@ -30,7 +30,7 @@ addEventListener("load", () => document.querySelector(".xterm-helper-textarea")?
 
 
 class WebServer(Server):
-    """The dashboard under a path that only those know who were told.
+    """The dashboard under a secret path.
 
     Other users of this machine reach its loopback address, too, and a dashboard can give orders.
 
@@ -116,8 +116,8 @@ def serve(server: WebServer, listener: socket.socket, announce: Callable[[], Non
     """Serve until SIGTERM or Ctrl-C.
 
     Args:
-        server: what to serve.
-        listener: where to.
+        server: to run.
+        listener: its socket.
         announce: called once browsers can connect.
 
     Raises:

@@ -18,7 +18,7 @@ class WebSession(AppService):
     """One process and its connection to a browser."""
 
     async def run(self) -> None:
-        """Show what the process draws until it ends, then tell the page."""
+        """Show the output of the process until it ends, then notify the page."""
         await super().run()
         await self.remote_close()
 

@@ -102,7 +102,7 @@ def parse_address(url: str) -> Address:
         raise UsageError(
             f"'{without_password(url)}' contains a login.",
             code="broker.tls",
-            hint="with mqtts:// a certificate says who connects: write mqtts://HOST:PORT",
+            hint="with mqtts:// a certificate identifies the client: write mqtts://HOST:PORT",
         )
     return Address(parts.hostname, port, user, password, tls=parts.scheme == "mqtts")
 

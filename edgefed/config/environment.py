@@ -30,7 +30,7 @@ OTHER_NAMES = {
     VARIABLE: "0 to do without the compiled kernels",
     **{f"{PREFIX}ALERT_{name}": "what the command of an alert is told" for name in ALERT_PARTS},
 }
-"""Variables that are no key of a settings file or a recipe, and what they do."""
+"""Variables that are not a key of a settings file or a recipe, with their purposes."""
 
 
 def settings_layers(
@@ -64,7 +64,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
 def _layers(
     paths: Mapping[str, tuple[str, ...]], environment: Mapping[str, str]
 ) -> tuple[list[Layer], list[Problem]]:
-    """Return the layers of variables that set these keys, and what is wrong with their texts."""
+    """Return the layers of variables that set these keys, and the problems of their texts."""
     layers, problems = [], []
     for name, path in paths.items():
         text, origin = environment[name], Origin("environment", name)

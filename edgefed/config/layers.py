@@ -140,7 +140,7 @@ def _put(values: dict[str, Any], path: KeyPath, value: Any) -> bool:
 
 
 def _forget(known: dict[KeyPath, Any], put: set[KeyPath], *, around: bool = False) -> None:
-    """Drop what was known of keys that are replaced, of what is in them, and around them."""
+    """Drop the facts about keys that are replaced, about keys in them, and around them."""
     outer = {path[:length] for path in put for length in range(len(path))} if around else set()
     for path in list(known):
         replaced = any(path[:length] in put for length in range(len(path) + 1))

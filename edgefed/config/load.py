@@ -230,7 +230,7 @@ def _finish(
     problems: list[Problem],
     further: Callable[[Layer], list[Problem]] = lambda layer: [],
 ) -> Loaded[ModelT]:
-    """Check what was laid together."""
+    """Check the merged layers."""
     value, found = validate(model, layer.values, layer)
     if value is None or problems:
         raise problems_error([*problems, *found, *further(layer)])
@@ -258,7 +258,7 @@ def _flag_layers(flags: Iterable[Flag]) -> list[Layer]:
 
 
 def _set_layers(sets: Mapping[str, str]) -> tuple[list[Layer], list[Problem]]:
-    """Return a layer for each ``--set``, and what is wrong with their texts."""
+    """Return a layer for each ``--set``, and the problems of their texts."""
     layers, problems = [], []
     for key, text in sets.items():
         origin, path = Origin("flag", f"--set {key}"), _set_path(key)

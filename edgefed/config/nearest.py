@@ -19,5 +19,5 @@ def did_you_mean(near: str) -> str:
 
 
 def _fold(name: str) -> str:
-    """Return the name with what people mix up made equal."""
+    """Return the name with characters made equal that people confuse."""
     return name.lower().replace("-", "_")

@@ -57,7 +57,7 @@ class PrivacySection(Section):
 
     @model_validator(mode="after")
     def _complete(self) -> PrivacySection:
-        """Check that what the mechanism needs is there."""
+        """Check that the settings that the mechanism needs are there."""
         if self.mechanism != "none" and self.noise_multiplier is None and self.epsilon is None:
             raise ValueError("noise_multiplier or epsilon is needed")
         if self.mechanism != "central" and (self.adaptive or self.population):

@@ -32,7 +32,7 @@ _TRAIN = re.compile(r"all|head|last:[1-9][0-9]{0,3}")
 
 
 def _known_part(value: Any) -> Any:
-    """Refuse what names no part of a model, in one sentence for both kinds of value."""
+    """Refuse a value that names no part of a model, in one sentence for both kinds of value."""
     known = isinstance(value, str) and _TRAIN.fullmatch(value)
     names = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
     if not known and not names:

@@ -169,7 +169,7 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _mistake(reason: str, text: str) -> Mistake:
-    """Return the parser's message as what is wrong and where."""
+    """Return the parser's message as a problem with its place."""
     match = _PLACE.match(reason)
     what = (match["what"] if match else reason).rstrip(".")
     what = f"not valid TOML: {what[:1].lower()}{what[1:]}"

@@ -28,7 +28,7 @@ _STOPS = {
     "'": re.compile(r"'|\n"),
 }
 _EDGES = frozenset("[]{},=\n")
-"""What ends a key or a value."""
+"""Characters that end a key or a value."""
 
 
 def excess(text: str) -> str:
@@ -55,14 +55,14 @@ def excess(text: str) -> str:
 
 
 class _Counts:
-    """What was seen so far of a text."""
+    """Counts of the text so far."""
 
     def __init__(self) -> None:
         self._depth = self._dots = self._keys = self._commas = 0
         self._edge, self._start, self._longest = "\n", 0, 0
 
     def take(self, word: str, at: int) -> None:
-        """Count a dot, or what ends a key or a value, at a place in the text."""
+        """Count a dot, or the end of a key or a value, at a place in the text."""
         if word == ".":
             self._dots += 1
             return

@@ -57,7 +57,7 @@ class _Scanner:
             self._step(_BLANK)
 
     def _header(self) -> KeyPath:
-        """Step over ``[table]`` or ``[[table]]`` and return the path of what follows it."""
+        """Step over ``[table]`` or ``[[table]]`` and return the path of the table."""
         start = self._at
         brackets = 2 if self._text.startswith("[[", start) else 1
         self._at += brackets
@@ -131,7 +131,7 @@ class _Scanner:
                 self._value((*path, index))
 
     def _step(self, pattern: re.Pattern[str]) -> str:
-        """Move past what ``pattern`` matches here, and return it."""
+        """Move past the match of ``pattern`` here, and return it."""
         match = pattern.match(self._text, self._at)
         if match is None:
             return ""

@@ -30,8 +30,8 @@ class TrainingSection(Section):
     """Step size of the local optimiser."""
 
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
-    """Local optimiser. Its state starts anew in each round. ``adamw`` is Adam with decoupled
-    weight decay."""
+    """Local optimiser. Its state is reset in each round. ``adamw`` is Adam with decoupled weight
+    decay."""
 
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """With ``adam`` or ``adamw``: decay of the first moment."""
@@ -50,7 +50,7 @@ class TrainingSection(Section):
     to ``final_rate``; ``step``, by ``step_factor`` after every ``step_every``."""
 
     schedule_over: Literal["round", "run"] = "round"
-    """What ``schedule`` and ``warm_up`` span: the steps of each ``round`` on a device, or the
+    """The span of ``schedule`` and ``warm_up``: the steps of each ``round`` on a device, or the
     rounds of the ``run``, in each of which the rate is constant."""
 
     warm_up: Annotated[float, Field(ge=0, lt=1)] = 0.0

@@ -90,7 +90,7 @@ def validate(
 
 
 def _own(details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Return what was found without arrays that are too short only for what is wrong in them."""
+    """Return the problems, without arrays that are too short only because of invalid elements."""
     paths = [detail["loc"] for detail in details]
     return [
         detail
@@ -168,7 +168,7 @@ def _problem(
     layer: Layer,
     prefix: KeyPath,
 ) -> Problem:
-    """Return what pydantic found in our words."""
+    """Return pydantic's problem in our words."""
     path = _written(detail, values)
     origin, key = layer.nearest((*prefix, *path)), dotted((*prefix, *path))
     if detail["type"] == "extra_forbidden":
@@ -216,7 +216,7 @@ def _nearest_key(model: type[BaseModel], path: KeyPath) -> str:
 
 
 def _choices(context: Mapping[str, Any]) -> str:
-    """Return what a value may be, in double quotes as TOML has them."""
+    """Return the allowed values, in double quotes as in TOML."""
     expected = str(context["expected"]).replace("'", '"')
     return f"one of {expected}" if '", ' in expected or '" or "' in expected else expected
 
@@ -240,6 +240,6 @@ def _shown(value: Any) -> str:
 
 
 def _sentence(detail: ErrorDetails) -> str:
-    """Return pydantic's own sentence for what has no words of ours, such as a validator's."""
+    """Return pydantic's own sentence for problems without words of ours, such as a validator's."""
     text = detail["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
     return text[:1].lower() + text[1:]

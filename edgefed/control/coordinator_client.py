@@ -325,7 +325,7 @@ def _unreadable() -> WireError:
 
 
 def _body(answer: list[Response]) -> Any:
-    """Return what an answer says.
+    """Return the body of an answer.
 
     Raises:
         WireError: it cannot be read.
@@ -345,7 +345,7 @@ def _body(answer: list[Response]) -> Any:
 
 
 def _unpacked(packed: bytes) -> bytes:
-    """Return what a body was before it was compressed, if that is not too large."""
+    """Return an uncompressed body, if it is not too large."""
     # A frame that states its size would be unpacked whole, whatever the limit given to decompress.
     with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
         text: bytes = reader.read(MAX_BODY + 1)

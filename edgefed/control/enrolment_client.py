@@ -189,7 +189,7 @@ def _ask(
 
 
 def _is_genuine(answer: EnrolmentResponse, token: Token) -> bool:
-    """Whether an answer is from who made the token; or says that nobody did."""
+    """Whether an answer is from the maker of the token, or states that the token is unknown."""
     if not answer.proof:
         return answer.status == "refused" and answer.code == "enrol.unknown_token"
     return is_proof(answer.proof, token.proof_key, *answer.proven())

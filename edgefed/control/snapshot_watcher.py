@@ -21,7 +21,7 @@ from edgefed.wire.messages import EventMessage
 log = logging.getLogger(__name__)
 
 PATIENCE = 3.0
-"""Seconds in which the coordinator's retained state may still come after the first connection."""
+"""Seconds to wait for the coordinator's retained state after the first connection."""
 
 EVERY = 0.5
 """Seconds between two deliveries of a snapshot."""
@@ -54,7 +54,7 @@ class SnapshotWatcher:
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
 
     def start(self) -> None:
-        """Connect and begin to deliver.
+        """Connect and start to deliver snapshots.
 
         Raises:
             UnreachableError: there is no broker.

@@ -1,4 +1,4 @@
-"""Receivers of alerts: a command and a webhook of the operator, each fed by a thread of its own."""
+"""Receivers of alerts: a command and a webhook of the operator, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class AlertCommand:
 
     Args:
         words: the program and its arguments.
-        seconds: how long it may take.
+        seconds: time limit of the command.
     """
 
     def __init__(self, words: Sequence[str], seconds: float = COMMAND_SECONDS) -> None:
@@ -124,7 +124,7 @@ class AlertCommand:
             return _outcome(status, said)
 
     def close(self) -> None:
-        """Stop the command that is under way, and start no other."""
+        """Stop the running command, and start no other."""
         with self._guard:
             self._closed = True
             if self._process is not None:
@@ -159,7 +159,7 @@ def _environment(told: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _outcome(status: int, said: IO[bytes]) -> str:
-    """Return how a command failed, with the last line of what it said."""
+    """Return how a command failed, with the last line of its output."""
     if status == 0:
         return ""
     said.seek(max(0, said.seek(0, os.SEEK_END) - 4096))
@@ -179,18 +179,18 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 WEBHOOK_SECONDS = 10.0
-"""Seconds after which nobody is waited for any more."""
+"""Time limit of a request in seconds."""
 
 RETRY_AFTER = 2.0
 """Seconds before an alert that did not arrive is posted once more."""
 
 
 class AlertWebhook:
-    """Posts each alert as JSON; once more where nobody answers, or the server has an error.
+    """Posts each alert as JSON; once more if there is no answer, or the server has an error.
 
     Args:
         address: ``http://`` or ``https://``.
-        seconds: how long one attempt may take.
+        seconds: time limit of one attempt.
         retry_after: seconds between the two attempts.
     """
 
@@ -234,7 +234,7 @@ class AlertWebhook:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: what was posted would be lost on the way."""
+    """Follows no redirect, because the posted data would be lost."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any,

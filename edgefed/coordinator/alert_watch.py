@@ -108,10 +108,10 @@ class AlertWatch:
             self._keep(alert)
 
     def _keep(self, alert: Alert) -> None:
-        """Remember for the next process what was told; a full disk prevents no other alert."""
+        """Store the alert for the next process; a full disk prevents no other alert."""
         views = self._journal.snapshot.alerts
         since = next((view.since for view in views if view.alert == alert.name), "")
         try:
             self._open.end(alert) if alert.over else self._open.begin(alert, since)
         except StorageError as error:
-            log.warning("an alert may be told again after a restart: %s", error)
+            log.warning("an alert may be sent again after a restart: %s", error)

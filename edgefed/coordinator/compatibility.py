@@ -191,7 +191,7 @@ def _unlisted(lists: Mapping[str, ClassNames], why: str) -> Compatibility:
 
     Args:
         lists: the classes of each device, and of the coordinator's data set if there is one.
-        why: what ``data.classes`` of the recipe says instead, as the end of a sentence.
+        why: the present meaning of ``data.classes``, as the end of a sentence.
     """
     union = sorted({name for names in lists.values() for name in names if name}, key=_order)
     reasons = {who: _told(names, union) for who, names in lists.items()}
@@ -220,7 +220,7 @@ def _order(name: str) -> tuple[float, str]:
 
 
 def _unnamed(spec: DataSpec, member: Member) -> str:
-    """Return what is wrong with labels that have no names in a run whose classes have."""
+    """Return the problem of labels without names in a run whose classes have names."""
     if spec.by_position and member.class_names:
         return "it names its classes, and the run's devices went by their labels' numbers"
     if member.class_names or spec.by_position or numbered(spec.class_names):
@@ -229,7 +229,7 @@ def _unnamed(spec: DataSpec, member: Member) -> str:
 
 
 def _misnamed(recipe: Recipe, spec: DataSpec, member: Member) -> str:
-    """Return what is wrong with a device's classes in a run whose classes have names."""
+    """Return the problem of a device's classes in a run whose classes have names."""
     repeated = twice(member.class_names)
     if repeated:
         return f"it names the class '{repeated}' twice"
@@ -246,7 +246,7 @@ def _misnamed(recipe: Recipe, spec: DataSpec, member: Member) -> str:
 
 
 def _miscounted(recipe: Recipe, spec: DataSpec, member: Member) -> str:
-    """Return what is wrong with how many labels, or numbers in a target, a device has."""
+    """Return the problem of a device's number of labels, or of numbers in a target."""
     if recipe.training.loss == "squared_error" and member.classes not in (0, spec.classes):
         return f"its targets have {counted(member.classes, 'number')}, the run's {spec.classes}"
     if member.classes > spec.classes:

@@ -39,7 +39,7 @@ class PingResult:
 
 @dataclass
 class _Question:
-    """A message to a device in one of its lives, and what was answered after how many seconds."""
+    """A message to a device in one session, with its answer and the time that it took."""
 
     device: str
     session: str

@@ -406,7 +406,7 @@ def _member(device: str, birth: Birth) -> Member:
 
 
 def _of_data(birth: Birth) -> dict[str, Any]:
-    """Return what a birth says of the device's data."""
+    """Return the fields of a birth about the device's data."""
     return birth.model_dump(include={"samples", "held_out", "labels", "class_names", "ignored"})
 
 

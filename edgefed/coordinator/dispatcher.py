@@ -50,7 +50,7 @@ TICK = 1.0
 """Longest sleep of the thread; all real waits have their own due time."""
 
 CHECK_EVERY = 0.1
-"""Seconds between two looks at every device: who is lost, and whose task is to be sent again."""
+"""Seconds between two checks of all devices for losses and tasks to repeat."""
 
 ROOM = 4 * MAX_MESSAGE_BYTES
 """Free bytes above which a disk that was full is tried again."""

@@ -120,7 +120,7 @@ class DownlinkEncoder:
         ]
 
     def _holds(self, name: str, codec: str) -> bool:
-        """Whether the cache holds what devices were last sent under a name.
+        """Whether the cache holds the arrays last sent to devices under a name.
 
         Raises:
             StorageError: it is damaged, and could not be made again to the same bits.
@@ -165,7 +165,7 @@ class DownlinkEncoder:
         return BlobRef(digest=self._keep(packed), size=len(packed), patches=(patch, *older))
 
     def _mirror(self, ref: BlobRef | None, arrays: Tensors) -> Tensors | None:
-        """Return what devices hold under a name, or None when it does not fit ``arrays``."""
+        """Return the devices' arrays under a name, or None if they do not fit ``arrays``."""
         data = self._cache.get(ref.digest) if ref is not None else None
         if data is None:
             return None

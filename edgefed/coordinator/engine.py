@@ -126,7 +126,7 @@ class Engine:
             self._end(state, "failed", error.message, error.code, error.hint)
 
     def _release_space(self) -> None:
-        """Delete what can be fetched or made again."""
+        """Delete files that can be fetched or made again."""
         self._deps.release()
         self._deps.cache.shed()
         self._deps.store.shrink()
@@ -271,7 +271,7 @@ class Engine:
         return opened
 
     def _exchange(self, state: RunState, opened: OpenExchange) -> None:
-        """Ask, merge and commit; what cannot be merged is asked again, of a new cohort."""
+        """Ask, merge and commit; repeat an exchange that cannot be merged with a new cohort."""
         collector = make_collector(self._deps, state.run_model, opened)
         asked = asked_exchange(opened)
         answers = audited(self._deps, self._recorder.record.run, state, asked, collector.answers())
@@ -324,7 +324,7 @@ class Engine:
             self._put(state, planned, opened.attempt + 1)
 
     def _begin_anew(self, state: RunState, opened: OpenExchange, causes: tuple[str, ...]) -> None:
-        """Let the algorithm change its state before it plans again; write down what it changed."""
+        """Let the algorithm change its state before it plans again; store the changed state."""
         asked = asked_exchange(opened)
         anew = self._algorithm.begin_anew(state.state, asked, causes)
         if anew is state.state:
@@ -355,7 +355,7 @@ class Engine:
         self._deps.on_round(row, lambda: self._models.tensors(now))
 
     def _device_answers(self, state: RunState) -> Iterator[Answer]:
-        """Ask the devices to test the model, and yield what they say."""
+        """Ask the devices to test the model, and yield their answers."""
         opened = state.open
         if opened is None:
             seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)

@@ -284,7 +284,7 @@ class EnrolledParties:
             party = self._parties.get(user)
             if party is None:
                 raise UnknownNameError(
-                    f"Nobody named {user} is enrolled.",
+                    f"No party named {user} is enrolled.",
                     code="enrol.unknown",
                     hint="edgefed device enrolled",
                 )

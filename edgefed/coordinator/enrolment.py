@@ -298,7 +298,7 @@ def _check_role(known: Invitation, roles: tuple[Role, ...]) -> None:
 
 
 def _named(known: Invitation, asked: str) -> Invitation:
-    """Return an invitation whose name is also what its holder asked for, if anything."""
+    """Return an invitation; check that its holder asked for no other name."""
     if asked and asked != known.name:
         raise NotAllowedError(
             f"The token is for {known.name}, not for {asked}.",

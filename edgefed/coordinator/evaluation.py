@@ -134,7 +134,7 @@ def device_scores(
 
 
 def _fractions(name: str, answers: Sequence[Answer]) -> list[Fraction]:
-    """Return what each device tells of a user's own metric."""
+    """Return each device's fraction of a user's own metric."""
     return [
         (answer.metrics[NUMERATOR + name], answer.metrics[DENOMINATOR + name]) for answer in answers
     ]

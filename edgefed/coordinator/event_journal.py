@@ -19,7 +19,7 @@ from edgefed.files import append_whole, make_folder, open_private
 log = logging.getLogger(__name__)
 
 LASTING = {"device", "samples", "labels", "hardware", "accelerator", "agent", "torch"}
-"""What of a device does not change while it is there."""
+"""Fields of a device that do not change while it is connected."""
 
 
 class EventJournal:
@@ -40,7 +40,7 @@ class EventJournal:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The fleet as all events so far make it."""
+        """The state of the fleet after all events so far."""
         with self._lock:
             return self._builder.snapshot()
 
@@ -55,7 +55,7 @@ class EventJournal:
             return self._builder.snapshot(), self._number
 
     def begin_with(self, make: Callable[[Snapshot], Snapshot]) -> None:
-        """Change the snapshot to the state on disk; clients miss a number, and ask for it anew."""
+        """Change the snapshot to the state on disk; clients miss a number, and request it again."""
         with self._lock:
             self._builder = SnapshotBuilder(make(self._builder.snapshot()))
             self._number += 1 if self._number else 0  # nobody knows a snapshot before event 1
@@ -71,8 +71,8 @@ class EventJournal:
     def open(self, path: Path) -> None:
         """Append events to a run's ``events.jsonl`` from now on.
 
-        It begins with the devices that are there, which joined before the run and may say nothing
-        of themselves again.
+        It begins with the connected devices, which joined before the run and may not announce
+        themselves again.
         """
         with self._lock:
             self._close()

@@ -17,7 +17,8 @@ WINDOW = 10.0
 """Seconds for which lines about devices are counted."""
 
 MAX_LINES = 50
-"""Lines about devices in a window; a fleet of hundreds that comes back fills no disk."""
+"""Most lines about devices in a window, so that a large fleet that reconnects does not fill the
+disk."""
 
 _SERIOUS = {"lost", "failed", "rejected", "refused"}
 _ENDED = ("finished", "aborted", "failed")
@@ -38,7 +39,7 @@ class EventLog:
         self._status = ("", "", "")
 
     def take(self, event: Event, number: int) -> None:
-        """Log an event, if it is worth a line."""
+        """Log an event, if it is important enough."""
         del number
         if self._lines and self._clock.monotonic() - self._window >= WINDOW:
             self._end_window()

@@ -23,13 +23,13 @@ def note_failure(
     error: EdgeFedError,
     ended: str,
 ) -> None:
-    """Note that a run has failed; a disk that takes nothing only costs its row.
+    """Note that a run has failed; on a full disk only its row is lost.
 
     Args:
         store: has the run's row.
-        announcements: tell the devices.
-        relays: blobs that nobody waits for any more are deleted.
-        journal: tells the watchers.
+        announcements: notify the devices.
+        relays: deletes the blobs that are no longer needed.
+        journal: notifies the watchers.
         run: its id.
         error: why.
         ended: UTC time of the failure.

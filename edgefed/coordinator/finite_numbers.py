@@ -1,4 +1,4 @@
-"""Round the numbers of an algorithm's report for events, which JSON has to hold."""
+"""Round the numbers of an algorithm's report for events, which are stored as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of a run's frozen weights, which a run that goes on reads instead of their source."""
+"""The file of a run's frozen weights, which a resumed run reads instead of their source."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _check(user: str, role: str | None, own: list[str]) -> None:
     """Refuse whose keys cannot be replaced."""
     if role is None:
         raise UnknownNameError(
-            f"Nobody named {user} is enrolled.",
+            f"No party named {user} is enrolled.",
             code="enrol.unknown",
             hint="edgefed device enrolled; edgefed operator list; the others are coordinator and"
             " broker",

@@ -1,6 +1,6 @@
 """Names of the devices that have taken part: those of open exchanges and of accepted replies.
 
-They are kept across restarts, so that a flood of births never keeps a device out that a run needs.
+They are kept across restarts, so that a flood of births never excludes a device that a run needs.
 """
 
 from __future__ import annotations

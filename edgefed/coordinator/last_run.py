@@ -71,7 +71,7 @@ def _previous(store: Store, records: list[RunRecord], record: RunRecord) -> Prev
 
 
 def _reports(folder: Path) -> dict[str, Any]:
-    """Return what the event log says of experts, layers, tables and tests, for a snapshot."""
+    """Return experts, layers, tables and tests of the event log, for a snapshot."""
     experts, matching, tests = ExpertTable(None, ()), MatchingTable(None), DeviceTests(())
     tables = MethodTables()
 

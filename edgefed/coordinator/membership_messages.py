@@ -143,7 +143,7 @@ class MembershipMessages:
         return party
 
     def _clear(self, party: Party) -> None:
-        """Delete what the broker retains of a party."""
+        """Delete the broker's retained messages of a party."""
         if party.role == "device":
             self._link.clear(*self._topics.written_by_device(party.name))
         else:

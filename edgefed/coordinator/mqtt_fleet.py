@@ -115,7 +115,7 @@ class MqttFleet(Fleet):
         return self._missed.pop(exchange.exchange, (0, frozenset[str]()))[1]
 
     def _is_open(self, pending: PendingExchange) -> bool:
-        """Look who is lost, and whether anything is left to wait for."""
+        """Note lost devices; return whether there is anything left to wait for."""
         if pending.presence_changed.is_set():
             pending.presence_changed.clear()
             lost = self._registry.lost_since(pending.wanted(), pending.started)
@@ -132,7 +132,7 @@ class MqttFleet(Fleet):
             return None
 
     def _note_presence(self, device: str) -> None:
-        """Look again who is lost: a device came or went."""
+        """Note that a device came or went, so that lost devices are checked again."""
         for pending in self._dispatcher.exchanges.all():
             if pending.task(device) is not None:
                 pending.presence_changed.set()

@@ -83,7 +83,7 @@ def _enrol_own(
     life: timedelta,
     write_access: Callable[[Path, list[str], bytes], object],
 ) -> None:
-    """Make the credentials of the parties on this machine, and say who may connect."""
+    """Make the credentials of the parties on this machine, and write the access rules."""
     parties = EnrolledParties(authority, store, clock, life, lambda: None)
     own: tuple[tuple[Role, str], ...] = (
         ("broker", ""),
@@ -123,6 +123,6 @@ def _put_in_place(beside: Path, trust: Path) -> None:
 
 
 def _remove_parts(trust: Path) -> None:
-    """Remove what a killed call left."""
+    """Remove the remains of a killed call."""
     for left in trust.parent.glob(PART.format(trust.name, "*")):
         shutil.rmtree(left, ignore_errors=True)

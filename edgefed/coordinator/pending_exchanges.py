@@ -202,8 +202,8 @@ Access = Literal["none", "private", "shared"]
 class PendingExchanges:
     """The exchanges that are open, in the order in which they were put; safe from any thread.
 
-    An agent does one task at a time and gives it up for a new one. So a device is given its open
-    tasks one after another, those of the exchange that was put first before the others.
+    An agent does one task at a time and gives it up for a new one. A device therefore gets its open
+    tasks one after another, in the order in which their exchanges were put.
     """
 
     def __init__(self) -> None:
@@ -240,9 +240,9 @@ class PendingExchanges:
         return self.task(task.device) is task
 
     def access(self, device: str, digest: str) -> Access:
-        """Return how a device may have a blob: only the tasks that it has still to answer say.
+        """Return a device's access to a blob, from the tasks that it has not answered yet.
 
-        It is ``shared`` if a task names it among the coordinator's own, so that others may have it
+        It is ``shared`` if a task names it among the coordinator's own, so that others may get it
         too; ``private`` if another device sent it to this one; else ``none``.
         """
         tasks = [task for pending in self.all() if (task := pending.task(device)) is not None]

@@ -146,7 +146,7 @@ def _head_names(model: Model) -> frozenset[str]:
 
 
 def _published(model: Model) -> Mapping[str, torch.Tensor]:
-    """Return what torchvision publishes for a network; downloaded once into torch's cache."""
+    """Return torchvision's published weights of a network; downloaded once into torch's cache."""
     name = _name(model)
     url, target = published_file(name)
     try:

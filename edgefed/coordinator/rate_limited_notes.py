@@ -53,7 +53,7 @@ class RateLimitedNotes:
         return self.warn(STRANGERS, STRANGERS, f"{name}: {text}")
 
     def _forget_old(self, now: float) -> bool:
-        """Forget what may be warned of again, at most once a second; return if there is room."""
+        """Forget warnings that may be repeated, at most once a second; return if there is room."""
         if now >= self._next_look:
             self._next_look = now + 1.0
             recent = {key: at for key, at in self._warned.items() if now - at < WARN_EVERY}

@@ -208,7 +208,7 @@ def evaluation_problem(
 
 
 def _scores_problem(reply: Reply, groups: Mapping[str, Group], task: Task) -> str:
-    """Return why the scores of a test do not fit together or to what was asked, or nothing."""
+    """Return why the scores of a test do not fit together or the task, or nothing."""
     absent = [name for name in _asked_scores(task) if name not in reply.metrics]
     if absent:
         return f"it lacks the {absent[0].replace('_', ' ')}"

@@ -278,7 +278,7 @@ def _tested(reply: Reply, question: str, outcome: str) -> dict[str, float]:
 
 
 def _shared(metrics: Mapping[str, float]) -> dict[str, int] | None:
-    """Return what averaged data a reply brings: entries, and the smallest group behind one."""
+    """Return the averaged data in a reply: entries, and the smallest group in one."""
     if "entries" not in metrics:
         return None
     return {"entries": int(metrics["entries"]), "group": int(metrics.get("group", 0))}

@@ -222,7 +222,7 @@ class ReplyUploads:
         self._waiting: deque[_Upload] = deque()
 
     def take(self, reply: Reply, size: int, now: float) -> tuple[list[Ask], list[Reply]]:
-        """Take a reply; return the requests to send, and the replies that are whole."""
+        """Take a reply; return the requests to send, and the complete replies."""
         if self.knows(reply.device, reply.exchange):
             return [], []
         named = reply.needed
@@ -271,7 +271,7 @@ class ReplyUploads:
         return self._remove([each for each in self._all() if each.reply.device == device], now)
 
     def drop(self, exchange: str, now: float) -> tuple[list[Ask], list[Reply]]:
-        """Forget the replies of an exchange that is closed; others take their places."""
+        """Forget the replies of an exchange that is closed; others replace them."""
         gone = [each for each in self._all() if each.reply.exchange == exchange]
         return self._remove(gone, now)
 
@@ -293,7 +293,7 @@ class ReplyUploads:
         return [*asks, *more], whole
 
     def failed(self, blob: str) -> list[Reply]:
-        """Give up on replies that need a blob which never came; return them."""
+        """Give up on replies with a blob that never arrived; return them."""
         gone = [each for each in self._running.values() if blob in each.lacking]
         for upload in gone:
             del self._running[upload.key]
@@ -312,7 +312,7 @@ class ReplyUploads:
         return asks, whole
 
     def _fetch(self, upload: _Upload, now: float) -> list[Ask]:
-        """Ask for what a reply lacks; another's equal blob may have come meanwhile."""
+        """Request the blobs that a reply lacks; an equal one of another reply may have arrived."""
         asks: list[Ask] = []
         for name, size in upload.reply.needed.items():
             if name in upload.lacking:

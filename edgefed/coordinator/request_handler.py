@@ -33,8 +33,7 @@ from edgefed.wire.messages import Request, Response
 log = logging.getLogger(__name__)
 
 SLOW = ("run.check", "device.ping", "device.log")
-"""What reads data or waits for devices, and so must not be done by the thread that serves the
-link, which brings the devices' answers."""
+"""Actions that read data or wait for devices, which the link's thread must not do."""
 
 NONCES = 256
 """Requests of a user that are remembered, since a broker may hand one over twice."""
@@ -243,7 +242,7 @@ class RequestHandler:
         return whole_run(self._store, arguments.run)
 
     def _summarise(self, arguments: _OneRun) -> dict[str, Any]:
-        """Return what the run's events say beside its rounds, which ``run.show`` has."""
+        """Return the summary of the run's events without its rounds, which ``run.show`` has."""
         run = self._store.run(arguments.run).run
         log_file = Log(self._store.run_folder(run) / "events.jsonl", MAX_LOG_BYTES)
         summary = summarise(log_file.events(), log_file.left_out())
@@ -300,7 +299,7 @@ MAX_ABOUT = 80
 UNKNOWN_USER = "somebody"
 
 _ABOUT = ("run", "device", "user", "users", "name")
-"""Arguments, and fields of an answer, that say what an order is about; the first one counts."""
+"""Arguments, and fields of an answer, that name the object of an order; the first one counts."""
 
 
 def note_order(

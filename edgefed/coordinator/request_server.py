@@ -156,7 +156,7 @@ class RequestServer:
 
 
 def _question(client: str, request: Request) -> tuple[str, str, str]:
-    """Return what makes two requests of a client the same question."""
+    """Return a key that is equal for equal requests of a client."""
     return client, request.action, json.dumps(request.arguments, sort_keys=True, default=repr)
 
 
@@ -169,5 +169,5 @@ def _is_gone(info: MQTTMessageInfo) -> bool:
 
 
 def _user(client: str) -> str:
-    """Return who is behind USER/SLOT, as certificates name them; ``local`` in a fleet without."""
+    """Return the user of USER/SLOT, as certificates name it; ``local`` in a fleet without."""
     return client.partition("/")[0]

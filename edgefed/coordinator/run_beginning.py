@@ -129,7 +129,7 @@ def _begun_anew(
     record, held = recorder.without_answers(), checkpoint.downlink
     recorder.written(lambda: deps.store.commit(record, state, held, closes=opened))
     recorder.record = record
-    recorder.warn(f"round {opened.round} begins anew after the upgrade")
+    recorder.warn(f"round {opened.round} restarts after the upgrade")
     return replace(checkpoint, state=state, open=())
 
 
@@ -160,7 +160,7 @@ def _wait_for_others(deps: EngineDeps, recorder: RunRecorder) -> None:
 
 
 def _restored(time: str, *, private: bool) -> str:
-    """Return what to tell of a run that goes on from a backup."""
+    """Return a message about a run that resumes from a backup."""
     told = f"restored from the backup of {time}: what was merged since then is not in the model"
     if not private:
         return told

@@ -130,14 +130,14 @@ def _note_too_few(told: dict[str, Any], recipe: Recipe, fitting: int) -> None:
 
 
 def _planned(recipe: Recipe) -> dict[str, Any]:
-    """Return what the run would cost in differential privacy; nothing without."""
+    """Return the planned privacy cost of the run; nothing without differential privacy."""
     if not recipe.privacy.wanted:
         return {}
     return {"privacy": privacy_plan(recipe.privacy, recipe.rounds).as_json()}
 
 
 def _merging(recipe: Recipe, model: Model, devices: int) -> dict[str, Any]:
-    """Return what it takes to have all replies of a round at once, where the recipe needs that."""
+    """Return the memory for all replies of a round at once, where the recipe needs that."""
     merging = recipe.merging
     if not (merging.needs_all or recipe.checks.compares):
         return {}

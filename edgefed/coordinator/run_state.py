@@ -18,10 +18,10 @@ class RunState:
 
     Attributes:
         admission: the devices that take part.
-        open: an exchange that was written down and not yet merged.
+        open: an exchange that was stored and not yet merged.
         scored: the last round that was closed.
         history: the evaluations of all rounds up to it.
-        bounty_orders: how many of the run's orders about label bounties the state is after.
+        bounty_orders: number of the run's orders about label bounties that the state includes.
     """
 
     run_model: RunModel

@@ -26,7 +26,7 @@ ENROLLING = "devices that want to enrol"
 COORDINATOR = "the coordinator's topic"
 
 STATES = ("progress", "telemetry")
-"""What a device says of itself, and by which one that is not known is found."""
+"""Messages of a device about itself, by which an unknown one is found."""
 
 MAX_EXPECTED = 256
 """Births that were asked for and may come without a token."""

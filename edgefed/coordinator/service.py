@@ -434,7 +434,7 @@ class Service:
         )
 
     def _clear(self, device: str) -> None:
-        """Forget that a device took part, and delete what the broker retains of it."""
+        """Forget that a device took part, and delete the broker's retained messages of it."""
         self._known.forget(device)
         self._link.clear(*self._topics.written_by_device(device))
 

@@ -1,9 +1,9 @@
 """Devices that miss deadlines while connected, and for how many rounds each is left out.
 
 A device that has missed two deadlines is left out of the rest of the round and of the next one.
-Each further deadline that it misses doubles the rounds, up to 16. An accepted answer forgets all of
-it. The rows are in the run's record, which is written with the commit of each exchange, so that a
-run that is taken up again asks the same devices.
+Each further deadline that it misses doubles the rounds, up to 16. An accepted answer resets this.
+The rows are in the run's record, which is written with the commit of each exchange, so that a
+resumed run asks the same devices.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def after_exchange(
     Args:
         silent: the rows before.
         number: the round, counted from 1.
-        missed: devices that were connected all the time and let the deadline pass.
+        missed: devices that were connected all the time and missed the deadline.
         accepted: devices whose answers were accepted.
     """
     rows = {device: row for device, row in silent.items() if device not in accepted}
@@ -65,13 +65,13 @@ def left_out(
 
 
 def least_roster(recipe: Recipe) -> int:
-    """Return how many devices a run must be able to ask, so that it goes on and costs no more.
+    """Return how many devices a run must be able to ask to go on at the same privacy cost.
 
     They are the quorum of ``rounds.cohort``, the answers that the rule of ``[merging]`` and secure
     aggregation need, and the devices among which ``privacy.population`` hides a cohort. Without a
     cohort, the quorum is a share of the devices that remain. Secure aggregation also keeps
-    ``rounds.min_devices``: owners refuse to be summed with few devices (``least_cohort``), and
-    the coordinator does not know with how few.
+    ``rounds.min_devices``: owners refuse to be summed with few devices (``least_cohort``), and the
+    coordinator does not know with how few.
     """
     rounds, secure = recipe.rounds, recipe.secure_aggregation
     return max(

@@ -197,7 +197,7 @@ def _started(
 
 
 def _other_scale(before: PixelScale, now: PixelScale, path: Path) -> str:
-    """Return what to tell where a model was trained on images of another scale, or nothing."""
+    """Return a message if a model was trained on images of another scale, or nothing."""
     if before == now:
         return ""
     one, other = (

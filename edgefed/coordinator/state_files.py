@@ -29,7 +29,7 @@ PATTERN = "state-*.safetensors"
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the arrays of a state are.
+    """The places of a state's arrays.
 
     Attributes:
         places: the file that holds each group.
@@ -42,7 +42,7 @@ class Layout:
     digests: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the layout as the row of a commit holds it."""
+        """Return the layout in the form of a commit's row."""
         groups = {group: [file, list(self.names[group])] for group, file in self.places.items()}
         return {"groups": groups, "digests": dict(self.digests)}
 
@@ -82,7 +82,7 @@ class StateFiles:
         self._kept: dict[str, _Kept] = {}
 
     def write(self, folder: Path, file: str, groups: Mapping[str, Tensors]) -> Layout:
-        """Write the groups that are not on disk yet, and return where each one is.
+        """Write the groups that are not on disk yet, and return the place of each.
 
         Args:
             folder: the run's.
@@ -146,7 +146,7 @@ class StateFiles:
             raise _unreadable(folder, files, f"{name} is missing") from error
 
     def check(self, folder: Path, layout: Layout) -> None:
-        """Check that the files of a layout are there, byte by byte.
+        """Check that the files of a layout exist with the same bytes.
 
         Raises:
             StorageError: a file is missing or damaged.

@@ -197,7 +197,7 @@ class Store:
 
     @contextmanager
     def _writing(self, record: RunRecord) -> Iterator[None]:
-        """Write a run's row in one transaction with what the block writes.
+        """Write a run's row in one transaction with the writes of the block.
 
         An ended run has no blobs on their way between devices.
         """
@@ -518,7 +518,7 @@ def _run_record(text: str) -> RunRecord:
 
 @contextmanager
 def _readable(what: str) -> Iterator[None]:
-    """Turn what reading intact rows of an unknown form raises into an error of ours."""
+    """Turn errors from intact rows of an unknown form into an EdgeFed error."""
     try:
         yield
     except (ValueError, TypeError, KeyError, AttributeError, WireError) as error:

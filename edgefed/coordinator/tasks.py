@@ -109,12 +109,12 @@ def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: Algorithm[Any]
 
 
 def _measured(recipe: Recipe) -> dict[str, Any]:
-    """Return what devices have to know of the recipe's section about evaluation."""
+    """Return the part of the recipe's section about evaluation that devices need."""
     return recipe.evaluation.model_dump(mode="json", include={"confusion", "metrics", "top_k"})
 
 
 def _private(recipe: Recipe) -> dict[str, Any]:
-    """Return what devices have to know of clipping and noise, with the noise multiplier."""
+    """Return the settings of clipping and noise that devices need, with the noise multiplier."""
     if not recipe.privacy.wanted:
         return {}
     return privacy_plan(recipe.privacy, recipe.rounds).section.model_dump(mode="json")

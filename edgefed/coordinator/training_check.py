@@ -66,9 +66,9 @@ def check_combination(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
 
 
 def _check_best_metric(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
-    """Check that evaluations can give the score that says which round is best.
+    """Check that evaluations can give the score that selects the best round.
 
-    What else they give, the first one shows (``EvaluationHistory.check``).
+    The first evaluation shows the other scores (``EvaluationHistory.check``).
     """
     metric, reason = recipe.evaluation.best_metric, ""
     if recipe.training.loss == "squared_error" and "accuracy" in metric.split("_"):

@@ -57,7 +57,7 @@ def check_code_allowed(recipe: Recipe, user_models: bool) -> None:
 
 
 def _user_code(recipe: Recipe) -> Iterator[tuple[Kind, str]]:
-    """Yield what user code a recipe names."""
+    """Yield the user code that a recipe names."""
     if is_user_model(recipe.model.name):
         yield "model", recipe.model.name
     if is_user_loss(recipe.training.loss):
@@ -91,7 +91,7 @@ def check_code_fits(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
     """Check, without importing anything, that a run can use a user's loss and metrics.
 
     Raises:
-        RecipeError: the algorithm takes no other loss, or a metric's name is taken.
+        RecipeError: the algorithm takes no other loss, or a metric's name is in use.
     """
     _check_names(recipe.evaluation.metrics)
     if is_user_loss(recipe.training.loss) and not algorithm.takes_user_loss:
@@ -111,7 +111,7 @@ def _few_targets(dataset: Dataset) -> Array | None:
 
 
 def _check_names(metrics: tuple[str, ...]) -> None:
-    """Check that metrics are told apart by their names."""
+    """Check that the names of metrics are different."""
     for name, count in Counter(map(metric_name, metrics)).items():
         if not METRIC_NAME.fullmatch(name):
             raise RecipeError(

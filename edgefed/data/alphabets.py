@@ -17,8 +17,7 @@ LEAF = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopq
 """The 80 characters of LEAF's Shakespeare, in its order."""
 
 SPECIAL = 4
-"""Numbers of no character that the alphabet of 84 has beside LEAF's: padding, any other character,
-start and end of a text. Papers state the number only; this is our reading of it."""
+"""Numbers in the alphabet of 84 beside LEAF's characters: padding, unknown, start and end."""
 
 OTHER = 1
 """Which of the special ones stands for any other character."""

@@ -1,6 +1,6 @@
 """Read the arrays of an NPZ file without pickle, after checking the total size.
 
-NumPy's own reader allocates whatever size an array's header declares.
+NumPy's own reader allocates any size that an array's header declares.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ HEADER_BYTES = 12_000
 """Longest header of an array that is looked at; NumPy takes one of up to 10,000 characters."""
 
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA)
-"""What ``numpy.savez`` and ``savez_compressed`` write, and LZMA, as other programs pack NPZ files.
+"""The methods of ``numpy.savez`` and ``savez_compressed``, and LZMA, which other programs use.
 
 A few bytes of bzip2 unpack to 45,000 times their size, so it is refused.
 """
 
 PIECE_BYTES = 4096
-"""Most compressed bytes unpacked at a time; ``zipfile`` holds all that comes out of them."""
+"""Most compressed bytes unpacked at a time; ``zipfile`` holds their entire output."""
 
 SUFFIX = ".npy"
 
@@ -43,7 +43,7 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class _Declared:
-    """What the header of an array says."""
+    """The declaration in the header of an array."""
 
     values: int
     bytes: int
@@ -138,7 +138,7 @@ class _Pieces:
         self._member = member
 
     def read(self, size: int) -> bytes:
-        """Return ``size`` bytes, or what is left of the member."""
+        """Return ``size`` bytes, or the rest of the member."""
         held = bytearray()
         while len(held) < size and (piece := self._member.read(min(PIECE_BYTES, size - len(held)))):
             held += piece

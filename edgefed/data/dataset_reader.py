@@ -123,10 +123,10 @@ def _failed(name: str, why: str) -> DataError:
 
 
 def _checked(name: str, member: object) -> DatasetReader:
-    """Return what a package offers as a data set.
+    """Return a package's object as a data set.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     del name
     if not isinstance(member, DatasetReader):

@@ -26,10 +26,10 @@ from edgefed.samples import Samples
 from edgefed.seeds import generator
 
 ASCII_BYTES, UNICODE_BYTES = 2, 5
-"""What a byte of a JSON text takes as it was read and as characters."""
+"""Memory of a byte of a JSON text, as it was read and as characters."""
 
 ITEM_BYTES, CONTAINER_BYTES = 40, 80
-"""What a number with its place in a list takes in Python, and a list or an object."""
+"""Memory of a number with its place in a list in Python, and of a list or an object."""
 
 CLASSES = 62
 """Ten digits, 26 capital and 26 small letters."""
@@ -45,8 +45,8 @@ class FemnistOptions(SplitOptions):
 def load_femnist(options: FemnistOptions, folder: Path | None) -> Dataset:
     """Return the samples of all writers, each with its writer's number.
 
-    With folders ``train`` and ``test`` in the folder those are the two parts; otherwise a share of
-    every writer's samples is held out. Inputs of 784 values become (1, 28, 28), as other squares.
+    Folders ``train`` and ``test`` in the folder are the two parts; without them, a share of every
+    writer's samples is held out. Inputs of 784 values become (1, 28, 28), like other squares.
 
     Raises:
         DataError: there are no such files, or one is damaged.
@@ -67,7 +67,7 @@ def load_femnist(options: FemnistOptions, folder: Path | None) -> Dataset:
 
 
 def read_leaf(path: Path, max_bytes: int = MAX_BYTES) -> tuple[Samples, Indices]:
-    """Return all samples of LEAF's JSON files and each one's writer, numbered as they come.
+    """Return all samples of LEAF's JSON files and their writers, numbered in order of appearance.
 
     Args:
         path: a folder of ``*.json`` files, or one file.

@@ -30,7 +30,7 @@ def read_columns(folder: Path, images: Sequence[Path]) -> dict[str, Array]:
         images: which, in the order of the samples; each must be listed.
 
     Raises:
-        DataError: the file is no such list, or lacks an image.
+        DataError: the file is not such a list, or lacks an image.
         OSError: it cannot be read.
     """
     path = folder / COLUMNS_FILE

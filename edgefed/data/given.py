@@ -230,7 +230,7 @@ def _check_alike(parts: Sequence[Dataset], wheres: Sequence[str]) -> None:
     """Check that parts can be in one data set.
 
     Raises:
-        DataError: they differ in what all samples of a run have in common.
+        DataError: they differ in a property that all samples of a run share.
     """
     first = parts[0]
     for part, where in zip(parts[1:], wheres[1:], strict=False):

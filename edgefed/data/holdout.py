@@ -11,10 +11,10 @@ from edgefed.samples import Samples
 
 
 def hold_out(samples: Samples, share: float, rng: np.random.Generator) -> tuple[Samples, Samples]:
-    """Return (train, test): two disjoint parts in the order they came.
+    """Return (train, test): two disjoint parts in the original order.
 
     Args:
-        samples: with labels, or with numbers for targets, of which any are held out.
+        samples: with labels or numeric targets.
         share: of the samples for testing, in [0, 1); rounded up, but one sample is always left
             for training. A label with a single sample stays in training where possible.
         rng: decides which samples of each label are held out.
@@ -28,7 +28,7 @@ def held_out_positions(
 ) -> tuple[Indices, Indices]:
     """Return the positions for training and those held out, each ascending; see `hold_out`.
 
-    Targets (n, outputs) that are no labels count as one label.
+    Targets (n, outputs) that are not labels count as one label.
     """
     if labels.ndim > 1:
         labels = np.zeros(len(labels), np.int64)

@@ -229,7 +229,7 @@ def _part(saved: Any, split: str) -> Any:
 def _labels(
     rows: Any, column: str, class_names: ClassNames, where: str
 ) -> tuple[Array, ClassNames]:
-    """Return numbers of labels and what they are called."""
+    """Return numbers of labels and their names."""
     values = list(rows[column])
     names = class_names or tuple(getattr(rows.features[column], "names", None) or ())
     if values and all(isinstance(value, str) for value in values):

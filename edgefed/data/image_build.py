@@ -68,13 +68,13 @@ def build(
 
 
 class _Builder:
-    """A build.
+    """A build of a cache.
 
     Args:
         cache: the cache's folder.
         pixels: the file for the pixels.
-        index: what is done already.
-        options: how files become pixels.
+        index: the progress so far.
+        options: of the conversion to pixels.
     """
 
     def __init__(self, cache: Path, pixels: Path, index: ImageIndex, options: ImageOptions) -> None:

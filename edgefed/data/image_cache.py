@@ -1,8 +1,8 @@
 """Decoded images of a folder, kept in a file beside the state.
 
-Each folder of images has a cache of its own for each size and number of channels. It is built
-again when a file's name, size or time has changed, and removed when its folder has gone or nothing
-has used it for a week.
+Each folder of images has a cache of its own for each size and number of channels. It is built again
+when a file's name, size or time has changed, and removed when its folder is gone or it was not used
+for a week.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from edgefed.stored_images import PixelFile, StoredImages, is_unused
 
 PREFIX = "images-"
 UNUSED_SECONDS = 7 * 24 * 3600
-"""A cache that nothing has used for so long is removed."""
+"""Seconds without use after which a cache is removed."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _locked(cache: Path) -> Iterator[None]:
 
 
 def _remove_replaced(cache: Path, index: ImageIndex) -> None:
-    """Remove pixels of files that are no longer those; who reads them has them open."""
+    """Remove pixels of files that have been replaced; their readers have them open."""
     for path in cache.glob("pixels-*"):
         if path != _pixels(cache, index):
             path.unlink(missing_ok=True)

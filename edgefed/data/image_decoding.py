@@ -24,12 +24,13 @@ Shape = tuple[int, int, int]
 """Height, width and channels of an image."""
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-"""What a file may be, whatever its name says; other decoders of Pillow start programs."""
+"""The allowed formats of a file, regardless of its name; other decoders of Pillow start
+programs."""
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".webp"})
 
 UNREADABLE = "data.unreadable"
-"""Code of the error of a file that is no image."""
+"""Code of the error of a file that is not an image."""
 
 LARGE_PIXELS = 2**23
 """Images with more pixels are decoded one at a time, however many threads decode."""
@@ -37,7 +38,7 @@ LARGE_PIXELS = 2**23
 _LARGE = threading.Lock()
 
 LARGE_READ = 2**16
-"""Bytes above which a read is limited to what is left of a file."""
+"""Bytes above which a read is limited to the rest of a file."""
 
 _ORIENTATION = 0x0112
 
@@ -77,9 +78,9 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def read_pixels(path: Path, size: int = 0, greyscale: bool = False) -> Pixels:
-    """Return an image file's pixels as everything here sees them: (height, width[, 3]).
+    """Return an image file's pixels in the common form: (height, width[, 3]).
 
-    The image is turned upright as its EXIF orientation says.
+    The image is turned upright according to its EXIF orientation.
 
     Args:
         path: the file.
@@ -87,8 +88,8 @@ def read_pixels(path: Path, size: int = 0, greyscale: bool = False) -> Pixels:
         greyscale: whether to return one value for each pixel, without an axis of channels.
 
     Raises:
-        DataError: ``data.unreadable``: it is missing, or no image; ``data.too_large``: it has too
-            many pixels.
+        DataError: ``data.unreadable``: it is missing or not an image; ``data.too_large``: it has
+            too many pixels.
     """
     from PIL import Image
 

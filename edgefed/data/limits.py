@@ -24,7 +24,7 @@ MAX_NAMES_BYTES = 2**20
 """Longest list of class names."""
 
 VALUE_BYTES = 4
-"""A value of an input becomes a float32, whatever it was stored as."""
+"""Size of a value of an input, which becomes a float32 from any stored type."""
 
 COLUMN_BYTES = 8
 """A value of a column becomes an int64."""

@@ -64,7 +64,7 @@ def as_array(value: Any, where: str) -> Array:
     """Return an array, tensor, image of Pillow's, list or number as an array.
 
     Raises:
-        DataError: it is no numbers.
+        DataError: it does not hold numbers.
     """
     if hasattr(value, "detach"):  # a tensor
         value = value.detach().cpu()

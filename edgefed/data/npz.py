@@ -183,7 +183,7 @@ def _part(arrays: dict[str, Array], first: str, second: str, path: Path) -> Samp
 
 
 def _groups_beside(content: NpzContent, path: Path, options: NpzOptions) -> Indices | None:
-    """Return who each training sample is from: by the file itself, or by one that goes with it."""
+    """Return the origin of each training sample, from the file itself or one beside it."""
     named = options.groups_file
     beside = path.with_name(f"{path.stem}_writers.npz")
     if not named and (content.groups is not None or not beside.is_file()):
@@ -260,7 +260,7 @@ def _classes(path: Path, arrays: dict[str, Array], train: Samples, test: Samples
 
 
 def _class_names(arrays: dict[str, Array], path: Path) -> ClassNames:
-    """Return what the file calls its labels; a list of numbers only counts them."""
+    """Return the file's names of labels; a list of numbers only counts them."""
     stated = arrays.get("classes")
     if stated is None or stated.ndim != 1 or stated.dtype.kind != "U":
         return ()

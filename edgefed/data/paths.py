@@ -17,14 +17,14 @@ def resolve(path: str, folder: Path | None) -> Path:
 
 
 def require_file(path: Path, hint: str = "check the path") -> None:
-    """Raise a `MissingDataError` when there is no file at ``path``."""
+    """Raise a `MissingDataError` if there is no file at ``path``."""
     if not path.is_file():
         what = "is a folder, not a file" if path.is_dir() else "does not exist"
         raise MissingDataError(f"{path} {what}.", code="data.missing", hint=hint)
 
 
 def require_folder(path: Path) -> None:
-    """Raise a `MissingDataError` when there is no folder at ``path``."""
+    """Raise a `MissingDataError` if there is no folder at ``path``."""
     if not path.is_dir():
         what = "is a file, not a folder" if path.exists() else "does not exist"
         raise MissingDataError(f"{path} {what}.", code="data.missing", hint="check the path")

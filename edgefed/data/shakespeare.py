@@ -26,7 +26,7 @@ from edgefed.samples import Samples
 from edgefed.wire import limits
 
 TEXT_BYTES, ENCODE_BYTES, TOKEN_BYTES = 8, 48, 8
-"""What a byte of a text, a character that becomes a number, and its number take in memory."""
+"""Memory of a byte of a text, of a character that becomes a number, and of its number."""
 
 
 class TextOptions(SplitOptions):
@@ -40,7 +40,7 @@ class TextOptions(SplitOptions):
 
     stride: Annotated[int, Field(ge=1)] = 1
     """Characters from the start of one sample to that of the next. A sample takes 8 bytes for each
-    character of its window, so 1 with a long text takes gigabytes; see ``max_bytes``."""
+    character of its window; 1 with a long text therefore takes gigabytes; see ``max_bytes``."""
 
     alphabet: AlphabetName = "80"
     """The alphabet: LEAF's ``80`` characters; ``84``, these and four special ones; or the
@@ -54,7 +54,7 @@ class TextOptions(SplitOptions):
 def load_shakespeare(options: TextOptions, folder: Path | None) -> Dataset:
     """Return int64 tokens (n, window) and next characters, each with its role's number.
 
-    Roles too short for a single sample are left out, and a warning says how many.
+    Roles too short for a single sample are left out, and a warning states their number.
 
     Raises:
         DataError: the texts are missing, damaged, or all too short.
@@ -76,7 +76,7 @@ def read_roles(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, str]:
     """Return each role's text, by its name, in the file's order.
 
     Raises:
-        DataError: there is no text, it is too long or not UTF-8, or a record lacks something.
+        DataError: there is no text, it is too long or not UTF-8, or a record lacks a field.
         StorageError: a file cannot be read.
     """
     try:

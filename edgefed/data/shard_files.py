@@ -16,7 +16,7 @@ from edgefed.samples import Samples
 
 
 def write_shard(path: Path, shard: Shard) -> None:
-    """Write ``shard`` as an NPZ file, whole or not at all, so that every bit reads back.
+    """Write ``shard`` as an NPZ file atomically; every bit can be read back.
 
     Images in bytes stay bytes; a reader scales them as training does.
 

@@ -20,7 +20,7 @@ from edgefed.errors import DataError, UsageError
 from edgefed.files import make_folder, storage_error, write_output
 
 INDEX = "split.json"
-"""What the folder says of itself: the recipe's data section, the seed, the counts."""
+"""The description of the folder: the recipe's data section, the seed, the counts."""
 
 
 def check_target(folder: Path, force: bool) -> None:

@@ -33,7 +33,7 @@ class CommitCounter:
         self._file: int | None = None
 
     def read(self) -> int:
-        """Return the number of the last commit that was noted, 0 when there is no file.
+        """Return the last stored number of a commit, 0 without a file.
 
         Raises:
             StorageError: the file is damaged.

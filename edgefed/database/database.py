@@ -241,7 +241,7 @@ class Database:
         return rows
 
     def _name(self, table: str, row: Row) -> str:
-        """Return which row a damaged one is, by its key, which may be what is damaged."""
+        """Return the name of a damaged row, by its key, which may be the damaged part."""
         shape = self._schema.tables[table]
         values = dict(zip(shape.columns, row, strict=True))
         return f"the row {', '.join(ascii(values[column])[:80] for column in shape.key)}"
@@ -319,8 +319,8 @@ class Database:
                 f"The last {noted - commits} commits of {self._schema.title} {self._path} are"
                 " missing: the file was damaged or replaced by an older one.",
                 code="storage.damaged",
-                hint="restore all its files from a backup; to continue with what is there, delete"
-                f" {self._path.name}-commits",
+                hint="restore all its files from a backup; to continue with the remaining data,"
+                f" delete {self._path.name}-commits",
             )
 
     # -- the file -----------------------------------------------------------------------------
@@ -381,7 +381,7 @@ class Database:
 
     @contextmanager
     def _errors(self, path: Path | None = None) -> Iterator[None]:
-        """Turn what SQLite raises, for a damaged file too, into an error of ours.
+        """Turn SQLite's errors, for a damaged file too, into EdgeFed errors.
 
         ``path`` is the file that is written; by default the database itself.
         """

@@ -85,10 +85,10 @@ class Confusion:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[int]]) -> Confusion:
-        """Return the counts that ``rows`` wrote.
+        """Return the counts in ``rows``.
 
         Raises:
-            ValueError: they are no counts of classes.
+            ValueError: they are not counts of classes.
         """
         counts = np.array(rows, np.int64)
         if counts.ndim != 2 or counts.shape != counts_shape(int(counts.shape[1])):

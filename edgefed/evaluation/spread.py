@@ -12,7 +12,7 @@ LEVELS = {"worst": 0.0, "p10": 0.1, "median": 0.5}
 def spread(name: str, values: Iterable[float]) -> dict[str, float]:
     """Return the levels of a score over devices, as ``NAME_worst`` and so on; empty of none.
 
-    Every device counts the same, whatever its number of samples.
+    Every device counts the same, with any number of samples.
     """
     ordered = sorted(values)
     if not ordered:

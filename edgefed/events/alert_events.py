@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 AlertName = Literal["run_failed", "lost_devices", "no_round"]
-"""What an alert is about: a run that failed, a share of the devices, or the time of a round."""
+"""The subject of an alert: a run that failed, a share of the devices, or the time of a round."""
 
 
 class AlertView(BaseModel):
@@ -16,8 +16,8 @@ class AlertView(BaseModel):
 
     Attributes:
         alert: its subject.
-        about: id of the run; empty where it is about the fleet.
-        text: what is wrong, without the id.
+        about: id of the run; empty for the fleet.
+        text: the problem, without the id.
         since: UTC time at which it began.
     """
 
@@ -32,7 +32,7 @@ class AlertView(BaseModel):
 def with_alert(
     alerts: tuple[AlertView, ...], fields: Mapping[str, Any], time: str
 ) -> tuple[AlertView, ...]:
-    """Return the alerts after one more event; a newer one takes the place of its like.
+    """Return the alerts after one more event; a newer one replaces one of the same kind.
 
     Raises:
         KeyError, ValueError: a field of the event is missing or wrong.

@@ -1,4 +1,4 @@
-"""The conditions of alerts: what is told to an operator, once each time that it begins."""
+"""The conditions of alerts, each of which is reported once when it begins."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LOST_FOR = 5.0
 really away take to come back after a restart of the coordinator."""
 
 OVER_AT = 0.8
-"""The share of lost devices is an alert no more below this fraction of the share at which it was
-one, so that a device that comes and goes is not told each time."""
+"""The alert about lost devices ends below this fraction of the share at which it begins, so that a
+device that comes and goes does not cause one each time."""
 
 MOST_NAMED = 100
 """Lost devices that an alert names."""
@@ -29,13 +29,13 @@ _AT_WORK: tuple[RunStatus, ...] = ("waiting", "running", "finishing")
 
 @dataclass(frozen=True)
 class Alert:
-    """Something that an operator is told, or its end.
+    """A condition that is reported to an operator, or its end.
 
     Attributes:
         name: its subject.
-        text: what is wrong, without the run's id.
-        run: id of the run; empty where it is about the fleet.
-        occurrence: tells two failures of one run apart.
+        text: the problem, without the run's id.
+        run: id of the run; empty for the fleet.
+        occurrence: distinguishes two failures of one run.
         lost: devices that are lost, where it is about them.
         known: how many devices are known and not paused by an operator, where it is about them.
         over: whether this is the end of it.
@@ -54,7 +54,7 @@ class Alert:
         return {"alert": self.name, "about": self.run, "text": self.text, "over": self.over}
 
     def to_json(self, fleet: str, time: str) -> dict[str, Any]:
-        """Return what a command or a webhook is told."""
+        """Return the object for a command or a webhook."""
         told = {"alert": self.name, "fleet": fleet, "run": self.run, "text": self.text}
         if self.name != "lost_devices":
             return {**told, "time": time}
@@ -67,11 +67,11 @@ class Alert:
 
 
 class AlertConditions:
-    """Says of one snapshot after the other which alerts begin, and which are over.
+    """Finds the alerts that begin and end in each of a series of snapshots.
 
     Args:
-        settings: what counts as an alert.
-        start: the fleet before; a run that had failed by then is not told.
+        settings: conditions of alerts.
+        start: the fleet before; a run that had failed by then is not reported.
         open_ones: the alerts that had begun by then and were not over.
     """
 
@@ -88,11 +88,11 @@ class AlertConditions:
         self._progress_at = 0.0
 
     def look(self, snapshot: Snapshot, now: float) -> tuple[Alert, ...]:
-        """Return what begins, and what is over, in the order in which to tell it.
+        """Return the alerts that begin or are over, in the order in which to report them.
 
         Args:
             snapshot: the current state of the fleet.
-            now: time in seconds that never goes back.
+            now: monotonic time in seconds.
         """
         found = (
             self._failed(snapshot.run),
@@ -110,7 +110,7 @@ class AlertConditions:
         return (*(replace(alert, over=True) for alert in ended), *begun)
 
     def _begun_before(self, failure: Alert | None) -> Alert | None:
-        """Return a failure of before the start that is not open, and so is not told."""
+        """Return a failure from before the start that is not open and therefore not reported."""
         known = self._open.get("run_failed")
         if known is None or failure is None or known.run != failure.run:
             return failure

@@ -1,4 +1,4 @@
-"""What an operator should look at: who is lost, refused or hot, and why a run waits."""
+"""Problems for an operator: devices that are lost, refused or hot, and why a run waits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AttentionKind = Literal[
     "run", "alert", "waited", "lost", "failed", "refused", "standing", "excluded", "hot", "paused",
     "battery", "waiting", "warning",
 ]  # fmt: skip
-"""What an item is about, the worst first: a run that failed or learned nothing, an alert that is
+"""The subject of an item, the worst first: a run that failed or learned nothing, an alert that is
 not over, and a lost device that a round waits for.
 
 ``waiting`` is a run that waits for devices or for space on the disk."""
@@ -44,20 +44,20 @@ STRANGERS = "strangers"
 """How a warning about senders that are not known begins."""
 
 _VARYING = re.compile(rf"^round \d+: |(?<=^{STRANGERS}: ).*")
-"""What two warnings of the same thing may differ in."""
+"""The parts in which two warnings of one problem may differ."""
 
 _SUBJECT_END = re.compile(r"  | is (?:excluded|quarantined): ")
-"""What follows a device's id in a warning about its own state."""
+"""The text after a device's id in a warning about its own state."""
 
 
 @dataclass(frozen=True)
 class AttentionItem:
-    """One thing to look at.
+    """One problem.
 
     Attributes:
         subject: id of the device or the run; empty for a warning.
-        text: what is wrong, without the subject.
-        since: UTC time since when; empty where nobody knows.
+        text: the problem, without the subject.
+        since: UTC time of its beginning; empty if unknown.
     """
 
     subject: str
@@ -68,7 +68,7 @@ class AttentionItem:
 
 
 def attention(snapshot: Snapshot, now: datetime) -> tuple[AttentionItem, ...]:
-    """Return what is wrong at ``now``, the fleet's time: the worst first, of equals the newest."""
+    """Return the problems at ``now``, the fleet's time: the worst first, of equals the newest."""
     found = [*_of_run(snapshot), *_alerts(snapshot)]
     found += [*_of_devices(snapshot), *_warnings(snapshot, now)]
     found.sort(key=lambda item: item.subject)
@@ -77,9 +77,9 @@ def attention(snapshot: Snapshot, now: datetime) -> tuple[AttentionItem, ...]:
 
 
 def devices_there(snapshot: Snapshot) -> int:
-    """Return how many devices a run can begin with.
+    """Return the number of devices with which a run can begin.
 
-    They are there and have data, and are neither paused, excluded nor quarantined.
+    They are connected and have data, and are neither paused, excluded nor quarantined.
     """
     return sum(map(_can_begin, snapshot.devices))
 
@@ -130,7 +130,7 @@ def _of_devices(snapshot: Snapshot) -> Iterator[AttentionItem]:
 
 
 def of_device(view: DeviceView, run: RunView | None = None) -> Iterator[AttentionItem]:
-    """Yield what is wrong with one device, in a run if one is given."""
+    """Yield the problems of one device, in a run if one is given."""
     if view.state == "lost":
         yield _lost(view, run)
     else:
@@ -144,7 +144,7 @@ def of_device(view: DeviceView, run: RunView | None = None) -> Iterator[Attentio
 
 
 def _lost(view: DeviceView, run: RunView | None) -> AttentionItem:
-    """Return a lost device with what it did, and which round waits for it."""
+    """Return a lost device with its last activity and the round that waits for it."""
     text = _because("lost", view.reason)
     if view.before_lost not in ("", "idle", "done"):
         text = f"{text}, {view.before_lost}"

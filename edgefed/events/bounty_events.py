@@ -1,4 +1,4 @@
-"""Events about label bounties and mix budgets: what changed, in small parts, and their fold."""
+"""Events about label bounties and mix budgets: changes in small parts, and their fold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATUSES: tuple[BountyStatus, ...] = get_args(BountyStatus)
 _LISTS = ("bounties", "budgets", "removed")
 
 NO_BOUNTIES = {"open_bounties": 0, "received_mixes": 0, "noise_samples": 0}
-"""What a device shows that has no bounty."""
+"""The fields of a device without bounties."""
 
 
 def label_events(run: str, before: BountyReport, after: BountyReport) -> Iterator[dict[str, Any]]:
@@ -56,7 +56,7 @@ def _changes(before: BountyReport, after: BountyReport) -> Iterator[tuple[str, A
 
 @dataclass(frozen=True)
 class LabelChange:
-    """What a ``labels`` event says."""
+    """The change in a ``labels`` event."""
 
     bounties: tuple[BountyView, ...]
     budgets: tuple[BudgetView, ...]
@@ -77,7 +77,7 @@ class LabelChange:
 
 
 class LabelTable:
-    """The bounties and budgets of the current run; a change costs what it changes.
+    """The bounties and budgets of the current run; a change takes time for its rows only.
 
     Args:
         bounties, budgets: those before the first event.
@@ -100,7 +100,7 @@ class LabelTable:
         return {row.device for row in change.bounties} | {device for device, _ in change.removed}
 
     def clear(self) -> None:
-        """Forget everything: another run begins."""
+        """Forget all rows, because another run begins."""
         self._bounties, self._budgets, self._sorted = {}, {}, None
 
     def rows(self) -> tuple[tuple[BountyView, ...], tuple[BudgetView, ...]]:
@@ -112,7 +112,7 @@ class LabelTable:
         return self._sorted
 
     def of_device(self, device: str) -> dict[str, int]:
-        """Return what a ``DeviceView`` says of a device's bounties."""
+        """Return the fields of a ``DeviceView`` about a device's bounties."""
         found = self._bounties.get(device)
         if not found:
             return NO_BOUNTIES

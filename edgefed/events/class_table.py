@@ -13,11 +13,11 @@ from edgefed.units import counted
 
 
 def confusion_json(view: ConfusionView, names: Sequence[str]) -> dict[str, Any]:
-    """Return counts with what follows from them for each class that occurs, the worst first.
+    """Return counts, with the scores of each class that occurs, the worst first.
 
     Args:
         view: the counts.
-        names: what labels are called; empty when they are plain integers.
+        names: of labels; empty when they are plain integers.
     """
     confusion = confusion_of(view)
     matrix = None if confusion.matrix is None else confusion.rows()
@@ -27,10 +27,10 @@ def confusion_json(view: ConfusionView, names: Sequence[str]) -> dict[str, Any]:
 
 
 def whose(test: Mapping[str, Any]) -> str:
-    """Return in words what was tested, and of how many devices the counts are.
+    """Return in words the tested samples, and the number of devices with counts.
 
     Args:
-        test: what ``confusion_json`` returned.
+        test: the result of ``confusion_json``.
     """
     samples = sum(each["samples"] for each in test["classes"])
     told = f"round {test['round']}, {counted(samples, 'held-out sample')}"

@@ -27,6 +27,6 @@ def confusion_of(view: ConfusionView) -> Confusion:
     """Return the counts of a view.
 
     Raises:
-        ValueError: they are no counts of classes.
+        ValueError: they are not counts of classes.
     """
     return Confusion.from_rows(view.counts)

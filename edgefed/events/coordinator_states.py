@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgefed.events.snapshot import DeviceView, ShownState
 
 _AT_WORK: tuple[ShownState, ...] = ("invited", "download", "train", "evaluate", "upload")
-"""What a device that is paused or excluded still finishes."""
+"""The activities that a device still finishes when it is paused or excluded."""
 
 QUARANTINED = "it is quarantined"
 """Why a device does not take part; ``edgefed device release`` ends it."""
@@ -40,7 +40,7 @@ def _given(view: DeviceView) -> ShownState | None:
 
 
 def why_excluded(view: DeviceView) -> str:
-    """Return why the run does not ask a device; empty where it may.
+    """Return why the run does not ask a device; empty if it does.
 
     A device that an operator has paused is not excluded.
     """
@@ -48,7 +48,7 @@ def why_excluded(view: DeviceView) -> str:
 
 
 def who_paused(view: DeviceView) -> str:
-    """Return who has paused a device, and why: ``by ann: noisy fan``; empty if nobody."""
+    """Return operator and reason of a pause: ``by ann: noisy fan``; empty without one."""
     if not view.paused_by:
         return ""
     reason = f": {view.pause_reason}" if view.pause_reason else ""

@@ -1,4 +1,4 @@
-"""What became of each device in the last rounds: its outcome and its time."""
+"""Each device's outcome and time in the last rounds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def with_reply(view: DeviceView, fields: Mapping[str, Any]) -> tuple[DeviceRound
 
 
 def with_loss(view: DeviceView, run: RunView | None) -> tuple[DeviceRoundView, ...]:
-    """Return a device's rounds once it is lost: the round that waits for it has lost it."""
+    """Return a device's rounds after it is lost: the round that waits for it counts it as lost."""
     if run is None or not waits_for(view, run):
         return view.rounds
     return with_reply(view, {"round": run.round, "outcome": "lost"})

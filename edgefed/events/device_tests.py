@@ -8,11 +8,11 @@ from typing import Any
 from edgefed.events.evaluation_views import DeviceTestView
 
 NO_TEST: dict[str, Any] = {"accuracy": None, "accuracy_round": 0}
-"""What a device shows that has tested nothing."""
+"""The fields of a device without a test."""
 
 
 def device_test(fields: Mapping[str, Any]) -> DeviceTestView | None:
-    """Return the test that a ``reply`` event tells; None for a reply without one.
+    """Return the test in a ``reply`` event; None for a reply without one.
 
     Raises:
         KeyError, ValueError: a field is missing or wrong.
@@ -25,7 +25,7 @@ def device_test(fields: Mapping[str, Any]) -> DeviceTestView | None:
 
 
 class DeviceTests:
-    """The last test of each device in the current run; a change costs what it changes.
+    """The last test of each device in the current run; a change takes constant time.
 
     Args:
         tests: those before the first event.
@@ -43,7 +43,7 @@ class DeviceTests:
             self._sorted = None
 
     def clear(self) -> None:
-        """Forget everything: another run begins."""
+        """Forget all tests, because another run begins."""
         self._tests, self._sorted = {}, None
 
     def rows(self) -> tuple[DeviceTestView, ...]:
@@ -53,7 +53,7 @@ class DeviceTests:
         return self._sorted
 
     def of_device(self, device: str) -> dict[str, Any]:
-        """Return what a ``DeviceView`` says of a device's test."""
+        """Return the fields of a ``DeviceView`` about a device's test."""
         found = self._tests.get(device)
         if found is None:
             return NO_TEST
@@ -61,7 +61,7 @@ class DeviceTests:
 
 
 def last_tests(tests: Iterable[DeviceTestView]) -> list[DeviceTestView]:
-    """Return the tests of the round that was tested last, the lowest accuracy first."""
+    """Return the tests of the last tested round, the lowest accuracy first."""
     every = list(tests)
     newest = max((test.round for test in every), default=0)
     of_round = [test for test in every if test.round == newest]

@@ -1,6 +1,6 @@
 """The evaluations of a run so far: its best round, and whether to stop early.
 
-Everything follows from the rows of the rounds, in order, so a restart comes to the same result.
+The result follows from the rows of the rounds, in order, so it is the same after a restart.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ LOWER = frozenset({"loss", "error"})
 """Words of a score's name that make lower values better."""
 
 USUAL = ("accuracy", "loss")
-"""The scores that say which round is best if the recipe names none: the first that there is."""
+"""The scores that select the best round if the recipe names none: the first available one
+counts."""
 
 REMOVED_TESTERS = "removed_testers"
-"""Name of the number, in a row, of devices that have tested earlier rounds and do so no more."""
+"""Name of the number, in a row, of devices that tested earlier rounds but no longer can."""
 
 NO_SCORES = frozenset(
     {
@@ -39,7 +40,7 @@ NO_SCORES = frozenset(
         REMOVED_TESTERS,
     }
 )
-"""What a row has beside the scores of an evaluation."""
+"""Fields of a row beside the scores of an evaluation."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class EvaluationHistory:
     """Finds the best round, and whether to stop, from the rows of a run's rounds.
 
     Args:
-        section: names the score, and says when to stop.
+        section: names the score, and the conditions of stopping.
     """
 
     def __init__(self, section: EvaluationSection) -> None:
@@ -72,7 +73,7 @@ class EvaluationHistory:
         """Add the row of the next round; a round without an evaluation changes nothing.
 
         Scores of devices' tests are comparable while the same devices can test. When one of them
-        has been removed from the fleet or quarantined, the best round is sought anew.
+        has been removed from the fleet or quarantined, the search for the best round restarts.
         """
         if not self._metric:
             self._metric = next((name for name in USUAL if row.get(name) is not None), "")
@@ -99,7 +100,8 @@ class EvaluationHistory:
     def check(self, warn: Callable[[str], None]) -> None:
         """Check that evaluations give the score that the recipe names.
 
-        One that may come with other devices, such as ``accuracy_known``, is only warned of.
+        For one that other devices may report later, such as ``accuracy_known``, there is only a
+        warning.
 
         Raises:
             UsageError: ``evaluation.metric``: the first evaluation did not.
@@ -114,7 +116,7 @@ class EvaluationHistory:
             )
             return
         raise UsageError(
-            f"The evaluation gives no {self._metric!r}, by which the best round is to be known.",
+            f"The evaluation gives no {self._metric!r}, which selects the best round.",
             code="evaluation.metric",
             hint=f"set evaluation.best_metric to one of: {given}",
         )
@@ -140,7 +142,7 @@ class EvaluationHistory:
 
 
 def lower_is_better(section: EvaluationSection, metric: str) -> bool:
-    """Return whether lower values of a score are better: as the recipe says, or by its name."""
+    """Return whether lower values of a score are better, by the recipe or by its name."""
     if section.better is not None:
         return section.better == "lower"
     return not LOWER.isdisjoint(metric.split("_"))

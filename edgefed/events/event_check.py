@@ -1,4 +1,4 @@
-"""Check the values of an event from a file: what is drawn later must be of a known type."""
+"""Check the values of an event from a file, so that values to draw have known types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Split what one event would tell into events that are small enough for a message."""
+"""Split an event into several that are small enough for a message."""
 
 from __future__ import annotations
 

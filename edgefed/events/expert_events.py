@@ -19,7 +19,7 @@ MAX_CELLS = 8192
 _LISTS = ("rows", "mixtures")
 
 NO_MIXTURE: dict[str, Any] = {"mixture": (), "kept_experts": ()}
-"""What a device shows that has no mixture."""
+"""The fields of a device without a mixture."""
 
 Row = tuple[float, ...]
 """The shares of a label or value, one for each expert."""
@@ -45,13 +45,13 @@ def expert_events(
 
 
 def told_rows(experts: int, rows: int) -> int:
-    """Return how many rows of a table events tell."""
+    """Return the number of a table's rows in events."""
     return min(rows, max(1, MAX_CELLS // max(1, experts)))
 
 
 @dataclass(frozen=True)
 class ExpertChange:
-    """What an ``experts`` event says."""
+    """The change in an ``experts`` event."""
 
     view: ExpertsView
     rows: tuple[tuple[int, Row], ...]
@@ -72,7 +72,7 @@ class ExpertChange:
 
 
 class ExpertTable:
-    """The experts and mixtures of the current run; a change costs what it changes.
+    """The experts and mixtures of the current run; a change takes time for its rows only.
 
     Args:
         view, mixtures: those before the first event.
@@ -101,7 +101,7 @@ class ExpertTable:
         return {mixture.device for mixture in change.mixtures}
 
     def clear(self) -> None:
-        """Forget everything: another run begins."""
+        """Forget all rows, because another run begins."""
         self._view, self._whole, self._sorted = None, None, None
         self._rows, self._mixtures = {}, {}
 
@@ -120,7 +120,7 @@ class ExpertTable:
         return self._sorted
 
     def of_device(self, device: str) -> dict[str, Any]:
-        """Return what a ``DeviceView`` says of a device's mixture."""
+        """Return the fields of a ``DeviceView`` about a device's mixture."""
         found = self._mixtures.get(device)
         if found is None:
             return NO_MIXTURE
@@ -134,7 +134,7 @@ def _checked(number: Any) -> int:
 
 
 def problem_in_words(view: ExpertsView) -> str:
-    """Return what is wrong with the experts, or nothing: one has all the load, or some have none.
+    """Return the problem of the experts, or nothing: one has all the load, or some have none.
 
     A collapsed mixture leaves all other experts without load, so that they are not named too.
     """

@@ -11,19 +11,19 @@ from edgefed.events.thinned import Thinned
 from edgefed.events.view import View
 
 MAX_MIXTURES = 2000
-"""Devices whose mixtures are told; the first by name."""
+"""Most devices whose mixtures are reported; the first by name."""
 
 MAX_COURSES = 60
-"""Devices whose mixtures are told over time; the first that answered."""
+"""Most devices whose mixtures are reported over time; the first that answered."""
 
 MAX_SHARES = 128 * 1024
 """Shares of experts in all courses together."""
 
 MAX_POINTS = 60
-"""Rounds of the load, and answers of a device, that are told; of more, every so many."""
+"""Most reported rounds of the load, and answers of a device; of more, every n-th."""
 
 MAX_TABLES = 12
-"""Rounds whose tables are told."""
+"""Most rounds with reported tables."""
 
 
 class TableView(View):
@@ -46,7 +46,7 @@ class ExpertHistory(View):
     Attributes:
         now: after the last round.
         mixtures: of the devices that have answered, by name.
-        more_mixtures: how many devices beside those.
+        more_mixtures: number of further devices.
         loads: the load over the rounds, oldest first.
         tables: the table over the rounds, oldest first.
         courses: mixtures over the rounds of some devices, by name.
@@ -61,7 +61,7 @@ class ExpertHistory(View):
 
 
 class GatheredExperts:
-    """The history while events come."""
+    """The history during the events."""
 
     def __init__(self) -> None:
         self._table = ExpertTable(None, ())

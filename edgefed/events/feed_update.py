@@ -1,4 +1,4 @@
-"""What a feed of snapshots delivers, to the dashboard and to commands that follow a run."""
+"""The items of a feed of snapshots, for the dashboard and for commands that follow a run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class FeedUpdate:
     """The newest snapshot, and whether it is fresh.
 
     Attributes:
-        snapshot: None until the first one came.
+        snapshot: None before the first one.
         broker: whether the broker answers.
-        coordinator: whether the coordinator is there.
-        problem: one line for people, empty when all is well.
+        coordinator: whether the coordinator is online.
+        problem: one line for people, empty without one.
         since: UTC time from which the numbers are stale, when there is a problem.
     """
 
@@ -26,6 +26,6 @@ class FeedUpdate:
     since: str = ""
 
     def is_news_after(self, before: FeedUpdate) -> bool:
-        """Return whether it says anything that the update before it did not."""
+        """Return whether it contains any news over the update before it."""
         other = self.snapshot is not before.snapshot  # an equal one is the same object
         return other or replace(self, snapshot=None) != replace(before, snapshot=None)

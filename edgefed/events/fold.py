@@ -49,14 +49,14 @@ REFUSALS = ("rejected", "refused", "failed")
 """Outcomes of a reply that is not used and that says that something is wrong."""
 
 _OF_COORDINATOR = {"standing", "paused_by", "excluded"}
-"""Fields of a ``device`` event that tells what the coordinator knows; the device said nothing."""
+"""Fields of a ``device`` event from the coordinator's knowledge; the device sent nothing."""
 
 _ENDED = ("finished", "aborted", "failed")
 
 SLOWEST = {"slowest", "slowest_seconds"}
 
 NO_REPLIES: dict[str, Any] = {"slowest": "", "slowest_seconds": 0.0, "refused": 0}
-"""What a round knows of its replies before the first one."""
+"""The replies of a round before the first one."""
 
 _EMPTY = {
     "devices": (),
@@ -68,14 +68,14 @@ _EMPTY = {
     "tables": (),
     "tests": (),
 }
-"""What a builder keeps beside the rest of a snapshot."""
+"""The initial state of a builder beside the rest of a snapshot."""
 
 
 class SnapshotBuilder:
     """Keeps a snapshot up with events; not safe from several threads.
 
-    An event costs the same however many devices there are: the devices are in a mapping, which is
-    sorted into a frozen snapshot only when somebody asks for one.
+    The cost of an event does not depend on the number of devices: the devices are in a mapping,
+    which is sorted into a frozen snapshot only on request.
 
     Args:
         start: the snapshot before the first event.
@@ -140,7 +140,7 @@ class SnapshotBuilder:
     def _change(
         self, event: Event, kind: EventKind, read: Callable[[Mapping[str, Any]], T]
     ) -> T | None:
-        """Return what an event of this kind says of the current run; None for any other."""
+        """Return the change of the current run in an event of this kind; None for any other."""
         if event.kind != kind:
             return None
         change = read(event.fields)
@@ -162,7 +162,7 @@ class SnapshotBuilder:
         return view.model_copy(update={key: value for each in told for key, value in each.items()})
 
     def snapshot(self) -> Snapshot:
-        """Return the fleet as all events so far make it; made once for each event at most."""
+        """Return the fleet after all events so far; made at most once for each event."""
         if self._frozen is None:
             if len(self._names) != len(self._devices):
                 self._names = sorted(self._devices)
@@ -272,7 +272,7 @@ def _device_replied(
 
 
 def shared_by(fields: Mapping[str, Any]) -> dict[str, int]:
-    """Return what a ``reply`` says of averaged data that its device shares, as a view's fields.
+    """Return the fields of a view about the averaged data in a ``reply``.
 
     Empty for any other reply, and for one that was not accepted.
     """
@@ -359,7 +359,7 @@ def _is_at_work(run: RunView | None) -> bool:
 
 
 def _doing(view: DeviceView) -> str:
-    """Return what a device does, with the share of it that is done."""
+    """Return the activity of a device, with its progress."""
     at_work = 0 < view.fraction < 1
     return f"{view.state} {view.fraction * 100:.0f} %" if at_work else view.state
 
@@ -398,7 +398,7 @@ _FOLDS = {
     "note": _unchanged,
     "order": _unchanged,
 }
-"""What an event makes of everything but the devices."""
+"""Folds of events into the parts of a snapshot without the devices."""
 
 _DEVICE_FOLDS = {"reply": _device_replied, "device": _device, "roster": _roster}
 """The devices that an event changes, given all of them."""

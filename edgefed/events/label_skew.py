@@ -15,11 +15,11 @@ Counts = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Skew:
-    """What one device, or all together, hold of each label.
+    """The samples of each label of one device, or of all together.
 
     Attributes:
         before: its own samples; None where its owner does not share them.
-        supplements: mixes and noise that complete them, of the bounties that are not open.
+        supplements: mixes and noise of the bounties that are not open.
     """
 
     before: Counts | None
@@ -44,12 +44,12 @@ class Skew:
 
 
 def largest_share(counts: Counts | None) -> float | None:
-    """Return the fraction of samples that the most frequent label has; None without samples."""
+    """Return the fraction of samples of the most frequent label; None without samples."""
     return max(counts) / sum(counts) if counts and any(counts) else None
 
 
 def label_skew(snapshot: Snapshot) -> dict[str, Skew]:
-    """Return what each device of a snapshot holds, by device."""
+    """Return the labels of each device of a snapshot, by device."""
     names = snapshot.run.class_names if snapshot.run else ()
     supplements: dict[str, dict[int, int]] = defaultdict(dict)
     for bounty in snapshot.bounties:
@@ -68,7 +68,7 @@ def label_skew(snapshot: Snapshot) -> dict[str, Skew]:
 
 
 def overall(skews: Iterable[Skew]) -> Skew:
-    """Return what all devices that share their labels hold together."""
+    """Return the total labels of all devices that share theirs."""
     told = [skew for skew in skews if skew.before is not None]
     return Skew(
         tuple(map(sum, zip(*(skew.before or () for skew in told), strict=True))),
@@ -90,7 +90,7 @@ def in_order(counts: Counts, own: Sequence[str], names: Sequence[str]) -> Counts
 
     Args:
         counts: samples by label, as the device numbers its labels.
-        own: what its labels are called.
+        own: names of its labels.
         names: the run's classes; where these or the device's have no names, numbers are the same.
     """
     if not names or not own:

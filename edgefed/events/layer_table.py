@@ -5,11 +5,11 @@ from __future__ import annotations
 from edgefed.events.snapshot import LayerMatchView, MatchingView, MatchRoundView
 
 LAYER_HEAD = ("LAYER", "LOCAL", "ATOMS", "GROWTH", "HOLDERS", "OBJECTIVE")
-"""What ``layer_cells`` are."""
+"""The heads of ``layer_cells``."""
 
 
 def layer_names(view: MatchingView) -> list[str]:
-    """Return what the layers are called; one that is not known has its number."""
+    """Return the names of the layers; an unknown one has its number."""
     return [layer.layer or f"#{number}" for number, layer in enumerate(view.layers, 1)]
 
 
@@ -19,7 +19,7 @@ def growth_of(layer: LayerMatchView) -> float | None:
 
 
 def layer_cells(name: str, layer: LayerMatchView) -> tuple[str, ...]:
-    """Return a layer's row of a table; what is not known before its matching is left empty."""
+    """Return a layer's row of a table; cells that are unknown before its matching are empty."""
     growth = growth_of(layer)
     return (
         name,
@@ -32,7 +32,7 @@ def layer_cells(name: str, layer: LayerMatchView) -> tuple[str, ...]:
 
 
 def layers_left_out(view: MatchingView) -> str:
-    """Return how many layers are told, where not all are."""
+    """Return how many layers are shown, if not all are."""
     told = len(view.layers)
     return f"The first {told} of {view.total} layers are shown." if told < view.total else ""
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 from edgefed.files import storage_error
 
 HEAD_SHARE = 8
-"""Of a log that is cut, one part in so many is its beginning, where the devices are told."""
+"""Of a log that is cut, one part in so many is its beginning, where the devices are listed."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Log:
     limit: int | None = None
 
     def left_out(self) -> int:
-        """Return how many bytes in the middle are not read.
+        """Return the number of unread bytes in the middle.
 
         Raises:
             StorageError: there is no such file, or it cannot be read.

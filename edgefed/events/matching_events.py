@@ -42,7 +42,7 @@ def matching_events(
 
 @dataclass(frozen=True)
 class MatchingChange:
-    """What a ``matching`` event says."""
+    """The change in a ``matching`` event."""
 
     view: MatchingView
     layers: tuple[tuple[int, LayerMatchView], ...]
@@ -63,7 +63,7 @@ class MatchingChange:
 
 
 class MatchingTable:
-    """The matching of the current run; a change costs what it changes.
+    """The matching of the current run; a change takes time for its rows only.
 
     Args:
         view: before the first event.
@@ -88,7 +88,7 @@ class MatchingTable:
         self._view = view.model_copy(update=update)
 
     def clear(self) -> None:
-        """Forget everything: another run begins."""
+        """Forget all layers, because another run begins."""
         self._view, self._layers = None, {}
 
     def view(self) -> MatchingView | None:
@@ -114,6 +114,6 @@ def _checked(number: Any) -> int:
 
 
 def matching_in_words(view: MatchingView) -> str:
-    """Return how far the matching is, such as ``3 of 4 layers matched, growth 1.32``."""
+    """Return the progress of the matching, such as ``3 of 4 layers matched, growth 1.32``."""
     told = f"{view.matched} of {view.total} layers matched"
     return told if view.growth is None else f"{told}, growth {view.growth:.2f}"

@@ -11,7 +11,7 @@ from edgefed.events.thinned import Thinned
 from edgefed.events.view import View
 
 MAX_POINTS = 60
-"""Rounds that are told; of more, every so many."""
+"""Most reported rounds; of more, every n-th."""
 
 
 class MatchingHistory(View):
@@ -27,7 +27,7 @@ class MatchingHistory(View):
 
 
 class GatheredMatching:
-    """The history while events come."""
+    """The history during the events."""
 
     def __init__(self) -> None:
         self._table = MatchingTable(None)

@@ -116,12 +116,12 @@ class MethodTable(View):
     """A table that a method shows of its state. Text is made printable and cut.
 
     Attributes:
-        name: no other table of the method has it.
+        name: unique among the tables of the method.
         columns: the columns, without the key.
         rows: one for each key, in the order in which they are shown.
         key: heading of the keys.
         series: numbers of the state's round, by name; their history over the rounds is kept.
-        verdict: a sentence that sums the table up; may be empty.
+        verdict: a sentence that summarises the table; may be empty.
 
     Raises:
         ValueError: a row lacks a cell, a key occurs twice, or there are too many columns or series.

@@ -10,20 +10,21 @@
 | ``reply`` | round, exchange, device, outcome, reason, samples, loss, bytes, seconds, accepted |
 | ``scored`` | run, round, accuracy, loss, replies, late, slowest, slowest_seconds, seconds, sent, |
 | | received: a round ends |
-| ``device`` | device and what changed: state, fraction, reason, samples, labels, telemetry, bytes |
+| ``device`` | device and its changes: state, fraction, reason, samples, labels, telemetry, bytes |
 | | ``joined`` with a birth, ``returned`` beside it when the device was known; ``forgotten``; |
 | | ``renewed`` with samples, labels, class_names and ignored when it has read its data again; |
 | | trust, standing, trust_reason, trust_since, and ``moved`` when the standing changed; |
 | | paused_by and pause_reason, empty where no operator has paused it; |
-| | excluded, why the run does not ask it, empty where it may |
+| | excluded, why the run does not ask it, empty if it does |
 | ``roster`` | devices; joined; and fields of ``device`` as columns with a value for each device |
 | ``labels`` | run, bounties, budgets, removed, totals: label bounties or budgets changed |
-| ``experts`` | run, rows, mixtures, and the fields of ``ExpertsView``: who uses which expert |
-| ``matching`` | run, layers, and the fields of ``MatchingView``: what the layers' matching found |
+| ``experts`` | run, rows, mixtures, and the fields of ``ExpertsView``: the devices' use of experts
+|
+| ``matching`` | run, layers, and the fields of ``MatchingView``: results of the layers' matching |
 | ``table`` | run, round, anew, rows, removed, left_out, and the fields of ``MethodTable`` |
 | ``confusion`` | run, and the fields of ``ConfusionView``: counts of an evaluation by label |
-| ``order`` | action, by, about, outcome, reason: somebody gave an order |
-| ``alert`` | alert, about, text, over: something that the operator is told begins, or is over |
+| ``order`` | action, by, about, outcome, reason: a user gave an order |
+| ``alert`` | alert, about, text, over: an alert begins or is over |
 | ``note`` | level, text |
 
 A ``reply`` also has its ``question``, and ``shared``: null, or the number of ``entries`` of its
@@ -46,15 +47,15 @@ A ``reply`` to the question ``evaluate`` that was accepted has the device's ``ac
 ``confusion`` precedes the ``scored`` of a round that was evaluated, once for the coordinator's test
 and once for the devices'.
 
-``roster`` tells of many devices at once: those that are there when a log begins, and what devices
-that report often have said within a quarter of a second.
+``roster`` describes many devices at once: those that are connected when a log begins, and the
+reports of a quarter of a second of devices that report often.
 
 ``order`` follows each order, carried out or not: ``action`` as requests name it, such as
-``run.order pause``; ``by`` whom, as certificates name them, or the client's name in a fleet
-without; ``about`` which run or device; ``outcome`` ``taken`` or ``refused``, with the ``reason``.
+``run.order pause``; ``by`` the user, as certificates name it, or the client's name in a fleet
+without; ``about`` the run or device; ``outcome`` ``taken`` or ``refused``, with the ``reason``.
 
-``alert`` names in ``alert`` its subject, as in ``AlertView``, and in ``about`` the run, empty
-for the fleet. ``over`` is true in the event that ends it.
+``alert`` names in ``alert`` its subject, as in ``AlertView``, and in ``about`` the run, empty for
+the fleet. ``over`` is true in the event that ends it.
 
 ``matching`` follows each merge of an algorithm that matches layers, and a restart. ``layers`` has
 number and row, as in ``LayerMatchView``, of the layers that changed, of the first 1024 layers.
@@ -99,7 +100,7 @@ UNFINISHED: tuple[RunStatus, ...] = ("waiting", "running", "pausing", "paused", 
 """The states of a run that the coordinator works on, now or when it is started again."""
 
 Phase = Literal["select", "broadcast", "collect", "merge", "evaluate", "done"]
-"""What the coordinator is doing within a round, in this order."""
+"""The activities of the coordinator within a round, in this order."""
 
 
 class Event(BaseModel):
@@ -107,7 +108,7 @@ class Event(BaseModel):
 
     Attributes:
         time: UTC, ISO 8601; for reading only.
-        kind: what happened.
+        kind: of the event.
         fields: the values that the kind's row in this module's table names.
     """
 

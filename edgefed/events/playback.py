@@ -34,7 +34,7 @@ class Playback:
 
     @property
     def refused(self) -> int:
-        """How many events so far could not be folded; each left the state as it was."""
+        """Number of events so far that could not be folded; each left the state unchanged."""
         return len(self._refused)
 
     def snapshot(self) -> Snapshot:

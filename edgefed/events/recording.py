@@ -42,7 +42,7 @@ _MOST_KINDS = 20
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What of an event file is not replayed.
+    """The parts of an event file that are not replayed.
 
     Attributes:
         unknown: events of kinds that this version does not know.
@@ -59,7 +59,7 @@ class LeftOut:
     cut: bool = False
 
     def in_words(self) -> str:
-        """Return what is left out, such as ``1 broken line (line 7)``; nothing without any."""
+        """Return the left out parts, such as ``1 broken line (line 7)``; empty without any."""
         parts = []
         if self.unknown:
             parts.append(f"{counted(self.unknown, 'event')} of unknown kinds")
@@ -74,16 +74,16 @@ class LeftOut:
 
 @dataclass
 class Recording:
-    """The events of a file, of which only the places in the file and the times are in memory.
+    """The events of a file; only their positions in the file and their times are in memory.
 
     Attributes:
         path: the file.
-        offsets: where the line of each event begins.
+        offsets: begin of each event's line.
         seconds: when to replay each event, after the first one; never falls, even where the clock
             of the recording went back, and pauses are at most ``LONGEST_GAP``.
         stamps: POSIX time of each event, as it was recorded.
-        round_ends: how many events there are up to the end of each round.
-        left_out: what of the file is no event that can be replayed.
+        round_ends: number of events up to the end of each round.
+        left_out: parts of the file that cannot be replayed.
     """
 
     path: Path
@@ -171,7 +171,7 @@ def moment(stamp: str) -> float:
     """Return an ISO 8601 time as seconds since 1970; one without a zone is UTC.
 
     Raises:
-        ValueError: it is none, or a year in which there are no events.
+        ValueError: it is not a time, or in a year without events.
     """
     parsed = moment_of(stamp)
     if not 1969 <= parsed.year <= 9000:  # other zones and ages of it cannot be computed

@@ -12,13 +12,13 @@ MAX_DEVICES = MAX_ITEMS
 """Devices in one event: as many as a list in a message may have entries."""
 
 MAX_CHARACTERS = 128 * 1024
-"""Characters of one event, beside which there is room for the envelope of a message."""
+"""Most characters of one event, which leave room for the envelope of a message."""
 
 _NOT_COLUMNS = ("time", "kind", "devices", "joined")
 
 
 def roster_parts(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, list[Any]]]:
-    """Yield the fields of ``roster`` events that tell of all ``rows``.
+    """Yield the fields of ``roster`` events with all ``rows``.
 
     Args:
         rows: ``device`` and the device's fields; the same names in every row.

@@ -1,4 +1,4 @@
-"""Runs side by side: what each reached at what cost, and the settings in which they differ."""
+"""Runs side by side: result and cost of each, and the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NONE = "-"
 """Stands for a setting or a result that a run does not have."""
 
 Row = tuple[str, ...]
-"""What is compared, then its value for each run."""
+"""The name of a compared value, then the value for each run."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Comparison:
         }
 
     def results(self) -> list[Row]:
-        """Return what the runs reached at what cost; rows in which no run has anything are left."""
+        """Return results and costs of the runs, without rows in which no run has a value."""
         runs = self.runs
         rows = [(name, *(cell(run) or NONE for run in runs)) for name, cell in _RESULTS.items()]
         if any(best(run, "accuracy") for run in runs):

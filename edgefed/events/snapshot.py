@@ -13,16 +13,16 @@ from edgefed.sharing.bounty_report import BountyStatus
 from edgefed.wire.messages import DeviceState
 
 ShownState = Literal[DeviceState, "excluded"]
-"""What a device is doing, or that it takes no part in the run; the second is the coordinator's."""
+"""The activity of a device, or that it takes no part in the run, as the coordinator states."""
 
 
 class WaitingView(View):
-    """Whom the open exchange waits for, once it has its quorum or a device that it asked is lost.
+    """The devices that the open exchange waits for, once it has its quorum or one is lost.
 
     Attributes:
-        lost: devices that are not there.
-        online: devices that are there.
-        more: how many beside those named.
+        lost: devices that are not connected.
+        online: devices that are connected.
+        more: number of further devices.
         until: UTC time at which the exchange closes without them.
     """
 
@@ -36,16 +36,16 @@ class RunView(View):
     """The current run, or the last one.
 
     Attributes:
-        question, detail: name of the open exchange, and what the algorithm says of it beside.
-        min_devices: devices that the run begins with; 0 where nobody says.
-        wanted, quorum: answers that the open exchange wants, and how many suffice.
+        question, detail: name of the open exchange, and the algorithm's further description.
+        min_devices: devices with which the run begins; 0 if unknown.
+        wanted, quorum: answers that the open exchange asks for, and how many suffice.
         accepted: answers merged so far in it.
         deadline: seconds that the exchange may take, from ``opened_at``.
         class_names: its classes in order; empty when labels are plain integers.
-        waiting: whom it waits for; None before its quorum while no device is lost.
-        slowest, slowest_seconds: of the round that is under way, as in ``RoundView``.
+        waiting: the devices that it waits for; None before its quorum while no device is lost.
+        slowest, slowest_seconds: of the current round, as in ``RoundView``.
         refused: replies of that round that were rejected or refused, or whose device failed.
-        restored: time of the backup that it goes on from; its epsilon is then a lower bound.
+        restored: time of the backup from which it resumed; its epsilon is then a lower bound.
     """
 
     run: str
@@ -119,7 +119,7 @@ class PreviousRunView(View):
 
 
 DeviceOutcome = Literal["accepted", "late", "lost", "refused", "rejected", "failed"]
-"""What became of a device that was asked in a round."""
+"""The outcome of a device that was asked in a round."""
 
 
 class DeviceRoundView(View):
@@ -135,7 +135,7 @@ class DeviceRoundView(View):
 
 
 Standing = Literal["trusted", "suspect", "quarantined"]
-"""What follows of a device's trust score."""
+"""The consequence of a device's trust score."""
 
 
 class DeviceView(View):
@@ -144,20 +144,20 @@ class DeviceView(View):
     Attributes:
         seen_at: UTC time of its last message.
         state_since: UTC time since when it is in its state.
-        before_lost: what a lost device did last, such as ``train 83 %``; empty for any other.
-        exchange, replied: exchange that it works on, and the last one that it replied to.
+        before_lost: last activity of a lost device, such as ``train 83 %``; empty for any other.
+        exchange, replied: exchange that it works on, and the last one with a reply.
         refused_at, refused_reason: when and why its last reply in the current run was refused;
             empty once another one was accepted.
         rounds: the last rounds of the current run in which it was asked, oldest first.
         held_out: samples on which it tests the model.
-        labels: training samples by label; empty when the device does not tell.
+        labels: training samples by label; empty if the device does not share them.
         ignored: files of its data that it cannot use.
-        class_names: what those labels are called; empty when they have no names.
+        class_names: names of those labels; empty when they have none.
         sent, received: payload bytes, from the device's side.
         temperature: °C. power: W. gpu, cpu, battery: percent. memory: bytes.
         shared_entries: averages of its samples that the current run holds; 0 for none.
-        shared_group: fewest samples behind one of them.
-        shared_bytes: of the reply that brought them.
+        shared_group: fewest samples in one of them.
+        shared_bytes: of the reply with them.
         open_bounties: labels for which the current run asks other devices for mixes.
         received_mixes: mixes that it holds for the current run, of all labels.
         noise_samples: samples that natural noise fills in the current run, of all labels.
@@ -166,11 +166,11 @@ class DeviceView(View):
         accuracy: of its last accepted test in the current run; None without one.
         accuracy_round: the round whose model it tested.
         trust: score from 0 to 1, which refused replies lower.
-        standing: what follows of it; a device that is ``quarantined`` is not asked.
-        trust_reason: why its last reply was refused, or who quarantined it.
+        standing: its consequence; a device that is ``quarantined`` is not asked.
+        trust_reason: why its last reply was refused, or that an operator quarantined it.
         trust_since: UTC time since when it has this standing.
-        paused_by, pause_reason: the operator who has paused it, and why; empty where nobody has.
-        excluded: why the current run, or the last one, does not ask it; empty where it may.
+        paused_by, pause_reason: the operator that paused it, and why; empty if none has.
+        excluded: why the current run, or the last one, does not ask it; empty if it does.
     """
 
     device: str
@@ -239,7 +239,7 @@ class BountyView(View):
 
 
 class BudgetView(View):
-    """What a device said about its mixes when it last offered some; ``Budget`` has the meanings."""
+    """A device's statement about its mixes with its last offer; ``Budget`` has the meanings."""
 
     device: str
     released: int = 0
@@ -306,9 +306,9 @@ class MatchRoundView(View):
     """The layers that were matched in a round.
 
     Attributes:
-        devices: how many took part.
+        devices: number that took part.
         widths: atoms of each matched layer, in the order of the network; fewer than the network has
-            while the round is under way.
+            during the round.
     """
 
     round: int
@@ -349,7 +349,7 @@ class LineView(View):
 
 
 class Snapshot(View):
-    """All that a watcher shows.
+    """The complete state for watchers.
 
     Attributes:
         devices: sorted by id.

@@ -28,18 +28,18 @@ MAX_LINES = 200
 
 
 class DeviceSummary(View):
-    """What a device did in a run.
+    """A device's part in a run.
 
     Attributes:
-        labels: training samples by label; empty when the device does not tell.
-        class_names: what those labels are called; empty when they have no names.
-        accepted, rejected, late: answers merged; not merged; come too late.
+        labels: training samples by label; empty if the device does not share them.
+        class_names: names of those labels; empty when they have none.
+        accepted, rejected, late: answers merged; not merged; arrived too late.
         sent: bytes of its answers.
         seconds, fastest, slowest: from question to answer: all together, the least, the most.
-        loss: the last training loss that it told.
+        loss: the last training loss that it reported.
         lost: how often it was lost.
-        excluded: why the run did not ask it; empty where it might.
-        shared_entries, shared_group, shared_bytes: averaged data that it gave, as in
+        excluded: why the run did not ask it; empty if it did.
+        shared_entries, shared_group, shared_bytes: averaged data that it shared, as in
             ``DeviceView``.
     """
 
@@ -65,12 +65,12 @@ class DeviceSummary(View):
 
 
 class RunSummary(View):
-    """What became of a run.
+    """The course and outcome of a run.
 
     Attributes:
         rounds: the finished rounds, oldest first.
         devices: by name.
-        more_devices: how many beside those.
+        more_devices: number of further devices.
         lines: notable events, newest first.
         experts: how its experts developed; None without any.
         matching: how its matched layers developed; None without any.
@@ -91,7 +91,7 @@ class RunSummary(View):
 
 
 def summarise(events: Iterable[Mapping[str, Any]], left_out: int = 0) -> RunSummary:
-    """Return the summary of a log's events; one that is not understood is passed over."""
+    """Return the summary of a log's events; unknown ones are skipped."""
     gathered = _Gathered()
     for event in events:
         with suppress(KeyError, TypeError, ValueError, AttributeError, ValidationError):

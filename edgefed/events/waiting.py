@@ -10,7 +10,7 @@ MOST_NAMED = 3
 
 
 def without(waiting: WaitingView | None, device: str) -> WaitingView | None:
-    """Return who is left once ``device`` has answered; None for nobody."""
+    """Return the waited-for devices without ``device``, which has answered; None for none."""
     if waiting is None:
         return None
     lost = tuple(name for name in waiting.lost if name != device)

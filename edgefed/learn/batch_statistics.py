@@ -119,7 +119,7 @@ class _Reached(Exception):  # noqa: N818 - nothing went wrong
 
 @dataclass
 class _Measuring:
-    """What the passes so far have measured.
+    """The measurements of the passes so far.
 
     Attributes:
         params: the weights that the model computes with.
@@ -157,7 +157,7 @@ class _Measuring:
         self.current = {}
 
     def settle(self, name: str, moments: _Moments) -> None:
-        """Keep what was measured of a layer, and let the layer normalise with it unless known."""
+        """Keep the measurement of a layer, and let the layer normalise with it unless known."""
         self.measured[name] = moments
         if name not in self.known:
             for part, array in ((MEAN, moments.mean), (VARIANCE, moments.variance)):
@@ -166,7 +166,7 @@ class _Measuring:
 
 @contextmanager
 def _watched(model: Model, layers: tuple[str, ...], measuring: _Measuring) -> Iterator[None]:
-    """Let all layers show what they take."""
+    """Observe the inputs of all layers."""
     with ExitStack() as stack:
         for name in layers:
             layer = model.module.get_submodule(name)

@@ -87,7 +87,7 @@ def ticks(plans: Sequence[Sequence[int]], full: int) -> Iterator[Tick]:
 
 @dataclass(frozen=True)
 class _Phase:
-    """An update of a step, and what moves the weights of it."""
+    """An update of a step, and the optimiser of its weights."""
 
     of: Phase
     optimizer: StackedOptimizer
@@ -158,7 +158,7 @@ class ClientStack:
         return torch.cat([client.data.inputs for client in self._clients])
 
     def _start(self) -> tuple[Params, Params, bool]:
-        """Return what is stacked; and the trained weights at the start, once if all are alike."""
+        """Return the stack, and the trained weights at the start, once if all are equal."""
         loaded: dict[int, Params] = {}
         for client in self._clients:
             weights = client.job.weights
@@ -186,7 +186,7 @@ class ClientStack:
         return extra, stacked
 
     def _part(self, names: Sequence[str]) -> Params:
-        """Return some of what is stacked."""
+        """Return a part of the stack."""
         return {name: self._params[name] for name in names}
 
     def _begin(self, active: Sequence[int]) -> None:
@@ -240,7 +240,7 @@ class ClientStack:
         return losses.detach().double()
 
     def _draws(self, tick: Tick) -> Params:
-        """Return what the objective draws for the clients of a tick: each (clients, …)."""
+        """Return the objective's draws for the clients of a tick: each (clients, …)."""
         drawn = [
             capabilities.draw(
                 self._job.objective,
@@ -310,7 +310,7 @@ class ClientStack:
         return losses
 
     def _results(self, steps: Sequence[int]) -> list[Trained | DataError]:
-        """Return what became of each client."""
+        """Return the result of each client."""
         after = {name: part.cpu().numpy() for name, part in self._params.items()}
         sums, finite = self._sums.tolist(), self._finite.tolist()
         results: list[Trained | DataError] = []

@@ -26,7 +26,7 @@ from edgefed.native import chain as kernels
 from edgefed.native.library import native
 
 Mix = Callable[[Batch, Context], Mixed]
-"""What an objective makes of a batch."""
+"""Turns a batch into the mixed batch of an objective."""
 
 
 def chain_of(model: Model, phase: Phase, params: Params, precision: str, room: int) -> Chain | None:
@@ -52,7 +52,7 @@ def chain_of(model: Model, phase: Phase, params: Params, precision: str, room: i
 
 
 def _mixing(objective: Objective, classes: int) -> Mix | None:
-    """Return what an objective makes of a batch, if its loss is cross-entropy of that."""
+    """Return the mixing of an objective, if its loss is cross-entropy of the mixed batch."""
     if type(objective) is CrossEntropy:
         return _adjusting(_as_it_is, objective, classes)
     if not isinstance(objective, Mixing) or type(objective).__call__ is not Mixing.__call__:

@@ -41,10 +41,10 @@ class Part:
 
 
 def plan(model: Model) -> list[Part]:
-    """Return a model's layers; none if it is no such chain.
+    """Return a model's layers; none if it is not such a chain.
 
-    That is small convolutions with pooling and ReLU, dense layers with ReLU between them, and a
-    dense layer at the end, all with bias; dropout may be there if it leaves nothing out.
+    A chain has small convolutions with pooling and ReLU, dense layers with ReLU between them, and a
+    dense layer at the end, all with bias; dropout is allowed if its probability is 0.
     """
     module, shape, parts = model.module, model.shape, list[Part]()
     if type(module) is not nn.Sequential or _hooked(module):
@@ -103,7 +103,7 @@ def _names(parts: list[Part]) -> Iterator[str]:
 
 
 def _hooked(module: nn.Module) -> bool:
-    """Return whether somebody watches what a module's layers do."""
+    """Return whether the calls of a module's layers are observed."""
     return any(
         part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
         for part in module.modules()

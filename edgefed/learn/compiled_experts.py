@@ -56,7 +56,7 @@ def compiled_experts_of(
 
 
 def _fit(objective: ExpertMixture, parts: Sequence[Part], given: Params) -> bool:
-    """Return whether all arrays are what the kernels can read: no address may lead elsewhere."""
+    """Return whether the kernels can read all arrays: no address may lead outside of them."""
     held = [name for expert in objective.kept for name in objective.names_of(expert).values()]
     if not given.keys() >= set(held):
         return False

@@ -53,11 +53,11 @@ def set_threads(count: int) -> None:
 
 @contextmanager
 def repeatable(device: torch.device, seed: int | None = None) -> Iterator[None]:
-    """Compute so that the same work ends in the same bits, and leave no trace in global state.
+    """Compute so that the same work gives the same bits, and restore the global state.
 
-    Inside, cuDNN takes deterministic algorithms and full float32 instead of TF32, whose 10 bits of
-    mantissa would set a GPU's float32 apart from a CPU's; and torch's global generators, which
-    dropout draws from, are seeded when a seed is given. All of it is put back at the end.
+    Inside, cuDNN uses deterministic algorithms and full float32 instead of TF32, whose 10 bits of
+    mantissa would make a GPU's results differ from a CPU's. Torch's global generators, from which
+    dropout draws, are seeded if a seed is given. All of this is restored at the end.
     """
     with ExitStack() as stack:
         gpus = [device.index or 0] if device.type == "cuda" else []

@@ -47,7 +47,7 @@ SMALL = 1e-6
 
 
 class DerivativeMethod(Enum):
-    """How a network's derivative is taken."""
+    """The method for a network's derivative."""
 
     FORWARDS = auto()
     BACKWARDS = auto()
@@ -63,9 +63,9 @@ def along(
     """Return the outputs for ``inputs``, and D, both differentiable in ``params``.
 
     Args:
-        forward: the network; which way suits it is found out at its first use, and remembered.
+        forward: the network; the suitable method is determined at its first use, and remembered.
         params: its parameters.
-        inputs: where the derivative is taken (batch, …).
+        inputs: point of the derivative (batch, …).
         change: the direction: (batch, …), or (1, …) for the same one for all samples.
         slope: the gradient of the loss with respect to the outputs.
     """
@@ -247,7 +247,7 @@ def _without_cudnn() -> AbstractContextManager[None]:
 
 
 def _identity(forward: Forward, inputs: torch.Tensor) -> tuple[Any, object]:
-    """Return what a network belongs to, and which part of it is called, where and how."""
+    """Return the owner of a network's function, the function, and the way of the call."""
     how = (_transformed(), inputs.device.type)
     if isinstance(forward, MethodType):
         return forward.__self__, (forward.__func__, *how)

@@ -27,7 +27,7 @@ from edgefed.learn.networks.blocks import conv_pool_relu, conv_pool_relu_dual
 from edgefed.learn.types import Forward, Params
 
 _REFUSED: ContextVar[list[str]] = ContextVar("_REFUSED")
-"""What was refused since ``carry`` began."""
+"""The functions that were refused since ``carry`` began."""
 
 
 class NotPiecewiseLinearError(Exception):
@@ -40,12 +40,12 @@ def carry(forward: Forward, params: Params, inputs: torch.Tensor, change: torch.
     Args:
         forward: the network.
         params: its parameters.
-        inputs: where the derivative is taken (batch, …).
+        inputs: point of the derivative (batch, …).
         change: the direction: (batch, …), or (1, …) for the same one for all samples.
 
     Raises:
-        NotPiecewiseLinearError: the network does something that is refused, whatever it made of
-            that, or does not take a ``Dual``.
+        NotPiecewiseLinearError: the network uses a refused operation, even if it catches the error,
+            or does not take a ``Dual``.
     """
     refused: list[str] = []
     token = _REFUSED.set(refused)
@@ -71,8 +71,8 @@ def _refusal(what: str) -> NotPiecewiseLinearError:
 class Dual:
     """Values and their change, in place of the tensor that a network is given.
 
-    Not a tensor: torch hands every function of it to ``__torch_function__``, and everything that is
-    not defined here is refused, so that nothing is ever differentiated wrongly.
+    It is not a tensor: torch passes every function of it to ``__torch_function__``, and every
+    function that is not defined here is refused, so that no derivative is ever wrong.
 
     Attributes:
         primal: the values (batch, …).
@@ -109,7 +109,7 @@ class Dual:
             raise _refusal(name) from error
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse what is not defined."""
+        """Refuse an undefined attribute."""
         raise _refusal(name)
 
     def wide(self) -> torch.Tensor:
@@ -306,7 +306,7 @@ def _masked(
     training: bool,
     inplace: bool,
 ) -> Dual:
-    """Multiply both by what dropout makes of ones."""
+    """Multiply both by dropout's result for ones."""
     if not training or p == 0:
         return dual
     mask = drop(torch.ones_like(dual.primal), p, True)
@@ -378,4 +378,4 @@ RULES: Mapping[Callable[..., Any], Callable[..., Any]] = {
     torch.reshape: _reshape,
     **{pooling: _linear_rule(pooling) for pooling in _POOLINGS},
 }
-"""What is done to a dual in place of each function of torch."""
+"""The rules for a dual in place of functions of torch."""

@@ -1,4 +1,4 @@
-"""The losses of an epoch, which are looked at every so many steps, because a look takes time."""
+"""The losses of an epoch, which are checked every few steps only, because a check takes time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EpochLosses:
         self._sum, self._count = 0.0, 0
 
     def add(self, loss: torch.Tensor, size: int) -> None:
-        """Take the loss of a batch of ``size`` samples."""
+        """Add the loss of a batch of ``size`` samples."""
         self._waiting.append(loss)
         self._sizes.append(size)
         if len(self._waiting) >= self._check_every:

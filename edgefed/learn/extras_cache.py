@@ -39,7 +39,7 @@ class ExtrasCache:
         return {name: self.get(array) for name, array in arrays.items()}
 
     def _until_gone(self, array: Array) -> weakref.ref[Any]:
-        """Return what forgets the array's tensor when nobody holds the array any more."""
+        """Return a reference that drops the array's tensor when the array is freed."""
         key, kept = id(array), self._loaded
         return weakref.ref(array, lambda _: kept.pop(key, None))
 

@@ -1,8 +1,8 @@
 """The inputs of the output layer, computed once where everything below it is frozen.
 
-A frozen network without augmentation makes the same features of a sample in every epoch and round.
-They are computed in batches of a fixed size, so the same samples give the same bits, and kept for
-as long as somebody holds the samples. A training step then costs one linear layer.
+A frozen network without augmentation computes the same features of a sample in every epoch and
+round. They are computed in batches of a fixed size, so the same samples give the same bits, and
+kept while a reference to the samples exists. A training step then costs one linear layer.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class FeatureCache:
 
 
 def trains_on_features(model: Model, job: Job) -> bool:
-    """Return whether a job's steps need no more than the features of its samples.
+    """Return whether a job's steps need only the features of its samples.
 
-    They do where the objective calls the model once per step on the batch's own inputs, nothing
+    This holds if the objective calls the model once per step on the batch's own inputs, nothing
     changes these inputs, and no state is carried from batch to batch.
     """
     as_they_are = job.augment is None and not job.schedule.carry_state

@@ -67,8 +67,8 @@ class ExactMean:
     Args:
         specs_like: a set with the names, shapes and kinds of those to come; its values are not
             read. Floats become float32; integers stay as they are.
-        total_weight: the most that all weights together will come to, 1 to ``MAX_TOTAL_WEIGHT``
-            in units of 2^-``fraction_bits``.
+        total_weight: upper bound of the sum of all weights, 1 to ``MAX_TOTAL_WEIGHT`` in units of
+            2^-``fraction_bits``.
         fraction_bits: weights are rounded to multiples of 2^-``fraction_bits``; 0 for whole
             weights. Each bit costs the values one bit of their grid above a total of 65,535 units.
 
@@ -162,7 +162,7 @@ class ExactMean:
                 raise _out_of_range(name, self._integer_bound)
 
     def _take_back(self, arrays: Tensors, names: Sequence[str], weight: int) -> None:
-        """Take away what was added of a set: sums of integers forget without a trace."""
+        """Subtract the part of a set that was added: sums of integers are exact."""
         for name in names:
             total, values = self._sums[name], np.ravel(arrays[name])
             if total.is_float:
@@ -185,7 +185,7 @@ class ExactMean:
 
 
 def grid_bits(total_units: int) -> int:
-    """Return the bits of the grid on which values of so much weight in all are summed."""
+    """Return the bits of the grid on which values of this total weight are summed."""
     return min(SUM_BITS - BOUND_BITS - total_units.bit_length(), MOST_BITS)
 
 

@@ -16,14 +16,14 @@ from edgefed.learn.types import Array
 
 HYSTERESIS = 0.9
 """The coordinator sends an expert from this fraction of the threshold on, so that one whose share
-rises above the threshold again is there to be used (algorithm 2)."""
+rises above the threshold again is available (algorithm 2)."""
 
 ROUNDING = 1e-6
 """Part by which a share may be below the threshold: equal shares of rounded numbers are equal."""
 
 
 def least_share(threshold: float, experts: int) -> float:
-    """Return the smallest share of an expert that a device uses, eta / K but for rounding."""
+    """Return the smallest share of an expert that a device uses, eta / K up to rounding."""
     return threshold / experts * (1 - ROUNDING)
 
 

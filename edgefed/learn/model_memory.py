@@ -73,9 +73,9 @@ def training_bytes(
 
 
 def _frozen(section: ModelSection, module: nn.Module) -> frozenset[str]:
-    """Return what is frozen, where the last linear layer is taken for the output layer.
+    """Return the frozen weights, assuming that the last linear layer is the output layer.
 
-    Finding out would put inputs through the module, and ``meta`` would load torch's compiler.
+    The check would put inputs through the module, and ``meta`` would load torch's compiler.
     """
     linear = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
     return frozen_part(module, section.train, lambda: linear[-1] if linear else "")

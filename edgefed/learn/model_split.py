@@ -33,7 +33,7 @@ def halves(module: nn.Module, split: int) -> Halves:
     """Return the first ``split`` layers of a module, and the others.
 
     Raises:
-        DataError: ``model.split``: the module is no chain of layers, or has not so many.
+        DataError: ``model.split``: the module is not a chain of layers, or has too few.
     """
     if isinstance(module, Splittable):
         found = module.cuts()

@@ -293,7 +293,7 @@ def module_bytes(module: nn.Module) -> int:
 
 
 def _output_shape(model: Model, front: nn.Module) -> Shape:
-    """Return the shape of what the front part of a model makes of one input."""
+    """Return the shape of the output of a model's front part for one input."""
     part = next(model.module.parameters())
     kind = part.dtype if model.vocabulary is None else torch.int64
     was_training = model.module.training

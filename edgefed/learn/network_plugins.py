@@ -19,10 +19,10 @@ def network_plugins(built_in: Callable[[], Collection[str]]) -> Plugins[Network]
 
 
 def _checked(name: str, member: object) -> Network:
-    """Return what a package offers as a network of this name, whose factory's errors are ours.
+    """Return a package's object as a network of this name, whose factory raises EdgeFed errors.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     if not isinstance(member, Network):
         raise ValueError("is no edgefed.learn.networks.base.Network")

@@ -119,7 +119,7 @@ class ServerOptimizer:
         memory: Tensors,
         round: int,  # noqa: A002
     ) -> tuple[Array, Tensors]:
-        """Return what the learning rate multiplies, and the tensor's new memory, in float64."""
+        """Return the factor of the learning rate, and the tensor's new memory, in float64."""
         if self.name == "sgd":
             return d, {}
         first, second = FIRST + name, SECOND + name

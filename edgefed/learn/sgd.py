@@ -15,8 +15,8 @@ from edgefed.learn.types import Schedule
 def permutations(count: int, schedule: Schedule, seed: int) -> Iterator[torch.Tensor]:
     """Yield the order of ``count`` samples for every epoch, as int64 on the CPU.
 
-    It is drawn on the CPU whatever trains, so that all devices shuffle alike. With ``carry_state``
-    the samples keep their order.
+    It is drawn on the CPU for every processor, so that all devices shuffle alike. With
+    ``carry_state`` the samples keep their order.
     """
     generator = torch.Generator().manual_seed(seed)
     for _ in range(schedule.epochs):

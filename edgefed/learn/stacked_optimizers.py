@@ -131,7 +131,7 @@ def _decayed(
 
 
 def _put_back(kept: list[torch.Tensor], who: Who, changed: list[torch.Tensor]) -> None:
-    """Store what was changed of some clients, where it was not changed in place."""
+    """Store the changes of some clients that were not made in place."""
     if not isinstance(who, slice):
         for part, some in zip(kept, changed, strict=True):
             part[who] = some

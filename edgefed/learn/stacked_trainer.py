@@ -131,7 +131,7 @@ class StackedTrainer:
     ) -> list[Trained | DataError]:
         """Train one chunk; nothing where the GPU has no room for it, and then the chunk is halved.
 
-        From then on all chunks are that small, as what did not fit once would not fit again.
+        From then on all chunks are that small, because a larger one would not fit again.
         """
         try:
             return self._run(clients, stop)
@@ -220,7 +220,7 @@ def _fit(one: Client, other: Client) -> bool:
 
 
 def _kind(job: Job, data: CachedSamples) -> tuple[object, ...]:
-    """Return what must be equal among the clients of a stack."""
+    """Return a key that must be equal among the clients of a stack."""
     return (
         job.objective, job.schedule, job.frozen, job.augment, data.targets.dim(),
         _shapes(job.extra), _shapes(job.variables),

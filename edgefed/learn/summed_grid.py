@@ -1,4 +1,4 @@
-"""Weighted updates as whole numbers, of which a sum is all that anybody has to see.
+"""Weighted updates as whole numbers, of which only the sum need be seen.
 
 ``ExactMean`` rounds each value to a grid, multiplies it by its weight and adds the whole numbers.
 Here the device does the first two steps. Numbers are modulo 2^64, so that masks can be added to
@@ -30,11 +30,11 @@ MAX_TOTAL = 2**28 - 1
 
 @dataclass(frozen=True)
 class SummedGrid:
-    """The positions of an update's values in a vector of whole numbers, and on which grid.
+    """The positions of an update's values in a vector of whole numbers, and their grid.
 
     Attributes:
         tensors: name, dtype and shape of each tensor, sorted by name.
-        total: the most that the weights of all updates together come to.
+        total: upper bound of the sum of all updates' weights.
         bits: values are rounded to multiples of 2^-bits.
     """
 
@@ -124,7 +124,7 @@ class SummedGrid:
             start = end
 
     def to_json(self) -> dict[str, Any]:
-        """Return the grid as a state's ``params`` can hold it."""
+        """Return the grid in a form for a state's ``params``."""
         tensors = [[name, dtype, list(shape)] for name, dtype, shape in self.tensors]
         return {"tensors": tensors, "total": self.total, "bits": self.bits}
 

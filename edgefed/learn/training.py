@@ -144,7 +144,7 @@ class Trainer:
     def _inputs_or_features(
         self, samples: Samples, *, features: bool
     ) -> tuple[CachedSamples, Forward]:
-        """Return what batches are drawn from, and what is called with them."""
+        """Return the source of batches, and the function to call with them."""
         if features:
             return self._features.get(samples), self._features.forward
         return self._preloads.get(samples), self.model.forward
@@ -228,7 +228,7 @@ class Trainer:
     def _run(
         self, forward: Forward, shape: tuple[int, ...], weights: Tensors, inputs: Array
     ) -> Array:
-        """Return what a model, or a part of it, makes of all inputs: (n, *shape), float32."""
+        """Return the outputs of a model or its part for all inputs: (n, *shape), float32."""
         self.model.check(weights)
         check_inputs(inputs, self.model)
         params = load(self.model, weights, self.device)
@@ -265,7 +265,7 @@ class _Descent:
     Attributes:
         params: all weights and variables on the device; the trained ones change in place.
         trained: names of the trained ones.
-        forward: the model, or what of it is computed for each batch, as objectives call it.
+        forward: the model, or the part of it that is computed for each batch.
         carried: ``forward`` with the state that it carries; None where each batch begins with a
             state of zeros.
     """
@@ -358,13 +358,13 @@ class _Descent:
         return loss, list(gradients), values
 
     def _context(self) -> Context:
-        """Return what the objective may look at: a copy of the start, and the job's extras."""
+        """Return the context of the objective: a copy of the start, and the job's extras."""
         weights = (name for name in self.trained if name not in self.job.variables)
         anchor = {name: self.params[name].detach().clone() for name in weights}
         return Context(anchor, self.trainer.extras.all(self.job.extra))
 
     def _drawn(self, context: Context, numbers: np.random.Generator, size: int) -> Context:
-        """Return the context of a batch of ``size`` samples: with what the objective draws."""
+        """Return the context of a batch of ``size`` samples, with the objective's draws."""
         drawn = capabilities.draw(self.job.objective, numbers, size, self.job.extra)
         if not drawn:
             return context

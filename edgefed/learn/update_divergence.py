@@ -28,7 +28,7 @@ class UpdateDivergence:
 
     Args:
         specs_like: tensors with the names, shapes and kinds of those to come.
-        total_weight: the most that all weights together will come to; see ``ExactMean``.
+        total_weight: upper bound of the sum of all weights; see ``ExactMean``.
         fraction_bits: weights are rounded to multiples of 2^-``fraction_bits``.
     """
 
@@ -89,7 +89,7 @@ def _length(array: Array) -> float:
 
 
 def _divergence(name: str, mean: ExactMean) -> float | None:
-    """Return the divergence of what was added; rounding must not take it below 0."""
+    """Return the divergence of the added updates; rounding must not take it below 0."""
     if not mean.weight:
         return None
     return max(0.0, 0.5 * (1.0 - _length(mean.mean()[name]) ** 2))

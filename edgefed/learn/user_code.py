@@ -14,7 +14,7 @@ from typing import Any, Literal
 from edgefed.errors import DataError, RecipeError
 
 Kind = Literal["model", "loss", "metric"]
-"""What somebody else's code is for."""
+"""The purpose of users' code."""
 
 SHOWN = 300
 """Most characters of somebody else's error that are shown."""

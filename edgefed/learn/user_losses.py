@@ -50,7 +50,8 @@ class UserLoss:
 
         Raises:
             RecipeError: there is no such function.
-            DataError: ``loss.failed`` or ``loss.output``: it fails, or returns something else.
+            DataError: ``loss.failed`` or ``loss.output``: it fails, or returns another kind of
+                value.
         """
         function = _function(self.name)
         try:
@@ -81,16 +82,16 @@ def _function(name: str) -> Callable[..., Any]:
 
 
 def try_out_loss(name: str, outputs: int, targets: Array | None) -> None:
-    """Check that a user's loss can be trained, on the outputs of a model that knows nothing.
+    """Check that a user's loss can be trained, on the outputs of an untrained model.
 
     Args:
         name: the function's, which is imported.
-        outputs: numbers that the model answers with.
+        outputs: number of the model's outputs.
         targets: of a few samples; None where none are known, and the function is only imported.
 
     Raises:
         RecipeError: there is no such function.
-        DataError: it fails, returns something else, or cannot be differentiated.
+        DataError: it fails, returns another kind of value, or cannot be differentiated.
     """
     loss = UserLoss(name)
     if targets is None or not len(targets):

@@ -141,7 +141,7 @@ def _check_tensors(name: str, module: nn.Module) -> None:
 
 @torch.no_grad()
 def _answer(module: nn.Module, inputs: torch.Tensor) -> Any:
-    """Return what a module answers, on copies of its weights and without dropout."""
+    """Return a module's output, on copies of its weights and without dropout."""
     copies = {key: tensor.clone() for key, tensor in module.state_dict().items()}
     training = module.training
     module.eval()

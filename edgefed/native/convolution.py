@@ -1,7 +1,7 @@
 """Call the compiled kernels for fused convolution, 2×2 max-pooling and ReLU.
 
 All arrays are float32 and contiguous unless strides are given; strides count values, for batch,
-channel, row and column. Codes (uint8, in the output's shape) tell which value of its window an
+channel, row and column. Codes (uint8, in the output's shape) name the value of its window that an
 output is: 2 · row + column, or 4 if ReLU made it 0.
 """
 
@@ -87,10 +87,10 @@ def inputs_gradient(
 def tangent(
     sizes: Sizes, x: int, strides: tuple[int, ...], weight: int, codes: int, out: int
 ) -> None:
-    """Write the convolution without bias where the codes say; 0 where ReLU was.
+    """Write the convolution without bias at the positions in the codes; 0 where ReLU was active.
 
     Raises:
-        MemoryError: there was none for the work.
+        MemoryError: there was too little for the work.
     """
     _call("edgefed_tangent", _at(sizes), x, strides_of(strides), weight, codes, out)
 

@@ -68,7 +68,7 @@ def gradients(
     """Write the loss of a batch, and all gradients.
 
     Args:
-        chains: the layers of all experts that are here, one expert after the other.
+        chains: the layers of all experts here, one expert after the other.
         count: layers of one expert.
         batch: samples; no more than there is room for.
         x: address of the inputs.
@@ -76,12 +76,12 @@ def gradients(
         labels: address of int64 (batch,), or None.
         soft: address of soft targets, float32 (batch, classes), where there are no labels.
         conditions: address of int64 (batch,); None where soft targets weigh the rows of phi.
-        mixture: all else.
+        mixture: all other arguments.
         loss: address of one float32.
 
     Raises:
         ValueError: a label is none of the classes, or a condition none of phi's.
-        MemoryError: there was none for the work.
+        MemoryError: there was too little for the work.
     """
     inputs = (chains, count, batch, x, strides_of(strides))
     call("edgefed_expert_gradients", *inputs, labels, soft, conditions, byref(mixture), loss)

@@ -120,7 +120,7 @@ class NoiseFiles:
                 total -= size
 
     def _warn(self, what: str) -> None:
-        """Log what the disk refused, the first time only."""
+        """Log a refused write, the first time only."""
         if not self._warned:
             log.warning("natural noise is not kept on disk: %s", what)
         self._warned = True
@@ -164,7 +164,7 @@ class NoiseCache:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what another process makes its own of: the arrays in memory are not sent."""
+        """Return the parts from which another process makes its own: arrays are not sent."""
         return NoiseCache, (self._folder, self._limit_bytes)
 
     def samples(self, seed: int, count: int, shape: tuple[int, ...], kind: GeneratorName) -> Array:

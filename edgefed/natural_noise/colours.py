@@ -12,7 +12,7 @@ from edgefed.natural_noise.types import COLOURS, Array
 
 _MEANS = np.array([(0.483, 0.145), (0.455, 0.142), (0.401, 0.161)])
 _DEVIATIONS = np.array([(0.219, 0.063), (0.213, 0.062), (0.213, 0.069)])
-"""For red, green and blue: the centre of what is drawn, and its standard deviation."""
+"""For red, green and blue: the mean of the draws, and their standard deviation."""
 
 
 def draw_colours(generator: np.random.Generator) -> Array:

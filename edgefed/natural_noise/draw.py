@@ -12,7 +12,7 @@ generator."""
 
 
 def draw_noise(seed: int, count: int, shape: tuple[int, ...], kind: GeneratorName) -> Array:
-    """Draw them anew each time."""
+    """Draw the images each time."""
     from edgefed.natural_noise.shapes import noise_samples  # imports Pillow
 
     return noise_samples(seed, count, shape, kind=kind)

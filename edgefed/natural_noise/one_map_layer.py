@@ -134,7 +134,7 @@ def _smoothed(canvas: Array) -> Array:
 def _rectified(values: Array, biases: Array, weights: Array) -> Array:
     """Return Σ_o weights[o] · relu(value + biases[o]) for each value: (values, sums).
 
-    Of channels in falling order of bias, a prefix is active; what a prefix adds up to is linear.
+    Of channels in falling order of bias, a prefix is active; the sum over a prefix is linear.
     """
     order = np.argsort(-biases, kind="stable")
     chosen, offsets = weights[order], biases[order]

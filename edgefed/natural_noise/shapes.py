@@ -37,13 +37,13 @@ def noise_samples(
 
     Args:
         seed: of the images.
-        count: how many.
+        count: number of images.
         shape: of one sample: (channels, height, width), or (height, width) for luminance.
-        kind: which generator draws them.
+        kind: name of the generator.
         first: number of the first one.
 
     Raises:
-        DataError: ``noise.shape``: samples of this shape are no images that can be drawn.
+        DataError: ``noise.shape``: samples of this shape cannot be drawn.
         UsageError: ``noise.settings``: as ``noise_images``.
     """
     channels, height, width = (1, *shape) if len(shape) == 2 else _images(shape)

@@ -132,7 +132,7 @@ class _Printer:
             show_progress("predicting", self._done, self._count_of_all)
 
     def end(self) -> None:
-        """Print what all answers amount to.
+        """Print the summary of all answers.
 
         Raises:
             PartlyDoneError: some images cannot be read.

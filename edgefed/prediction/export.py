@@ -126,7 +126,7 @@ def _signature(model: LoadedModel, resize: bool) -> Signature:
 
 
 def _metadata(model: LoadedModel, signature: Signature) -> dict[str, Any]:
-    """Return what the file says of itself; ``labels`` are in the order of the probabilities."""
+    """Return the description in the file; ``labels`` are in the order of the probabilities."""
     told = model.description
     kind = str(signature.example.dtype).removeprefix("torch.")
     return {
@@ -215,7 +215,7 @@ def onnx_run(path: Path) -> Run:
 
 @contextmanager
 def _exportable(name: str) -> Iterator[None]:
-    """Turn what torch's exporters raise into an error of ours, and keep their warnings silent."""
+    """Turn errors of torch's exporters into EdgeFed errors, and silence their warnings."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -22,8 +22,8 @@ def export_weights(
 ) -> dict[str, Any]:
     """Write the tensors of a model file under the names that its network gives them.
 
-    Its metadata is that of the source, with the labels. Preprocessing is not inside: the metadata's
-    ``scale`` tells the mean and deviation of pixels from 0 to 1.
+    Its metadata is that of the source, with the labels. Preprocessing is not included: the
+    metadata's ``scale`` holds the mean and deviation of pixels from 0 to 1.
 
     Args:
         source: a model file.
@@ -32,7 +32,7 @@ def export_weights(
         user_models: whether the network may be a user's own code, which is then imported.
 
     Raises:
-        CheckFailedError: ``export.differs``: the file predicts something else.
+        CheckFailedError: ``export.differs``: the file's predictions differ.
         EdgeFedError: as ``load_model``.
         StorageError: it cannot be written.
     """

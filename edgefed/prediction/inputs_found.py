@@ -151,7 +151,7 @@ def _archive(path: Path, labels: Sequence[str]) -> Archive:
 
 
 def _class_names(stated: Array | None, labels: Sequence[str]) -> Iterator[str]:
-    """Yield what each label of the file means among the model's classes."""
+    """Yield the model's class for each label of the file."""
     if stated is None or stated.ndim != 1 or stated.dtype.kind != "U":
         yield from labels
         return

@@ -92,7 +92,7 @@ def read_model_file(path: Path, *, user_models: bool = False) -> ModelFile:
 
 
 def _checked_network(path: Path, description: ModelDescription, user_models: bool) -> Model:
-    """Return the file's network; what is larger than the file is not built.
+    """Return the file's network; a network larger than the file is not built.
 
     Raises:
         DataError: ``model.weights``: the network has more weights than the file.

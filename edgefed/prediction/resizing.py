@@ -24,7 +24,7 @@ def resized(images: torch.Tensor, height: int, width: int) -> torch.Tensor:
 
 
 def _weights(before: int, after: int, axis: int) -> torch.Tensor:
-    """Return what each pixel of a line counts for each pixel of the scaled line.
+    """Return the weight of each pixel of a line in each pixel of the scaled line.
 
     The matrix is built in the orientation in which it is used, because ONNX Runtime merges a
     transposition into a product that it cannot compute in float64.

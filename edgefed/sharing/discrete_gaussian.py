@@ -39,7 +39,7 @@ _BLOCK = 1 << 16
 """Values drawn at a time, so that the temporaries stay in the cache."""
 
 _EXTRA_WORDS = 64
-"""More are drawn than are likely to be accepted, by so many."""
+"""Number of words drawn beyond those that are likely to be accepted."""
 
 Integers = npt.NDArray[np.int64]
 

@@ -127,7 +127,7 @@ def check_hidden(policy: Policy) -> None:
 def _check(
     samples: Samples, classes: int, vocabulary: int | None, asked: Averaging, policy: Policy
 ) -> None:
-    """Refuse what cannot, or may not, be averaged."""
+    """Refuse samples that cannot, or may not, be averaged."""
     if not policy.share_means:
         raise Withheld("it does not share averaged data (share_means = false)")
     if len(samples) < max(1, policy.least_group):

@@ -50,7 +50,7 @@ def open_sealed(key: bytes, sealed: bytes, context: bytes) -> bytes:
     """Return the text of a sealed message.
 
     Raises:
-        WireError: ``secure.sealed``: it was changed, or sealed for somebody or something else.
+        WireError: ``secure.sealed``: it was changed, or sealed for another receiver or purpose.
     """
     nonce, encrypted = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
     try:

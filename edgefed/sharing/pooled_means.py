@@ -77,7 +77,7 @@ def kept_of(runs: Sequence[Sequence[int]], count: int) -> npt.NDArray[np.bool_]:
 
 
 def _by_content(inputs: Array, targets: Array) -> Indices:
-    """Return an order of the entries that comes of what they hold, and of nothing else."""
+    """Return an order of the entries that depends on their contents only."""
     pairs = zip(inputs, targets, strict=True)
     keys = [hashlib.sha256(one.tobytes() + other.tobytes()).digest() for one, other in pairs]
     return np.array(sorted(range(len(keys)), key=keys.__getitem__))

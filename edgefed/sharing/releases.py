@@ -251,7 +251,7 @@ def _release(
     noise_scale: float,
     epsilon: float | None,
 ) -> dict[str, Any]:
-    """Return what the entries of all kinds have."""
+    """Return the common part of all kinds of entries."""
     if epsilon is not None and not epsilon < MOST_EPSILON:
         epsilon = None
     return {

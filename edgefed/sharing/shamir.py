@@ -2,7 +2,7 @@
 
 Shamir: How to Share a Secret, Communications of the ACM 22(11), 1979. A secret s is the value at 0
 of a random polynomial f of degree t - 1. The share of place x, from 1, is f(x). Any t shares give
-s, and fewer tell nothing of it.
+s, and fewer disclose nothing about it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def split(
         secret: 32 bytes.
         threshold: how many shares give the secret.
         count: how many shares are made.
-        draw: returns so many random bytes.
+        draw: returns random bytes.
     """
     if len(secret) != SECRET_BYTES or not 1 <= threshold <= count:
         raise ValueError(f"{len(secret)} bytes cannot be split {threshold} of {count}")
@@ -41,7 +41,7 @@ def split(
 
 
 def combine(shares: Mapping[int, bytes]) -> bytes:
-    """Return the secret of shares by place; as many are needed as the threshold says.
+    """Return the secret of shares by place; the threshold states how many are needed.
 
     Raises:
         DataError: ``secure.shares``: the shares are not of one secret of 32 bytes. Other wrong

@@ -11,11 +11,11 @@ from edgefed.sharing.policy import Policy
 
 
 def with_policies(shards: Sequence[Shard], sharing: float, seed: int) -> list[Shard]:
-    """Return the shards with a share of them, drawn at random, whose policy lets averages go.
+    """Return the shards; a random fraction of them gets a policy that shares averages.
 
     Args:
         shards: one a device.
-        sharing: how many of them, 0 to 1; rounded to whole devices.
+        sharing: the fraction, 0 to 1; rounded to whole devices.
         seed: of the run.
     """
     order = generator(seed, "policies").permutation(len(shards))

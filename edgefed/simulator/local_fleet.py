@@ -46,7 +46,7 @@ def newcomers_of(simulation: SimulationSection, seed: int) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class _Kept:
-    """What a device keeps: private state of the run, and what outlives the run."""
+    """The state of a device: private state of the run, and state across runs."""
 
     private: Mapping[str, Tensors] = field(default_factory=dict)
     persistent: PersistentState = field(default_factory=PersistentState)
@@ -57,9 +57,9 @@ class _VirtualDevice:
     """A device.
 
     Attributes:
-        kept: what it keeps after its last answer.
+        kept: its state after its last answer.
         answered: the exchange of that answer.
-        before: what it kept before it; the same exchange, asked again, begins from there.
+        before: its state before that; a repetition of the exchange begins from there.
         held: digests of the blobs that it was sent.
     """
 
@@ -71,11 +71,11 @@ class _VirtualDevice:
     held: set[str] = field(default_factory=set)
 
     def kept_for(self, exchange: str) -> _Kept:
-        """Return what an answer to ``exchange`` begins from."""
+        """Return the state from which an answer to ``exchange`` begins."""
         return self.before if exchange == self.answered else self.kept
 
     def keep(self, exchange: str, outcome: Outcome) -> None:
-        """Replace what it keeps by what an answer left."""
+        """Store the state after an answer."""
         self.before = self.kept_for(exchange)
         persistent = self.before.persistent.after(outcome.device_state, outcome.ledger)
         self.kept, self.answered = _Kept(outcome.private, persistent), exchange
@@ -178,7 +178,7 @@ class LocalFleet(Fleet):
         return Delivered(reply, everything.__getitem__, outcome.seconds, size)
 
     def _receive(self, device: _VirtualDevice, task: Task) -> None:
-        """Count what a device would be sent, given what it holds."""
+        """Count the bytes that a device would be sent, given the blobs that it holds."""
         self._down += len(encode(task))
         for ref in task.blobs.values():
             for digest, size in route(ref, device.held.__contains__).fetch:
@@ -210,7 +210,7 @@ def _member(name: str, shard: Shard, newcomer: bool) -> Member:
 
 
 def _facts(device: _VirtualDevice, shards: Sequence[Shard]) -> dict[str, object]:
-    """Return what is told of a device that joins."""
+    """Return the fields of an event about a device that joins."""
     train, classes = shards[device.number].train, shards[device.number].classes
     return {
         "device": device.member.device,

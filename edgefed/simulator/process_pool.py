@@ -40,10 +40,10 @@ POLL = 0.5
 """Seconds between two questions whether to stop."""
 
 SPARE = 2
-"""Room for blobs, as a multiple of what the first exchange sends."""
+"""Room for blobs, as a multiple of those of the first exchange."""
 
 Places = Mapping[str, tuple[int, int]]
-"""Where a blob lies in the shared memory: start and length, by digest."""
+"""The place of a blob in the shared memory: start and length, by digest."""
 
 
 @dataclass(eq=False)
@@ -82,10 +82,10 @@ class ProcessPool:
         read: Callable[[str], bytes],
         stop: Callable[[], bool],
     ) -> Iterator[tuple[Order, Outcome]]:
-        """Hand the orders out and yield outcomes as they come.
+        """Distribute the orders and yield outcomes as they arrive.
 
         Raises:
-            EdgeFedError: a worker died, and its successor too, on the same order.
+            EdgeFedError: a worker and its successor died on the same order.
         """
         places = self._share(orders, read)
         waiting, lost = deque(orders), set[int]()
@@ -139,7 +139,7 @@ class ProcessPool:
         return places
 
     def _fill(self) -> None:
-        """Start workers until there are as many as there shall be.
+        """Start workers until their number is reached.
 
         Raises:
             EdgeFedError: the system gives no more processes, or no memory for them.

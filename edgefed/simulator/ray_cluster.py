@@ -53,7 +53,7 @@ class Cluster:
     gpus: int
 
     def __str__(self) -> str:
-        """Say where it is and what it has."""
+        """Describe its place and its resources."""
         where = f"the cluster at {self.address}" if self.address else "this machine"
         gpus = f", {self.gpus} GPUs" if self.gpus else ""
         machines = "1 machine" if self.machines == 1 else f"{self.machines} machines"
@@ -132,7 +132,7 @@ def _unbroken() -> Iterator[None]:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """Keep a folder for what Ray writes of a cluster of our own."""
+    """Keep a folder for the files of a Ray cluster of our own."""
     # The paths of Ray's sockets are long, and the system takes about a hundred characters.
     base = "/tmp" if os.name == "posix" else None
     folder = Path(tempfile.mkdtemp(prefix="edgefed-ray-", dir=base))

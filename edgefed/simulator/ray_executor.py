@@ -149,14 +149,14 @@ class RayExecutor:
 
 
 class _Exchange:
-    """The orders of one exchange: which wait, and which actor has which.
+    """The orders of one exchange: the waiting ones, and those of actors.
 
     Args:
         actor_pool: the actors.
         crates: references to the shards, ``CRATE`` a reference.
         blobs: references to the blobs' bytes by digest.
-        orders: what is to be done.
-        tell: told of actors that died.
+        orders: to be executed.
+        tell: called with messages about actors that died.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class _Exchange:
         return not self._waiting and not self.begun
 
     def hear(self, seconds: float) -> list[tuple[Order, Outcome]]:
-        """Give orders to who is idle, wait so long for answers, and return what was done."""
+        """Give orders to idle actors, wait so long for answers, and return the finished orders."""
         self._assign()
         done = []
         for actor in self._actor_pool.heard(seconds):

@@ -206,7 +206,7 @@ def _dataset(recipe: Recipe, folder: Path | None, given: GivenData | None) -> Da
 def _check(
     recipe: Recipe, algorithm: AnyAlgorithm, dataset: Dataset, memory: int, *, user_models: bool
 ) -> None:
-    """Check what the engine checks again; here nothing is written yet.
+    """Make the engine's checks before anything is written.
 
     Raises:
         EdgeFedError: the recipe cannot be run on this data set.
@@ -223,7 +223,7 @@ def _check(
 
 
 def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shard]) -> None:
-    """Check that devices have what training and tests need.
+    """Check that devices have the data that training and tests need.
 
     Raises:
         DataError: ``data.column``: no device has a column that the algorithm needs.
@@ -254,7 +254,7 @@ def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shar
     place = evaluation_place(recipe, algorithm)
     if place == "devices" and not any(len(shard.test) for shard in shards):
         raise UsageError(
-            "The run is to be tested on devices, and no device holds out samples.",
+            "The recipe tests the run on devices, but no device holds out samples.",
             code="evaluation.holdout",
             hint="set simulation.holdout = 0.2, or evaluation.on = coordinator",
         )
@@ -286,11 +286,11 @@ def _shards(
 def _executor(
     shards: Sequence[Shard], settings: SimulationSection, tell: Callable[[str], None]
 ) -> tuple[Executor, str]:
-    """Return who trains, and in words how; no words where ``tell`` is told later.
+    """Return the executor, and its description; none if ``tell`` gets it later.
 
-    That is many devices at once on a GPU, worker processes where there are cores for several, and
-    otherwise this process. A forked process cannot use the parent's CUDA, nor autograd once the
-    parent has started its threads.
+    The executor trains many devices at once on a GPU, uses worker processes where there are cores
+    for several, and otherwise this process. A forked process cannot use the parent's CUDA, nor
+    autograd once the parent has started its threads.
     """
     gpu = pick_device().type != "cpu"
     if settings.engine == "stacked" or (settings.engine == "auto" and gpu):

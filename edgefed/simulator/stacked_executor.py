@@ -112,7 +112,7 @@ class StackedExecutor:
     def _train(
         self, waiting: Sequence[_Waiting], stop: Callable[[], bool]
     ) -> Iterator[tuple[Order, Outcome]]:
-        """Train those who wait, those with one model together."""
+        """Train the waiting devices, those with one model together."""
         for trainer in dict.fromkeys(each.prepared.trainer for each in waiting):
             part = [each for each in waiting if each.prepared.trainer is trainer]
             stack = None if self._carries(part) else self._stack(trainer)
@@ -155,7 +155,7 @@ class StackedExecutor:
         return [finish(each.prepared, result) for each, result in zip(part, results, strict=True)]
 
     def _stack(self, trainer: Trainer) -> StackedTrainer | None:
-        """Return what trains this model for many devices; None where it cannot be done."""
+        """Return the trainer of this model for many devices; None where it is not possible."""
         if trainer not in self._stacks:
             device = str(trainer.device)
             try:

@@ -38,7 +38,7 @@ ORDERS = 24
 
 @dataclass(frozen=True)
 class Case:
-    """What is played.
+    """The algorithm and the recipe of a test.
 
     Attributes:
         name: the algorithm's.
@@ -53,7 +53,7 @@ class Case:
         return make(self.recipe)
 
     def device(self) -> Algorithm[Any]:
-        """Return the device's half, made of what a task carries."""
+        """Return the device's half, made of the settings in a task."""
         own = self.coordinator()
         recipe = self.recipe
         return make_device_half(
@@ -81,14 +81,15 @@ def check_algorithm(
     """Check an algorithm by playing runs of two rounds with four devices.
 
     Args:
-        kind: what a package offers under ``edgefed.algorithms``; it need not be installed.
+        kind: the object that a package offers under ``edgefed.algorithms``; it need not be
+            installed.
         settings: its keys of the recipe's ``[algorithm]`` table.
         recipe: further tables of the recipe.
         simulate: whether two simulations must end in the same weights; not for algorithms that add
             privacy noise, which no seed determines.
 
     Raises:
-        AssertionError: it breaks the contract; the text says how.
+        AssertionError: it breaks the contract; the text describes how.
     """
     _check_description(kind)
     values = dict(settings or {})
@@ -187,10 +188,10 @@ def _states(
 
 
 def stored(state: State) -> State:
-    """Return a state as it comes back from the disk.
+    """Return a state after storing and reading it.
 
     Raises:
-        AssertionError: it holds what cannot be stored.
+        AssertionError: it holds values that cannot be stored.
     """
     params = called(
         "storing the state's params as JSON",

@@ -1,4 +1,4 @@
-"""Check that an algorithm merges as its capabilities say."""
+"""Check that an algorithm merges in accordance with its capabilities."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgefed.testing.common import called, require
 from edgefed.testing.play import asked
 
 AVERAGING = ("averages_updates", "private_updates", "sums_deltas")
-"""Capabilities of which each says that equal updates merge as one of them."""
+"""Capabilities with which equal updates must merge as one of them."""
 
 
 def check_capabilities(

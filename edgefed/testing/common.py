@@ -1,4 +1,4 @@
-"""What the contract tests share: assertions, purity, and the rules of settings."""
+"""Common code of the contract tests: assertions, purity, and the rules of settings."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Made = TypeVar("Made")
 
 
 def require(holds: bool, otherwise: str) -> None:
-    """Raise an AssertionError with these words unless something holds."""
+    """Raise an AssertionError with this text unless a condition holds."""
     if not holds:
         raise AssertionError(otherwise)
 
 
 def called(what: str, call: Callable[..., Made], *arguments: Any) -> Made:
-    """Return what a call returns; an error of it fails the test, with these words before it.
+    """Return the result of a call; an error of it fails the test, with ``what`` before it.
 
     Raises:
-        AssertionError: the call raised something.
+        AssertionError: the call raised an exception.
     """
     try:
         return call(*arguments)
@@ -40,7 +40,7 @@ def called(what: str, call: Callable[..., Made], *arguments: Any) -> Made:
 
 @contextmanager
 def pure(what: str, given: Mapping[str, Any]) -> Iterator[None]:
-    """Check that a block changes nothing that it was given, and draws from no global generator.
+    """Check that a block changes none of its arguments, and draws from no global generator.
 
     Raises:
         AssertionError: it does.
@@ -58,7 +58,7 @@ def pure(what: str, given: Mapping[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def other_global_seeds() -> Iterator[None]:
-    """Seed the global generators otherwise, and put them back at the end."""
+    """Seed the global generators differently, and restore them at the end."""
     python, numbers, tensors = random.getstate(), np.random.get_state(), torch.get_rng_state()
     random.seed(1_234_567)
     np.random.seed(1_234_567)
@@ -77,10 +77,10 @@ def check_settings(settings: type[BaseModel], values: Mapping[str, Any], where: 
     Args:
         settings: the model.
         values: keys without a default.
-        where: what the keys are of.
+        where: owner of the keys, for messages.
 
     Raises:
-        AssertionError: keys are not described, not ranged, not frozen, or no plain values.
+        AssertionError: keys are not described, not ranged, not frozen, or not plain values.
     """
     made = called(f"{where}: making its settings of {dict(values)}", lambda: settings(**values))
     for key, info in settings.model_fields.items():

@@ -1,4 +1,4 @@
-"""The contract of a data set: what a package's own reader must hold."""
+"""The contract of a data set: the requirements on a package's own reader."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def check_dataset(
     """Check a data set by reading it twice.
 
     Args:
-        reader: what a package offers under ``edgefed.datasets``.
+        reader: the object that a package offers under ``edgefed.datasets``.
         settings: its keys of the recipe's ``[data]`` table.
-        folder: where relative paths start.
-        source: what a device reads, where the reader has a source.
+        folder: base of relative paths.
+        source: a device's data, where the reader has a source.
         source_options: the keys behind the ``?`` of such a source.
 
     Raises:
-        AssertionError: it breaks the contract; the text says how.
+        AssertionError: it breaks the contract; the text describes how.
     """
     where = "the data set"
     values = dict(settings or {})
@@ -53,7 +53,7 @@ def check_dataset(
 
 
 def _check_reads(where: str, read: Callable[[], Dataset]) -> None:
-    """Check what is read, and that it is the same the second time."""
+    """Check the data, and that a second read gives the same."""
     with pure(f"{where}: reading it", {}):
         first = called(f"{where}: reading it", read)
     require(

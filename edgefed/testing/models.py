@@ -1,4 +1,4 @@
-"""The contract of a network: what a package's own model must hold to be trained in a fleet."""
+"""The contract of a network: the requirements on a package's own model."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def check_model(
     """Check a network by building and training it.
 
     Args:
-        network: what a package offers under ``edgefed.models``.
+        network: the object that a package offers under ``edgefed.models``.
         shape: of one input that it takes.
-        classes: how many labels there are.
+        classes: number of labels.
         settings: its keys of the recipe's ``[model]`` table, where the defaults are too large.
 
     Raises:
-        AssertionError: it breaks the contract; the text says how.
+        AssertionError: it breaks the contract; the text describes how.
     """
     values = dict(settings or {})
     where = f"model '{network.name}'"

@@ -1,4 +1,4 @@
-"""The contract of a partition: what a package's own partitioner must hold."""
+"""The contract of a partition: the requirements on a package's own partitioner."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def check_partitioner(
     """Check a partition by dividing labels of several sizes with several seeds.
 
     Args:
-        partitioner: what a package offers under ``edgefed.partitioners``.
+        partitioner: the object that a package offers under ``edgefed.partitioners``.
         settings: its own keys of the recipe's ``[data]`` table.
         keeps_min_samples: whether it gives every device the ``min_samples`` of the recipe.
 
     Raises:
-        AssertionError: it breaks the contract; the text says how.
+        AssertionError: it breaks the contract; the text describes how.
     """
     values = dict(settings or {})
     if partitioner.options is not None:
@@ -113,7 +113,7 @@ def _check_label_free(partitioner: Partitioner, request: Request, parts: Parts, 
 
 
 def _check_draws(partitioner: Partitioner, values: Mapping[str, Any]) -> None:
-    """Check that the order of a device's samples, or what they are, depends on the seed."""
+    """Check that the order or the choice of a device's samples depends on the seed."""
     request = _request(partitioner, values, *SIZES[1], 1)
     found = {str(bits(_split(partitioner, request, seed))) for seed in range(5)}
     require(len(found) > 1, "five seeds give the same parts; draw from the generator that is given")

@@ -45,7 +45,7 @@ class Players:
         parts: the training samples of each device.
         trainer: of the recipe's model.
         order: puts an exchange's answers into the order in which they arrive.
-        private: what each device keeps from answer to answer.
+        private: each device's state from answer to answer.
         policy: every device's.
         test: every device's test samples.
     """
@@ -78,7 +78,7 @@ class Players:
         return Trainer(build(section, own.shape, own.classes, 1), "cpu")
 
     def task(self, exchange: Exchange, question: Question) -> DeviceTask:
-        """Return what a device is asked."""
+        """Return a device's task of an exchange."""
         return DeviceTask(
             question=exchange.name,
             round=exchange.round,
@@ -89,7 +89,7 @@ class Players:
         )
 
     def view(self, device: str, model: ModelSection | None = None) -> DeviceView:
-        """Return what a device's half may use."""
+        """Return the view of a device's half."""
         return DeviceView(
             self.part(device),
             self.test,

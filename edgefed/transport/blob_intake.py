@@ -1,4 +1,4 @@
-"""Receive blobs into a cache: accept chunks, request missing ones, give up after several attempts."""
+"""Receive blobs into a cache: accept chunks, request missing ones, give up after some attempts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MAX_RETRIES = 6
 
 
 class Receiver:
-    """One blob on its way in.
+    """The reception of one blob.
 
     Args:
-        staging: where its chunks go; may hold some from a previous process.
+        staging: takes its chunks; may hold some from a previous process.
         mode: ``broadcast`` or ``pull``.
-        jitter: random numbers that keep a fleet from asking all at once.
+        jitter: random numbers that spread the requests of a fleet.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Receiver:
 
     @property
     def due(self) -> float:
-        """Monotonic second at which ``ask`` wants to be called."""
+        """Monotonic second of the next call of ``ask``."""
         return self._due
 
     @property

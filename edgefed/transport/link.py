@@ -433,7 +433,7 @@ def _no_delay(client: paho.Client, data: Any, connection: Any) -> None:
 
 
 def _reason(error: BaseException | None) -> str:
-    """Return what went wrong in words, without the number that the system gives it."""
+    """Return the reason in words, without the system's error number."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate was not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

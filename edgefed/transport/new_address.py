@@ -22,7 +22,7 @@ def save_new_address(own: Credentials, url: str, *, check: bool) -> Address:
         check: whether the fleet's broker must answer there.
 
     Raises:
-        UsageError: ``broker.address``, ``broker.tls``: it is no address of a broker with TLS.
+        UsageError: ``broker.address``, ``broker.tls``: it is not an address of a broker with TLS.
         UnreachableError: no broker of this fleet answers there; nothing was changed.
         StorageError: the disk does not take it.
     """

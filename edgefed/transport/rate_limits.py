@@ -13,7 +13,7 @@ OTHERS = "other senders"
 
 @dataclass(frozen=True)
 class Rate:
-    """How much a sender may send.
+    """The rate limit of a sender.
 
     Attributes:
         per_second: tokens that a bucket gains in a second.
@@ -35,7 +35,7 @@ class TokenBucket:
         self._at = now
 
     def take(self, cost: float, now: float) -> bool:
-        """Take so many tokens, or all of a full bucket; return whether they were there."""
+        """Take tokens, or all of a full bucket; return whether there were enough."""
         rate = self._rate
         gained = max(0.0, now - self._at) * rate.per_second
         self._tokens = min(rate.burst, self._tokens + gained)
@@ -47,13 +47,13 @@ class TokenBucket:
         return True
 
     def charge(self, cost: float, now: float) -> None:
-        """Take so many tokens though there are fewer; ``take`` waits until they are regained."""
+        """Take tokens even if there are fewer; ``take`` then fails until they are regained."""
         self.take(0.0, now)
         self._tokens -= cost
 
 
 class Buckets:
-    """A bucket for each sender; the one unused for longest gives way when there are too many.
+    """A bucket for each sender; the least recently used one is dropped if there are too many.
 
     Args:
         rate: of each sender.
@@ -76,7 +76,7 @@ class Buckets:
         return self._of(sender, now).take(cost, now)
 
     def charge(self, sender: str, cost: float, now: float) -> None:
-        """Take tokens from a sender's bucket though it has fewer."""
+        """Take tokens from a sender's bucket even if it has fewer."""
         self._of(sender, now).charge(cost, now)
 
     def _of(self, sender: str, now: float) -> TokenBucket:

@@ -68,10 +68,10 @@ def read_arrival(
 def _signer(
     parsed: ParsedTopic, topic: str, envelope: Envelope, verifier: Verifier | None
 ) -> Certificate | None:
-    """Return who signed a message.
+    """Return the certificate of a message's signer.
 
     Raises:
-        WireError: nobody did, or somebody who may not send it there.
+        WireError: it has no signer, or one that may not send it on this topic.
     """
     roles = parsed.spec.senders
     if verifier is None or not roles:

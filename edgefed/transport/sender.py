@@ -114,10 +114,10 @@ class ChunkSender:
         return self._link.connected and transfer.connection == self._link.connections
 
     def _forget_ended(self) -> None:
-        """Drop the transfers of earlier connections: their receivers ask again for what they lack.
+        """Drop the transfers of earlier connections: their receivers request missing chunks again.
 
-        The connection may have been replaced while this thread waited, so that ``connected`` alone
-        does not tell. What the broker has not acknowledged still counts, since paho sends it again.
+        The connection may have been replaced while this thread waited, which ``connected`` alone
+        does not show. Unacknowledged chunks still count, because paho sends them again.
         """
         self._transfers = deque(each for each in self._transfers if self._is_current(each))
 

@@ -254,7 +254,7 @@ def load_private_key(folder: Path, name: str, kind: type[Any]) -> Any:
         raise NotAllowedError(
             f"Others can read the private key {path} (mode {stat.S_IMODE(mode):o}).",
             code="trust.permissions",
-            hint=f"chmod 600 {path}; if somebody may have read it, enrol again with a new token",
+            hint=f"chmod 600 {path}; if others may have read it, enrol again with a new token",
         )
     if not isinstance(key, kind):
         raise _unusable(folder, f"{name} is another kind of key")

@@ -1,8 +1,8 @@
-"""The coordinator's login at the broker for enrolment, which asks nobody for a certificate.
+"""The coordinator's login at the broker for enrolment, which needs no certificate.
 
-That broker admits clients without a certificate on its one port, and cannot ask some for one. The
-coordinator therefore logs in with a password, over TLS. The password is random, and in a file
-that its owner alone can read; the broker has its hash.
+That broker admits clients without a certificate on its one port, and cannot require one from some
+of them. The coordinator therefore logs in with a password, over TLS. The password is random, and in
+a file that only its owner can read; the broker has its hash.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ACCESS = "access"
 COORDINATOR_USER = "coordinator"
 
 _ITERATIONS = 101
-"""As ``mosquitto_passwd`` has it: nobody guesses 256 random bits."""
+"""As in ``mosquitto_passwd``: 256 random bits cannot be guessed."""
 
 _SALT_BYTES = 12
 
 
 def ensure_login(trust: Path) -> str:
-    """Return the password; it and the broker's line about it are made where they are missing.
+    """Return the password; make it and the broker's line about it if they are missing.
 
     Args:
         trust: the folder of the fleet's certificates on this machine, ``STATE/trust/FLEET``.

@@ -42,7 +42,7 @@ class KnownKeys:
             raise NotAllowedError(
                 f"{device} has another key than before, which its known key did not sign.",
                 code="trust.known_key",
-                hint=f"if {device} was really enrolled anew, delete the file"
+                hint=f"if {device} was really enrolled again, delete the file"
                 f" {self._folder / device}, or let it enrol under another name",
             )
         if not known:

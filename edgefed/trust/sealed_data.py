@@ -119,7 +119,7 @@ def open_data(own: Credentials, context: Context, sealed: bytes) -> bytes:
 
 
 def _from_sender(own: Credentials, context: Context, plain: bytes) -> bytes:
-    """Return the data in what was decrypted, if its sender signed it."""
+    """Return the data in decrypted bytes, if its sender signed it."""
     (length,) = struct.unpack_from("<H", plain)
     certificate, rest = plain[2 : 2 + length], plain[2 + length :]
     signature, data = rest[:SIGNATURE_BYTES], rest[SIGNATURE_BYTES:]

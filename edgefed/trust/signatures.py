@@ -162,7 +162,7 @@ class Verifier:
 
 
 def _check_sender(signer: Certificate, kind: str, roles: tuple[Role, ...], user: str) -> None:
-    """Refuse a signer who may not send such a message on the topic."""
+    """Refuse a signer that may not send such a message on the topic."""
     if signer.role not in roles:
         raise _not_from(signer, kind, f"which has the role {signer.role}")
     if user and signer.user != user:
@@ -174,7 +174,7 @@ def _check_signature(signer: Certificate, topic: str, kind: str, body: bytes, se
         raise WireError(
             f"The signature of a {kind} message is wrong.",
             code="wire.signature",
-            hint="it was changed on its way, or sent by somebody else",
+            hint="it was changed on its way, or sent by another party",
         )
 
 

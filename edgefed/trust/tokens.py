@@ -103,7 +103,7 @@ def parse_token(text: str) -> Token:
         raise UsageError(
             "The token is not valid: a character of it is missing or wrong.",
             code="enrol.token",
-            hint="copy all of what edgefed device invite printed",
+            hint="copy the whole output of edgefed device invite",
         ) from error
 
 
@@ -152,7 +152,7 @@ def _read(data: bytes) -> Token:
 
 
 def _word(data: bytes) -> tuple[str, bytes]:
-    """Return the first word and what follows it."""
+    """Return the first word and the rest."""
     if not data or len(data) <= data[0]:
         raise ValueError("length")
     return data[1 : 1 + data[0]].decode(), data[1 + data[0] :]

@@ -61,18 +61,18 @@ PLACES: dict[Place, str] = {
 
 @dataclass(frozen=True)
 class Action:
-    """One thing a key does.
+    """One function of a key.
 
     Attributes:
         name: stable dotted name, so that a key can be remapped.
         key: Textual's name of the key.
-        label: how the key is written on the screen.
+        label: of the key on the screen.
         call: the method ``action_<call>`` of the app, the screen or the table.
         word: for the footer; a trailing … means that a question follows.
         sentence: for the help page and the palette.
         place: where it works.
-        footer: its rank in the footer, the lowest stays longest; 0 keeps it out.
-        priority: whether it works while a field that takes the key for itself is typed in.
+        footer: its rank in the footer, the lowest stays longest; 0 for none.
+        priority: whether it works while the user types into a field that takes the key.
     """
 
     name: str

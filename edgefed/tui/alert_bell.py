@@ -1,4 +1,4 @@
-"""Which alerts the dashboard rings its bell for: those that begin while it is open."""
+"""Find the alerts that ring the dashboard's bell: those that begin while it is open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class AlertBell:
     """Finds the alerts that are new since the last update; the first update has none.
 
     Args:
-        audible: whether to ring; alerts are told on the screen anyway.
+        audible: whether to ring; alerts are shown on the screen anyway.
     """
 
     def __init__(self, *, audible: bool) -> None:

@@ -56,16 +56,16 @@ class Dashboard(BoardApp):
     """Screens over one feed.
 
     Args:
-        feed: where snapshots come from.
-        control: who takes orders; None makes the dashboard read-only.
-        clock: where the time comes from.
+        feed: source of snapshots.
+        control: takes orders; None makes the dashboard read-only.
+        clock: source of the time.
         ascii: draw letters in place of symbols, for terminals without them.
         zone: zone for times of day; None is this machine's.
         screen: the screen to begin with.
         preferences: the file that remembers the user's choices; None remembers nothing.
-        closing: what ends with the dashboard.
-        starting: what to say as long as there is no run, because one was just started.
-        runs: the runs to list and compare; None where nobody knows them.
+        closing: describes the processes that end with the dashboard.
+        starting: text to show while there is no run, because one was just started.
+        runs: the runs to list and compare; None where they are not known.
         replay: controls the feed where it is a recording; None for a live fleet.
         bell: ring the terminal's bell for an alert.
         keys: the keys that the user chose.
@@ -123,7 +123,7 @@ class Dashboard(BoardApp):
         return self._watch_of_feed.latest
 
     async def on_mount(self) -> None:
-        """Open the first screen, then begin to listen."""
+        """Open the first screen, then start the feed."""
         self._choose_theme()
         self.set_keymap(self._board.keys.bindings())
         self.set_class(self._board.glyphs.ascii, "-ascii")
@@ -197,7 +197,7 @@ class Dashboard(BoardApp):
             screen.draw()
 
     async def action_show(self, screen: ScreenName) -> None:
-        """Go to a screen, and there to what it begins with."""
+        """Go to a screen, and close the screens above its first one."""
         await self.switch_mode(screen)
         while len(self.screen_stack) > 1:
             await self.pop_screen()
@@ -234,7 +234,7 @@ class Dashboard(BoardApp):
         self.notify(told, title="The run has ended.", timeout=_FOREVER, markup=False)
 
     def action_freeze(self) -> None:
-        """Let the display stand still, or go on."""
+        """Freeze the display, or continue it."""
         watch = self._watch_of_feed
         if watch.frozen:
             watch.thaw()
@@ -243,7 +243,7 @@ class Dashboard(BoardApp):
         self._draw()
 
     def action_other_theme(self) -> None:
-        """Go from dark colours to light ones, or back."""
+        """Switch between dark and light colours."""
         self.theme = (EDGEFED_LIGHT if self.current_theme.dark else EDGEFED).name
 
     def action_help(self) -> None:
@@ -258,7 +258,7 @@ class Dashboard(BoardApp):
         return super().check_action(action, parameters)
 
     def action_replay(self, move: ReplayMove) -> None:
-        """Control the replay, and draw what follows of it at once."""
+        """Control the replay, and draw the result at once."""
         if self._replay is not None:
             self._replay_moved = True
             self._replay.move(move)
@@ -329,7 +329,7 @@ class Dashboard(BoardApp):
         self.run_worker(send, thread=True, group="requests")
 
     def on_answered(self, message: Answered) -> None:
-        """Tell the user what became of a request."""
+        """Show the user the outcome of a request."""
         error = message.error
         if error is None:
             if message.told:

@@ -1,4 +1,4 @@
-"""What the dashboard does from every screen with nothing but the board: jump, copy, alert."""
+"""Functions of the dashboard on every screen: jump, copy, alert."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class BoardApp(App[None]):
         self.push_screen(JumpScreen(self._board.glyphs), self.run_call)
 
     def action_copy(self) -> None:
-        """Copy what the screen is about, or the id of the run."""
+        """Copy the subject of the screen, or the id of the run."""
         update = self._board.watch.latest
         run = update.snapshot.run if update.snapshot else None
         found = self.screen.copied() if isinstance(self.screen, Copied) else None
@@ -39,14 +39,14 @@ class BoardApp(App[None]):
         self.notify(f"Copied {clean(text)}" if text else "Nothing to copy.", markup=False)
 
     def action_suspend_process(self) -> None:
-        """Go back to the shell, or say that a browser has none."""
+        """Suspend to the shell, or report that a browser has none."""
         if self.is_web:
             self.notify("A dashboard in a browser cannot be suspended.", markup=False)
         else:
             super().action_suspend_process()
 
     def action_new_run(self) -> None:
-        """Open the choice of what a new run begins with."""
+        """Open the choice of the start of a new run."""
         if self._launcher is None:
             told = self._board.refusal if self._board.read_only else STARTS_NONE
             self.notify(told, severity="warning", markup=False)
@@ -66,17 +66,17 @@ class BoardApp(App[None]):
         self.notify(f"Copied the command line of {clean(draft.title)}.", markup=False)
 
     def on_done(self, message: Done) -> None:
-        """Go on with what a thread has done."""
+        """Continue with the result of a thread."""
         message.then()
 
     def tell_alert(self, alert: AlertView, *, audible: bool) -> None:
-        """Say on every screen that an alert began, and ring the terminal's bell."""
+        """Show on every screen that an alert began, and ring the terminal's bell."""
         title = f"Alert: {alert.about}" if alert.about else "Alert"
         self.notify(clean(alert.text), title=clean(title), severity="error", markup=False)
         if audible:
             self.bell()
 
     async def run_call(self, call: str | None) -> None:
-        """Do what an action of the registry calls; nothing for None."""
+        """Run an action of the registry; nothing for None."""
         if call:
             await self.run_action(call)

@@ -21,7 +21,7 @@ def plot(
     """Return ``height`` lines of ``width`` characters with a line through ``points``.
 
     ``points`` are (x, y) with x rising; ``across`` and ``up`` are the lowest and highest x and y of
-    the drawing. What lies outside is left out.
+    the drawing. Points outside are left out.
     """
     cells = [[_BLANK] * width for _ in range(height)]
     dots = [_dot(point, width * 2, height * 4, across, up) for point in points]

@@ -1,4 +1,4 @@
-"""What the screen of classes shows of an evaluation: classes in order, and confused pairs."""
+"""The data of the screen of classes: classes in order, and confused pairs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ClassRow:
 
     Attributes:
         recall: share of its samples that are predicted right; None without samples.
-        mistaken_for: the class that most of its samples are wrongly predicted as; empty for none.
-        mistaken: share of its samples that are.
+        mistaken_for: the most frequent wrong prediction of its samples; empty for none.
+        mistaken: share of its samples with that prediction.
     """
 
     label: int
@@ -47,7 +47,7 @@ class ClassTest:
     """The counts of one place.
 
     Attributes:
-        told: round and samples in words, and of how many devices they are.
+        told: round, samples and number of devices in words.
         rows: the classes, the lowest recall first; those without samples last.
         matrix: samples by true and predicted label; None where there are too many classes.
     """
@@ -70,7 +70,7 @@ class ClassTest:
 
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
-        """Which classes are taken for which others, the most frequent mistake first."""
+        """Pairs of a class and its wrong prediction, the most frequent first."""
         names = {row.label: row.name for row in self.rows}
         pairs = [
             Pair(names[true], names[other], count, count / sum(row))
@@ -83,11 +83,11 @@ class ClassTest:
 
 @lru_cache(maxsize=8)
 def class_test(view: ConfusionView, names: tuple[str, ...]) -> ClassTest:
-    """Return what follows from the counts of a test.
+    """Return the class results from the counts of a test.
 
     Args:
         view: the counts.
-        names: what labels are called; empty when they are plain integers.
+        names: of labels; empty when they are plain integers.
     """
     from edgefed.events.class_table import confusion_json, whose  # loads numpy
 

@@ -1,4 +1,4 @@
-"""What ends when the dashboard is closed, said by the help page and asked before closing."""
+"""The effect of closing the dashboard, for the help page and the question before closing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Closing:
-    """What closing the dashboard means where it was started.
+    """The effect of closing the dashboard, which depends on the way it was started.
 
     Attributes:
         note: for the help page.
-        question: asked before it closes; empty closes it at once.
+        question: asked before it closes; empty to close it at once.
     """
 
     note: str

@@ -21,7 +21,7 @@ PADDING = 2
 """Cells that the table adds to every column."""
 
 _ID_WIDTHS = (6, 12, 24)
-"""Of the column of ids: the least, what it may take from other columns, the largest."""
+"""Widths of the column of ids: the least, the most at the cost of other columns, the largest."""
 
 _REASON_WIDTHS = (16, 48)
 """Of the column of reasons: the least and the largest."""
@@ -35,14 +35,14 @@ class Column:
     """One column.
 
     Attributes:
-        key: stable name, also what the title of the pane calls it.
+        key: stable name, also used in the title of the pane.
         width: cells of its content, without the table's padding.
         rank: the highest numbers leave first when the screen is narrow.
-        cell: what it shows of a device.
-        order: what it sorts by; None sorts last in both directions.
+        cell: its content for a device.
+        order: its sort key; None sorts last in both directions.
         right: whether it is flush right, as numbers are.
-        told: whether a device has something in it; a column of which no device has is hidden.
-            None for one that is always shown.
+        told: whether a device has a value in it; a column without values is hidden. None for one
+            that is always shown.
     """
 
     key: str
@@ -93,12 +93,12 @@ def has_supplements(device: DeviceView) -> bool:
 
 
 def _has(name: str) -> Callable[[DeviceView], bool]:
-    """Return what tells whether a device has a value that is not zero or empty."""
+    """Return a function that finds whether a device has a value that is not zero or empty."""
     return lambda device: bool(getattr(device, name))
 
 
 def _knows(name: str) -> Callable[[DeviceView], bool]:
-    """Return what tells whether a device has a value, even if it is zero."""
+    """Return a function that finds whether a device has a value, even if it is zero."""
     return lambda device: getattr(device, name) is not None
 
 
@@ -160,8 +160,8 @@ and ▲ is towards the coordinator, on every screen."""
 def columns_for(devices: Sequence[DeviceView], width: int | None) -> tuple[Column, ...]:
     """Return the columns that fit ``width`` cells, the most important first; None is all of them.
 
-    Columns in which no device has anything are hidden. A long id takes no room from other columns:
-    it gets what they leave, as the reasons do after it.
+    Columns without values are hidden. A long id takes no room from other columns: it gets the rest
+    of the width, and the reasons get the rest after it.
     """
     longest = max((len(device.device) for device in devices), default=0)
     low, modest, high = _ID_WIDTHS

@@ -54,7 +54,7 @@ def readable(colour: ColorTriplet, background: ColorTriplet, least: float) -> Co
 
 
 class ReadableColours(LineFilter):
-    """The last change of what is drawn, the same for every pane and widget.
+    """The last filter of all drawing, the same for every pane and widget.
 
     Text gets a contrast of at least 4.5 with its background, curves and bars one of 3; borders and
     other decoration in the colour of rules keep theirs. Without colours, alarms are reversed and
@@ -116,7 +116,7 @@ class ReadableColours(LineFilter):
     def _change(
         self, colour: ColorTriplet, back: ColorTriplet, drawing: bool, quiet: bool, filled: bool
     ) -> Style:
-        """Return what to add to a style of these colours."""
+        """Return the change of a style of these colours."""
         extra = Style()
         rule = quiet and colour in (_parsed(RULE), self._rule)
         if rule:

@@ -1,4 +1,4 @@
-"""The cells of the device table: what each column shows of a device."""
+"""The cells of the device table: the content of each column for a device."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def state(device: DeviceView, shown: Shown) -> Text:
 
 
 def training(device: DeviceView, shown: Shown) -> Text:
-    """Return how far the work is, while there is some."""
+    """Return the progress of the work, if there is any."""
     del shown
     if device.state not in ACTIVE and device.fraction <= 0:
         return Text("·", MUTED)
@@ -47,7 +47,7 @@ def training(device: DeviceView, shown: Shown) -> Text:
 
 
 def seen(device: DeviceView, shown: Shown) -> Text:
-    """Return how long ago its last message came."""
+    """Return the age of its last message."""
     since = shown.since(device.seen_at)
     if since is None:
         return Text("—", MUTED)
@@ -67,7 +67,7 @@ def shared(device: DeviceView, shown: Shown) -> Text:
 
 
 def supplement(field: str) -> Cell:
-    """Return what shows a number about a device's label bounties, or that there are none."""
+    """Return a cell with a number about a device's label bounties, or a dot without any."""
 
     def cell(device: DeviceView, shown: Shown) -> Text:
         del shown
@@ -78,7 +78,7 @@ def supplement(field: str) -> Cell:
 
 
 def averages(field: str) -> Cell:
-    """Return what shows a number about shared averages, or that there are none."""
+    """Return a cell with a number about shared averages, or a dot without any."""
 
     def cell(device: DeviceView, shown: Shown) -> Text:
         del shown
@@ -121,7 +121,7 @@ def temperature(device: DeviceView, shown: Shown) -> Text:
 
 
 def number(field: str, form: str, scale: float = 1.0) -> Cell:
-    """Return what shows a number, scaled."""
+    """Return a cell with a scaled number."""
 
     def cell(device: DeviceView, shown: Shown) -> Text:
         del shown
@@ -132,7 +132,7 @@ def number(field: str, form: str, scale: float = 1.0) -> Cell:
 
 
 def reason(device: DeviceView, shown: Shown) -> Text:
-    """Return what is wrong with a device."""
+    """Return the problem of a device."""
     del shown
     told = why(device)
     return Text(clean(told)) if told else Text("·", MUTED)
@@ -151,7 +151,7 @@ def memory(device: DeviceView, shown: Shown) -> Text:
 
 
 def count(field: str, colour: str) -> Cell:
-    """Return what shows how often something went wrong, or that it never did."""
+    """Return a cell with a number of failures, or a dot without any."""
 
     def cell(device: DeviceView, shown: Shown) -> Text:
         del shown

@@ -36,18 +36,18 @@ class DeviceOrder:
 
     @property
     def question(self) -> str:
-        """What follows of it, where the user is asked first; empty where not."""
+        """Its consequence, for a question to the user; empty for no question."""
         return _QUESTIONS.get(self.action, "")
 
     def taken(self) -> str:
-        """Return what to say when it was taken."""
+        """Return the message after it was taken."""
         return _TAKEN[self.action].format(device=self.device)
 
 
 def order_for_device(
     key: DeviceKey, view: DeviceView, keys: Keymap = OWN_KEYS
 ) -> DeviceOrder | str:
-    """Return what a key asks of a device in its present state, or a sentence why it cannot."""
+    """Return the order of a key for a device in its present state, or why there is none."""
     device, quarantined = view.device, view.standing == "quarantined"
     if key == "pause":
         return DeviceOrder("resume" if view.paused_by else "pause", device)

@@ -104,7 +104,7 @@ class DeviceTable(ScrollView, can_focus=True):
         self._repaint()
 
     def text(self, device: str, key: str) -> str:
-        """Return what the table shows of a device in a column.
+        """Return the table's text for a device and a column.
 
         Raises:
             StopIteration: there is no such device or column.
@@ -120,7 +120,7 @@ class DeviceTable(ScrollView, can_focus=True):
         return self._drawn[y]
 
     def _repaint(self) -> None:
-        """Build the visible lines and repaint those that differ from what is on the screen."""
+        """Build the visible lines and repaint those that have changed."""
         first: int | None = None
         for y in range(self.size.height + 1):
             changed = y < self.size.height and self._build(y)
@@ -131,7 +131,7 @@ class DeviceTable(ScrollView, can_focus=True):
                 first = None
 
     def _build(self, y: int) -> bool:
-        """Build a line; return whether it differs from what is on the screen."""
+        """Build a line; return whether it has changed."""
         line = self._line(y)
         if self._drawn.get(y) == line:
             return False
@@ -182,23 +182,23 @@ class DeviceTable(ScrollView, can_focus=True):
         return Strip.join([fixed, moving]).adjust_cell_length(width, base)
 
     def watch_scroll_x(self, old_value: float, new_value: float) -> None:
-        """Paint everything anew."""
+        """Repaint all lines."""
         self._drawn.clear()
         super().watch_scroll_x(old_value, new_value)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Paint everything anew."""
+        """Repaint all lines."""
         self._drawn.clear()
         super().watch_scroll_y(old_value, new_value)
 
     def notify_style_update(self) -> None:
-        """Paint everything anew in other colours."""
+        """Repaint all lines in other colours."""
         super().notify_style_update()
         self._styles.clear()
         self._drawn.clear()
 
     def on_resize(self) -> None:
-        """Paint everything anew in another size."""
+        """Repaint all lines in another size."""
         self._drawn.clear()
         self.refresh()
 
@@ -211,7 +211,7 @@ class DeviceTable(ScrollView, can_focus=True):
         self._move_to(self._cursor - 1)
 
     def action_cursor_page(self, pages: int) -> None:
-        """Move by what is visible."""
+        """Move by the visible number of rows."""
         self._move_to(self._cursor + pages * self._rows_visible())
 
     def action_scroll_top(self) -> None:

@@ -14,7 +14,7 @@ from edgefed.tui.telemetry_history import TelemetryHistory
 from edgefed.tui.text_format import moment, wall_time
 
 NOTHING = FeedUpdate(snapshot=None, broker=True, coordinator=True)
-"""What is known before the feed said anything."""
+"""The state before the first update."""
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,18 @@ class Shown:
     """One drawing of the screen.
 
     Attributes:
-        update: what the panes show; older than ``latest`` while the display is frozen.
+        update: the panes' data; older than ``latest`` while the display is frozen.
         latest: the newest update, for the banner.
         now: time of the fleet, which ages and deadlines are measured against.
         clock: time of this machine; in a replay that of the recording.
         waited: seconds since the dashboard was opened.
         zone: zone for times of day; None is this machine's.
         frozen_at: when the display was frozen, None when it is live.
-        waiting: events that came since then.
-        starting: what to say while there is no run, because one was just started.
-        replay: where the replay is; None for a live fleet.
+        waiting: events since then.
+        starting: text to show while there is no run, because one was just started.
+        replay: position of the replay; None for a live fleet.
         telemetry: the devices' health over the last minutes.
-        keys: how the keys of actions are written.
+        keys: labels of the keys of actions.
     """
 
     update: FeedUpdate
@@ -61,18 +61,18 @@ class Shown:
 
     @property
     def broken(self) -> bool:
-        """Whether the numbers may be old because something does not answer."""
+        """Whether the numbers may be old because a connection is lost."""
         update = self.update
         return bool(update.problem) or not (update.broker and update.coordinator)
 
     @property
     def cut_off(self) -> bool:
-        """Whether broker or coordinator is away, so that nothing that is shown goes on for sure."""
+        """Whether broker or coordinator is away, so that the shown state may have changed."""
         return not (self.latest.broker and self.latest.coordinator)
 
     @property
     def as_of(self) -> str:
-        """The time of day from which the numbers are."""
+        """The time of day of the shown numbers."""
         since = moment(self.latest.since)
         known = moment(self.snapshot.time) if self.snapshot else None
         return wall_time(since or known, self.zone)
@@ -87,17 +87,17 @@ class Shown:
         return wall_time(moment(stamp), self.zone, seconds=seconds)
 
     def since(self, stamp: str) -> timedelta | None:
-        """Return how long ago a stamp of the fleet was, None without one."""
+        """Return the age of a stamp of the fleet, None without one."""
         when = moment(stamp)
         return None if when is None else self.now - when
 
 
 class DisplayState:
-    """Holds the newest update and hands out what to draw.
+    """Holds the newest update and returns the state to draw.
 
     The clocks of two machines are never compared: the fleet's time is the time of the last event,
-    carried forward by this machine's monotonic clock. That also makes a recording show the ages
-    it had when it was made. A replay has a time of its own, which follows its speed and stops.
+    carried forward by this machine's monotonic clock. That also makes a recording show the ages it
+    had when it was made. A replay has a time of its own, which follows its speed and stops.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class DisplayState:
 
     @property
     def replayed(self) -> bool:
-        """Whether this is a replay, in which no run goes on."""
+        """Whether this is a replay, in which no run is executed."""
         return self._replay is not None
 
     @property
@@ -149,15 +149,15 @@ class DisplayState:
         self._latest = update
 
     def freeze(self) -> None:
-        """Let the display stand still; updates are still kept."""
+        """Freeze the display; updates are still kept."""
         self._frozen = replace(self._live(), frozen_at=self._clock.now())
 
     def thaw(self) -> None:
-        """Go on with the newest update."""
+        """Continue with the newest update."""
         self._frozen = None
 
     def shown(self) -> Shown:
-        """Return what to draw now."""
+        """Return the state to draw now."""
         if self._frozen is None:
             return self._live()
         waiting = _newer_lines(self._frozen.update.snapshot, self._latest.snapshot)

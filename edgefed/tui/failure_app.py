@@ -1,4 +1,4 @@
-"""Why a dashboard does not start, shown in its place."""
+"""Show the reason why a dashboard does not start, in its place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class FailureApp(App[None]):
     """An error with its hint until it is closed.
 
     Args:
-        error: what went wrong.
+        error: to show.
     """
 
     ENABLE_COMMAND_PALETTE = False

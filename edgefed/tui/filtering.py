@@ -15,7 +15,7 @@ _FIELDS: dict[str, Callable[[DeviceView], str]] = {
     "agent": lambda device: device.agent,
     "trust": lambda device: device.standing,
 }
-"""Keys of a filter and what of a device each looks into."""
+"""Keys of a filter, and the text of a device in which each one searches."""
 
 
 def matches(device: DeviceView, query: str) -> bool:

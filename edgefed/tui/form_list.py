@@ -71,7 +71,7 @@ class FormList(OptionList):
             self.highlighted = self.get_option_index(chosen if chosen in rows else next(iter(rows)))
 
     def _row(self, field: RecipeField, form: RecipeForm) -> Text:
-        """Return a field's line: its name, its value, and what is wrong with it."""
+        """Return a field's line: its name, its value, and its problem."""
         problem, changed = form.problem(field.key), field.key in form.sets
         mark = "✗ " if problem else "· " if changed else "  "
         row = Text(no_wrap=True, overflow="ellipsis")

@@ -29,7 +29,7 @@ class Control(Protocol):
         """Send ``pause``, ``resume``, ``step``, ``finish`` or ``abort`` for a run and wait.
 
         Raises:
-            EdgeFedError: it was refused, or nobody answered.
+            EdgeFedError: it was refused, or there was no answer.
         """
         ...
 
@@ -37,7 +37,7 @@ class Control(Protocol):
         """Give an order about a device and wait; only a pause has a reason.
 
         Raises:
-            EdgeFedError: it was refused, or nobody answered.
+            EdgeFedError: it was refused, or there was no answer.
         """
         ...
 
@@ -59,13 +59,13 @@ class Control(Protocol):
 
 
 class Runs(Protocol):
-    """All runs that are known, of a coordinator or of a state folder; methods may take a while."""
+    """All known runs, of a coordinator or of a state folder; methods may take long."""
 
     def list_runs(self) -> Sequence[RunRow]:
         """Return every run, the newest first.
 
         Raises:
-            EdgeFedError: nobody answered, or the state folder cannot be read.
+            EdgeFedError: there was no answer, or the state folder cannot be read.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Where the line after ``:`` leads: screens and a few actions, by name or the beginning of one."""
+"""The targets of the line after ``:``: screens and a few actions, by name or its beginning."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _SHORT = {"q": "quit", "q!": "quit", "?": "help", "h": "help"}
 
 
 def jumps() -> dict[str, str]:
-    """Return the calls of the app by the names that one can jump to."""
+    """Return the calls of the app by the names of jump targets."""
     screens = {action.name.removeprefix("screen."): action.call for action in actions_of("screens")}
     return {**screens, **_OTHERS}
 
 
 def completions(text: str) -> tuple[str, ...]:
-    """Return the names that begin with what was typed; all of them before anything was."""
+    """Return the names that begin with the typed text; all of them for an empty one."""
     word = text.strip().lower()
     return tuple(name for name in jumps() if name.startswith(word))
 
 
 def jump_to(text: str) -> tuple[str | None, str]:
-    """Return the call that a typed name stands for, or None and why there is none."""
+    """Return the call of a typed name, or None and the reason."""
     word = text.strip().lower()
     known = jumps()
     name = _SHORT.get(word, word)

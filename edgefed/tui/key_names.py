@@ -1,4 +1,4 @@
-"""Names of keys: as users write them, as Textual calls them, and as the screen shows them."""
+"""Names of keys: in settings, in Textual, and on the screen."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Keys:
     """The keys of one action.
 
     Attributes:
-        names: what Textual calls them, the first one shown.
-        label: how the first one is written on the screen.
+        names: Textual's names, the first one shown.
+        label: of the first one on the screen.
     """
 
     names: tuple[str, ...]
@@ -37,7 +37,7 @@ def keys_from(text: str) -> Keys:
     """Return the keys that a user wrote, such as ``P``, ``ctrl+x`` or ``?,f1``.
 
     Raises:
-        ValueError: one of them is no key; the message says which.
+        ValueError: one of them is not a key; the message names it.
     """
     words = [","] if text.strip() == "," else [word.strip() for word in text.split(",")]
     names = tuple(_name(word) for word in words)
@@ -52,7 +52,7 @@ def _label(name: str, word: str) -> str:
 
 
 def label_of(name: str) -> str:
-    """Return how a key is written on the screen, by Textual's name of it."""
+    """Return the label of a key on the screen, by Textual's name of it."""
     *modifiers, last = name.split("+")
     shown = _CHARACTERS.get(last, "esc" if last == "escape" else last)
     return "+".join((*modifiers, shown))
@@ -74,7 +74,7 @@ _CHARACTERS = {_character_name(character): character for character in string.pun
 
 
 def _name(word: str) -> str:
-    """Return what Textual calls a key that a user wrote."""
+    """Return Textual's name of a key that a user wrote."""
     before, plus, last = word.rpartition("+") if word[-1:] != "+" else (word[:-2], "+", "+")
     modifiers = [modifier.lower() for modifier in before.split("+")] if plus and before else []
     key = _plain(last) if word == "+" or not word.endswith("+") or word.endswith("++") else ""

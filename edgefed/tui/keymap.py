@@ -1,4 +1,4 @@
-"""Which key each action has: its own, or the one that the user chose for it."""
+"""The key of each action: its own, or the one that the user chose for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIXED = {
     "tab": "goes to the next field",
     "shift+tab": "goes to the field before",
 }
-"""Keys that no action can have, and what they do."""
+"""Keys that no action can have, and their functions."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class Keymap:
     chosen: Mapping[str, Keys] = field(default_factory=dict)
 
     def label(self, name: str) -> str:
-        """Return how the key of an action is written."""
+        """Return the label of an action's key."""
         keys = self.chosen.get(name)
         return _BY_NAME[name].label if keys is None else keys.label
 
     def hint(self, *names: str) -> str:
-        """Return actions as a pane's lower border shows them: ``o Sort  w Wide``."""
+        """Return actions in the form of a pane's lower border: ``o Sort  w Wide``."""
         return "  ".join(f"{self.label(name)} {_BY_NAME[name].word}" for name in names)
 
     def bindings(self) -> dict[str, str]:
-        """Return what Textual takes as a keymap: keys by the ids of bindings."""
+        """Return the keymap in Textual's form: keys by the ids of bindings."""
         return {name: ",".join(keys.names) for name, keys in self.chosen.items()}
 
     def types_character(self, name: str) -> bool:
@@ -63,11 +63,11 @@ OWN_KEYS = Keymap()
 
 
 def read_keymap(written: Mapping[str, str], layer: Layer) -> tuple[Keymap, list[Problem]]:
-    """Return the keymap of ``[dashboard.keys]``, and what is wrong with it.
+    """Return the keymap of ``[dashboard.keys]``, and its problems.
 
     Args:
         written: keys by names of actions.
-        layer: where they were written.
+        layer: their places.
     """
     chosen: dict[str, Keys] = {}
     problems: list[Problem] = []
@@ -102,7 +102,7 @@ def checked_keymap(settings: Loaded[Settings]) -> Keymap:
 
 
 def _taken(keymap: Keymap, action: Action) -> Iterator[str]:
-    """Yield what else has a key that was chosen for an action; of two that were, once."""
+    """Yield the other functions of a key that was chosen for an action; of two chosen, once."""
     names = keymap.names_of(action)
     for key in names:
         if key in FIXED:
@@ -116,7 +116,7 @@ def _taken(keymap: Keymap, action: Action) -> Iterator[str]:
 
 
 def _by_last_part(name: str) -> str:
-    """Return the action whose name ends with what was written, such as ``pause``."""
+    """Return the action whose name ends with the written text, such as ``pause``."""
     ends = [known for known in _BY_NAME if known.rpartition(".")[2] == name.rpartition(".")[2]]
     return ends[0] if len(ends) == 1 else ""
 

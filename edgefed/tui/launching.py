@@ -21,7 +21,7 @@ class PastRun:
 
 @dataclass(frozen=True)
 class ValueProblem:
-    """What is wrong with the value of a dotted key; the key is empty where it is about no one."""
+    """A problem of the value of a dotted key; the key is empty for a problem of no single one."""
 
     key: str
     text: str
@@ -29,10 +29,10 @@ class ValueProblem:
 
 @dataclass(frozen=True)
 class CheckedValues:
-    """The values of a draft, and what is wrong with them.
+    """The values of a draft, and their problems.
 
     Attributes:
-        values: the recipe's tables, with the changes as far as they can be used.
+        values: the recipe's tables, with the usable changes.
         problems: empty when the run can be started.
     """
 
@@ -45,7 +45,7 @@ class Draft(Protocol):
 
     @property
     def title(self) -> str:
-        """Where the recipe is from."""
+        """Source of the recipe."""
         ...
 
     @property
@@ -82,7 +82,7 @@ class Launcher(Protocol):
         """Return the coordinator's runs, the newest first.
 
         Raises:
-            EdgeFedError: nobody answers.
+            EdgeFedError: there is no answer.
         """
         ...
 
@@ -98,6 +98,6 @@ class Launcher(Protocol):
         """Return a draft with the recipe of a past run.
 
         Raises:
-            EdgeFedError: there is no such run, or nobody answers.
+            EdgeFedError: there is no such run, or no answer.
         """
         ...

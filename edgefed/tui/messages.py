@@ -24,12 +24,11 @@ class Fresh(Message):
 
 @dataclass(frozen=True)
 class Request:
-    """Something to ask of the coordinator, which may take its time.
+    """A request to the coordinator, which may take long.
 
     Attributes:
-        ask: asks and waits, in a thread of its own; returns what to tell the user.
-        failed: what to say above an error that is not EdgeFed's own, such as
-            ``Could not pause r-1.``
+        ask: sends it and waits, in a thread of its own; returns the message for the user.
+        failed: heading of an error that is not EdgeFed's own, such as ``Could not pause r-1.``
     """
 
     ask: Callable[[], str]
@@ -37,7 +36,7 @@ class Request:
 
 
 class Done(Message):
-    """What a thread did is done; the app goes on in its own thread."""
+    """A thread has finished; the app continues in its own thread."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         super().__init__()
@@ -45,7 +44,7 @@ class Done(Message):
 
 
 class Asked(Message):
-    """A screen wants a request sent; the app sends it and tells the user the outcome."""
+    """A screen's request; the app sends it and shows the user the outcome."""
 
     def __init__(self, request: Request) -> None:
         super().__init__()
@@ -53,7 +52,7 @@ class Asked(Message):
 
 
 class Answered(Message):
-    """A request was answered, with what to tell the user, or it failed."""
+    """A request was answered, with the message for the user, or it failed."""
 
     def __init__(self, request: Request, told: str = "", error: Exception | None = None) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ FINISH = (
     "It completes its round, or the next one if it is between rounds,\n"
     "and keeps the model. A paused run goes on until then."
 )
-"""What follows of finishing a run, said before it is ordered."""
+"""The consequence of finishing a run, shown before it is ordered."""
 
 ASKED: dict[OrderName, str] = {
     "pause": "Pausing {run}: it takes effect after the open exchange.",
@@ -35,7 +35,7 @@ ASKED: dict[OrderName, str] = {
     "finish": "{run} ends after its round and keeps the model.",
     "abort": "Aborting {run}: devices are told to stop.",
 }
-"""What the screen says when the coordinator took an order."""
+"""The messages after the coordinator took an order."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Order:
     run: str
 
     def taken(self) -> str:
-        """Return what to say when it was taken."""
+        """Return the message after it was taken."""
         return ASKED[self.action].format(run=self.run)
 
 
 def order_for(key: OrderKey, run: RunView | None, keys: Keymap = OWN_KEYS) -> Order | str:
-    """Return what a key asks of a run in its present state, or a sentence why it cannot."""
+    """Return the order of a key for a run in its present state, or a sentence why there is none."""
     if run is None:
         return NO_RUN
     if run.status in ENDED:
@@ -67,5 +67,5 @@ def order_for(key: OrderKey, run: RunView | None, keys: Keymap = OWN_KEYS) -> Or
 
 
 def takes_orders(run: RunView | None) -> bool:
-    """Return whether the keys of a run are worth showing; without a run they say how to start."""
+    """Return whether to show the keys of a run; without a run they explain how to start one."""
     return run is None or run.status not in ENDED

@@ -15,10 +15,10 @@ PHASES: tuple[Phase, ...] = tuple(phase for phase in get_args(Phase) if phase !=
 
 @dataclass(frozen=True)
 class PausePlace:
-    """Where a run goes on.
+    """The place where a run resumes.
 
     Attributes:
-        done: how many phases of the round are over.
+        done: number of finished phases of the round.
         words: the phases before and after the pause, such as ``between evaluate and select``.
     """
 

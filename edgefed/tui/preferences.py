@@ -1,4 +1,4 @@
-"""What a user chose on the dashboard, remembered between starts."""
+"""A user's choices on the dashboard, stored between starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Preferences(BaseModel):
 
 
 def load_preferences(path: Path) -> Preferences:
-    """Return what was remembered; a missing or broken file counts as no choice."""
+    """Return the stored choices; a missing or broken file counts as none."""
     try:
         return Preferences.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):

@@ -1,4 +1,4 @@
-"""Problems between the dashboard and the fleet, with what to do about each."""
+"""Problems between the dashboard and the fleet, with advice for each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from edgefed.tui.text_format import clean
 
 
 def reason(update: FeedUpdate) -> str:
-    """Return what is wrong in one line, empty when all is well."""
+    """Return the problem in one line, empty if there is none."""
     if update.problem:
         return clean(update.problem)
     if not update.broker:
@@ -16,7 +16,7 @@ def reason(update: FeedUpdate) -> str:
 
 
 def next_step(update: FeedUpdate) -> str:
-    """Return what the user can do about it."""
+    """Return advice for the user."""
     if not update.broker:
         return "Find out why: edgefed doctor"
     if "edgefed coordinator" in update.problem:  # which says already how to start it

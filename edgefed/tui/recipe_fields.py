@@ -26,9 +26,9 @@ class RecipeField:
         key: its dotted key.
         section: the table that it is in; empty for the recipe's own.
         text: its value as ``--set`` takes it; empty where it is unset.
-        about: what it means.
-        choices: values that it may have, as ``--set`` takes them.
-        limits: which numbers it may be, in words.
+        about: its description.
+        choices: its allowed values, as ``--set`` takes them.
+        limits: allowed numbers, in words.
     """
 
     key: str
@@ -45,7 +45,7 @@ class RecipeField:
 
 
 def recipe_fields(schema: Schema, values: Mapping[str, Any]) -> tuple[RecipeField, ...]:
-    """Return every field, in the order of the schema; of open tables those that they have now.
+    """Return every field, in the order of the schema; for open tables their present fields.
 
     Args:
         schema: a recipe's, as ``edgefed config schema`` prints it.
@@ -72,7 +72,7 @@ def value_text(value: Any) -> str:
 def _fields_of(
     schema: Schema, section: str, table: Schema, values: Mapping[str, Any]
 ) -> Iterator[RecipeField]:
-    """Yield the fields of a table, and the further keys of what it names."""
+    """Yield the fields of a table, and the further keys of the object that it names."""
     names: dict[str, list[str]] = {}
     described = dict(table.get("properties", {}))
     for case in table.get("allOf", ()):
@@ -107,7 +107,7 @@ def _choices(described: Schema) -> Iterator[str]:
 
 
 def _limits(described: Schema) -> str:
-    """Return what numbers are allowed, such as ``at least 0, less than 1``."""
+    """Return the allowed numbers, such as ``at least 0, less than 1``."""
     for each in (described, *described.get("anyOf", ())):
         told = [
             words.format(_number(each[name])) for name, words in _LIMITS.items() if name in each

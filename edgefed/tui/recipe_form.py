@@ -1,4 +1,4 @@
-"""The state of a form for a new run: changes to a recipe, and what is wrong with them."""
+"""The state of a form for a new run: changes to a recipe, and their problems."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class RecipeForm:
 
     @property
     def changed(self) -> bool:
-        """Whether anything is not as it was in the beginning."""
+        """Whether any value differs from the initial one."""
         return bool(self.sets)
 
     @property
     def problems(self) -> int:
-        """How many things have to be mended before the run can start."""
+        """Number of problems to solve before the run can start."""
         return len(self._problems)
 
     @property
     def other_problem(self) -> str:
-        """A problem that is of no field; empty where there is none."""
+        """A problem that belongs to no field; empty if there is none."""
         keys = {field.key for field in self.fields}
         found = ((key, text) for key, text in self._problems.items() if key not in keys)
         return next((f"{key}: {text}" if key else text for key, text in found), "")
@@ -45,19 +45,19 @@ class RecipeForm:
         return self.draft.command(self.sets)
 
     def problem(self, key: str) -> str:
-        """Return what is wrong with a field; empty where nothing is."""
+        """Return the problem of a field; empty if there is none."""
         return self._problems.get(key, "")
 
     def field(self, key: str) -> RecipeField | None:
-        """Return a field; None where what the form names has no such key."""
+        """Return a field; None if the form has no such key now."""
         return next((field for field in self.fields if field.key == key), None)
 
     def shown(self, part: str = "") -> tuple[RecipeField, ...]:
-        """Return the fields whose keys have a part in them."""
+        """Return the fields whose keys contain a text."""
         return tuple(field for field in self.fields if part.lower() in field.key)
 
     def change(self, key: str, text: str) -> None:
-        """Give a field another value, or the one that it began with."""
+        """Set a field to another value, or to its initial one."""
         if text == self._first.get(key):
             self.sets.pop(key, None)
         else:
@@ -65,19 +65,19 @@ class RecipeForm:
         self._check()
 
     def reset(self, key: str) -> None:
-        """Give a field the value that it began with."""
+        """Set a field to its initial value."""
         self.sets.pop(key, None)
         self._check()
 
     def next_choice(self, key: str) -> None:
-        """Give a field the next of its choices; nothing where it has none."""
+        """Set a field to the next of its choices; nothing without choices."""
         field = self.field(key)
         if field is not None and field.choices:
             at = field.choices.index(field.text) if field.text in field.choices else -1
             self.change(key, field.choices[(at + 1) % len(field.choices)])
 
     def wrong_after(self, key: str) -> str:
-        """Return the key of the next field that is wrong, after this one; empty where none is."""
+        """Return the key of the next field with a problem, after this one; empty for none."""
         wrong = [field.key for field in self.fields if self.problem(field.key)]
         keys = [field.key for field in self.fields]
         at = keys.index(key) if key in keys else -1

@@ -1,4 +1,4 @@
-"""A feed of given updates, for tests and pictures; and what an event file leads to."""
+"""A feed of given updates, for tests and pictures; and the final state of an event file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Timed = tuple[float, FeedUpdate]
 
 
 class RecordedFeed:
-    """Plays updates when their time has come on ``clock``.
+    """Plays updates at their times on ``clock``.
 
     Args:
         timed: updates with rising times; they may be made while they are played.
-        clock: where the time comes from.
+        clock: source of the time.
         play: whether a thread plays them; without it only ``deliver`` does.
     """
 
@@ -40,7 +40,7 @@ class RecordedFeed:
         self._thread: threading.Thread | None = None
 
     def start(self, listener: Callable[[FeedUpdate], None]) -> None:
-        """Deliver what is due at once, then go on as the clock does."""
+        """Deliver the due update at once, then continue by the clock."""
         self._listener = listener
         self._started = self._clock.monotonic()
         self.deliver()
@@ -49,14 +49,14 @@ class RecordedFeed:
             self._thread.start()
 
     def stop(self) -> None:
-        """End; the listener is not called after this returns."""
+        """Stop; the listener is not called after this returns."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
         self._listener = None
 
     def deliver(self) -> None:
-        """Give the newest update that is due to the listener; nothing when there is none."""
+        """Pass the newest due update to the listener; nothing when there is none."""
         elapsed = self._clock.monotonic() - self._started
         newest: FeedUpdate | None = None
         while self._next is not None and self._next[0] <= elapsed:
@@ -88,7 +88,7 @@ def last_of_events(path: Path, fleet: str = "") -> FeedUpdate:
 
 
 def read_events(path: Path) -> list[Event]:
-    """Return the events of a file; lines that are none of this version's events are left out.
+    """Return the events of a file; lines that are not events of this version are left out.
 
     Raises:
         StorageError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""What the dashboard knows and asks of a recording that it replays."""
+"""The position of a replayed recording, and the commands of the dashboard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ReplayMove = Literal[
     "start",
     "end",
 ]
-"""What a key asks of a replay; ``play`` pauses one that plays."""
+"""The command of a key in a replay; ``play`` pauses one that plays."""
 
 SPEEDS: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf)
 """Recorded seconds that pass in one, from the slowest replay to one without waiting."""
@@ -26,15 +26,15 @@ SPEEDS: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf)
 
 @dataclass(frozen=True)
 class ReplayPosition:
-    """Where a replay is.
+    """The position of a replay.
 
     Attributes:
-        playing: whether it goes on by itself.
+        playing: whether it advances by itself.
         speed: recorded seconds that pass in one.
         done: events so far.
         total: events of the recording.
         time: time of the recording; None before its first event.
-        left_out: what of the file is not replayed, in words; empty when all is.
+        left_out: the parts of the file that are not replayed, in words; empty when all are.
     """
 
     playing: bool
@@ -46,7 +46,7 @@ class ReplayPosition:
 
     @property
     def over(self) -> bool:
-        """Whether this is the end of the recording."""
+        """Whether the recording has ended."""
         return self.done >= self.total
 
 
@@ -54,7 +54,7 @@ class Replay(Protocol):
     """A replay that keys control."""
 
     def position(self) -> ReplayPosition:
-        """Return where it is now."""
+        """Return the present position."""
         ...
 
     def move(self, move: ReplayMove) -> None:

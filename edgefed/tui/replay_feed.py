@@ -27,8 +27,8 @@ class ReplayFeed:
     """Plays a recording; commands come from any thread and are carried out on the feed's own.
 
     Args:
-        recording: what to play.
-        clock: where the time comes from.
+        recording: to play.
+        clock: source of the time.
         fleet: name of the fleet, which events do not have.
         speed: recorded seconds that pass in one; infinite for no waiting.
         play: whether a thread plays it; without one only ``deliver`` does.
@@ -62,7 +62,7 @@ class ReplayFeed:
         self._thread: threading.Thread | None = None
 
     def start(self, listener: Callable[[FeedUpdate], None]) -> None:
-        """Deliver the beginning at once, then go on as the clock does."""
+        """Deliver the beginning at once, then continue by the clock."""
         self._listener = listener
         with self._lock:
             self._since = self._clock.monotonic()
@@ -72,7 +72,7 @@ class ReplayFeed:
             self._thread.start()
 
     def stop(self) -> None:
-        """End; the listener is not called after this returns."""
+        """Stop; the listener is not called after this returns."""
         self._stopped = True
         self._wake.set()
         if self._thread is not None:
@@ -80,7 +80,7 @@ class ReplayFeed:
         self._listener = None
 
     def position(self) -> ReplayPosition:
-        """Return where the replay is now."""
+        """Return the present position."""
         with self._lock:
             left_out = [self._recording.left_out.in_words()]
             if self._playback.refused:
@@ -108,7 +108,7 @@ class ReplayFeed:
         self._wake.set()
 
     def deliver(self) -> None:
-        """Go to where the replay should be by now, and tell the listener how far it is."""
+        """Advance to the due position, and pass it to the listener."""
         there = False
         while not there and not self._stopped:
             with self._lock:

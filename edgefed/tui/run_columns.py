@@ -29,7 +29,7 @@ class RunColumn:
         key: stable name.
         width: cells of its content, without the table's padding.
         rank: the highest numbers leave first when the screen is narrow.
-        cell: what it shows of a run, at a time.
+        cell: its content for a run, at a time.
         right: whether it is flush right, as numbers are.
     """
 
@@ -57,7 +57,7 @@ class RunColumn:
 
 
 def columns_for(width: int) -> tuple[RunColumn, ...]:
-    """Return the columns that fit ``width`` cells; ids and names get what others leave."""
+    """Return the columns that fit ``width`` cells; ids and names get the rest."""
     kept: set[str] = set()
     left = width
     for column in sorted(RUN_COLUMNS, key=lambda column: column.rank):

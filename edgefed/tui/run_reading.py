@@ -1,4 +1,4 @@
-"""Read past runs for a screen in threads; the reading that was asked for last is shown."""
+"""Read past runs for a screen in threads; the result of the last request is shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def read_or_problem(read: Callable[[], T]) -> tuple[T | None, str]:
-    """Return what ``read`` returns and nothing, or None and what is wrong, in a line or two."""
+    """Return the result of ``read`` and "", or None and the problem, in a line or two."""
     try:
         return read(), ""
     except EdgeFedError as error:
@@ -28,9 +28,9 @@ class RunReading(Generic[T]):
     """Readings of one kind for one screen, which may overlap.
 
     Args:
-        screen: which shows them, and lives on whatever happens.
-        then: takes what was read and nothing, or None and what is wrong, in the app's thread; of an
-            older reading never after a newer one.
+        screen: shows them, and outlives them.
+        then: takes the result and "", or None and the problem, in the app's thread; never that of
+            an older reading after a newer one.
     """
 
     def __init__(self, screen: Screen[Any], then: Callable[[T | None, str], None]) -> None:

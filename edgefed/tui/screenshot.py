@@ -32,10 +32,10 @@ def save_picture(
     """Draw a screen of the dashboard into an SVG file.
 
     Args:
-        feed: the picture is taken when it has delivered a snapshot.
+        feed: source of the snapshot; the picture is drawn after the first one.
         size: columns and lines of the window.
         path: the file to write.
-        clock: where the time on the screen comes from.
+        clock: source of the time on the screen.
         control: without one the picture shows a read-only dashboard.
         screen: which screen.
         press: keys to press before the picture is taken.

@@ -22,10 +22,10 @@ Row = tuple[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class ShareGrid:
-    """How wide the columns are.
+    """The widths of the columns.
 
     Attributes:
-        experts: how many columns.
+        experts: number of columns.
         names: cells of a name.
         cell: cells of a share; 0 where columns of numbers do not fit, so that a row has one block
             character for each share.

@@ -1,4 +1,4 @@
-"""A command line in few lines of a screen: what it starts stays readable."""
+"""A command line in few lines of a screen, shortened so that its purpose stays readable."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _GLOBAL_OPTIONS = re.compile(r"^edgefed -.*? (?=run start\b)", re.DOTALL)
 def shown_command(command: str, width: int, lines: int) -> str:
     """Return ``command`` in at most ``lines`` lines of ``width`` columns.
 
-    What does not fit is replaced by ``…``: first the global options, such as a long path of the
-    state folder, then the middle of the rest.
+    Parts that do not fit are replaced by ``…``: first the global options, such as a long path of
+    the state folder, then the middle of the rest.
     """
     for text in (command, _GLOBAL_OPTIONS.sub("edgefed … ", command)):
         folded = wrap(text, max(1, width), break_on_hyphens=False)

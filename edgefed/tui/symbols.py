@@ -17,7 +17,7 @@ from edgefed.sharing.bounty_report import BountyStatus
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
 
 STATES: tuple[ShownState, ...] = get_args(ShownState)
-"""Device states in the order in which a device passes through them, then what may go wrong."""
+"""Device states in the order in which a device passes through them, then the failures."""
 
 ACTIVE: tuple[ShownState, ...] = ("download", "train", "evaluate", "upload")
 """States in which a device works on an exchange, so that its fraction means something."""
@@ -28,7 +28,7 @@ HOT = HOT_FROM
 
 @dataclass(frozen=True)
 class Look:
-    """The symbol and the colour of a state, and what the state means."""
+    """The symbol and the colour of a state, and the state's meaning."""
 
     symbol: str
     colour: str
@@ -88,7 +88,7 @@ _LETTERS = dict(
     )
 )
 _SCROLLBARS = dict.fromkeys("▉▊▋▌▍▎▏", "#")
-"""What else Textual draws bars of."""
+"""Further characters with which Textual draws bars."""
 
 _BRAILLE = {chr(0x2800 + dots): "*" for dots in range(1, 256)}
 _TO_ASCII = str.maketrans({**_LETTERS, **_SCROLLBARS, **_BRAILLE})
@@ -104,7 +104,7 @@ class AsciiFilter(LineFilter):
 
 @dataclass(frozen=True)
 class Glyphs:
-    """What the terminal can show.
+    """The characters that the terminal can show.
 
     Attributes:
         ascii: replace every symbol by one letter of the same width.

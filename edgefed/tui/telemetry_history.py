@@ -12,7 +12,7 @@ from edgefed.events.snapshot import DeviceView, Snapshot
 from edgefed.tui.text_format import moment
 
 Measure = Literal["temperature", "power", "memory"]
-"""What is kept of a device's health."""
+"""The stored measures of a device's health."""
 
 EVERY = 10.0
 """Least seconds between two readings: as often as an agent measures."""
@@ -32,7 +32,7 @@ class TelemetryHistory:
         self._readings: dict[str, array[float]] = {}
 
     def take(self, snapshot: Snapshot) -> None:
-        """Note what a snapshot says; a device that did not change costs one comparison."""
+        """Store a snapshot's readings; an unchanged device costs one comparison."""
         when = moment(snapshot.time)
         if when is None:
             return
@@ -47,10 +47,9 @@ class TelemetryHistory:
     def course(
         self, device: str, measure: Measure, until: datetime, columns: int
     ) -> list[float | None]:
-        """Return a value for each of so many equal parts of the time that is known, oldest first.
+        """Return a value for each of so many equal parts of the known time, oldest first.
 
-        A part without a reading has the value of the one before it; None as long as nothing was
-        measured.
+        A part without a reading has the value of the one before it; None before the first reading.
         """
         rows = self._rows(device, until)
         if not rows or columns < 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _COERCED = "C.UTF-8"
-"""What Python writes into ``LC_CTYPE`` when the locale is C or not installed (PEP 538)."""
+"""The value that Python writes into ``LC_CTYPE`` if the locale is C or not installed (PEP 538)."""
 
 
 def only_ascii(environment: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""Call what may take a while in a thread, and go on with its result on the screen."""
+"""Call a slow function in a thread, and continue with its result on the screen."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def in_thread(
     failed: str,
     otherwise: Callable[[], None] = lambda: None,
 ) -> None:
-    """Call ``call`` in a thread, then ``then`` with its result where the screen is still there.
+    """Call ``call`` in a thread, then ``then`` with its result if the screen still exists.
 
     Args:
-        screen: who asks.
-        call: takes its time.
+        screen: the caller.
+        call: may take long.
         then: takes the result, in the app's thread.
-        failed: what to say above an error that is not EdgeFed's own.
-        otherwise: called after an error, which the app has told the user.
+        failed: heading of an error that is not EdgeFed's own.
+        otherwise: called after an error, which the app has shown the user.
     """
     app = screen.app
 

@@ -1,4 +1,4 @@
-"""What is wrong with a device, and the order that has the worst and oldest trouble first."""
+"""The problem of a device, and the order with the worst and oldest problem first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RANKS = (
 """The worst first: kinds of ``AttentionItem``, with late between, and devices without trouble."""
 
 _WITHOUT_REASON = {"lost": "no heartbeat", "late": "after the deadline"}
-"""What a state means when its device gave no reason."""
+"""The meaning of a state when its device gave no reason."""
 
 
 def _worst(device: DeviceView) -> AttentionItem | None:
@@ -35,7 +35,7 @@ def _rank(device: DeviceView) -> int:
 
 
 def why(device: DeviceView) -> str:
-    """Return what is wrong with a device in words, without its state; empty when nothing is."""
+    """Return the problem of a device in words, without its state; empty if there is none."""
     worst = _worst(device)
     kind = worst.kind if worst is not None else ""
     if kind == "refused":
@@ -54,7 +54,7 @@ def why(device: DeviceView) -> str:
 
 
 def since(device: DeviceView) -> str:
-    """Return the UTC time since when a device has its trouble; empty where nothing tells."""
+    """Return the UTC time of the beginning of a device's problem; empty if unknown."""
     worst = _worst(device)
     if worst is not None:
         return worst.since

@@ -21,8 +21,8 @@ _WRITERS = 16
 """Most threads that write blobs at the same time."""
 
 MAX_BLOBS = 65_536
-"""Blobs of a cache, however small they are: the index of so many takes 24 MB of memory. A cohort
-of 10,000 devices may send several each."""
+"""Most blobs of a cache, of any size: the index of so many takes 24 MB of memory. A cohort of
+10,000 devices may send several each."""
 
 
 def chunk_count(size: int) -> int:
@@ -53,7 +53,7 @@ def chunk(data: bytes, index: int) -> bytes:
 
 
 def check_digest(digest: str) -> str:
-    """Return ``digest`` when it is one, and so is safe as the name of a file.
+    """Return ``digest`` if it is one, and therefore safe as the name of a file.
 
     Raises:
         WireError: ``wire.digest`` when it is not.
@@ -70,11 +70,11 @@ class BlobCache:
     their last use. Each is checked against its digest when it is first read.
 
     Args:
-        folder: where the files are; nothing else should put files there.
-        limit_bytes: how much the files may take. Pinned blobs, and the one put last, are kept even
-            when they alone take more.
+        folder: of the files; no other program should put files there.
+        limit_bytes: most bytes of the files. Pinned blobs, and the one put last, are kept even when
+            they alone take more.
         pinned: digests to pin from the start, before anything is evicted.
-        limit_blobs: how many there may be; pinned ones and the last likewise stay.
+        limit_blobs: most blobs; pinned ones and the last likewise stay.
 
     Raises:
         StorageError: the folder cannot be made or read.
@@ -219,7 +219,7 @@ class BlobCache:
             self._pins[check_digest(digest)] += 1
 
     def unpin(self, digest: str) -> None:
-        """Take one pin back; without pins the blob may be evicted."""
+        """Remove one pin; without pins the blob may be evicted."""
         with self._lock:
             if self._pins[digest] > 1:
                 self._pins[digest] -= 1
@@ -233,7 +233,7 @@ class BlobCache:
             self._drop(digest)
 
     def discard(self, digest: str) -> None:
-        """Delete a blob that nobody needs any more, unless it is pinned."""
+        """Delete a blob that is no longer needed, unless it is pinned."""
         with self._lock:
             if not self._pins.get(digest):
                 self._drop(digest)
@@ -254,7 +254,7 @@ class BlobCache:
                 self._drop(digest)
 
     def _take_over(self) -> None:
-        """Index the files of an earlier process, and delete what it left half-written."""
+        """Index the files of an earlier process, and delete its half-written ones."""
         found: list[tuple[int, str, int]] = []
         try:
             remove_partial_files(self._folder)
@@ -303,7 +303,7 @@ class BlobCache:
                 self._drop(digest)
 
     def _drop_damaged(self, digest: str) -> None:
-        """Delete a blob whose file is not what its name says, unless it was put again meanwhile."""
+        """Delete a blob whose file does not fit its name, unless it was put again meanwhile."""
         with self._lock:
             if digest not in self._checked:
                 self._drop(digest)

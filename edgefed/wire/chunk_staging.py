@@ -139,7 +139,7 @@ class Staging:
         _delete(self._data_path)
 
     def _open(self) -> tuple[BinaryIO, BinaryIO]:
-        """Open both files, taking over what fits the blob's size."""
+        """Open both files, taking over the parts that fit the blob's size."""
         if self._resumable():
             marks = self._map_path.read_bytes()
             self._here = bytearray(1 if mark == 1 else 0 for mark in marks)
@@ -168,7 +168,7 @@ class Staging:
 
 
 def prune(folder: Path, keep: Collection[str]) -> None:
-    """Delete the staging files of blobs other than ``keep``, which nobody waits for any more.
+    """Delete the staging files of blobs other than ``keep``, which are no longer needed.
 
     Raises:
         StorageError: a file cannot be deleted.

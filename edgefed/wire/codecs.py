@@ -140,8 +140,8 @@ class Int8:
 
     A value x becomes floor(x / scale + u) with u uniform in [0, 1), whose mean is x / scale:
     unbiased, and off by less than one scale. QSGD (Alistarh et al. 2017, arXiv:1610.02132, section
-    3.1) with the maximum as norm. The scale (float32, little-endian) precedes the codes; zero
-    says that every value is zero.
+    3.1) with the maximum as norm. The scale (float32, little-endian) precedes the codes; zero means
+    that every value is zero.
     """
 
     name = "int8"
@@ -237,7 +237,7 @@ class Codec:
 
         Raises:
             WireError: ``wire.not_finite``, naming the tensor that holds an infinity or NaN;
-                ``wire.tensor`` for a dtype, shape, name or count that does not travel.
+                ``wire.tensor`` for a dtype, shape, name or count that cannot be encoded.
         """
         specs = specs_of(arrays)
         head = prefix(_MAGIC, self.name, header_of(specs))

@@ -1,6 +1,6 @@
-"""The messages by which an operator looks after one device: a ping, and the end of the agent's log.
+"""The messages for an operator's diagnostics of one device: a ping, and the end of the agent's log.
 
-The coordinator asks for an operator; the device answers at once, whatever it works on. An agent
+The coordinator asks on behalf of an operator; the device answers at once, during any work. An agent
 that does not know these topics ignores them.
 """
 
@@ -32,7 +32,7 @@ class Ping(Message):
 
     Attributes:
         nonce: names the ping; the answer carries it.
-        session: the agent's life that is asked; an agent in another life ignores the ping.
+        session: of the agent; an agent with another session ignores the ping.
     """
 
     kind = "ping"
@@ -45,7 +45,7 @@ class Pong(Message):
 
     Attributes:
         nonce: of the ping.
-        session: the agent's life.
+        session: of the agent.
     """
 
     kind = "pong"
@@ -58,10 +58,10 @@ class LogRequest(Message):
 
     Attributes:
         nonce: names the request; the answer carries it.
-        session: the agent's life that is asked; an agent in another life ignores the request.
+        session: of the agent; an agent with another session ignores the request.
         lines: most lines of the answer.
-        after: number of the last line that is known already, so that the oldest newer ones are
-            sent; None for the newest lines.
+        after: number of the last known line, so that the oldest newer ones are sent; None for the
+            newest lines.
     """
 
     kind = "log_request"
@@ -76,8 +76,9 @@ class LogTail(Message):
 
     Attributes:
         nonce: of the request.
-        session: the agent's life, in which lines are numbered from 1.
-        shared: whether the device's owner lets operators read the log; no lines come otherwise.
+        session: of the agent, in which lines are numbered from 1.
+        shared: whether the device's owner allows operators to read the log; otherwise there are no
+            lines.
         first: number of the first line that is sent; of the next one that will be, without lines.
         lines: without line ends.
     """

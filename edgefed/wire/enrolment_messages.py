@@ -50,8 +50,8 @@ class EnrolmentResponse(Message):
 
     Attributes:
         status: ``enrolled``; ``pending`` until an operator approves; ``refused``.
-        code, reason, hint: why it is refused, as an error of ours.
-        name, role: as whom it is enrolled.
+        code, reason, hint: why it is refused, as an EdgeFed error.
+        name, role: of the enrolled party.
         broker: the broker's address for enrolled parties.
         certificate, authority: the certificates (DER) of the party and of the authority.
         proof: HMAC-SHA256 over the other fields; empty when refused without a known token.
@@ -93,11 +93,10 @@ class RenewalRequest(Message):
 
 
 class RenewalOrder(Message):
-    """The coordinator asks a device to replace its keys now, since an operator says so.
+    """The coordinator asks a device to replace its keys now, on an operator's order.
 
     Attributes:
-        key: id of the certificate that is to be replaced; a device that has another one by now
-            does nothing.
+        key: id of the certificate that is to be replaced; a device with another one does nothing.
     """
 
     kind = "renewal_order"
@@ -118,10 +117,11 @@ class IssuedCertificate(Message):
 
 
 class Leave(Message):
-    """A device leaves the fleet for good, its departure is confirmed, or it is removed.
+    """A device leaves the fleet permanently, its departure is confirmed, or it is removed.
 
     Attributes:
-        session: names a device's farewell, and its answer; the agent's life where it is removed.
+        session: identifies a device's message and its answer; the agent's session where it is
+            removed.
     """
 
     kind = "leave"

@@ -20,7 +20,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def prefix(magic: bytes, *header: Any) -> bytes:
-    """Return all of a blob that comes before its body: ``magic``, the header's values in a row."""
+    """Return the part of a blob before its body: ``magic``, and the header's values in a row."""
     packed = b"".join(msgpack.packb(value) for value in header)
     if len(packed) > MAX_HEADER_BYTES:
         raise malformed("the names of its tensors are too long")
@@ -28,7 +28,7 @@ def prefix(magic: bytes, *header: Any) -> bytes:
 
 
 class Header:
-    """Reads a blob's header value by value, so that nothing is built that was not asked for.
+    """Reads a blob's header value by value, so that only requested values are built.
 
     Args:
         magic: the four letters that the blob must begin with.
@@ -95,7 +95,7 @@ class Header:
 
 
 def malformed(reason: str) -> WireError:
-    """Return the error for bytes that are no blob of tensors."""
+    """Return the error for bytes that are not a blob of tensors."""
     return WireError(f"A blob of tensors cannot be used: {reason}.", code="wire.tensor")
 
 

@@ -48,13 +48,13 @@ MAX_CLASS_NAME = 128
 """Longest name of a class, in characters."""
 
 MAX_CLASS_NAMES_BYTES = 64 * 1024
-"""Most bytes of a list of class names in UTF-8, so that a message that carries one stays small."""
+"""Most bytes of a list of class names in UTF-8, so that a message with one stays small."""
 
 METRIC_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.-]{0,79}$"
 """Names of metrics become columns of files and rows of screens and reports."""
 
 CLASS_NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
-"""What a name of a class consists of: no control characters, which a terminal would obey."""
+"""The form of a class's name: no control characters, which a terminal would obey."""
 
 MAX_LOG_LINES = 200
 """Most lines of an agent's log in one message."""
@@ -85,4 +85,4 @@ CHALLENGE_SECONDS = 5.0
 
 ANSWER_SECONDS = 15.0
 """Seconds that a client waits for an answer. More than ``CHALLENGE_SECONDS``, so that an order that
-its client has given up is never carried out afterwards."""
+its client has given up is never carried out later."""

@@ -33,7 +33,7 @@ ClassName = Annotated[
 ClassNames = Annotated[
     tuple[ClassName, ...], Field(max_length=limits.MAX_ITEMS), AfterValidator(_bounded_names)
 ]
-"""What label 0, 1, … is called; an empty word for a number that no class has."""
+"""Names of labels 0, 1, …; an empty word for a number that no class has."""
 
 
 class Part(BaseModel):
@@ -57,13 +57,13 @@ class Patch(Part):
 
 
 class BlobRef(Part):
-    """The name of a blob and how to come by it.
+    """The name of a blob, and the ways to obtain it.
 
     Attributes:
         digest: SHA-256 of the bytes.
         size: number of bytes.
         patches: cheaper ways to the same bytes, newest first; a receiver takes the shortest chain
-            from something it holds, and asks for the whole blob when there is none.
+            from a blob that it holds, and requests the whole blob if there is none.
     """
 
     digest: Digest

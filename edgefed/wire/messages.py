@@ -50,7 +50,7 @@ DeviceState = Literal[
     "failed",
     "lost",
 ]
-"""What a device is doing, in the dashboard's words."""
+"""The activity of a device, in the dashboard's words."""
 
 
 class Message(BaseModel):
@@ -70,7 +70,7 @@ class CoordinatorState(Message):
     """The coordinator is there, with the progress of its run. Retained; its will says ``lost``.
 
     Attributes:
-        session: this life of the coordinator.
+        session: of this coordinator process.
         owner: id of the coordinator's state directory; the same after a restart.
         status: ``online``, or ``lost`` in the will.
         run: id of the current or last run.
@@ -96,7 +96,7 @@ class Task(Message):
     """A question of an exchange, as it reaches one device.
 
     Attributes:
-        run, exchange, index, round: what the task belongs to; ``index`` counts a run's exchanges.
+        run, exchange, index, round: of the task; ``index`` counts a run's exchanges.
         rounds: planned rounds of the run, over which a learning rate may change.
         question: ``fit``, ``evaluate``, … as the algorithm names it.
         device: the device that receives the task.
@@ -104,8 +104,8 @@ class Task(Message):
         seed: seed of every draw that this task makes on this device.
         algorithm, settings: the algorithm that prepares and answers it, and its settings.
         model: the recipe's model section.
-        shape, classes: of one input, and how many labels the model tells apart, or numbers it
-            answers with.
+        shape, classes: of one input, and the number of labels that the model distinguishes, or of
+            its outputs.
         class_names: the run's classes in order, after which the device numbers its labels; empty
             when labels are plain integers.
         training: the recipe's training section.
@@ -118,14 +118,14 @@ class Task(Message):
         codec: how the reply's tensors are encoded.
         error_feedback: whether the encoding error is added to the next reply.
         samples: the number of samples that the device announced; the most its reply may weigh.
-        blobs: what the algorithm sends, by role, such as ``weights``.
+        blobs: the algorithm's arrays, by role, such as ``weights``.
         params: small values of the algorithm.
         receivers: the devices to which the reply may send a blob, one to each.
         max_relay_bytes: the largest such blob.
         relays: blobs that other devices sent to this one.
         nonce: a random number that the reply returns.
-        session: the life of the agent that is asked; one of another life ignores the task. Filled
-            in whenever the task is sent.
+        session: of the agent; an agent with another session ignores the task. Filled in whenever
+            the task is sent.
         certificates: those of the receivers, in a signed fleet, to encrypt for them; filled in
             whenever the task is sent.
     """
@@ -227,7 +227,7 @@ class Receipt(Message):
 
 
 class Cancel(Message):
-    """Stop working on an exchange; nobody waits for its reply any more."""
+    """Stop working on an exchange; its reply is no longer needed."""
 
     kind = "cancel"
     exchange: Word
@@ -266,20 +266,19 @@ class Birth(Message):
     """A device is there, with its description. Retained; its will says ``lost``.
 
     Attributes:
-        session: this life of the agent; a will of another life is stale.
+        session: of this agent process; a will of another session is stale.
         status: ``online``, or ``lost`` in the will.
         agent, torch, accelerator, hardware: versions and names to show.
         samples: training samples on the device.
         held_out: samples that it holds out, on which it tests a model.
-        labels: how many of them bear each label; empty when the device does not tell.
-        classes: how many labels its data can hold, or numbers a target has.
+        labels: number of them with each label; empty if the device does not share it.
+        classes: number of labels that its data can hold, or of numbers in a target.
         class_names: names of those labels, label 0 first; empty when they have no names.
         shape: shape of one input.
-        data: a word of the device's own that changes when its samples do; empty when it does not
-            tell.
+        data: a word of the device's own that changes when its samples do; empty if not shared.
         ignored: files of its data that it cannot use.
-        revision: how often this life of the agent has read its data again; of two births, the
-            greater one holds.
+        revision: how often this agent process has read its data again; of two births, the greater
+            one holds.
     """
 
     kind = "birth"

@@ -65,7 +65,7 @@ def apply_patch(
 
 
 def _check_base(arrays: Mapping[str, Array] | None, specs: Mapping[str, TensorSpec]) -> None:
-    """Check that ``arrays`` are exactly what ``specs`` say."""
+    """Check that ``arrays`` fit ``specs`` exactly."""
     if arrays is None:
         return
     for name, spec in specs_of(arrays).items():

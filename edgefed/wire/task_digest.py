@@ -1,8 +1,8 @@
-"""A digest of a task, which is the same for all devices that are asked the same.
+"""A digest of a task, which is equal for all devices with the same task.
 
-Secure aggregation derives masks from it, so that the updates of devices that were asked different
-things do not add up to anything. A field of ``Task`` is part of the digest unless ``LEFT_OUT``
-names it. Blobs enter by the digest of their bytes, however these were coded on their way.
+Secure aggregation derives masks from it, so that the masks of devices with different tasks do not
+cancel. A field of ``Task`` is part of the digest unless ``LEFT_OUT`` names it. Blobs are included
+by the digest of their bytes, independent of their encoding on the way.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ LEFT_OUT: Mapping[str, str] = {
     "relays": "each device receives its own, encrypted by their senders",
     "receivers": "the other devices, of which each device has others",
 }
-"""The fields that are no part of the digest, each with the reason."""
+"""The fields that are not part of the digest, each with the reason."""
 
 BLOBS_LEFT_OUT: Mapping[str, str] = {
     "patches": "ways to the same bytes, which depend on what a device holds"
 }
-"""The fields of a reference to a blob that are no part of the digest."""
+"""The fields of a reference to a blob that are not part of the digest."""
 
 _CONTEXT = b"edgefed task 1\0"
 
 
 def task_digest(task: Task) -> bytes:
-    """Return the SHA-256 of all that a task says but for ``LEFT_OUT``."""
+    """Return the SHA-256 of a task's fields without ``LEFT_OUT``."""
     blobs = {"__all__": set(BLOBS_LEFT_OUT)}
     told = task.model_dump(mode="json", exclude={**dict.fromkeys(LEFT_OUT, True), "blobs": blobs})
     text = json.dumps(told, sort_keys=True, separators=(",", ":"))

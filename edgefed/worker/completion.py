@@ -1,4 +1,4 @@
-"""Do a prepared task and encode what came of it; every error becomes a refusal or a failure."""
+"""Do a prepared task and encode its outcome; every error becomes a refusal or a failure."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ from edgefed.worker.uplink import FEEDBACK, encode_groups
 Done = TypeVar("Done")
 
 UNKNOWN = ("algorithm.unknown", "model.unknown")
-"""Codes of errors about a task that names what this device does not have."""
+"""Codes of errors about a task that names objects that this device does not have."""
 
 INSTALL = "if a package offers it, install that package on this device"
-"""What to do about them."""
+"""Advice for them."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A task that waits for its training or testing.
+    """A task before its training or test.
 
     Attributes:
         trainer: has the task's model.
-        work: what it shall do.
+        work: the trainer's.
         view: the device's samples, of which a ``Job`` trains on ``view.train``.
         private: the device's private state of this run, all of it.
-        persistent: what the device keeps across runs.
+        persistent: the device's state across runs.
     """
 
     task: Task
@@ -76,16 +76,16 @@ def complete(
     progress: Callable[[float], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Outcome:
-    """Train or test, and return what came of it; see ``Worker.work``.
+    """Train or test, and return the outcome; see ``Worker.work``.
 
     Raises:
-        Stopped: ``stop`` said so.
+        Stopped: ``stop`` returned True.
     """
     return guarded(lambda: _finished(prepared, _result(prepared, progress, stop)))
 
 
 def finish(prepared: Prepared, result: Result | EdgeFedError) -> Outcome:
-    """Return what comes of a task whose work somebody has done, or failed to do; never raises."""
+    """Return the outcome of a task whose work was done elsewhere, or failed there; never raises."""
     if isinstance(result, EdgeFedError):
         return _outcome_of(result)
     return guarded(lambda: _finished(prepared, result))
@@ -117,9 +117,9 @@ def answered(
     private: Mapping[str, Tensors],
     persistent: PersistentState,
 ) -> Outcome:
-    """Return an answer encoded, the private state that it leaves, and what it changes for good.
+    """Return the encoded answer, the private state after it, and its changes across runs.
 
-    Of ``private``, all that there was, ``own`` is the algorithm's part.
+    ``own`` is the algorithm's part of ``private``.
     """
     ledger = checked_changes(persistent, answer)
     check_relays(task, answer)
@@ -141,7 +141,7 @@ def answered(
 
 
 def guarded(step: Callable[[], Done]) -> Done | Outcome:
-    """Return what a step comes to, or the failure that it ends in."""
+    """Return the result of a step, or the failure that it ends in."""
     try:
         return step()
     except Stopped:
@@ -155,7 +155,7 @@ def guarded(step: Callable[[], Done]) -> Done | Outcome:
 
 
 def _outcome_of(error: EdgeFedError) -> Outcome:
-    """Return a refusal or a failure, whose reason says what to do where there is something."""
+    """Return a refusal or a failure, with advice in its reason where there is any."""
     if isinstance(error, Withheld):
         return Outcome(status="refused", reason=error.message)
     if error.code in UNKNOWN:
@@ -181,15 +181,16 @@ def _finite(outcome: Outcome) -> Outcome:
 
 
 def scored(task: Task, result: Result, mode: str, policy: Policy) -> Outcome:
-    """Return what a device sends of a test.
+    """Return the outcome of a device's test.
 
-    Counts by label tell which labels it holds out; one that does not share its labels sends none.
+    Counts by label disclose the labels that it holds out; a device that does not share its labels
+    sends none.
 
     Args:
         task: the test's.
         result: of the test.
         mode: the test's mode, or nothing.
-        policy: what the device's owner shares.
+        policy: of the device's owner.
     """
     if not isinstance(result, Score) or result.samples == 0:
         return Outcome(status="refused", reason="the device holds out no samples for evaluation")

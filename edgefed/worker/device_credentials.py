@@ -1,4 +1,4 @@
-"""A device's credentials at work in its tasks: they sign, and seal what goes to other devices."""
+"""A device's credentials in its tasks: they sign, and seal data for other devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgefed.worker.outcome import Outcome
 log = logging.getLogger(__name__)
 
 LABEL = b"edgefed statement of a device 3\0"
-"""Keeps what an algorithm has signed from being taken for a message."""
+"""Keeps signatures of algorithms from being taken for those of messages."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class DeviceCredentials:
         Raises:
             NotAllowedError: it did not, or the certificate is not that device's, or it has another
                 key than before.
-            StorageError: its key cannot be written down.
+            StorageError: its key cannot be stored.
         """
         encoded, succession = parted(certificate)
         signer = read_certificate(encoded)
@@ -67,7 +67,7 @@ class DeviceCredentials:
     def sealed(self, task: Task, outcome: Outcome) -> Outcome:
         """Return an outcome whose data for other devices only these can read.
 
-        Without a receiver's certificate nothing of the outcome leaves the device.
+        Without a receiver's certificate no part of the outcome leaves the device.
         """
         if not outcome.relays:
             return outcome
@@ -83,9 +83,9 @@ class DeviceCredentials:
         return replace(outcome, relays=relays)
 
     def opened(self, task: Task, read: Callable[[str], bytes]) -> Mapping[str, bytes]:
-        """Return what other devices sealed for this one, by digest; without what does not open.
+        """Return the data that other devices sealed for this one, by digest, if it can be opened.
 
-        A device that was given other keys meanwhile cannot open what was sealed before; the data is
+        A device that got other keys meanwhile cannot open data that was sealed before. The data is
         then missing, as when the coordinator no longer has it.
         """
         own = self.current()

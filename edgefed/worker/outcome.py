@@ -18,11 +18,11 @@ class Outcome:
         status, reason, samples, metrics: as in the wire's ``Reply``.
         blobs: encoded arrays by role.
         private: replaces the device's private state when, and only when, the answer is kept.
-        device_state, ledger: changes of what the device keeps across runs, committed with the
-            answer; see ``Answer``.
+        device_state, ledger: changes of the device's state across runs, committed with the answer;
+            see ``Answer``.
         relays: bytes for other devices, by device.
-        seconds: that a virtual device's work took, without waiting for its turn; 0 where nobody
-            measured it. Two outcomes of the same work are equal.
+        seconds: that a virtual device's work took, without waiting for its turn; 0 if not measured.
+            Two outcomes of the same work are equal.
     """
 
     status: Literal["ok", "refused", "failed"]

@@ -29,7 +29,7 @@ that answers append to a device's ledger."""
 
 @dataclass(frozen=True)
 class PersistentState:
-    """What a device keeps across runs.
+    """The state of a device across runs.
 
     Attributes:
         device_state: groups of arrays by name.
@@ -40,7 +40,7 @@ class PersistentState:
     ledger: tuple[LedgerEntry, ...] = ()
 
     def read_only(self) -> dict[str, Tensors]:
-        """Return the groups as arrays that nobody can write: they change with an answer only."""
+        """Return the groups as read-only arrays: they change with an answer only."""
         return {
             name: {key: _read_only(array) for key, array in arrays.items()}
             for name, arrays in self.device_state.items()
@@ -49,7 +49,7 @@ class PersistentState:
     def after(
         self, device_state: Mapping[str, Tensors], ledger: tuple[LedgerEntry, ...]
     ) -> PersistentState:
-        """Return what is kept after an answer with these changes."""
+        """Return the state after an answer with these changes."""
         groups = {**self.device_state, **device_state}
         return PersistentState(
             {name: arrays for name, arrays in groups.items() if arrays}, (*self.ledger, *ledger)
@@ -57,7 +57,7 @@ class PersistentState:
 
 
 def checked_changes(state: PersistentState, answer: Answer) -> tuple[LedgerEntry, ...]:
-    """Check what an answer changes; return its ledger entries as JSON gives them back.
+    """Check the changes of an answer; return its ledger entries after a round trip through JSON.
 
     Raises:
         ValueError: it exceeds a bound, or an entry is not JSON.

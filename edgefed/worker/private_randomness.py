@@ -1,6 +1,6 @@
 """Randomness for privacy noise: from the operating system, never from a run's seed.
 
-Anybody who knows the seed of the noise can subtract it, and the coordinator knows the run's seed.
+A party that knows the seed of the noise can subtract it, and the coordinator knows the run's seed.
 The generator is therefore not a setting: only code that creates a ``Worker`` can pass another one.
 """
 
@@ -19,7 +19,7 @@ PrivateRandomness = Callable[[Task], np.random.Generator]
 
 
 def from_operating_system(task: Task) -> np.random.Generator:
-    """Return a new generator whose seed the operating system drew; nothing of the task enters."""
+    """Return a new generator with a seed of the operating system, independent of the task."""
     del task
     return operating_system_generator()
 

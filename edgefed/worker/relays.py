@@ -13,12 +13,12 @@ ReadRelay = Callable[[str], bytes]
 
 
 def no_relays(digest: str) -> bytes:
-    """Refuse to read: nobody has sent anything."""
+    """Refuse to read, because no blob was sent."""
     raise WireError(f"Blob {digest[:12]} is not here.", code="wire.blob")
 
 
 def relays_by_sender(task: Task, read: ReadRelay) -> dict[str, tuple[bytes, ...]]:
-    """Return what a task delivers, by sender, in the order of the task."""
+    """Return the blobs that a task delivers, by sender, in the order of the task."""
     found: dict[str, tuple[bytes, ...]] = {}
     for relay in task.relays:
         found[relay.sender] = (*found.get(relay.sender, ()), read(relay.digest))
@@ -34,7 +34,7 @@ def without_relays(task: Task, kept: Collection[str]) -> Task:
 
 
 def check_relays(task: Task, answer: Answer) -> None:
-    """Check what an answer sends to other devices: the coordinator would reject it as well.
+    """Check the blobs of an answer for other devices, as the coordinator does.
 
     Raises:
         ValueError: the task does not allow it.

@@ -10,12 +10,12 @@ from edgefed.worker.outcome import Outcome
 
 
 def make_reply(task: Task, outcome: Outcome, session: str) -> tuple[Reply, dict[str, bytes]]:
-    """Return the reply, and the blobs by digest that the coordinator has to ask for.
+    """Return the reply, and the blobs by digest that the coordinator has to request.
 
     Args:
-        task: what was asked.
-        outcome: what came of it.
-        session: this life of the device.
+        task: the question.
+        outcome: of the task.
+        session: of this agent process.
     """
     blobs = {role: (digest(blob), blob) for role, blob in outcome.blobs.items()}
     relays = {device: (digest(blob), blob) for device, blob in sorted(outcome.relays.items())}

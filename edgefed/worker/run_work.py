@@ -40,14 +40,14 @@ def run_work(
 
     Args:
         trainer: has the task's model.
-        work: what to do.
+        work: the task's.
         own: the device's training samples, for a job that brings none.
-        progress: told the share done, 0 to 1.
-        stop: asked before each training step; True gives up.
-        measures: what a test measures beside loss and accuracy.
+        progress: called with the share done, 0 to 1.
+        stop: called before each training step; True ends the work.
+        measures: of a test, beside loss and accuracy.
 
     Raises:
-        Stopped: ``stop`` said so.
+        Stopped: ``stop`` returned True.
     """
     if isinstance(work, (EvalJob, PredictorEvalJob)):
         return _tested(trainer, work, measures)

@@ -20,7 +20,7 @@ class TrainerCache:
     """Keeps trainers and algorithms; virtual devices share one.
 
     Args:
-        accelerator: what trains, as ``pick_device`` takes it.
+        accelerator: the processor, as ``pick_device`` takes it.
         user_models: whether a task may name a model of a user's own, whose code is then run.
         memory: most bytes that models and their training may take; 0 for half of the free memory.
     """

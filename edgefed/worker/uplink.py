@@ -18,7 +18,7 @@ from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.tensors import specs_of
 
 FEEDBACK = "feedback/"
-"""Prefix of the private state that holds what codes dropped, by role."""
+"""Prefix of the private state with the encoding errors, by role."""
 
 
 def encode_groups(
@@ -30,10 +30,10 @@ def encode_groups(
     """Return the encoded groups by role, and the new memory.
 
     Args:
-        groups: what the algorithm sends.
+        groups: of the algorithm's answer.
         codec: the task's codec, for groups that name none.
         seed: of the task; stochastic rounding draws from it.
-        memory: what earlier codes dropped, or None where the recipe wants no error feedback.
+        memory: encoding errors so far, or None where the recipe has no error feedback.
     """
     blobs: dict[str, bytes] = {}
     dropped: dict[str, Tensors] = {}
@@ -50,7 +50,7 @@ def encode_groups(
 
 
 def _plus(arrays: Tensors, before: Tensors | None) -> Tensors:
-    """Add what was dropped before; a memory of other shapes belongs to another model."""
+    """Add the earlier encoding errors; a memory of other shapes belongs to another model."""
     if before is None or any(
         name not in arrays or arrays[name].shape != old.shape for name, old in before.items()
     ):

@@ -52,12 +52,12 @@ class _Numbered:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """A device's samples with their images scaled as a run says.
+    """A device's samples with their images scaled as a run requires.
 
     Attributes:
         of: the samples before.
         scale: of the run.
-        preparation: what has been done to them in all.
+        preparation: the total one.
     """
 
     of: _Numbered
@@ -73,13 +73,13 @@ class Worker:
     Args:
         trainers: warm trainers.
         train, test: the device's samples.
-        policy: what its owner lets it give away beside its model.
-        class_names: what its labels are called; a task may number them otherwise.
+        policy: its owner's, for data beside the model.
+        class_names: names of its labels; a task may number them otherwise.
         private_randomness: gives the generator of a task's privacy noise.
-        preparation: what was done to the samples.
+        preparation: of the samples.
         noise: draws natural noise.
         pool: pixels from 0 to 1 of all devices; None where there is no simulation.
-        credentials: sign for the device, and seal what goes to others; None where there are none.
+        credentials: sign for the device, and seal data for others; None where there are none.
     """
 
     def __init__(
@@ -125,19 +125,19 @@ class Worker:
         persistent: PersistentState = NOTHING_KEPT,
         read_relay: ReadRelay = no_relays,
     ) -> Outcome:
-        """Do a task and return what came of it; never raises but when stopped.
+        """Do a task and return the outcome; never raises, except when stopped.
 
         Args:
             task: the task.
             read: arrays of a blob by role.
             private: this device's private state of this run.
-            progress: told the share done, 0 to 1.
-            stop: asked before each step; True gives up.
-            persistent: what this device keeps across runs.
-            read_relay: bytes of a blob that another device sent, by digest.
+            progress: called with the share done, 0 to 1.
+            stop: called before each step; True ends the task.
+            persistent: this device's state across runs.
+            read_relay: bytes of a blob from another device, by digest.
 
         Raises:
-            Stopped: ``stop`` said so.
+            Stopped: ``stop`` returned True.
         """
         own = self._credentials
         if own is not None and task.relays:
@@ -158,7 +158,7 @@ class Worker:
         persistent: PersistentState = NOTHING_KEPT,
         read_relay: ReadRelay = no_relays,
     ) -> Prepared | Outcome:
-        """Return a task ready for its trainer, or at once what comes of it; never raises.
+        """Return a task ready for its trainer, or its outcome at once; never raises.
 
         ``complete`` does the rest; a trainer of many devices does it itself, and calls ``finish``.
         """

@@ -52,6 +52,6 @@ def test_the_error_names_who_may_not_write_what() -> None:
     nobody = unheard(Address("192.0.2.7"), "lab", "cam-2")
     assert "a client without a login" in nobody.message
     enrolled = unheard(Address("192.0.2.7", 8884, tls=True), "lab", "cam-2")
-    assert "publishes as the holder of its certificate" in enrolled.message
+    assert "published as the holder of its certificate" in enrolled.message
     assert enrolled.hint.startswith("name the port of devices in --broker")
     assert "secret" not in other.message + other.hint

@@ -146,11 +146,11 @@ def status(folder: Path, name: str) -> dict[str, object]:
 def test_an_agent_whose_messages_the_broker_drops_says_so(broker: Address, tmp_path: Path) -> None:
     notice = tmp_path / "agents" / FLEET / "cam-2" / "status.json"
     with running_agent(broker, tmp_path, "cam-2") as (running, log):
-        wait_until(lambda: notice.exists() and "drops what" in notice.read_text(), "the notice")
-        assert "drops what device cam-2" in str(status(tmp_path, "cam-2")["reason"])
+        wait_until(lambda: notice.exists() and "drops messages" in notice.read_text(), "the notice")
+        assert "drops messages of device cam-2" in str(status(tmp_path, "cam-2")["reason"])
         assert running.poll() is None  # the rules may be corrected
     (line,) = (line for line in log.read_text().splitlines() if "device.unheard" in line)
-    assert "drops what device cam-2 of fleet lab publishes as user cam-1" in line
+    assert "drops messages of device cam-2 of fleet lab published as user cam-1" in line
     assert "try: give the device the name of its user, --name cam-1" in line
 
 

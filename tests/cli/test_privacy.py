@@ -59,7 +59,7 @@ def test_a_budget_that_cannot_be_met_is_refused_in_one_line(command: str, tmp_pa
 
 
 def test_a_recipe_without_privacy_has_no_plan() -> None:
-    plan().failed(2, "privacy.none", "wants no differential privacy")
+    plan().failed(2, "privacy.none", "has no differential privacy")
 
 
 def test_what_privacy_does_not_cover_is_refused() -> None:

@@ -42,6 +42,12 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(found), target
 
 
+def test_the_readme_links_to_every_page() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    pages = [page.relative_to(ROOT).as_posix() for page in PAGES if page.parent != ROOT]
+    assert pages and [page for page in pages if f"]({page})" not in text] == []
+
+
 def test_a_benchmark_is_started_as_a_module_everywhere() -> None:
     sources = [*BENCHMARKS, ROOT / "Makefile", *(ROOT / "tests").rglob("*.py")]
     for file in (*PAGES, *sources):

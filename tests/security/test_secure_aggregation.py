@@ -167,7 +167,7 @@ def test_keys_of_the_coordinator_are_not_taken_for_a_devices(
     others = f"the keys of {VICTIM} are not its own"
     assert set(told) == set(DEVICES)
     for device, reason in told.items():
-        own = "its own keys are not among those that it was told"
+        own = "its own keys are not among the cohort's keys"
         wanted = others if lie == "swapped" else "the keys of device-00 are not signed"
         assert (own if device == VICTIM else wanted) in reason
     assert {each["question"] for each in accepted} == {KEYS}  # nobody shared or masked anything

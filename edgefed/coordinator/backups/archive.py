@@ -66,7 +66,7 @@ class Manifest(_Strict):
 
 
 class _Digesting(io.RawIOBase):
-    """Reads a file and digests what was read."""
+    """Reads a file and digests the bytes read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -162,7 +162,7 @@ def extract(path: Path, folder: Path) -> Manifest:
 
 
 def _check_member(member: tarfile.TarInfo, found: Mapping[str, ListedFile]) -> None:
-    """Refuse what is no regular file in its own place below one of the two folders."""
+    """Refuse a member that is not a regular file in its own place below one of the two folders."""
     parts = PurePosixPath(member.name).parts
     plain = "/".join(parts) == member.name and "\\" not in member.name
     if not plain or ".." in parts or len(parts) < 2 or parts[0] not in (COORDINATOR, TRUST):

@@ -51,7 +51,7 @@ REPLACED = "replaced"
 """Folder of the states that restores have replaced, below the state folder."""
 
 REMADE = (AUTHORITY_FOLDER, "access")
-"""What the restored folder of certificates has of its own, beside ``OWN_PARTIES``."""
+"""The restored folder's own contents, beside ``OWN_PARTIES``."""
 
 
 @dataclass
@@ -143,7 +143,7 @@ def unpacked(path: Path, state: Path, fleet: str | None, clock: Clock) -> Iterat
 
 
 def _bring_up_to_date(made: Restoring, clock: Clock) -> None:
-    """Merge what is known of the time after the backup, and renumber the runs."""
+    """Merge the known later changes, and renumber the runs."""
     authority = made.authority
     if authority is not None:
         later = [later_state(each, authority, made.warnings.append) for each in _presents(made)]
@@ -251,7 +251,7 @@ def refused_by(made: Restoring, names: Collection[str]) -> list[str]:
     for name in names:
         if name not in known:
             raise UnknownNameError(
-                f"The backup does not admit anybody named {name}.",
+                f"The backup does not admit a party named {name}.",
                 code="enrol.unknown",
                 hint="it admits: " + (", ".join(known) or "nobody"),
             )

@@ -1,10 +1,10 @@
 """Take a consistent snapshot of a coordinator's folder, also while the coordinator runs.
 
-The rows of the database and the files that they name have to belong to the same commit. While no
-other process can commit, which is for some milliseconds, a reader of the database fixes its state,
-and the files of all runs that may go on get a second name (a hard link) in a folder of the backup.
-After that, the coordinator may delete or replace its own names. Files of a run are never changed in
-place, but for logs, which only grow.
+The rows of the database and the files that they name must belong to the same commit. While no other
+process can commit, for some milliseconds, a reader of the database fixes its state, and the files
+of all runs that may go on get a second name (a hard link) in a folder of the backup. After that,
+the coordinator may delete or replace its own names. Files of a run are never changed in place,
+except logs, which only grow.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def back_up(folder: Path, trust: Path, fleet: str, target: Path, clock: Clock) -
         folder: the coordinator's state folder.
         trust: the folder of the fleet's certificates on this machine; may be missing.
         fleet: the name of the fleet.
-        target: the file to write, which replaces one that is there.
+        target: the file to write, which replaces an older one.
         clock: for the time of the state.
 
     Raises:
         UnknownNameError: ``backup.nothing``: the fleet has no state here.
         NotAllowedError: ``state.locked``: another backup is being made.
-        StorageError: something cannot be read, or the disk does not take it.
+        StorageError: a file cannot be read, or the disk does not take it.
     """
     if not (folder / ROWS).exists() and not (trust / AUTHORITY_FOLDER).exists():
         raise UnknownNameError(
@@ -144,7 +144,7 @@ def _keep_folder(source: Path, target: Path) -> None:
 def _keep(source: Path, target: Path) -> None:
     """Give a file a second name; copy it where the file system has no such names.
 
-    A file that is gone is left out: what needs it says so when it is restored.
+    A file that is gone is left out; the part that needs it reports that when it is restored.
     """
     make_folder(target.parent)
     try:

@@ -77,7 +77,7 @@ class MetricFiles:
         except OSError as error:
             raise storage_error(path, error) from error
         except ValueError as error:
-            raise StorageError(f"{path} differs from what was written.") from error
+            raise StorageError(f"{path} differs from the written data.") from error
 
     def _append(self, name: str, text: str) -> None:
         path = self._folder / name

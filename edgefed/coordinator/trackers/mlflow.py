@@ -39,7 +39,7 @@ class MLflow:
         self._run = ""
 
     def begin(self, run: TrackedRun) -> None:
-        """Find the run in the database, or put it there, and add the rounds that it lacks.
+        """Find the run in the database, or add it, and add missing rounds.
 
         Raises:
             UsageError: the package is missing.

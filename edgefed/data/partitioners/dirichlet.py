@@ -28,10 +28,10 @@ def dirichlet(
 
     Args:
         labels: (n,) integers.
-        devices: how many parts.
+        devices: number of parts.
         alpha: concentration of each device's component; smaller is more skewed.
         rng: draws proportions and samples.
-        min_samples: fewest samples in a part; drawn anew until it holds.
+        min_samples: fewest samples in a part; draws are repeated until all have them.
         balance: give no further label to a device that has n / devices samples.
 
     Raises:

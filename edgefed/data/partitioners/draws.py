@@ -13,14 +13,14 @@ DRAWS = 1000
 """Most draws before giving up on ``min_samples``."""
 
 EFFORT = 15_000_000
-"""Most proportions to draw in all: about a second, so that a hopeless request ends soon."""
+"""Most proportions to draw in total, in about a second, so that an impossible request ends soon."""
 
 ROW = 200
 """How many proportions cost as much as a row of them does by itself."""
 
 
 def draws(rows: int, devices: int) -> int:
-    """Return how often to draw ``rows`` of proportions: `DRAWS` times, or fewer where it is long.
+    """Return how often to draw ``rows`` of proportions: `DRAWS` times, or fewer for many rows.
 
     It depends on the request alone, so that the same recipe succeeds on every machine.
     """
@@ -46,9 +46,9 @@ def given_up(times: int, alpha: float, devices: int, min_samples: int) -> DataEr
 
 
 def cuts(proportions: npt.NDArray[np.float64], samples: int) -> Indices | None:
-    """Return where to cut ``samples`` in these proportions, or None where there is nothing to cut.
+    """Return the cuts of ``samples`` in these proportions, or None for empty proportions.
 
-    A proportion that is no number, as a tiny concentration may give, counts as nothing.
+    A proportion that is not a number, as a tiny concentration may give, counts as 0.
     """
     cumulative = np.cumsum(proportions)
     if not cumulative[-1] > 0:

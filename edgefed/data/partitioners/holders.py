@@ -1,4 +1,4 @@
-"""Assign samples to devices, given a table of which device holds which labels."""
+"""Assign samples to devices, given a table of the labels of each device."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def held_labels(labels: Indices, classes_per_device: int) -> Indices:
 
 
 def share_out(labels: Indices, table: Indices, rng: np.random.Generator) -> Parts:
-    """Return each device's samples: a label's go in near-equal pieces to its holders.
+    """Return each device's samples: those of a label are divided nearly equally among its holders.
 
     Args:
         labels: (n,) integers.
-        table: (devices, c) positions among the labels that samples bear, ascending; no position
-            twice in a row. A label that nobody holds is in no part.
+        table: (devices, c) positions among the present labels, ascending; no position twice in a
+            row. A label without a holder is in no part.
         rng: draws which samples a holder gets.
 
     Raises:

@@ -40,8 +40,8 @@ class PartitionOptions(Section):
 
     parts_per_device: Annotated[int, Field(ge=1, le=100_000)] = 1
     """Number of parts of the partition that each device holds. The data is partitioned, and each
-    part transformed, as if each part were a device; one device with all parts is training on the
-    pooled data of that many devices."""
+    part transformed, as if each part were a device. One device with all parts trains on the pooled
+    data of that many devices."""
 
     pieces: Annotated[int, Field(ge=1)] = 1
     """With ``growing``: number of equal pieces that the samples are divided into."""

@@ -1,4 +1,4 @@
-"""Quantity skew: devices differ in how many samples they hold, not in which labels.
+"""Quantity skew: devices differ in the number of samples, not in labels.
 
 Sizes ~ Dir(α). The partition ``iid-diff-quantity`` of NIID-Bench (Li et al., ICDE 2022).
 """
@@ -23,11 +23,11 @@ def quantity(
     """Return one part for each device: disjoint, and together all samples.
 
     Args:
-        labels: (n,); only how many there are matters.
-        devices: how many parts.
+        labels: (n,); only their number matters.
+        devices: number of parts.
         alpha: concentration of each device's share; smaller is more skewed.
         rng: draws sizes and samples.
-        min_samples: fewest samples in a part; drawn anew until it holds.
+        min_samples: fewest samples in a part; draws are repeated until all have them.
 
     Raises:
         DataError: no draw gave every device ``min_samples``.

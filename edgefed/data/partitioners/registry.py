@@ -184,10 +184,10 @@ PARTITIONERS: Mapping[str, Partitioner] = {
 
 
 def _checked(name: str, member: object) -> Partitioner:
-    """Return what a package offers as a partition.
+    """Return a package's object as a partition.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not one.
     """
     del name
     if not isinstance(member, Partitioner):

@@ -69,7 +69,7 @@ def match_layer(
 
 @dataclass(frozen=True)
 class _Found:
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
         problem: with the variances that were used.

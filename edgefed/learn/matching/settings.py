@@ -67,7 +67,7 @@ class MatchSettings:
 
     @classmethod
     def reference(cls, **changes: Any) -> MatchSettings:
-        """Return the settings of the published implementation of FedMA, but for ``changes``."""
+        """Return the settings of the published implementation of FedMA, with ``changes``."""
         return replace(_REFERENCE, **changes)
 
 

@@ -1,8 +1,7 @@
 """The order in which the layers of a network are matched.
 
-Each step merges one layer and fixes the order of its units, by matching or, where an earlier layer
-of the same group has done so, by following it: all that a residual connection adds up has one
-order.
+Each step merges one layer and fixes the order of its units: by matching, or by the order of an
+earlier layer of the same group, because all terms of a residual connection have one order.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ Decides = Literal["first", "ready"]
 matched by then (``ready``)."""
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-"""Last words of the names of batch normalisation's statistics, which are no part of a layer: they
-are estimated anew when all layers are matched."""
+"""Last words of the names of batch normalisation's statistics, which are not part of a layer: they
+are estimated again when all layers are matched."""
 
 
 @dataclass(frozen=True)

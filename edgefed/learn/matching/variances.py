@@ -2,8 +2,8 @@
 
 ``sigma`` is how much units of two devices differ when they are paired by least squares: the mean of
 ``(a - b)^2 / 2`` over the pairs of the largest devices. With tau, the mean square of a unit's
-numbers, ``rho = sigma / tau`` lies between 0, where devices have equal units, and about 1, where
-they have nothing in common.
+numbers, ``rho = sigma / tau`` is between 0, where devices have equal units, and about 1, where they
+have nothing in common.
 
 ``sigma0`` is not ``tau - sigma``. The objective leaves out the normalising constants of the
 Gaussians, so with true variances it is indifferent between matching a unit with its own atom and

@@ -64,8 +64,8 @@ def conv_pool_relu_dual(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the layer's output, and its derivative in the direction of ``tangent``.
 
-    The derivative is with respect to the inputs only: the convolution without bias, taken where
-    the primal's maximum was, and 0 where ReLU is. It is differentiable in everything it is given.
+    The derivative is with respect to the inputs only: the convolution without bias, taken where the
+    primal's maximum was, and 0 where ReLU is. It is differentiable in all arguments.
 
     Args:
         primal: inputs (batch, before, height, width).

@@ -60,7 +60,7 @@ def make_lenet5(settings: Lenet5Settings, shape: Shape, classes: int) -> nn.Modu
 
 
 def _after(size: int, padding: int) -> int:
-    """Return what both convolutions and poolings leave of ``size`` pixels."""
+    """Return the side after both convolutions and poolings of ``size`` pixels."""
     return ((size + 2 * padding - 4) // 2 - 4) // 2
 
 

@@ -1,8 +1,8 @@
 """The permutation groups of the character LSTM.
 
 A hidden unit has an entry in each gate's block of rows, and one among the columns of each block of
-the weights from the layer's last output; so these are permuted on both axes. The numbers of a
-token's embedding are units, too.
+the weights from the layer's last output; these are therefore permuted on both axes. The numbers of
+a token's embedding are units, too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def group_of(number: int) -> str:
 
 
 def _lstm_layer(number: int, before: str) -> Described:
-    """Return an LSTM layer; its units are matched by what they take from the layer before."""
+    """Return an LSTM layer; its units are matched by their inputs from the layer before."""
     group = group_of(number)
     parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     weights = tuple(f"lstm.{part}_l{number}" for part in parts)

@@ -102,7 +102,7 @@ def is_watched() -> bool:
 
 
 def _is_autocast() -> bool:
-    """Return whether operations on the CPU cast what they take."""
+    """Return whether operations on the CPU cast their inputs."""
     if hasattr(torch.amp, "is_autocast_available"):
         return torch.is_autocast_enabled("cpu")
     return torch.is_autocast_cpu_enabled()

@@ -22,13 +22,13 @@ from edgefed.learn.networks.base import Network, NetworkSettings, Shape
 from edgefed.samples import PixelScale
 
 PREFIX = "torchvision:"
-"""What the names of these networks begin with."""
+"""The prefix of the names of these networks."""
 
 SMALLEST = 32
 """Height and width from which on torchvision's classifiers can be tried."""
 
 IMAGENET = PixelScale((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-"""How torchvision's published weights take the pixels of ImageNet's images."""
+"""The pixel scale of torchvision's published weights for ImageNet."""
 
 
 class ClassifierSettings(NetworkSettings):
@@ -119,7 +119,7 @@ def _classifier(name: str, settings: ClassifierSettings, shape: Shape, classes: 
 
 
 def try_classifier(name: str, module: nn.Module, shape: Shape) -> None:
-    """Put two images of zeros through a classifier; a network of windows takes not every size.
+    """Put two images of zeros through a classifier; networks of windows refuse some sizes.
 
     Raises:
         DataError: ``model.input``: it cannot take them.

@@ -16,10 +16,10 @@ class EntryMixing(Mixing):
     """A mixing with one entry a batch, drawn from a job's extras (see ``entries``)."""
 
     def check(self, model: Model, extra: Mapping[str, Array]) -> None:
-        """Check that there is something to mix, and something to mix it with.
+        """Check that the inputs can be mixed, and that there are entries.
 
         Raises:
-            DataError: the inputs are tokens, or the extras are no entries for this model.
+            DataError: the inputs are tokens, or the extras are not entries for this model.
         """
         name = type(self).__name__
         check_real(name, model.vocabulary)

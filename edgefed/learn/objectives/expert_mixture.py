@@ -162,7 +162,7 @@ class ExpertMixture:
         return {name: given[here] for name, here in self.names_of(expert).items()}
 
     def _spread(self, found: torch.Tensor, dim: int) -> torch.Tensor:
-        """Return what was found for kept experts, with zeros for the others."""
+        """Return values of kept experts, with zeros for the others."""
         if len(self.kept) == self.experts:
             return found
         parts = list(found.unbind(dim))

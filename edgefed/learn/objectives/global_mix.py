@@ -30,7 +30,7 @@ class GlobalMix(EntryMixing):
     The extras hold raw samples; each partner is drawn uniformly from all of them.
 
     Attributes:
-        alpha: λ ~ Beta(α, α), drawn anew every step, where no ratio is given.
+        alpha: λ ~ Beta(α, α), drawn in every step, where no ratio is given.
         ratio: λ from 0 to 1, the same at every step; None to draw it.
         loss: ℓ.
     """

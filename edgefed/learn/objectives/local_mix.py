@@ -23,7 +23,7 @@ from edgefed.learn.types import Array, Batch, Context
 class LocalMix(Mixing):
     """ℓ(f((1-λ) X + λ X'), (1-λ) Y + λ Y'), with λ ~ Beta(α, α) and (X', Y') the batch reordered.
 
-    Both are drawn anew every step; the distribution of λ is that of 1-λ.
+    Both are drawn in every step; the distribution of λ is that of 1-λ.
 
     Attributes:
         alpha: α above 0; 1 draws every share alike, small values leave most samples nearly pure.

@@ -25,7 +25,7 @@ from edgefed.learn.objectives.losses import soft
 from edgefed.learn.types import Array, Batch, Context, Forward, Params
 
 Absent = Literal["mask", "margin"]
-"""What becomes of labels without samples: they leave the sum, or get the margin of 1e-8 samples."""
+"""Treatment of labels without samples: they leave the sum, or get the margin of 1e-8 samples."""
 
 FEW = 1e-8
 

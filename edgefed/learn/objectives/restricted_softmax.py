@@ -25,7 +25,7 @@ Mode = Literal["binary", "proportional"]
 """How a_c follows the counts: 1 for any samples, or α + (1 - α) n_c / max n."""
 
 Bias = Literal["scaled", "unscaled", "none"]
-"""What becomes of the classifier's bias b: z is a (w·h + b), a w·h + b, or a w·h."""
+"""Treatment of the classifier's bias b: z is a (w·h + b), a w·h + b, or a w·h."""
 
 
 @dataclass(frozen=True)

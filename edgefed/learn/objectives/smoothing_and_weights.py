@@ -6,7 +6,8 @@ With targets y (one-hot for labels), smoothing e, weights w and C classes, the l
 
 with v = 1 for soft targets, and for labels v = 1/B sum_b w_(y_b). That is the mean over weights of
 torch's ``cross_entropy(weight=…, label_smoothing=…)`` for labels, and its mean over the batch for
-soft targets. Where all labels of a batch have weight 0, torch's loss is no number, and this is 0.
+soft targets. Where all labels of a batch have weight 0, torch's loss is not a number, and this is
+0.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def adjusted(
 
     Args:
         targets: labels (batch,) or soft targets (batch, classes).
-        outputs: logits (batch, classes), which tell the number of classes and the kind of number.
+        outputs: logits (batch, classes), for the number of classes and the dtype.
         smoothing: e.
         weights: w (classes,); None for 1.
     """

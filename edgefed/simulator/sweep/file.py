@@ -35,13 +35,13 @@ class SweepFile(Section):
     """Every case is run with each of these seeds."""
 
     target: Annotated[float, Field(gt=0, le=1)] | None = None
-    """An accuracy; the table tells after how many rounds it was reached."""
+    """An accuracy; the table states after how many rounds it was reached."""
 
     grid: dict[str, Any] = Field(default_factory=dict)
     """Recipe keys, each with a list of values; every combination is a case."""
 
     cases: tuple[dict[str, Any], ...] = ()
-    """Tables of recipe keys, each a case of its own, with a ``name`` where you like."""
+    """Tables of recipe keys, each a case of its own, with an optional ``name``."""
 
     @field_validator("recipe")
     @classmethod
@@ -105,7 +105,7 @@ def read_sweep(path: Path, shown: str = "") -> Written:
 
 
 def _variants(made: SweepFile, layer: Layer) -> tuple[list[Variant], list[Problem]]:
-    """Return the cases, and what is wrong with how they are written."""
+    """Return the cases, and the problems of their form."""
     if made.cases:
         return [_listed(number, case, layer) for number, case in enumerate(made.cases)], []
     axes, problems = [], []
@@ -176,7 +176,7 @@ def _name(settings: Mapping[str, Any]) -> str:
 
 
 def _problems(made: SweepFile, variants: Iterable[Variant], layer: Layer) -> Iterator[Problem]:
-    """Yield what is wrong with the cases as a whole."""
+    """Yield the problems of the cases as a whole."""
     if made.cases and made.grid:
         yield Problem(layer.nearest(("grid",)), "grid", "a sweep has a grid or cases, not both")
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""How well a run finds the clusters that a recipe planted: devices with the same label permutation.
+"""Agreement of a run's clusters with planted ones: devices with the same label permutation.
 
 A device belongs to the expert with its largest share. The accuracy matches experts and clusters one
 to one as well as possible; the purity matches each expert with its most frequent cluster, so that
@@ -37,7 +37,7 @@ class PlantedClusters:
         self._found: dict[str, int] = {}
 
     def hear(self, event: Event) -> None:
-        """Note the mixtures that an event tells."""
+        """Store the mixtures in an event."""
         if event.kind == "experts" and self._planted:
             for mixture in ExpertChange.of(event.fields).mixtures:
                 self._found[mixture.device] = int(np.argmax(mixture.shares))

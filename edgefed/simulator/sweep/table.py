@@ -127,7 +127,7 @@ def _numbers(result: Result, target: float | None) -> dict[str, Any]:
 
 
 def text_rows(rows: Sequence[CaseRow], target: float | None) -> list[tuple[str, ...]]:
-    """Return the table for people; ``to 0.8`` counts rounds, of so many seeds that got there."""
+    """Return the table for people; ``to 0.8`` holds rounds and the number of seeds."""
     more = () if target is None else (f"ROUNDS TO {target:g}",)
     head = ("CASE", "RUNS", "ACCURACY", "LOSS", "BYTES", "TIME", *more)
     return [head, *(_text_row(row, target) for row in rows)]

@@ -1,4 +1,4 @@
-"""What is wrong, named, with its age, the worst first; the fleet in a few lines when nothing is."""
+"""Problems by name, with their age, the worst first; the fleet in a few lines without any."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ class AttentionPane(Pane):
     """One item a line, long ones on more where there is room; then the fleet, if that fits."""
 
     def heading(self, shown: Shown) -> str:
-        """Return how many things are wrong, or the name of the summary that is there instead."""
+        """Return the number of problems, or the name of the summary in their place."""
         count = len(_items(shown))
         return f"Attention {count}" if count else "Fleet"
 
     def footing(self, shown: Shown) -> str:
-        """Return how to see the experts, in a run that has some."""
+        """Return the key of the experts, in a run that has some."""
         return super().footing(shown) or (
             shown.keys.hint("screen.experts") if experts_of(shown) else ""
         )
 
     def nothing(self, shown: Shown) -> str:
-        """Return what to do when no device ever answered and nothing else is wrong."""
+        """Return advice if no device ever answered and there is no other problem."""
         there = shown.snapshot is not None and bool(shown.snapshot.devices)
         return "" if there or _items(shown) else no_device(shown)
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return the items, and counts and notes of the fleet in the room that is left."""
+        """Return the problems, and counts and notes of the fleet in the remaining room."""
         experts = experts_of(shown)
         last = [problem_line(experts)] if experts and problem_in_words(experts) else []
         lines = [*item_lines(shown, _items(shown), width, height - len(last)), *last]
@@ -82,7 +82,7 @@ def item_lines(shown: Shown, items: Sequence[AttentionItem], width: int, height:
 
 
 def _folded(shown: Shown, items: Sequence[AttentionItem], width: int, height: int) -> list[Text]:
-    """Return a line for each kind; what is left of ``height`` goes to items of the worst ones."""
+    """Return a line for each kind; the rest of ``height`` goes to items of the worst ones."""
     kinds = [list(group) for _, group in groupby(items, key=lambda item: item.kind)]
     if len(kinds) > height:
         kept = max(0, height - 1)

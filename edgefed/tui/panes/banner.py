@@ -1,4 +1,4 @@
-"""Lines under the header: a problem, a frozen display, and what to know of a replay."""
+"""Lines under the header: a problem, a frozen display, and facts about a replay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OVER = "The recording is over. {play} plays it again, {back} goes a round back,
 
 
 class Banner(Pane):
-    """As many lines as there are things to say; none takes no room at all."""
+    """As many lines as there are messages; hidden without any."""
 
     def heading(self, shown: Shown) -> str:
         """Return nothing: the lines have no border."""
@@ -30,14 +30,14 @@ class Banner(Pane):
         return ""
 
     def face(self, shown: Shown) -> None:
-        """Return None: with nothing to say the banner is hidden."""
+        """Return None: without messages the banner is hidden."""
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return one line for each thing to say."""
+        """Return one line for each message."""
         return Text("\n", no_wrap=True, overflow="ellipsis").join(_lines(shown, width))
 
     def show(self, shown: Shown) -> None:
-        """Take a new drawing; its height follows what there is to say."""
+        """Take a new drawing; the height follows the number of messages."""
         lines = len(_lines(shown, self.size.width))
         self.styles.height = lines
         self.set_class(lines > 0, "-shown")
@@ -51,7 +51,7 @@ def _lines(shown: Shown, width: int) -> list[Text]:
 
 
 def _left_out(shown: Shown) -> Text | None:
-    """Return what of the recording is not replayed."""
+    """Return the parts of the recording that are not replayed."""
     if shown.replay is None or not shown.replay.left_out:
         return None
     told = f"Left out: {clean(shown.replay.left_out)}."

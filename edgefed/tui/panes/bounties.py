@@ -1,4 +1,4 @@
-"""The label bounties of a run: who lacks which label, and how far each request is."""
+"""The label bounties of a run: the devices that lack labels, and the progress of each request."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _ORDER = ("open", "cancelled", "closed")
 
 
 class BountiesPane(RowsPane[BountyView]):
-    """A row for each bounty, the open ones first, those that nobody offers anything before all."""
+    """A row for each bounty, the open ones first, those without offers before all."""
 
     leads = True
 
     def heading(self, shown: Shown) -> str:
-        """Return how many bounties there are of each status."""
+        """Return the number of bounties of each status."""
         found = _bounties(shown)
         return f"Label bounties  {totals_in_words(totals(found))}" if found else "Label bounties"
 
     def nothing(self, shown: Shown) -> str:
-        """Return that there is no run, or what kind of run has bounties."""
+        """Return that there is no run, or which kinds of run have bounties."""
         return super().nothing(shown) or ("" if _bounties(shown) else NO_BOUNTIES)
 
     def noun(self) -> str:
-        """Return what the items are."""
+        """Return the noun for the items."""
         return "bounties"
 
     def head(self, shown: Shown, width: int) -> Text:
@@ -73,7 +73,7 @@ class BountiesPane(RowsPane[BountyView]):
 
 
 def filled(bounty: BountyView) -> float:
-    """Return the share of a supplement that is there."""
+    """Return the share of a supplement that has arrived."""
     return (bounty.received + bounty.noise) / bounty.count if bounty.count else 1.0
 
 

@@ -34,10 +34,10 @@ _NAMED = 3
 
 
 class ClassPane(Pane):
-    """What panes about an evaluation share: whose test it is, and why there is none."""
+    """The common part of panes about an evaluation: place of the test, or why there is none."""
 
     absent = NO_TEST
-    """What to say before the first evaluation."""
+    """Text before the first evaluation."""
 
     place: TestPlace = "coordinator"
     """Whose test is shown where there are two."""
@@ -71,19 +71,19 @@ class ClassTablePane(RowsPane[ClassRow], ClassPane):
         return f"Classes  {clean(worst_in_words(self.test))}" if self.test else "Classes"
 
     def keys(self) -> str:
-        """Return the keys that change what is shown."""
+        """Return the keys that change the order or the place."""
         if self.shown is None or self.shown.snapshot is None:
             return ""
         more = ("classes.place",) if len(self.shown.snapshot.confusions) > 1 else ()
         return self.shown.keys.hint("classes.order", *more)
 
     def show(self, shown: Shown) -> None:
-        """Take a new drawing; a class that is never right is loud."""
+        """Take a new drawing; a class that is never right is highlighted."""
         super().show(shown)
         self.set_class(self.test is not None and bool(self.test.never), "-alarm")
 
     def noun(self) -> str:
-        """Return what the items are."""
+        """Return the noun for the items."""
         return "classes"
 
     def head(self, shown: Shown, width: int) -> Text:

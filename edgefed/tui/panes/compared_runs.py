@@ -20,25 +20,25 @@ READING = "Reading the runs…"
 
 
 class ComparedRunsPane(Pane):
-    """Keeps the comparison and, until there is one, says why there is none."""
+    """Keeps the comparison; before the first one, shows why there is none."""
 
     comparison: Comparison | None = None
     problem = ""
     _as_of = ""
 
     def take(self, comparison: Comparison | None, problem: str) -> None:
-        """Take what was read; a failure leaves what is shown."""
+        """Take a comparison or a problem; a problem leaves the shown comparison."""
         self.comparison = comparison or self.comparison
         if comparison is not None and self.shown is not None:
             self._as_of = self.shown.time_now
         self.problem = problem
 
     def footing(self, shown: Shown) -> str:
-        """Return from when the runs are where they could not be read again; else nothing."""
+        """Return the time of the runs if they could not be read again; else nothing."""
         return f"from {self._as_of}" if self.problem and self._as_of else ""
 
     def face(self, shown: Shown) -> Text | None:
-        """Return what is wrong, or that the runs are being read."""
+        """Return the problem, or that the runs are being read."""
         if self.comparison is not None:
             return None
         if self.problem:

@@ -32,7 +32,7 @@ class ConfusionPane(RowsPane[ClassRow | Pair], ClassPane):
     absent = "Nothing is counted yet."
 
     def heading(self, shown: Shown) -> str:
-        """Return what the rows and columns are."""
+        """Return the meaning of rows and columns."""
         test = self.test
         if test is None:
             return "Confusion"
@@ -49,14 +49,14 @@ class ConfusionPane(RowsPane[ClassRow | Pair], ClassPane):
         return super().nothing(shown)
 
     def footing(self, shown: Shown) -> str:
-        """Return which pairs are on the screen, or whose test this is."""
+        """Return the range of pairs on the screen, or the place of this test."""
         told, test = super().footing(shown), self.test
         if told or test is None:
             return told
         return self.fitting(test.told, f"round {test.round}, test of the {test.place}")
 
     def noun(self) -> str:
-        """Return what the items are, where they are too many."""
+        """Return the noun for the items, where they are too many."""
         return "mistakes"
 
     def head(self, shown: Shown, width: int) -> Text:

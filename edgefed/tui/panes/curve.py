@@ -55,7 +55,7 @@ class CurvePane(Pane):
         self._rows: tuple[tuple[object, ...], list[Strip]] | None = None
 
     def heading(self, shown: Shown) -> str:
-        """Return the newest value and how it changed."""
+        """Return the newest value and its change."""
         points = self.points(shown.snapshot)
         name = self._measure.capitalize()
         if self.zoomed:
@@ -71,7 +71,7 @@ class CurvePane(Pane):
         return told if len(told) + 4 <= self.size.width else heading
 
     def footing(self, shown: Shown) -> str:
-        """Return how to see the other curve where only one fits, and more or fewer rounds."""
+        """Return the keys of the other curve, if only one fits, and of more or fewer rounds."""
         stale = super().footing(shown)
         if stale:
             return stale
@@ -85,7 +85,7 @@ class CurvePane(Pane):
         return "  ".join(keys)
 
     def nothing(self, shown: Shown) -> str:
-        """Return what to wait for before the first round with this measure ended."""
+        """Return a notice before the end of the first round with this measure."""
         if self.points(shown.snapshot):
             return ""
         return f"Drawn from the first round that measures {self._measure}."
@@ -103,7 +103,7 @@ class CurvePane(Pane):
         return [(at, value) for at, value in found if value is not None and math.isfinite(value)]
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return the points as text: a change of it is what makes the pane draw again."""
+        """Return the points as text; a change of it makes the pane redraw."""
         return Text(str(self._drawn_points(shown.snapshot)))
 
     def _drawn_points(self, snapshot: Snapshot | None) -> tuple[list[Point], list[Point]]:
@@ -174,7 +174,7 @@ def _with_dot(
 
 
 def _overlaid(line: str, under: str, style: Style, below: Style) -> list[tuple[str, Style]]:
-    """Return a line of the curve, with what lies below it where it is empty."""
+    """Return a line of the curve, with the line below it where it is empty."""
     cells = [
         (cell, style) if cell != " " else (old, below)
         for cell, old in zip(line, under, strict=True)

@@ -48,16 +48,16 @@ class DevicePane(Pane):
         self.device = device
 
     def nothing(self, shown: Shown) -> str:
-        """Return that the device is gone."""
+        """Return that the device has left."""
         return "" if self.view(shown) else "The fleet does not know this device any more."
 
     def view(self, shown: Shown) -> DeviceView | None:
-        """Return the device, None when it is gone."""
+        """Return the device, None when it has left."""
         devices = shown.snapshot.devices if shown.snapshot else ()
         return next((view for view in devices if view.device == self.device), None)
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return as many lines about the device as there is room for."""
+        """Return as many lines about the device as fit."""
         view = self.view(shown)
         lines = list(self.lines(view, shown, width, height)) if view else []
         for line in lines:
@@ -70,19 +70,19 @@ class DevicePane(Pane):
 
 
 class DeviceStatePane(DevicePane):
-    """Its state and reason, its replies, its trust, what it sent and shared."""
+    """Its state and reason, its replies, its trust, its traffic and shared data."""
 
     def heading(self, shown: Shown) -> str:
         """Return the id."""
         return cut_middle(clean(self.device), max(8, self.size.width - 4))
 
     def footing(self, shown: Shown) -> str:
-        """Return the most important keys; none about a device that is gone."""
+        """Return the most important keys; none about a device that has left."""
         gone = shown.snapshot is not None and self.view(shown) is None
         return super().footing(shown) or ("" if gone else shown.keys.hint(*_HINTS))
 
     def nothing(self, shown: Shown) -> str:
-        """Return that the device is gone, and where to go from here."""
+        """Return that the device has left, and the key to go back."""
         told, other = super().nothing(shown), shown.keys.label("detail.next")
         return f"{told} It is listed again once it connects; {other} shows another." if told else ""
 
@@ -114,7 +114,7 @@ class DeviceHealthPane(DevicePane):
         return "Hardware"
 
     def footing(self, shown: Shown) -> str:
-        """Return over how long its courses are."""
+        """Return the time span of its curves."""
         known = shown.telemetry.span(self.device, shown.now)
         return super().footing(shown) or (f"courses of {age(known)}" if known else "")
 
@@ -140,7 +140,7 @@ class DeviceDataPane(DevicePane):
     """Its samples by label."""
 
     def heading(self, shown: Shown) -> str:
-        """Return how many samples it has."""
+        """Return its number of samples."""
         view = self.view(shown)
         return f"Data  {counted(view.samples, 'sample')}" if view else "Data"
 
@@ -165,10 +165,10 @@ class DeviceDataPane(DevicePane):
 
 
 class DeviceRoundsPane(DevicePane):
-    """Its last rounds, the newest first: what became of it, and how long it took."""
+    """Its last rounds, the newest first: the outcomes, and the durations."""
 
     def heading(self, shown: Shown) -> str:
-        """Return how many of its rounds it was accepted in."""
+        """Return in how many of its rounds it was accepted."""
         view = self.view(shown)
         if not view or not view.rounds:
             return "Rounds"
@@ -269,7 +269,7 @@ def _trust(view: DeviceView, shown: Shown) -> Text:
 
 
 def _shared(view: DeviceView) -> Text:
-    """Return what the device gave beside its updates, and what it got for its labels."""
+    """Return the data that the device shared beside its updates, and its label supplements."""
     told = []
     if view.shared_entries:
         means = counted(view.shared_entries, "mean")

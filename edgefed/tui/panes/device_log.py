@@ -25,7 +25,7 @@ class DeviceLogPane(DevicePane):
 
     Attributes:
         tail: the lines; None until some have come.
-        problem: why there are no newer ones; empty while they come.
+        problem: why there are no newer ones; empty while there are.
     """
 
     def __init__(self, glyphs: Glyphs, device: str, *, id: str) -> None:  # noqa: A002
@@ -34,11 +34,11 @@ class DeviceLogPane(DevicePane):
         self.problem = ""
 
     def clear(self) -> None:
-        """Forget all lines: they are asked for anew, perhaps of another device."""
+        """Forget all lines, which are then requested again, perhaps of another device."""
         self.tail, self.problem = None, ""
 
     def heading(self, shown: Shown) -> str:
-        """Return what is shown, and whose clock it is."""
+        """Return the pane's name, with the clock of its times."""
         return "Log  times of the device's clock"
 
     def lines(self, view: DeviceView, shown: Shown, width: int, height: int) -> Iterable[Text]:

@@ -12,7 +12,7 @@ from edgefed.tui.theme import MUTED
 
 
 class DeviceNotice(Pane):
-    """Says why there are no rows: no device, no match, no snapshot yet, or a problem."""
+    """Shows why there are no rows: no device, no match, no snapshot yet, or a problem."""
 
     leads = True
 
@@ -29,10 +29,10 @@ class DeviceNotice(Pane):
         return ""
 
     def nothing(self, shown: Shown) -> str:
-        """Return what to do when no device ever answered."""
+        """Return advice if no device ever answered."""
         return "" if shown.snapshot and shown.snapshot.devices else no_device(shown)
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return how to see the devices again."""
+        """Return the keys to show the devices again."""
         clear = shown.keys.label("devices.clear")
         return Text(f"No device matches {self.query_text!r}. {clear} clears the filter.", MUTED)

@@ -37,7 +37,7 @@ class DeviceTestsPane(RowsPane[DeviceTestView]):
     """As many devices in a row as fit, the lowest accuracy first."""
 
     def heading(self, shown: Shown) -> str:
-        """Return the worst device, and how many tested."""
+        """Return the worst device, and the number that tested."""
         tests = _tests(shown)
         if not tests:
             return "Accuracy by device"
@@ -50,7 +50,7 @@ class DeviceTestsPane(RowsPane[DeviceTestView]):
         return super().nothing(shown) or ("" if _tests(shown) else NO_TEST)
 
     def noun(self) -> str:
-        """Return what the items are."""
+        """Return the noun for the items."""
         return "devices"
 
     def across(self, shown: Shown) -> int:

@@ -15,7 +15,7 @@ _ALL = "overview.events"
 
 
 class EventsPane(Pane):
-    """As many lines as fit, the newest on top, without accepted replies unless asked for."""
+    """As many lines as fit, the newest on top, without accepted replies unless requested."""
 
     def __init__(self, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
         super().__init__(glyphs, id=id)
@@ -26,12 +26,12 @@ class EventsPane(Pane):
         return "Events"
 
     def footing(self, shown: Shown) -> str:
-        """Return how to see accepted replies too, or how to hide them."""
+        """Return the key that shows accepted replies too, or hides them."""
         hint = f"{shown.keys.label(_ALL)} Fewer" if self.routine else shown.keys.hint(_ALL)
         return super().footing(shown) or hint
 
     def nothing(self, shown: Shown) -> str:
-        """Return what to do before anything happened that is shown."""
+        """Return a notice before the first shown event."""
         if self._lines(shown):
             return ""
         some = shown.snapshot is not None and bool(shown.snapshot.lines)

@@ -26,10 +26,10 @@ _END = "  ROUND  KEPT"
 
 
 class ExpertPane(Pane):
-    """What panes about experts share: why there is nothing to show."""
+    """The common part of panes about experts: why they are empty."""
 
     absent = "No experts."
-    """What to say in a run without experts."""
+    """Text in a run without experts."""
 
     def nothing(self, shown: Shown) -> str:
         """Return that there is no run, or that its algorithm has no experts."""
@@ -46,7 +46,7 @@ class ExpertTablePane(RowsPane[Row], ExpertPane):
     leads = True
 
     def heading(self, shown: Shown) -> str:
-        """Return what the rows and columns are."""
+        """Return the meaning of rows and columns."""
         view = experts_of(shown)
         return f"q(z|y)  expert z given {view.condition} y" if view else "Experts"
 
@@ -58,7 +58,7 @@ class ExpertTablePane(RowsPane[Row], ExpertPane):
         return super().nothing(shown)
 
     def noun(self) -> str:
-        """Return what the items are."""
+        """Return the noun for the items."""
         return "rows"
 
     def head(self, shown: Shown, width: int) -> Text:
@@ -67,7 +67,7 @@ class ExpertTablePane(RowsPane[Row], ExpertPane):
         return self._grid(shown, width).head(view.condition.upper() if view else "")
 
     def items(self, shown: Shown) -> list[Row]:
-        """Return the rows of the table that are known, by name."""
+        """Return the known rows of the table, by name."""
         view = experts_of(shown)
         if view is None:
             return []
@@ -91,18 +91,18 @@ class MixturePane(RowsPane[MixtureView], ExpertPane):
     """For each device the share of each expert, and the experts that it keeps."""
 
     def heading(self, shown: Shown) -> str:
-        """Return what the rows and columns are."""
+        """Return the meaning of rows and columns."""
         return "q(z|s)  expert z on device s" if experts_of(shown) else "Mixtures"
 
     def nothing(self, shown: Shown) -> str:
-        """Return what to wait for before the first answer."""
+        """Return a notice before the first answer."""
         missing = super().nothing(shown)
         if missing or self.items(shown):
             return missing
         return "Devices tell their mixtures with their first answer."
 
     def noun(self) -> str:
-        """Return what the items are."""
+        """Return the noun for the items."""
         return "devices"
 
     def head(self, shown: Shown, width: int) -> Text:
@@ -130,7 +130,7 @@ class MixturePane(RowsPane[MixtureView], ExpertPane):
         return ShareGrid.fitting(names, view.experts if view else 0, width)
 
     def _with_end(self, line: Text, grid: ShareGrid, end: Text, width: int) -> Text:
-        """Return a line with what follows the shares, where there is room for some experts."""
+        """Return a line with the columns after the shares, where there is room for some experts."""
         if grid.width + len(_END) > width:
             return line
         line.pad_right(max(0, grid.width - line.cell_len))
@@ -138,7 +138,7 @@ class MixturePane(RowsPane[MixtureView], ExpertPane):
 
 
 class ExpertLoadPane(ExpertPane):
-    """The load of each expert now and over the rounds, its entropy, and what is wrong."""
+    """The load of each expert now and over the rounds, its entropy, and problems."""
 
     def heading(self, shown: Shown) -> str:
         """Return the pane's name and the round."""
@@ -146,7 +146,7 @@ class ExpertLoadPane(ExpertPane):
         return f"Load  round {view.round}" if view else "Load"
 
     def nothing(self, shown: Shown) -> str:
-        """Return what to wait for before the first answer."""
+        """Return a notice before the first answer."""
         view = experts_of(shown)
         if view is not None and not view.load:
             return "Measured when the first round ends."
@@ -184,7 +184,7 @@ def entropy_line(view: ExpertsView, width: int) -> Text:
 
 
 def problem_line(view: ExpertsView) -> Text:
-    """Return what is wrong with the experts."""
+    """Return the problem of the experts."""
     return Text(f"! {problem_in_words(view)}", VERMILLION if view.collapsed else ORANGE)
 
 
@@ -209,6 +209,6 @@ def _end(mixture: MixtureView, experts: int) -> Text:
 
 
 def _names(shown: Shown, view: ExpertsView) -> list[str]:
-    """Return what the rows are called: the run's classes, or numbers."""
+    """Return the names of the rows: the run's classes, or numbers."""
     classes = shown.run.class_names if shown.run and view.condition == "label" else ()
     return label_names(classes, len(view.table))

@@ -1,4 +1,4 @@
-"""The fleet in a few lines: how many devices are in each state, the slowest, the hottest."""
+"""The fleet in a few lines: the number of devices in each state, the slowest, the hottest."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NONE_RECORDED = "The recording has not come to a device yet."
 
 
 def no_device(shown: Shown) -> str:
-    """Return that there is no device, and what would bring one."""
+    """Return that there is no device, and advice."""
     return NO_DEVICE if shown.replay is None else NONE_RECORDED
 
 
 def fleet_counts(shown: Shown, width: int) -> list[Text]:
-    """Return how many devices are in each state, two states a line."""
+    """Return the number of devices in each state, two states a line."""
     return _counts(shown.snapshot.devices if shown.snapshot else (), width)
 
 

@@ -24,7 +24,7 @@ _ROUNDS_FOR_ETA = 5
 
 
 class Header(Pane):
-    """One line; the state and the run's id stay whole longest, the program's name goes first."""
+    """One line; when it gets narrow, the program's name is dropped first, state and run id last."""
 
     def heading(self, shown: Shown) -> str:
         """Return nothing: the line has no border."""
@@ -35,7 +35,7 @@ class Header(Pane):
         return ""
 
     def face(self, shown: Shown) -> None:
-        """Return None: the line says what is missing itself."""
+        """Return None: the line itself shows missing parts."""
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the line for this width."""
@@ -90,7 +90,7 @@ def _name(head: str, words: list[str]) -> Text:
 
 
 def _epsilon(snapshot: Snapshot | None) -> str:
-    """Return what the run's rounds cost in differential privacy; nothing without."""
+    """Return the privacy cost of the run's rounds; nothing without differential privacy."""
     last = snapshot.rounds[-1] if snapshot and snapshot.rounds else None
     if snapshot is None or last is None or last.epsilon is None:
         return ""

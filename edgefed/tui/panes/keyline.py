@@ -17,7 +17,7 @@ _CALL = "call"
 
 
 class KeyLine(Pane):
-    """As many keys as fit, in the registry's order; a click does what the key does."""
+    """As many keys as fit, in the registry's order; a click has the effect of the key."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class KeyLine(Pane):
         return Text(no_wrap=True).join(keys)
 
     async def on_click(self, event: events.Click) -> None:
-        """Do what the clicked key does."""
+        """Run the action of the clicked key."""
         call = event.style.meta.get(_CALL)
         if call:
             await self.app.run_action(call)

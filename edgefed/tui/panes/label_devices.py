@@ -22,17 +22,17 @@ _LABELS = _BINS + 6
 """Cells of a histogram, and of one with the share of the most frequent label."""
 
 _LEFT = 8
-"""Cells of what is left of a budget: ``no limit``."""
+"""Cells of the rest of a budget: ``no limit``."""
 
 _WIDE = 84
-"""Cells from which a row has what is left of epsilon."""
+"""Width in cells from which a row has the rest of epsilon."""
 
 _SKEWED = 0.5
 """Share of the most frequent label from which it is marked."""
 
 
 class LabelDevicesPane(RowsPane[tuple[str, Skew]]):
-    """A row for each device: its labels, how many mixes left it, and what they cost."""
+    """A row for each device: its labels, its released mixes, and their privacy cost."""
 
     _skews: Mapping[str, Skew] = {}
 
@@ -61,7 +61,7 @@ class LabelDevicesPane(RowsPane[tuple[str, Skew]]):
         return super().nothing(shown) or ("" if self._skews else "No device has joined yet.")
 
     def noun(self) -> str:
-        """Return what the items are."""
+        """Return the noun for the items."""
         return "devices"
 
     def head(self, shown: Shown, width: int) -> Text:

@@ -35,18 +35,18 @@ _TREND = 12
 
 
 class MatchingPane(RowsPane[int]):
-    """What panes about matched layers share: rows are layers, and why there are none."""
+    """The common part of panes about matched layers: rows are layers, and why there are none."""
 
     def view(self, shown: Shown) -> MatchingView | None:
         """Return the run's matching; None without any."""
         return shown.snapshot.matching if shown.snapshot else None
 
     def nothing(self, shown: Shown) -> str:
-        """Return that there is no run, or what kind of run matches layers."""
+        """Return that there is no run, or which kinds of run match layers."""
         return super().nothing(shown) or ("" if self.view(shown) else NO_MATCHING)
 
     def noun(self) -> str:
-        """Return what the items are."""
+        """Return the noun for the items."""
         return "layers"
 
     def items(self, shown: Shown) -> range:
@@ -61,7 +61,7 @@ class LayersPane(MatchingPane):
     leads = True
 
     def heading(self, shown: Shown) -> str:
-        """Return how far the matching is."""
+        """Return the progress of the matching."""
         view = self.view(shown)
         if view is None:
             return "Matched layers"
@@ -91,12 +91,12 @@ class WidthsPane(MatchingPane):
     """The atoms of each layer after the last rounds; those that grew are marked."""
 
     def heading(self, shown: Shown) -> str:
-        """Return what the cells are."""
+        """Return the meaning of the cells."""
         view = self.view(shown)
         return f"Atoms by round  {counted(len(view.rounds), 'round')}" if view else "Atoms by round"
 
     def nothing(self, shown: Shown) -> str:
-        """Return what to wait for before the first round."""
+        """Return a notice before the first round."""
         view = self.view(shown)
         if shown.run is not None and (view is None or not view.rounds):
             return "Drawn from the first round whose layers are matched."
@@ -124,7 +124,7 @@ def _names(view: MatchingView | None) -> int:
 
 
 def _named(view: MatchingView, numbers: Sequence[int]) -> list[tuple[int, Text]]:
-    """Return some layers with what begins their rows: their names, equally wide."""
+    """Return some layers with the heads of their rows: their names, equally wide."""
     width, names = _names(view), layer_names(view)
     return [(each, Text(f"{cut(clean(names[each]), width):<{width}}")) for each in numbers]
 

@@ -20,14 +20,14 @@ class Pane(Widget):
     """A part of a screen that shows a snapshot.
 
     A pane without numbers shows one of three other faces instead: why there are none (empty), that
-    it waits for the first ones (loading), or what is wrong (error). When the numbers may be old,
-    the fourth face, it dims them and says from when they are.
+    it waits for the first ones (loading), or a problem (error). In the fourth face, when the
+    numbers may be old, it dims them and shows their time.
     """
 
     can_focus = False
 
     leads = False
-    """Whether it is its screen's first pane, which says what is wrong and what to do about it."""
+    """Whether it is its screen's first pane, which shows a problem with advice."""
 
     def __init__(self, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -36,7 +36,7 @@ class Pane(Widget):
         self._drawn: tuple[Text, str, str] | None = None
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return what the pane shows in ``width`` by ``height`` cells when there are numbers."""
+        """Return the pane's text of ``width`` by ``height`` cells when there are numbers."""
         raise NotImplementedError
 
     def heading(self, shown: Shown) -> str:
@@ -48,11 +48,11 @@ class Pane(Widget):
         return f"from {shown.time_of(shown.update.since)}" if stale(shown) else ""
 
     def nothing(self, shown: Shown) -> str:
-        """Return why there are no numbers and what to do next, empty when there are some."""
+        """Return why there are no numbers, with advice; empty when there are some."""
         return "" if shown.run else shown.starting or NO_RUN
 
     def error(self, shown: Shown) -> Text:
-        """Return what to show when there never were numbers because something is wrong."""
+        """Return the text when there never were numbers because of a problem."""
         return what_and_next(shown) if self.leads else Text("No numbers: see above.", MUTED)
 
     def show(self, shown: Shown) -> None:
@@ -71,7 +71,7 @@ class Pane(Widget):
         self.refresh()
 
     def draw(self, shown: Shown) -> Text:
-        """Return the pane's text at its present size: its numbers, or the face it has instead."""
+        """Return the pane's text at its present size: its numbers, or the face in their place."""
         face = self.face(shown)
         if face is None:
             face = self.body(shown, self.size.width, self.size.height)
@@ -96,12 +96,12 @@ class Pane(Widget):
 
 
 def stale(shown: Shown) -> bool:
-    """Return whether the pane shows numbers that are known to be old."""
+    """Return whether the numbers are known to be old."""
     return shown.broken and shown.snapshot is not None and bool(shown.update.since)
 
 
 def what_and_next(shown: Shown) -> Text:
-    """Return what is wrong and what to do about it, a line each."""
+    """Return the problem and advice, a line each."""
     lines = f"{reason(shown.update)}\n{next_step(shown.update)}"
     return Text(lines, VERMILLION)
 

@@ -1,4 +1,4 @@
-"""The round: its phases, the answers so far, whom it waits for, and the time that is left."""
+"""The round: its phases, the answers so far, the devices that it waits for, and the time left."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _SHORT: dict[Phase, str] = {"select": "sel", "broadcast": "bcast", "evaluate": "
 
 
 class RoundPane(Pane):
-    """The phases with the deadline, a bar of the answers, and where it fits whom it waits for.
+    """The phases with the deadline, a bar of the answers, and the awaited devices where they fit.
 
-    A run that has ended has its result there instead.
+    A run that has ended shows its result instead.
     """
 
     def heading(self, shown: Shown) -> str:
@@ -74,7 +74,7 @@ class RoundPane(Pane):
         return next(fitting, headings[-1])
 
     def error(self, shown: Shown) -> Text:
-        """Return what is wrong and what to do: this pane is the first that is read."""
+        """Return the problem with advice: this is the first pane that users read."""
         return what_and_next(shown)
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
@@ -96,7 +96,7 @@ class RoundPane(Pane):
         return lines.append("\n").append_text(waits) if named else lines
 
     def show(self, shown: Shown) -> None:
-        """Take a new drawing; the border of a failed run is as loud as its text."""
+        """Take a new drawing; the border of a failed run is highlighted like its text."""
         self.set_class(shown.run is not None and shown.run.status == "failed", "-failed")
         super().show(shown)
 
@@ -125,7 +125,7 @@ def _phases(shown: Shown, run: RunView, between: str, words: dict[Phase, str]) -
 
 
 def _right(shown: Shown, run: RunView, width: int, *, named: bool) -> Text:
-    """Return what the phases wait for: the deadline, the operator or the devices.
+    """Return the cause of the wait: the deadline, the operator or the devices.
 
     ``named`` says that the devices stand on a line of their own.
     """

@@ -1,4 +1,4 @@
-"""The map of rounds by devices: what became of each device in the last rounds, and how fast."""
+"""The map of rounds by devices: the outcome of each device in the last rounds, and its time."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ class RoundsMap(Pane):
     """The row at the top."""
 
     def heading(self, shown: Shown) -> str:
-        """Return what rows, columns and cells are."""
+        """Return the meaning of rows, columns and cells."""
         return "Rounds by devices  slowest first"
 
     def nothing(self, shown: Shown) -> str:
-        """Return what to wait for before the first reply."""
+        """Return a notice before the first reply."""
         missing = super().nothing(shown)
         return missing or ("" if _count(shown) else "Drawn when the first device has answered.")
 
     def footing(self, shown: Shown) -> str:
-        """Return which rows are on the screen, where not all are."""
+        """Return the range of rows on the screen, if not all fit."""
         count, room = _count(shown), max(1, self.size.height - 2)
         if super().footing(shown) or count <= room:
             return super().footing(shown)
@@ -79,7 +79,7 @@ class RoundsMap(Pane):
         return f"{first + 1} to {first + room} of {count} devices  {down} {up} scroll"
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return the numbers of rounds, a row for each device, and what the cells mean."""
+        """Return the numbers of rounds, a row for each device, and a legend."""
         rows = tracks(shown)
         room = max(1, height - 2)
         self.first = max(0, min(self.first, len(rows) - room))
@@ -159,7 +159,7 @@ def _cell(each: DeviceRoundView | None, slowest: float) -> tuple[str, str]:
 
 
 def _legend(slowest: float) -> Text:
-    """Return what the cells mean."""
+    """Return the meaning of the cells."""
     line = Text(no_wrap=True)
     if slowest > 0:
         line.append("up to ", MUTED)

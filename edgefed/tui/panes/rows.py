@@ -38,7 +38,7 @@ class RowsPane(Pane, Generic[T]):
     """The row at the top."""
 
     def head(self, shown: Shown, width: int) -> Text:
-        """Return the line that stays above the rows."""
+        """Return the line above the rows, which does not scroll."""
         raise NotImplementedError
 
     def items(self, shown: Shown) -> Sequence[T]:
@@ -46,7 +46,7 @@ class RowsPane(Pane, Generic[T]):
         raise NotImplementedError
 
     def rows(self, shown: Shown, width: int, items: Sequence[T]) -> Sequence[Text]:
-        """Return the rows of some of the items: of those that are on the screen."""
+        """Return the rows of some of the items: those on the screen."""
         raise NotImplementedError
 
     def across(self, shown: Shown) -> int:
@@ -54,11 +54,11 @@ class RowsPane(Pane, Generic[T]):
         return 1
 
     def noun(self) -> str:
-        """Return what the items are, such as ``bounties``."""
+        """Return the noun for the items, such as ``bounties``."""
         raise NotImplementedError
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return the heading and the rows for which there is room."""
+        """Return the heading and the rows that fit."""
         items, across, room = self.items(shown), self.across(shown), max(1, height - 1)
         rows = -(-len(items) // across)
         self.first = max(0, min(self.first, rows - room))
@@ -69,11 +69,11 @@ class RowsPane(Pane, Generic[T]):
         return Text("\n", no_wrap=True).join(lines)
 
     def keys(self) -> str:
-        """Return the keys of the pane, beside those that scroll."""
+        """Return the keys of the pane, beside those of scrolling."""
         return ""
 
     def footing(self, shown: Shown) -> str:
-        """Return which rows are on the screen, where not all are, and the keys that fit."""
+        """Return the range of rows on the screen, if not all fit, and the keys that fit."""
         told = super().footing(shown)
         if told or self.face(shown) is not None:
             return told
@@ -92,12 +92,12 @@ class RowsPane(Pane, Generic[T]):
         )
 
     def fitting(self, *texts: str) -> str:
-        """Return the first text that the border has room for; the last one in any case."""
+        """Return the first text that fits into the border, or else the last one."""
         room = self.size.width - _BORDER_ENDS
         return next((text for text in texts if len(text) <= room), texts[-1])
 
     def watch_has_focus(self, has_focus: bool) -> None:
-        """Say that keys scroll this pane, or how to come back to it."""
+        """Show that keys scroll this pane, or how to return to it."""
         super().watch_has_focus(has_focus)
         self.scroll_rows(0)
 
@@ -135,5 +135,5 @@ class RowsPane(Pane, Generic[T]):
             self.scroll_rows(len(self.items(self.shown)))
 
     def action_page(self, pages: int) -> None:
-        """Move by what the pane shows."""
+        """Move by the visible number of rows."""
         self.scroll_rows(pages * max(1, self.size.height - 1))

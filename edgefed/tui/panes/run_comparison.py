@@ -1,4 +1,4 @@
-"""The table of some runs side by side: what each reached at what cost, then their settings."""
+"""The table of some runs side by side: result and cost of each, then their settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RunComparisonPane(RowsPane[Row], ComparedRunsPane):
     """One row for each result and for each setting that differs."""
 
     def heading(self, shown: Shown) -> str:
-        """Return how many settings differ."""
+        """Return the number of settings that differ."""
         if self.comparison is None:
             return "Comparison"
         if len(self.comparison.runs) < 2:
@@ -39,7 +39,7 @@ class RunComparisonPane(RowsPane[Row], ComparedRunsPane):
         return _head(self.comparison, _widths(_rows(self.comparison), width))
 
     def footing(self, shown: Shown) -> str:
-        """Return how to see the other rows, or why the runs could not be read again."""
+        """Return the keys to see the other rows, or why the runs could not be read again."""
         told, as_of = super().footing(shown), ComparedRunsPane.footing(self, shown)
         return f"{clean(self.problem.splitlines()[0])} Runs {as_of}" if as_of else told
 
@@ -48,16 +48,16 @@ class RunComparisonPane(RowsPane[Row], ComparedRunsPane):
         return _rows(self.comparison) if self.comparison is not None else []
 
     def rows(self, shown: Shown, width: int, items: Sequence[Row]) -> list[Text]:
-        """Return the lines of some of them, in columns as wide as all need."""
+        """Return the lines of some of them, in equally wide columns."""
         widths = _widths(self.items(shown), width)
         return [_line(row, widths) for row in items]
 
     def noun(self) -> str:
-        """Return what a row is about."""
+        """Return the noun for a row."""
         return "values"
 
     def keys(self) -> str:
-        """Return how to go back."""
+        """Return the key to go back."""
         return "esc Back"
 
 

@@ -1,4 +1,4 @@
-"""The lines of a run that has ended: how, what it reached, and what to do when it failed."""
+"""The lines of a run that has ended: the outcome, its results, and advice when it failed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgefed.units import clock_time, short_time
 
 
 def ended_lines(shown: Shown, run: RunView) -> list[Text]:
-    """Return how a run ended, its summary, and how to go on with one that is not finished."""
+    """Return the outcome of a run, its summary, and how to continue one that is not finished."""
     look = RUN_LOOKS[run.status]
     first = Text(f"{look.symbol} {run.status.upper()}", f"bold {look.colour}")
     first.append(f"  {clean(run.reason)}", look.colour if run.status == "failed" else "")
@@ -34,7 +34,7 @@ def ended_lines(shown: Shown, run: RunView) -> list[Text]:
 
 
 def summary(run: RunView, rounds: tuple[RoundView, ...]) -> str:
-    """Return rounds, best and final measure, and duration, as far as they are known."""
+    """Return rounds, best and final measure, and duration, as far as known."""
     done = rounds[-1].round if rounds else run.round
     parts = [f"{done} of {run.rounds} rounds", *_measures(rounds)]
     took = _took(moment(run.started_at), moment(run.ended_at))

@@ -1,4 +1,4 @@
-"""Rounds: how long each took, which device was slowest most often, and the bytes of the run."""
+"""Rounds: duration, the device that was slowest most often, and the bytes of the run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TrafficPane(Pane):
         return "Rounds"
 
     def nothing(self, shown: Shown) -> str:
-        """Return what to wait for before the first round ended."""
+        """Return a notice before the end of the first round."""
         if shown.snapshot and shown.snapshot.rounds:
             return ""
         return "Counted when the first round ends."

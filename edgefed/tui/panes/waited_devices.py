@@ -1,4 +1,4 @@
-"""The line that names whom a round waits for, and how far each of them is."""
+"""The line that names the devices that a round waits for, with their progress."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _BETWEEN = " · "
 
 
 def waits_line(shown: Shown, run: RunView, width: int) -> Text:
-    """Return how many devices the open exchange waits for, and as many of them as fit.
+    """Return the number of devices that the open exchange waits for, and as many names as fit.
 
-    Lost ones are first, then those that are least far. Without any it is the slowest answer so far.
+    Lost ones are first, then those with the least progress. Without any it is the slowest answer so
+    far.
     """
     parts = list(_waited(shown, run))
     named = run.waiting
@@ -72,7 +73,7 @@ def _doing(view: DeviceView) -> str:
 
 
 def slowest_line(run: RunView) -> Text:
-    """Return the slowest answer so far, and how many were refused; nothing without an answer."""
+    """Return the slowest answer so far, and the number refused; nothing without an answer."""
     if not run.slowest:
         return Text()
     name = _name(run.slowest)

@@ -1,4 +1,4 @@
-"""The confirmation before a run is aborted: which run, what is kept, and what is lost."""
+"""The confirmation before a run is aborted: the run, the kept parts, and the lost ones."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class AbortScreen(ModalScreen[bool]):
                 yield Button("Abort run", id="sure", variant="error", compact=True, disabled=True)
 
     def on_mount(self) -> None:
-        """Say at once what would be kept."""
+        """Show the kept and lost parts at once."""
         self.draw()
 
     def draw(self) -> None:
-        """Say what aborting would keep and lose now: the run goes on behind the question."""
+        """Show the parts that aborting would keep and lose now; the run continues meanwhile."""
         shown = self._newest()
         snapshot = shown.latest.snapshot
         if snapshot and snapshot.run and snapshot.run.run == self._run.run:
@@ -66,7 +66,7 @@ class AbortScreen(ModalScreen[bool]):
 
     @on(Input.Submitted, "#name")
     def submit(self, event: Input.Submitted) -> None:
-        """Abort after the right name, leave without one; after a wrong one, say so."""
+        """Abort after the right name, leave without one, and refuse a wrong one."""
         if self._right(event.value) or not event.value.strip():
             self.dismiss(self._right(event.value))
         else:
@@ -87,7 +87,7 @@ class AbortScreen(ModalScreen[bool]):
 
 
 def question(snapshot: Snapshot, run: RunView, as_of: str = "") -> Text:
-    """Return what aborting now would keep and lose; ``as_of`` is the time of old numbers."""
+    """Return the kept and lost parts of an abort; ``as_of`` is the time of old numbers."""
     busy = sum(device.state in ACTIVE for device in snapshot.devices)
     finished = snapshot.rounds[-1].round if snapshot.rounds else None
     model = f"model of round {finished}, " if finished is not None else ""
@@ -102,7 +102,7 @@ def question(snapshot: Snapshot, run: RunView, as_of: str = "") -> Text:
 
 
 def _lost(run: RunView, busy: int, *, scored: bool) -> str:
-    """Return what is not kept: the answers of a round that is scored are in its model."""
+    """Return the lost parts: the answers of a round that is scored are in its model."""
     if scored:
         return "what devices compute now" if busy else "nothing: no round is open"
     answers = _count(run.accepted, "answer", "answers")

@@ -26,13 +26,13 @@ HEIGHTS = [(0, "-short"), (LEAST[1], "-normal"), (30, "-tall")]
 
 @dataclass(frozen=True)
 class Board:
-    """What a screen is given.
+    """The common parameters of screens.
 
     Attributes:
-        watch: what to draw.
-        glyphs: with which characters.
-        control: who takes orders; None where the screen may only watch.
-        runs: the runs to compare; None where nobody knows them.
+        watch: the state to draw.
+        glyphs: the characters for it.
+        control: takes orders; None where the screen is read-only.
+        runs: the runs to compare; None where they are not known.
         starts_runs: whether the dashboard starts runs.
     """
 
@@ -44,17 +44,17 @@ class Board:
 
     @property
     def keys(self) -> Keymap:
-        """How the keys of actions are written."""
+        """Labels of the keys of actions."""
         return self.watch.keys
 
     @property
     def refusal(self) -> str:
-        """Why nothing may be ordered, where that is so."""
+        """The reason why no orders are possible, if so."""
         return REPLAYED if self.watch.replayed else READ_ONLY
 
     @property
     def read_only(self) -> bool:
-        """Whether nothing may be ordered."""
+        """Whether no orders are possible."""
         return self.control is None
 
 

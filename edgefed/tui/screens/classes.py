@@ -1,4 +1,4 @@
-"""Screen 3: which classes and which devices the model is right about."""
+"""Screen 3: the classes and devices for which the model is right."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ClassesScreen(Screen[None]):
         yield from bottom(self._board)
 
     def on_screen_resume(self) -> None:
-        """Catch up with what came while the screen was hidden."""
+        """Draw the changes since the screen was hidden."""
         self.draw()
 
     def draw(self) -> None:

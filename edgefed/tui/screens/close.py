@@ -12,7 +12,7 @@ from edgefed.tui.symbols import Glyphs
 
 
 class CloseScreen(QuestionScreen):
-    """Answers True when the user wants to close; the key for quitting says so too."""
+    """Answers True when the user wants to close; the key for quitting does that too."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "answer(True)", "Close", id="app.quit")

@@ -34,7 +34,7 @@ _WITH_LOG = "-log"
 
 
 class LogRead(Message):
-    """The log of a device was asked for: its lines, or what is wrong."""
+    """The result of a request for a device's log: its lines, or a problem."""
 
     def __init__(self, device: str, lines: tuple[str, ...], problem: str = "") -> None:
         super().__init__()
@@ -44,10 +44,10 @@ class LogRead(Message):
 
 
 class DeviceScreen(DeviceKeysScreen):
-    """All that is known of a device.
+    """All known facts about a device.
 
     Args:
-        board: what to draw, and who takes requests.
+        board: the state to draw, and the receiver of requests.
         device: its id.
         ids: the devices in the order in which keys step through them; the fleet's when left out.
     """
@@ -84,11 +84,11 @@ class DeviceScreen(DeviceKeysScreen):
         return self._device
 
     def on_mount(self) -> None:
-        """Look at the log from time to time once it is shown."""
+        """Poll the log while it is shown."""
         self._timer = self.set_interval(LOG_EVERY, self._ask_for_log, pause=True)
 
     def on_screen_resume(self) -> None:
-        """Catch up with what came while the screen was hidden."""
+        """Draw the changes since the screen was hidden."""
         self.draw()
 
     def draw(self) -> None:

@@ -19,7 +19,7 @@ class DeviceKeysScreen(Screen[None]):
     """A screen that shows or chooses a device.
 
     Args:
-        board: what to draw, and who takes requests.
+        board: the state to draw, and the receiver of requests.
     """
 
     BINDINGS = bindings_of("device")
@@ -33,13 +33,13 @@ class DeviceKeysScreen(Screen[None]):
         raise NotImplementedError
 
     def control_for(self, device: str | None) -> Control | None:
-        """Return who takes a request about a device; say why where there is nobody to ask."""
+        """Return the receiver of a request about a device; if there is none, show why."""
         if self._board.control is None:
             self.notify(self._board.refusal, severity="warning", markup=False)
         return None if device is None else self._board.control
 
     def action_ping_device(self) -> None:
-        """Measure how long the device takes to answer."""
+        """Measure the response time of the device."""
         device = self.chosen()
         control = self.control_for(device)
         if control is not None and device is not None:
@@ -47,7 +47,7 @@ class DeviceKeysScreen(Screen[None]):
             self.post_message(Asked(Request(ask, f"Could not ping {device}.")))
 
     def action_order_device(self, key: DeviceKey) -> None:
-        """Give the order of a key, after a question where it costs something."""
+        """Give the order of a key, after a question where it has a cost."""
         view = self._view()
         control = self.control_for(self.chosen())
         if control is None or view is None:

@@ -1,4 +1,4 @@
-"""The question before an order about a device: what follows of it, and for a pause the reason."""
+"""The question before an order about a device: its consequence, and for a pause the reason."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class DeviceQuestion(ModalScreen[str | None]):
                 yield Button(verb, id="sure", variant="error", compact=True)
 
     def on_mount(self) -> None:
-        """Begin where a key does no harm: in the reason, or on Cancel."""
+        """Set the focus where a key does no harm: on the reason, or on Cancel."""
         self.query_one("#reason" if self._asks_reason else "#cancel").focus()
 
     @on(Input.Submitted, "#reason")

@@ -68,7 +68,7 @@ class DevicesScreen(DeviceKeysScreen):
         self.query_one("#filter").display = False
 
     def on_screen_resume(self) -> None:
-        """Catch up with what came while the screen was hidden."""
+        """Draw the changes since the screen was hidden."""
         self.draw()
 
     def on_resize(self) -> None:
@@ -180,7 +180,7 @@ class DevicesScreen(DeviceKeysScreen):
         return self.query_one(DeviceTable).selected
 
     def action_rounds_map(self) -> None:
-        """Show what became of the devices in the last rounds."""
+        """Show the devices' outcomes in the last rounds."""
         self.app.push_screen(RoundsMapScreen(self._board))
 
     def copied(self) -> str | None:

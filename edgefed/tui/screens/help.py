@@ -30,7 +30,7 @@ _NOTES = (
 
 
 class HelpScreen(ModalScreen[None]):
-    """Every key with what it does."""
+    """Every key with its function."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -69,7 +69,7 @@ def keys_text(keys: Keymap, hidden: Place | None = None) -> Text:
 
 
 def notes_text(closing: Closing) -> Text:
-    """Return the states of a device, and what the dashboard is."""
+    """Return the states of a device, and a description of the dashboard."""
     page = Text().append("States\n", f"bold {SKY}").append_text(legend(len(DEVICE_LOOKS)))
     page.append("\n\nThe dashboard\n", f"bold {SKY}")
     return page.append(" ".join((_NOTES[0], closing.note, *_NOTES[1:])), MUTED)

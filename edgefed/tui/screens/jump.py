@@ -1,4 +1,4 @@
-"""The line in which one types where to go, with the names that there are."""
+"""The line to type a jump target, with the available names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgefed.tui.theme import MUTED, ORANGE, SKY
 
 
 class JumpScreen(ModalScreen[str | None]):
-    """Answers the app's call for what was chosen; None for nothing."""
+    """Answers with the app's call for the chosen name; None for none."""
 
     AUTO_FOCUS = "#where"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -40,7 +40,7 @@ class JumpScreen(ModalScreen[str | None]):
 
     @on(Input.Changed, "#where")
     def narrow(self, event: Input.Changed) -> None:
-        """Show the names that are left, or why there is none."""
+        """Show the matching names, or why there is none."""
         self.query_one("#jump-names", Static).update(self._names(event.value))
 
     @on(Input.Submitted, "#where")

@@ -1,4 +1,4 @@
-"""The choice of what a new run begins with: a recipe file, a past run, or the defaults."""
+"""The choice of the start of a new run: a recipe file, a past run, or the defaults."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _UNKNOWN = "Past runs are not known"
 
 
 class NewRunScreen(ModalScreen[None]):
-    """Answers by opening the form with what was chosen.
+    """Answers by opening the form with the choice.
 
     Args:
         board: of the dashboard.
@@ -58,7 +58,7 @@ class NewRunScreen(ModalScreen[None]):
         self._calls: dict[str, Callable[[], Draft]] = {}
 
     def compose(self) -> ComposeResult:
-        """Lay out the path, the choices and a line that says what goes on."""
+        """Lay out the path, the choices and a line for messages."""
         line = self._board.glyphs.line
         with Vertical(id="new-run") as box:
             box.border_title = Content(line("New run: begin with…"))
@@ -70,7 +70,7 @@ class NewRunScreen(ModalScreen[None]):
             yield OptionList(id="new-choices", compact=True)
 
     def on_mount(self) -> None:
-        """Offer files at once, and past runs when the coordinator has told them."""
+        """Offer files at once, and past runs when the coordinator has answered."""
         self._offer()
         in_thread(self, self._launcher.past_runs, self._take_runs, f"{_UNKNOWN}.", self._no_runs)
 
@@ -116,7 +116,7 @@ class NewRunScreen(ModalScreen[None]):
 
     @on(OptionList.OptionSelected)
     def choose(self, event: OptionList.OptionSelected) -> None:
-        """Open the form with what was chosen."""
+        """Open the form with the choice."""
         event.stop()
         self._open(self._calls[str(event.option.id)])
 
@@ -149,7 +149,7 @@ class NewRunScreen(ModalScreen[None]):
 
 
 def recipe_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that may be recipes, by name; none where it cannot be read."""
+    """Return the files of a folder that may be recipes, by name; none if it cannot be read."""
     try:
         found: Iterable[Path] = sorted(folder.glob("*.toml"))
     except OSError:

@@ -42,7 +42,7 @@ class OverviewScreen(Screen[None]):
         yield from bottom(self._board)
 
     def on_screen_resume(self) -> None:
-        """Catch up with what came while the screen was hidden."""
+        """Draw the changes since the screen was hidden."""
         self.draw()
 
     def draw(self) -> None:

@@ -24,7 +24,7 @@ class PanesScreen(Screen[None]):
     """Panes from top to bottom, without keys of their own.
 
     Args:
-        board: what to draw.
+        board: the state to draw.
         panes: makes them.
     """
 
@@ -43,7 +43,7 @@ class PanesScreen(Screen[None]):
         yield from bottom(self._board)
 
     def on_screen_resume(self) -> None:
-        """Catch up with what came while the screen was hidden."""
+        """Draw the changes since the screen was hidden."""
         self.draw()
 
     def draw(self) -> None:
@@ -52,7 +52,7 @@ class PanesScreen(Screen[None]):
 
 
 def label_panes(glyphs: Glyphs) -> Iterable[Widget]:
-    """Return which labels devices lack, what supplements them, and what mixes cost."""
+    """Return the labels that devices lack, their supplements, and the cost of mixes."""
     return BountiesPane(glyphs, id="bounties"), LabelDevicesPane(glyphs, id="label-devices")
 
 

@@ -19,13 +19,13 @@ from edgefed.tui.symbols import Glyphs
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked.
+    """The text of a question.
 
     Attributes:
         title: the question.
-        text: what follows of it.
-        sure: the button that says yes.
-        leave: the button that says no.
+        text: its consequence.
+        sure: label of the button for yes.
+        leave: label of the button for no.
         hint: the keys, as the lower border shows them.
     """
 

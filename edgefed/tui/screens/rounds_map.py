@@ -14,7 +14,7 @@ from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes
 
 
 class RoundsMapScreen(Screen[None]):
-    """Who slows the rounds down, and who misses them."""
+    """The devices that slow rounds down or miss them."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
@@ -39,7 +39,7 @@ class RoundsMapScreen(Screen[None]):
         yield from bottom(self._board)
 
     def on_screen_resume(self) -> None:
-        """Catch up with what came while the screen was hidden."""
+        """Draw the changes since the screen was hidden."""
         self.draw()
 
     def draw(self) -> None:
@@ -65,6 +65,6 @@ class RoundsMapScreen(Screen[None]):
         self.query_one(RoundsMap).scroll_rows(len(devices.devices) if devices else 0)
 
     def action_scroll_page(self, pages: int) -> None:
-        """Move by what the screen shows."""
+        """Move by the visible number of rows."""
         pane = self.query_one(RoundsMap)
         pane.scroll_rows(pages * max(1, pane.size.height - 2))

@@ -50,12 +50,12 @@ class RunComparisonScreen(Screen[None]):
         yield from bottom(self._board)
 
     def on_screen_resume(self) -> None:
-        """Read what is known by now."""
+        """Read the runs again."""
         self._read_at = None
         self.draw()
 
     def draw(self) -> None:
-        """Draw the panes; read the runs anew where one of them has come further."""
+        """Draw the panes; read the runs again if one of them has advanced."""
         draw_panes(self, self._board)
         run = self._board.watch.shown().run
         further = run is not None and run.run in self._runs and not self._board.watch.replayed
@@ -70,7 +70,7 @@ class RunComparisonScreen(Screen[None]):
             self._reading.ask(lambda: compare([runs.run_details(name) for name in names]))
 
     def _take(self, comparison: Comparison | None, problem: str) -> None:
-        """Give the panes what was read; after a failure, they keep what they have."""
+        """Pass the result to the panes; after a failure, they keep theirs."""
         for pane in self.query(Pane):
             if isinstance(pane, ComparedRunsPane):  # a query knows one base of a class only
                 pane.take(comparison, problem)

@@ -72,7 +72,7 @@ class RunFormScreen(ModalScreen[None]):
         self._show_all()
 
     def draw(self) -> None:
-        """Say whether a run is at work by now."""
+        """Show whether a run is at work now."""
         self._show_state()
 
     def on_resize(self) -> None:
@@ -131,7 +131,7 @@ class RunFormScreen(ModalScreen[None]):
         return f"{clean(run.run)} is {run.status}: finish or abort it first"
 
     def _show_field(self) -> None:
-        """Show the chosen field in full: its value, and what it means or what is wrong with it."""
+        """Show the chosen field in full: its value, and its description or problem."""
         field = self._form.field(self._fields.key)
         if field is None:
             self._write("#form-key", Text())
@@ -155,7 +155,7 @@ class RunFormScreen(ModalScreen[None]):
         self._show_field()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether an action works: where its key is a character, a field takes that."""
+        """Return whether an action works: a field with the focus takes character keys."""
         if action in ("start", "next_error") and isinstance(self.focused, Input):
             return not self._board.keys.types_character(f"form.{action}")
         return super().check_action(action, parameters)
@@ -169,7 +169,7 @@ class RunFormScreen(ModalScreen[None]):
             self._value.focus()
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Begin to change the chosen field, and know what it was before."""
+        """Begin to change the chosen field, and remember its previous value."""
         field = self._form.field(self._fields.key)
         if event.widget is self._value and field is not None:
             self._before = field.text
@@ -177,7 +177,7 @@ class RunFormScreen(ModalScreen[None]):
             self._value.cursor_position = len(field.text)
 
     def on_descendant_blur(self, event: events.DescendantBlur) -> None:
-        """Keep what was typed."""
+        """Keep the typed value."""
         if event.widget is self._value:
             self._before = None
 
@@ -204,7 +204,7 @@ class RunFormScreen(ModalScreen[None]):
         self._show_all()
 
     def action_next_error(self) -> None:
-        """Go to the next field that is wrong."""
+        """Go to the next field with a problem."""
         self._clear_filter()
         self._fields.go_to(self._form.wrong_after(self._fields.key))
 
@@ -218,12 +218,12 @@ class RunFormScreen(ModalScreen[None]):
 
     @on(Input.Changed, "#form-filter")
     def filter_as_typed(self) -> None:
-        """Show the fields that are left."""
+        """Show the matching fields."""
         self._show_all()
 
     @on(Input.Submitted, "#form-filter")
     def keep_filter(self) -> None:
-        """Go to the fields that are left."""
+        """Go to the matching fields."""
         self._fields.focus()
 
     def _clear_filter(self) -> None:
@@ -269,7 +269,7 @@ class RunFormScreen(ModalScreen[None]):
             self.action_leave()
 
     def action_start(self) -> None:
-        """Start the run, unless something is wrong with its values."""
+        """Start the run, unless its values have problems."""
         if self._form.problems or self._starting:
             key = self._board.keys.label("form.next_error")
             told = f"{self._form.problems} to mend: {key} goes there."

@@ -1,4 +1,4 @@
-"""Screen 7: all runs, newest first, from which some are chosen to be compared."""
+"""Screen 7: all runs, newest first, from which users choose some to compare."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RunsScreen(Screen[None]):
         yield from bottom(self._board)
 
     def on_screen_resume(self) -> None:
-        """Read what is known by now."""
+        """Read the runs again."""
         self._read_at = None
         self.draw()
 
@@ -67,7 +67,7 @@ class RunsScreen(Screen[None]):
         self.call_after_refresh(self._show)
 
     def draw(self) -> None:
-        """Draw the panes; read the runs anew where the current one has come further."""
+        """Draw the panes; read the runs again if the current one has advanced."""
         draw_panes(self, self._board)
         run = self._board.watch.shown().run
         further = run is not None and not self._board.watch.replayed
@@ -84,7 +84,7 @@ class RunsScreen(Screen[None]):
             self._reading.ask(runs.list_runs)
 
     def _take(self, runs: Sequence[RunRow] | None, problem: str) -> None:
-        """Show what was read; after a failure, the runs that were known stay."""
+        """Show the result; after a failure, the known runs stay."""
         self._problem = problem
         if not problem:
             self._runs = runs
