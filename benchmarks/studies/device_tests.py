@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from benchmarks.studies.runs import Private
 from edgefed.algorithms.base import (
     DeviceTask,
     DeviceView,
@@ -37,7 +38,6 @@ from edgefed.seeds import derive
 from edgefed.sharing.policy import ANYTHING
 from edgefed.worker.run_work import run_work
 
-Private = Mapping[str, Tensors]
 FITTING = 12
 """Epochs in which a new device fits its gate in the mode ``fitted long``: about as many as a known
 device's gate has had."""

@@ -7,19 +7,19 @@ without matching fails: the same unit of two networks need not be the same featu
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
-from benchmarks.matching_study.runs import Runner, digest
+from benchmarks.studies.runs import Runner
 from edgefed.algorithms.training import loss_of, schedule_of
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.run_model import load_dataset, make_model
 from edgefed.data.partition import deal
+from edgefed.files import write_atomic
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Array, Job, Tensors
 from edgefed.seeds import derive
@@ -28,31 +28,27 @@ Start = Literal["shared", "independent"]
 STARTS: tuple[Start, ...] = ("shared", "independent")
 
 
-def local_scores(runner: Runner, keys: Mapping[str, Any], start: Start) -> dict[str, Any] | None:
+def local_scores(
+    runner: Runner, words: str, recipe: Recipe, start: Start
+) -> dict[str, float] | None:
     """Return the test accuracy of local networks: their mean, their ensemble's, their average's.
 
     Args:
         runner: names the folder of what is known.
-        keys: of the recipe of one round of FedAvg.
+        words: what the line of progress begins with.
+        recipe: of one round of FedAvg.
         start: whether all devices train from the same initial weights.
     """
-    path = runner.folder / "locals" / f"{start}-{digest(keys)}.json"
+    path = runner.folder / "locals" / f"{start}-{runner.file(recipe).name}"
     if not path.exists():
         if runner.lacking:
             return None
-        found = _scores(Recipe.model_validate(keys), start)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, found)
+        found = _scores(recipe, start)
+        write_atomic(path, json.dumps(found).encode())
         if runner.tell:
-            print(f"  {start}, E = {keys['training']['epochs']}; {found}", flush=True)
-    known: dict[str, Any] = json.loads(path.read_text())
+            print(f"  {words}; {found}", flush=True)
+    known: dict[str, float] = json.loads(path.read_text())
     return known
-
-
-def _write(path: Path, found: Mapping[str, Any]) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(found))
-    part.replace(path)
 
 
 def _scores(recipe: Recipe, start: Start) -> dict[str, float]:

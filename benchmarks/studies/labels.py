@@ -1,4 +1,4 @@
-"""What the study of label supplements compares: methods, optimisers, and who has which labels."""
+"""Settings of the study of label supplements: methods, optimisers, recipes, and a network."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.label_study import network
+from torch import nn
+
 from edgefed.config.recipe import Recipe
+
+NORMALISED = f"{__name__}:normalised_lenet5"
+"""The name of the network in a recipe."""
 
 TRAININGS: Mapping[str, Mapping[str, Any]] = {
     "Adam": {"optimizer": "adam", "learning_rate": 0.001, "batch_size": 32},
@@ -137,7 +141,7 @@ SETUPS: Mapping[str, Setup] = {
     "two-sgd": Setup(2, ("SGD, rate 0.1",), (*SUPPLEMENTS, *SKEWED[1:])),
     "two-adam": Setup(2, ("Adam",), ("none", "noise", "half")),
     "one-slow": Setup(1, ("Adam, rate 0.0001",), ("none", "noise")),
-    "one-norm": Setup(1, ("Adam",), ("none", "noise"), network=network.NAME),
+    "one-norm": Setup(1, ("Adam",), ("none", "noise"), network=NORMALISED),
     "one-long": Setup(1, ("Adam",), ("none", "noise"), rounds=120),
     "cnn-adam": Setup(1, ("Adam",), ("none", "noise"), network="cnn"),
     "cnn-sgd": Setup(1, ("SGD, rate 0.05", "SGD, rate 0.1"), ("none", "noise"), network="cnn"),
@@ -188,3 +192,27 @@ def recipe_of(
             "wire": {"downlink": "fp32", "uplink": "fp32"},
         }
     )
+
+
+# -- a network ------------------------------------------------------------------------------------
+
+
+def normalised_lenet5(shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """Return LeNet-5 for 28×28 pixels with batch normalisation.
+
+    The running statistics are averaged like weights.
+    """
+    return nn.Sequential(
+        *_halved(shape[0], 6),
+        *_halved(6, 16),
+        nn.Flatten(),
+        nn.Linear(16 * 4 * 4, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, classes),
+    )
+
+
+def _halved(before: int, after: int) -> list[nn.Module]:
+    return [nn.Conv2d(before, after, 5), nn.BatchNorm2d(after), nn.MaxPool2d(2), nn.ReLU()]
