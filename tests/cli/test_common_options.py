@@ -8,12 +8,9 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from broker.address import LOOPBACK, free_port
@@ -24,8 +21,6 @@ from edgefed.version import VERSION
 from tests.cli.commands import Told, edgefed, only
 from tests.processes import PATIENCE, clean_environment
 
-COMMON = {"--config", "--no-config", "--broker", "--fleet", "--state"}
-COMMON |= {"--json", "--quiet", "--verbose"}
 PROGRAMS = {"edgefed": edgefed_app, "edgefed-agent": agent_app}
 
 
@@ -33,30 +28,6 @@ def agent(*words: str | Path, state: Path) -> Told:
     with only({**clean_environment(), "EDGEFED_STATE": str(state)}):
         told = CliRunner().invoke(agent_app, [str(word) for word in words])
     return Told(told.exit_code, told.stdout, told.stderr)
-
-
-def parsers(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each program, group and command, with the words that lead to it."""
-    yield words, command
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from parsers(inner, (*words, name))
-
-
-def test_every_command_accepts_every_common_option_and_shows_a_switch_without_a_type() -> None:
-    seen = 0
-    for program, app in PROGRAMS.items():
-        for words, command in parsers(typer.main.get_command(app)):
-            line = " ".join((program, *words))
-            context = typer.Context(command, info_name=line)
-            options = [word for parameter in command.get_params(context) for word in parameter.opts]
-            assert set(options) >= COMMON, line
-            assert len(options) == len(set(options)), line
-            told = CliRunner().invoke(app, [*words, "--help"], terminal_width=200)
-            assert told.exit_code == 0, line
-            assert "--verbose" in told.stdout, line
-            assert "bool" not in told.stdout, line
-            seen += 1
-    assert seen > 90
 
 
 @pytest.mark.parametrize("place", range(3))
