@@ -344,11 +344,12 @@ def _viewer_reads(check: SecuredCheck) -> str:
 
 def _subscriptions(check: SecuredCheck) -> str:
     """Subscribe to what is above the own level, and more often than any client does."""
-    device, viewer, root = check.parties.devices[0], check.parties.viewer, check.root
+    (device, other), viewer, root = check.parties.devices, check.parties.viewer, check.root
     for who, listener, branch in ((device, DEVICES, "down"), (viewer, COMMANDS, "control")):
         user, role = who.certificate.user, who.certificate.role
         own = f"{root}/{branch}/{user}/#"
         wide = ["#", "+/#", "$SYS/#", "$share/one/#", f"{root}/up/#", f"{root}/+/{user}/#"]
+        wide += [check.topics.every_down(other.certificate.user)]
         with closing(check.connect(who, listener)) as probe:
             if not all(probe.subscribe(own)):
                 return f"a {role} cannot subscribe to its own topics, {own}"

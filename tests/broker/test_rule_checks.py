@@ -50,7 +50,7 @@ def tried(
     limits: ProcessLimits = ENROLMENT_PROCESS,
     deaf: bool = False,
     alone: bool = False,
-    limited: bool = True,
+    plugin: tuple[str, str] | None = ("", ""),
     timeout: float = 2.0,
 ) -> dict[str, RuleReport]:
     """Check brokers whose configurations and access rules were changed."""
@@ -60,8 +60,8 @@ def tried(
         [("device", "check-1"), ("device", "check-2"), ("viewer", "check"), ("operator", "al")],
     )
     fleet.files.acl.write_text(rules(fleet.files.acl.read_text()))
-    plugin = build_plugin(tmp_path) if limited else None
-    with mosquitto(fleet, tmp_path / "brokers", change, enrolment, limits, plugin) as child:
+    built = None if plugin is None else build_plugin(tmp_path, *plugin)
+    with mosquitto(fleet, tmp_path / "brokers", change, enrolment, limits, built) as child:
         parties = None if alone else Parties(fleet, child, deaf)
         own = fleet.parties["operator.al"]
         check = SecuredCheck(fleet.address, own, parties, timeout, datetime.now(timezone.utc))
@@ -87,11 +87,21 @@ def test_without_the_authority_some_rules_are_not_tried(tmp_path: Path) -> None:
 
 
 @pytest.mark.mosquitto
-def test_a_broker_without_the_plug_in_is_found(tmp_path: Path) -> None:
-    found = tried(tmp_path, limited=False)
+@pytest.mark.parametrize(
+    ("plugin", "told"),
+    [
+        (None, "a device may subscribe to #, and freeze the broker"),
+        (("PRICE = 32", "PRICE = 0"), "a device may subscribe to its own topics without end"),
+        (("NULL || !begins(own, user)", "NULL"), "a device may subscribe to edgefed/lab/down/"),
+    ],
+    ids=["none", "unlimited", "others"],
+)
+def test_a_broker_without_the_plug_in_is_found(
+    plugin: tuple[str, str] | None, told: str, tmp_path: Path
+) -> None:
+    found = tried(tmp_path, plugin=plugin)
     assert outcomes(found, "broken") == {"subscriptions"}
-    assert "a device may subscribe to #" in found["subscriptions"].told
-    assert "edgefed doctor" in found["subscriptions"].told
+    assert told in found["subscriptions"].told
 
 
 def without(*options: str) -> Change:

@@ -67,7 +67,8 @@ def test_nobody_subscribes_above_the_own_level(fleet: TlsFleet, user: str) -> No
         *(f"{ROOT}/{branch}/#" for branch in ("up", "down", "control", "check", "enrol")),
         *(f"{ROOT}/{branch}/+/birth" for branch in ("up", "down", "control")),
         *(f"edgefed/+/down/{user}/#", f"+/{FLEET}/down/{user}/task"),
-        *(f"{ROOT}/down/cam/#", f"{ROOT}/down/{user}x/#", f"{ROOT}/down/{user[:-1]}/#"),
+        *("edgefed/+/all/#", "+/+/all/coordinator", f"{ROOT}/+/all/#"),
+        *(f"{ROOT}/down/{who}/#" for who in ("cam", user + "x", user[:-1], user[:-1] + "2")),
         *("$SYS/#", "$SYS/broker/uptime", f"$share/a/{ROOT}/down/{user}/task", "$any"),
     ]
     with client(fleet, user) as party:
@@ -121,6 +122,15 @@ def test_repeated_subscriptions_are_limited_for_each_connection(fleet: TlsFleet,
         assert until(lambda: party.subscribe(own) == [True])
     with client(fleet, user) as again:
         assert all(again.subscribe(*[own] * 64))
+
+
+@pytest.mark.usefixtures("broker")
+def test_who_has_waited_long_is_granted_no_more_at_once(fleet: TlsFleet) -> None:
+    own = f"{ROOT}/down/cam-1/#"
+    with client(fleet, "cam-1") as device:
+        device.subscribe(own)
+        time.sleep(2)  # in which 32 more could be saved
+        assert sum(device.subscribe(*[own] * 1000)) < 85
 
 
 @pytest.mark.usefixtures("broker")

@@ -111,9 +111,13 @@ def make_fleet(state: Path, port: int, parties: Sequence[tuple[Role, str]]) -> T
     return fleet
 
 
-def build_plugin(folder: Path, *words: str) -> Path:
-    """Build the plug-in from its source, without any warning of the compiler."""
-    source, path = Path(broker.mosquitto.__file__).parent / "subscriptions.c", folder / "plugin.so"
+def build_plugin(folder: Path, before: str = "", after: str = "") -> Path:
+    """Build the plug-in from its source, a part of which is replaced, without any warning."""
+    own = Path(broker.mosquitto.__file__).parent
+    text = (own / "subscriptions.c").read_text()
+    assert before in text
+    source, path = folder / "plugin.c", folder / "plugin.so"
+    source.write_text(text.replace(before, after) if before else text)
     strict = (
         "-std=gnu11",
         "-Wall",
@@ -123,7 +127,7 @@ def build_plugin(folder: Path, *words: str) -> Path:
         "-shared",
         "-fPIC",
     )
-    subprocess.run(["cc", *strict, *words, str(source), "-o", str(path)], check=True)
+    subprocess.run(["cc", *strict, f"-I{own}", str(source), "-o", str(path)], check=True)
     return path
 
 
