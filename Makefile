@@ -53,7 +53,7 @@ picture: $(STAMP)  ## draw docs/dashboard.svg from a simulated run
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard edgefed/native/*.[ch])
+$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard edgefed/native/*.[ch] broker/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "EdgeFed needs Python 3.10 or newer; set PYTHON=…"; exit 1; }
 	@echo "installing into $(VENV) (torch is large; this happens once)"

@@ -239,6 +239,8 @@ def _secured_text(
     enrolment: bool,
 ) -> str:
     """Return the configuration with TLS, or the access rules as they are now."""
+    from broker.mosquitto import PLUGIN_COPY, PLUGIN_HINT, find_plugin
+    from broker.secured_broker import UNLIMITED
     from broker.secured_files import SecuredFiles, write_enrolment_access
     from edgefed.cli import secured_broker
 
@@ -247,10 +249,13 @@ def _secured_text(
     secured.require()
     if acl:
         return (secured.enrolment_acl if enrolment else secured.acl).read_text()
-    found = secured if folder is None else SecuredFiles(folder, folder)
-    return secured_broker.configuration_text(
-        found, secured_broker.listen_address(secured, bind, port), enrolment=enrolment
-    )
+    found, plugin = secured, find_plugin()
+    if plugin is None and not enrolment:
+        talk(f"the plug-in for Mosquitto is not built; {UNLIMITED}; {PLUGIN_HINT}")
+    if folder is not None:
+        found, plugin = SecuredFiles(folder, folder), plugin and folder / PLUGIN_COPY
+    address = secured_broker.listen_address(secured, bind, port)
+    return secured_broker.configuration_text(found, address, plugin, enrolment=enrolment)
 
 
 def _address(options: Globals, bind: str | None, port: int | None) -> Address:

@@ -57,6 +57,8 @@ def find(options: Globals) -> list[Finding]:
             "mosquitto", "warning", "not installed here", "apt install mosquitto, for real fleets"
         )
     )
+    if program:
+        findings.append(_plugin())
     if settings.state == "good":
         findings.append(diagnostics.disk(options.settings().value.state))
         findings.append(diagnostics.look_at("broker", lambda: _broker(options)))
@@ -68,6 +70,18 @@ def find(options: Globals) -> list[Finding]:
         if address.tls:
             findings.append(diagnostics.look_at("enrolment", lambda: _enrolment(address)))
     return findings
+
+
+def _plugin() -> Finding:
+    """Look at Mosquitto's plug-in, which limits subscriptions in a fleet with an authority."""
+    from broker.mosquitto import PLUGIN_HINT, find_plugin
+    from broker.secured_broker import UNLIMITED
+    from edgefed.diagnostics import Finding
+
+    plugin = find_plugin()
+    if plugin is None:
+        return Finding("mosquitto plug-in", "warning", f"not built; {UNLIMITED}", PLUGIN_HINT)
+    return Finding("mosquitto plug-in", "good", str(plugin))
 
 
 def _broker_address(options: Globals) -> Address:

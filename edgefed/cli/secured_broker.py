@@ -75,12 +75,16 @@ def run(options: Globals, files: SecuredFiles, address: Address, folder: Path) -
         brokers.run(told)
 
 
-def configuration_text(files: SecuredFiles, address: Address, *, enrolment: bool) -> str:
+def configuration_text(
+    files: SecuredFiles, address: Address, plugin: Path | None, *, enrolment: bool
+) -> str:
     """Return the configuration for a Mosquitto that the system runs."""
     from broker.secured_configuration import enrolment_configuration, secured_configuration
 
-    make = enrolment_configuration if enrolment else secured_configuration
-    return make(address.port, files, bind="" if address.host == EVERYWHERE else address.host)
+    bind = "" if address.host == EVERYWHERE else address.host
+    if enrolment:
+        return enrolment_configuration(address.port, files, bind=bind)
+    return secured_configuration(address.port, files, bind=bind, plugin=plugin)
 
 
 def no_enrolment(fleet: str) -> UsageError:
