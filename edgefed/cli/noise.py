@@ -95,11 +95,11 @@ def _write(files: dict[str, Path | None], images: object) -> None:
     import numpy as np
 
     from edgefed.files import write_output
-    from edgefed.report.noise_sheet import noise_sheet
+    from edgefed.report.tiles import plain_sheet
 
     array = np.asarray(images)
     if (png := files["png"]) is not None:
-        write_output(png, noise_sheet(array))
+        write_output(png, plain_sheet(array))
     if (npz := files["npz"]) is not None:
         held = io.BytesIO()
         np.savez_compressed(held, images=array)
