@@ -13,10 +13,10 @@ from edgefed.cli import device_diagnostics, device_membership, device_orders
 from edgefed.cli.ages import ago
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import DeviceId, Json
+from edgefed.cli.options import DeviceId
 from edgefed.cli.state_marks import STANDING_COLOURS, device_state
 from edgefed.command_line import CommandLine
-from edgefed.console import Coloured, columns, data, json_out, reported, talk
+from edgefed.console import Coloured, columns
 from edgefed.units import counted, size
 
 MAX_LABELS_WIDTH = 40
@@ -29,54 +29,41 @@ _UNITS = {"cpu": "%", "gpu": "%", "temperature": "°C", "power": "W", "battery":
 app = CommandLine(help="Show, admit and remove the devices of the fleet.")
 
 
-@app.command("list", epilog=examples("edgefed device list", "edgefed device list --json"))
-def list_(context: typer.Context, as_json: Json = False) -> None:
+@app.command(
+    "list", epilog=examples("edgefed device list", "edgefed device list --json"), json=True
+)
+def list_(context: typer.Context) -> None:
     """List devices: id, state, time since last seen, samples, labels held, hardware.
 
     If devices share averaged data, the list also shows the number of averages from each device
     (MEANS) and the fewest samples in one of them (GROUP).
     """
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.connection import connected
-
-        with connected(options) as coordinator:
-            answer = coordinator.ask("snapshot")
-        devices = answer["snapshot"]["devices"]
-        if as_json:
-            json_out(devices)
-        elif not devices:
-            talk("No device yet. Start one: edgefed-agent run --data npz:FILE")
-        else:
-            data(columns(_rows(devices, answer["time"])))
+    with options.connected() as coordinator:
+        answer = coordinator.ask("snapshot")
+    devices = answer["snapshot"]["devices"]
+    options.answer(
+        devices,
+        lambda shown: columns(_rows(shown, answer["time"])),
+        empty="No device yet. Start one: edgefed-agent run --data npz:FILE",
+    )
 
 
 app.command("ls", hidden=True)(list_)
 
 
 @app.command(
-    epilog=examples("edgefed device show jetson-07", "edgefed device show jetson-07 --json")
+    epilog=examples("edgefed device show jetson-07", "edgefed device show jetson-07 --json"),
+    json=True,
 )
-def show(
-    context: typer.Context,
-    device: DeviceId,
-    as_json: Json = False,
-) -> None:
+def show(context: typer.Context, device: DeviceId) -> None:
     """Show everything known about one device."""
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.connection import connected
-
-        with connected(options) as coordinator:
-            answer = coordinator.ask("snapshot")
-        found = _find(answer["snapshot"]["devices"], device)
-        if as_json:
-            json_out(found)
-        else:
-            rows = [(name, _text(name, value, answer["time"])) for name, value in found.items()]
-            data(columns([row for row in rows if row[1]]))
+    with options.connected() as coordinator:
+        answer = coordinator.ask("snapshot")
+    found = _find(answer["snapshot"]["devices"], device)
+    rows = [(name, _text(name, value, answer["time"])) for name, value in found.items()]
+    options.answer(found, columns([row for row in rows if row[1]]))
 
 
 device_orders.add_commands(app)

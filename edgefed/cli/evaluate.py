@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from edgefed.cli.class_output import class_tables
-from edgefed.cli.context import Globals, globals_of
+from edgefed.cli.context import Globals, globals_of, newest
 from edgefed.cli.help import examples
-from edgefed.cli.newest_run import newest
-from edgefed.cli.options import Json, Local, RunIdOrLast
-from edgefed.console import columns, data, hide_progress, json_out, reported, show_progress
+from edgefed.cli.options import Local, RunIdOrLast
+from edgefed.console import columns, hide_progress, show_progress
 from edgefed.units import counted
 
 if TYPE_CHECKING:
@@ -60,7 +59,6 @@ def evaluate(
         bool, typer.Option("--best", help="Test the model of the best round, not of the last.")
     ] = False,
     local: Local = False,
-    as_json: Json = False,
 ) -> None:
     """Test the saved model of a run that is paused or has ended; the run does not change.
 
@@ -68,22 +66,15 @@ def evaluate(
     in this machine's state folder, such as a simulation, is tested on the coordinator's samples.
     """
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        wanted = {"on": on, "mode": mode or "", "best": best}
-        found = _locally(options, run, wanted) if local else _by_coordinator(options, run, wanted)
-        if as_json:
-            json_out(found)
-        else:
-            data(_shown(found))
+    wanted = {"on": on, "mode": mode or "", "best": best}
+    found = _locally(options, run, wanted) if local else _by_coordinator(options, run, wanted)
+    options.answer(found, _shown)
 
 
 def _by_coordinator(options: Globals, run: str, wanted: dict[str, Any]) -> dict[str, Any]:
-    from edgefed.cli.connection import connected
-    from edgefed.cli.run_folders import suggesting_local
 
     command = f"edgefed run evaluate {run}".rstrip()
-    with suggesting_local(command), connected(options) as coordinator:
+    with options.connected(command) as coordinator:
         started = coordinator.order("run.evaluate", run=run or newest(coordinator), **wanted)
         return _result(coordinator, started["evaluation"], quiet=options.quiet)
 

@@ -70,13 +70,11 @@ class KnownNames:
 
     def _told(self, ask: Callable[[CoordinatorClient], Any]) -> Any:
         """Return what the coordinator answers; None if it does not within ``PATIENCE``."""
-        from edgefed.cli.connection import connected
-
         answers: list[Any] = []
 
         def work() -> None:
             try:
-                with connected(self._options) as coordinator:
+                with self._options.connected() as coordinator:
                     answers.append(ask(coordinator))
             except Exception:  # whatever it is, the state folder is asked next
                 return

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgefed.cli import sweep
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import (
     AlgorithmName,
     Devices,
-    Json,
     On,
     RayAddress,
     RecipeFile,
@@ -19,10 +19,8 @@ from edgefed.cli.options import (
     Seed,
     Sets,
 )
-from edgefed.cli.sweep import EPILOG as SWEEP_EPILOG
-from edgefed.cli.sweep import sweep
 from edgefed.command_line import CommandLine
-from edgefed.console import data, hide_progress, json_out, reported, show_progress, talk
+from edgefed.console import hide_progress, show_progress, talk
 from edgefed.stop_signals import terminable
 from edgefed.units import score
 
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from edgefed.events.model import Event
 
 app = CommandLine(help="Run recipes on virtual devices.")
-app.command(epilog=SWEEP_EPILOG)(sweep)
+app.command(epilog=sweep.EPILOG, json=True)(sweep.sweep)
 
 
 @app.callback()
@@ -43,7 +41,8 @@ def sim() -> None:
         "edgefed sim run recipe.toml --seed 1 --json",
         "edgefed sim run --algorithm fedprox --devices 20 --rounds 30",
         "edgefed sim run recipe.toml --on ray --address 192.0.2.10:6379",
-    )
+    ),
+    json=True,
 )
 def run(
     context: typer.Context,
@@ -64,7 +63,6 @@ def run(
             rich_help_panel="Run",
         ),
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Run a recipe on virtual devices and print the result.
 
@@ -73,8 +71,7 @@ def run(
     rounding.
     """
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json), terminable():
+    with terminable():
         from edgefed.api.simulate import simulate
         from edgefed.cli.recipes import Typed, checked_recipe, describe_result
         from edgefed.clock import SystemClock
@@ -97,10 +94,7 @@ def run(
         )
         hide_progress()
         result = ended.to_json()
-        if as_json:
-            json_out(result)
-        else:
-            data(describe_result(result))
+        options.answer(result, describe_result)
 
 
 class _Reporter:

@@ -9,9 +9,9 @@ import typer
 
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json, On, RayAddress, Sets
+from edgefed.cli.options import On, RayAddress, Sets
 from edgefed.cli.trial_progress import parse_seeds, raise_failures, run_plan
-from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.console import columns, data, json_out, talk
 
 if TYPE_CHECKING:
     from edgefed.simulator.sweep.plan import Plan
@@ -42,29 +42,26 @@ def sweep(
     sets: Sets = None,
     on: On = "local",
     address: RayAddress = "",
-    as_json: Json = False,
 ) -> None:
     """Run a recipe under every setting of a sweep file, each with several seeds.
 
     The same command resumes an interrupted sweep: finished runs are kept, and changed ones are run
     again.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.simulator.backend import place
-        from edgefed.simulator.sweep.outputs import summary, write_outputs
+    from edgefed.simulator.backend import place
+    from edgefed.simulator.sweep.outputs import summary, write_outputs
 
-        plan = _plan(options, file, seeds, sets)
-        folder = _folder(file, out)
-        with place(on, address, [trial.recipe for trial in plan.trials()]) as executors:
-            outcome = run_plan(options, plan, folder, executors)
-        write_outputs(plan, outcome, folder)
-        if as_json:
-            json_out(summary(plan, outcome, folder))
-        else:
-            _show(options, plan, outcome, folder)
-        raise_failures(plan, outcome)
+    options = globals_of(context)
+    plan = _plan(options, file, seeds, sets)
+    folder = _folder(file, out)
+    with place(on, address, [trial.recipe for trial in plan.trials()]) as executors:
+        outcome = run_plan(options, plan, folder, executors)
+    write_outputs(plan, outcome, folder)
+    if options.json:
+        json_out(summary(plan, outcome, folder))
+    else:
+        _show(options, plan, outcome, folder)
+    raise_failures(plan, outcome)
 
 
 def _folder(file: Path, out: Path | None) -> Path:

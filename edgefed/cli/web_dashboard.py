@@ -13,7 +13,7 @@ from broker.child_process import ending_with_parent
 from edgefed.cli.context import Globals
 from edgefed.cli.web_address import listening_socket, url_of
 from edgefed.config.address import Address
-from edgefed.console import data, json_out, talk
+from edgefed.console import talk
 from edgefed.optional import wanted
 
 _START = """
@@ -62,10 +62,7 @@ def dashboard_command(options: Globals, words: Sequence[str]) -> str:
 
 
 def _announce(url: str, options: Globals) -> None:
-    if options.json:
-        json_out({"url": url, "pid": os.getpid()})
-    else:
-        data(url)
+    options.answer({"url": url, "pid": os.getpid()}, url)
     if not options.quiet:
         talk("Open it in a browser of this machine; each tab is a dashboard of its own.")
         talk("The address contains a secret: do not share it. Ctrl-C ends the server; runs go on.")
