@@ -30,7 +30,7 @@ def list_(context: typer.Context) -> None:
     options.answer(found, columns([(each["name"], each["summary"]) for each in found]))
 
 
-app.command("ls", hidden=True)(list_)
+app.command("ls", hidden=True, json=True)(list_)
 
 
 @app.command(

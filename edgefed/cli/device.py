@@ -49,7 +49,7 @@ def list_(context: typer.Context) -> None:
     )
 
 
-app.command("ls", hidden=True)(list_)
+app.command("ls", hidden=True, json=True)(list_)
 
 
 @app.command(

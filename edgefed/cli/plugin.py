@@ -38,4 +38,4 @@ def list_(context: typer.Context) -> None:
     options.answer([asdict(each) for each in found], columns(rows))
 
 
-app.command("ls", hidden=True)(list_)
+app.command("ls", hidden=True, json=True)(list_)

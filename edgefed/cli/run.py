@@ -124,7 +124,7 @@ def list_(context: typer.Context, local: Local = False) -> None:
     options.answer(runs, rows, empty="No run yet. Start one: edgefed run start")
 
 
-app.command("ls", hidden=True)(list_)
+app.command("ls", hidden=True, json=True)(list_)
 
 
 @app.command(
