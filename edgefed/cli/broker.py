@@ -49,9 +49,6 @@ Anonymous = Annotated[
     bool,
     typer.Option("--allow-anonymous", help="Accept clients without a login."),
 ]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print JSON on stdout.", rich_help_panel="Output")
-]
 
 
 @app.command(

@@ -33,11 +33,6 @@ class Kind(str, Enum):
     agent = "agent"
 
 
-Json = Annotated[
-    bool, typer.Option("--json", help="Print JSON on stdout.", rich_help_panel="Output")
-]
-
-
 @app.command(
     epilog=examples(
         "edgefed config show",

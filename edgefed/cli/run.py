@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,8 +17,7 @@ from edgefed.cli import (
     run_check,
     tables,
 )
-from edgefed.cli.ages import ago
-from edgefed.cli.class_output import class_tables
+from edgefed.cli.cells import ago, run_status
 from edgefed.cli.context import Globals, globals_of, newest
 from edgefed.cli.help import examples
 from edgefed.cli.options import (
@@ -33,11 +31,10 @@ from edgefed.cli.options import (
     Seed,
     Sets,
 )
-from edgefed.cli.run_models import model_rows
-from edgefed.cli.state_marks import run_status
+from edgefed.cli.run_text import run_text
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, confirm, data, talk
-from edgefed.units import counted, short_time, size
+from edgefed.units import size
 
 if TYPE_CHECKING:
     from edgefed.config.recipe import Recipe
@@ -137,7 +134,7 @@ def show(context: typer.Context, run: RunOrFolder = "", local: Local = False) ->
     options = globals_of(context)
     local = local or is_folder(run)
     record = _local_run(options, run) if local else _known_run(options, run)
-    options.answer(record, _shown)
+    options.answer(record, run_text)
 
 
 @app.command(epilog=examples("edgefed run watch", "edgefed run watch r-0001 --json"), json=True)
@@ -178,7 +175,7 @@ def _follow(options: Globals, run: str, as_json: bool) -> None:
     if failure is not None:
         raise failure
     if not as_json:
-        data(_shown(record))
+        data(run_text(record))
 
 
 def _order(context: typer.Context, run: str, action: str) -> None:
@@ -308,123 +305,3 @@ def _row(run: dict[str, Any]) -> tuple[str, ...]:
         moved,
     )
     return (*known, run["name"])
-
-
-def _averages(record: dict[str, Any]) -> str:
-    """Return of how many devices a run holds averaged data; nothing where of none."""
-    sharing = record["sharing"]
-    whose = counted(sharing, "device")
-    return f"of {whose}: edgefed run means {record['run']}" if sharing else ""
-
-
-def _aggregation(recipe: dict[str, Any]) -> str:
-    """Return that updates are masked; nothing where the coordinator sees each of them."""
-    section = recipe.get("secure_aggregation", {})
-    if not section.get("enabled"):
-        return ""
-    told, threshold = "secure: the coordinator sees only sums", section["threshold"]
-    if threshold:
-        devices = f"{threshold:g}" if threshold > 1 else f"{threshold:.0%} of the"
-        return f"{told}; at least {devices} devices of a round"
-    colluders = section["colluders"]
-    devices = f"{colluders:g}" if colluders >= 1 else f"{colluders:.0%} of the"
-    return f"{told}; {devices} devices of a round may collude with it"
-
-
-def _privacy(record: dict[str, Any]) -> str:
-    """Return what the rounds so far cost; nothing for a run without differential privacy."""
-    section = record["recipe"].get("privacy", {})
-    if record.get("epsilon") is None or section.get("mechanism", "none") == "none":
-        return ""
-    budget = f" of {section['epsilon']:.4g}" if section.get("epsilon") is not None else ""
-    restored = record.get("restored")  # what was spent after the backup is unknown
-    spent = f"{'at least ' if restored else ''}{record['epsilon']:.4g}"
-    told = f"epsilon {spent}{budget} at delta {section['delta']:.4g}"
-    since = f", restored from the backup of {restored}" if restored else ""
-    return f"{told} ({section['mechanism']}, replace-one device{since})"
-
-
-def _growth(history: list[dict[str, Any]]) -> str:
-    """Return how large matching made the model; nothing for a run without matching."""
-    found = [row["growth"] for row in history if row.get("growth") is not None]
-    return f"{found[-1]:.2f} times the parameters of a device" if found else ""
-
-
-def _more_scores(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return the last round's scores over classes, and how accuracy spreads over devices."""
-    last = _last_tested(history)
-    top = [name for name in last if re.fullmatch(r"top\d+_accuracy", name)]
-    rows = [
-        (name.replace("_", " "), f"{last[name]:.4f}")
-        for name in ("balanced_accuracy", "macro_precision", "macro_f1", *top)
-        if last.get(name) is not None
-    ]
-    levels = ("worst", "p10", "median")
-    spread = [(level, last.get(f"device_accuracy_{level}")) for level in levels]
-    told = [f"{level} {accuracy:.4f}" for level, accuracy in spread if accuracy is not None]
-    return [*rows, ("devices", f"accuracy {', '.join(told)}" if told else "")]
-
-
-def _own_scores(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the last scores before fine-tuning, and those of the users' own metrics."""
-    from edgefed.config.user_functions import metric_name
-
-    own = [metric_name(name) for name in record["recipe"]["evaluation"].get("metrics", ())]
-    names = ("accuracy_before", "loss_before", *own)
-    tested: dict[str, Any] = next(
-        (row for row in reversed(record["history"]) if row.get("loss") is not None), {}
-    )
-    return [(name, f"{tested[name]:.4f}") for name in names if tested.get(name) is not None]
-
-
-def _last_tested(history: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the last round that was evaluated."""
-    return next((row for row in reversed(history) if row.get("accuracy") is not None), {})
-
-
-def _modes(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return the last accuracy of devices of each mode, such as those that have trained."""
-    last = _last_tested(history)
-    modes = (key.removeprefix("devices_") for key in last if key.startswith("devices_"))
-    found = [(mode, last.get(f"accuracy_{mode}"), int(last[f"devices_{mode}"])) for mode in modes]
-    return [
-        (mode, f"accuracy {accuracy:.4f} on {counted(devices, 'device')}")
-        for mode, accuracy, devices in found
-        if accuracy is not None
-    ]
-
-
-def _shown(record: dict[str, Any]) -> str:
-    accuracy = "" if record["accuracy"] is None else f"{record['accuracy']:.4f}"
-    loss = "" if record["loss"] is None else f"{record['loss']:.4f}"
-    reason = f": {record['reason']}" if record["reason"] else ""
-    rows = [
-        ("run", record["run"]),
-        ("name", record["name"]),
-        ("status", run_status(record["status"], reason)),
-        ("hint", record["hint"] if record["status"] in ("failed", "finished") else ""),
-        ("algorithm", record["algorithm"]),
-        ("model", record["recipe"]["model"]["name"]),
-        ("seed", str(record["seed"])),
-        ("rounds", f"{record['round']} of {record['rounds']}"),
-        ("accuracy", accuracy),
-        ("loss", loss),
-        *_more_scores(record["history"]),
-        *_own_scores(record),
-        *_modes(record["history"]),
-        ("privacy", _privacy(record)),
-        ("aggregation", _aggregation(record["recipe"])),
-        ("growth", _growth(record["history"])),
-        ("bytes", f"{size(record['bytes_up'])} up, {size(record['bytes_down'])} down"),
-        ("averages", _averages(record)),
-        ("started", ago(record["created"])),
-        ("ended", ago(record["ended"])),
-        ("time", short_time(record["seconds"])),
-        ("classes", ", ".join(record["class_names"])),
-        *model_rows(record["models"]),
-        ("digest", record["weights_digest"]),
-        ("folder", record["folder"]),
-    ]
-    return columns([(name, value) for name, value in rows if value]) + class_tables(
-        record["confusions"]
-    )

@@ -6,10 +6,9 @@ from typing import Any
 
 import typer
 
-from edgefed.cli.ages import ago
+from edgefed.cli.cells import ago, run_status
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.state_marks import run_status
 from edgefed.console import columns
 from edgefed.units import counted, score, size
 

@@ -10,7 +10,7 @@ from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Ascii
 from edgefed.cli.replay import Speed, show_replay
-from edgefed.cli.web_failure import failure_shown_in_browser
+from edgefed.cli.terminal import failure_shown_in_browser
 
 EPILOG = examples(
     "edgefed ui",
@@ -128,8 +128,7 @@ def _serve(
 ) -> None:
     """Serve the dashboard to browsers, once it is known that it can be shown."""
     from edgefed.cli.replay import event_file, recording_of
-    from edgefed.cli.web_address import web_address
-    from edgefed.cli.web_dashboard import serve_dashboard
+    from edgefed.cli.web_dashboard import serve_dashboard, web_address
     from edgefed.tui.keymap import checked_keymap
 
     address, loaded = web_address(bind, port), options.settings()
