@@ -243,7 +243,7 @@ def ledger(
     from device_agent.device_name import agent_folder, device_name
     from device_agent.device_store import read_releases
     from device_agent.launch import owners_policy
-    from device_agent.ledger_report import as_json, as_rows, owner_decided, totals_as_rows
+    from device_agent.ledger import as_json, as_rows, owner_decided, totals_as_rows
 
     options = common_options(context)
     loaded = loaded_settings(options, name=name)

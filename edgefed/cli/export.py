@@ -107,7 +107,7 @@ def _written(
 ) -> dict[str, Any]:
     """Write the file and return its metadata."""
     if form == "safetensors":
-        from edgefed.prediction.export_weights import export_weights
+        from edgefed.prediction.export import export_weights
 
         texts = export_weights(source, file, model=model, user_models=user_models)
         return {**texts, "labels": json.loads(texts["labels"])}
