@@ -114,8 +114,14 @@ def _tell_too_few(recipe: Recipe, coordinator: CoordinatorClient) -> None:
 )
 def list_(context: typer.Context, local: Local = False) -> None:
     """List runs, newest first: id, status, algorithm, rounds, accuracy, age, bytes, name."""
+    from edgefed.cli.local_runs import local_runs
+
     options = globals_of(context)
-    runs = _local_runs(options) if local else _known_runs(options)
+    if local:
+        runs = local_runs(options.settings().value.state)
+    else:
+        with options.connected("edgefed run list") as coordinator:
+            runs = list(coordinator.ask("run.list"))
     head = ("RUN", "STATUS", "ALGORITHM", "ROUND", "ACCURACY", "STARTED", "BYTES", "NAME")
     rows = columns([head, *(_row(run) for run in runs)])
     options.answer(runs, rows, empty="No run yet. Start one: edgefed run start")
@@ -129,11 +135,15 @@ app.command("ls", hidden=True, json=True)(list_)
 )
 def show(context: typer.Context, run: RunOrFolder = "", local: Local = False) -> None:
     """Show one run: settings, rounds, result, files."""
+    from edgefed.cli.local_runs import local_run
     from edgefed.cli.run_folders import is_folder
 
     options = globals_of(context)
-    local = local or is_folder(run)
-    record = _local_run(options, run) if local else _known_run(options, run)
+    if local or is_folder(run):
+        record = local_run(options.settings().value.state, run)
+    else:
+        with options.connected(f"edgefed run show {run}") as coordinator:
+            record = coordinator.ask("run.show", run=run or newest(coordinator))
     options.answer(record, run_text)
 
 
@@ -263,31 +273,6 @@ def _deleted(options: Globals, run: str, *, local: bool, yes: bool) -> dict[str,
         name = only_match(run, [each["run"] for each in coordinator.ask("run.list")])
         ask(name)
         return dict(coordinator.order("run.delete", run=name))
-
-
-def _local_runs(options: Globals) -> list[dict[str, Any]]:
-    from edgefed.cli.local_runs import local_runs
-
-    return local_runs(options.settings().value.state)
-
-
-def _known_runs(options: Globals) -> list[dict[str, Any]]:
-
-    with options.connected("edgefed run list") as coordinator:
-        return list(coordinator.ask("run.list"))
-
-
-def _local_run(options: Globals, run: str) -> dict[str, Any]:
-    from edgefed.cli.local_runs import local_run
-
-    return local_run(options.settings().value.state, run)
-
-
-def _known_run(options: Globals, run: str) -> dict[str, Any]:
-
-    command = f"edgefed run show {run}".rstrip()
-    with options.connected(command) as coordinator:
-        return dict(coordinator.ask("run.show", run=run or newest(coordinator)))
 
 
 def _row(run: dict[str, Any]) -> tuple[str, ...]:
