@@ -69,7 +69,7 @@ class Dispatcher:
     """The dispatch thread.
 
     Attributes:
-        exchanges: those that are open.
+        exchanges: the open exchanges.
     """
 
     def __init__(self, deps: DispatcherDeps) -> None:

@@ -1,13 +1,18 @@
-"""Axes: round steps over a range of values, and where a value lies in pixels."""
+"""Axes of charts: steps and places of values, names of rows, and legends."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+from edgefed.charts.svg import label
+
+LETTER = 7.2
+"""Pixels that a letter is given."""
 
 NARROW = 1e-9
 """Values that differ by less than this share of themselves are drawn as one."""
-
 
 SMALLEST = 1e-300
 """Or by less than this, of which no step can be made."""
@@ -60,3 +65,40 @@ def whole_ticks(low: int, high: int, count: int) -> list[float]:
 def plain(value: float) -> str:
     """Return a value of an axis in few characters."""
     return f"{value:.6g}" if abs(value) < 1e6 else f"{value:.1e}"
+
+
+def shortened(name: str, most: int) -> str:
+    """Return a name of at most this many characters."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def margin(names: Iterable[str], most: int) -> float:
+    """Return the pixels that the longest of the shortened names needs beside its row."""
+    return 16 + LETTER * max((min(most, len(name)) for name in names), default=0)
+
+
+def legend(
+    names: Sequence[str],
+    span: tuple[float, float],
+    top: float,
+    mark: Callable[[int, float, float], str],
+    room: int,
+) -> tuple[int, list[str]]:
+    """Return the height of a legend in pixels, and its elements.
+
+    Args:
+        names: of all parts.
+        span: the left and the right end of its lines.
+        top: where it begins.
+        mark: returns the mark of a part by its number, its left end and its middle.
+        room: width of a mark with the gap after it.
+    """
+    drawn, x, line = list[str](), span[0], 0
+    for number, name in enumerate(names):
+        needed = room + 16 + LETTER * len(name)
+        if x > span[0] and x + needed > span[1]:
+            x, line = span[0], line + 1
+        middle = top + 20 * line + 10
+        drawn += mark(number, x, middle), label(x + room, middle + 4, name)
+        x += needed
+    return 20 * (line + 1) if names else 0, drawn

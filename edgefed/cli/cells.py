@@ -1,11 +1,13 @@
-"""Words of states in tables: on a terminal with the dashboard's symbol, and in its colour."""
+"""Cells of tables: states with their marks and colours, and how long ago something was."""
 
 from __future__ import annotations
 
 import sys
 
+from edgefed.clock import SystemClock, moment_of, timestamp
 from edgefed.console import Colour, Coloured
 from edgefed.terminals import is_terminal
+from edgefed.units import age
 
 DEVICE_MARKS: dict[str, tuple[str, str, Colour]] = {
     "idle": ("○", "o", "dim"),
@@ -57,3 +59,16 @@ def _marked(word: str, marks: dict[str, tuple[str, str, Colour]], more: str = ""
     symbol, letter, colour = marks[word]
     shown = symbol if "utf" in (sys.stdout.encoding or "").lower() else letter
     return Coloured(f"{shown} {word}{more}", colour)
+
+
+def ago(stamp: str, now: str = "") -> str:
+    """Return how long ago a timestamp was, such as ``3 min ago``; nothing for none.
+
+    Args:
+        stamp: ISO 8601, as the coordinator writes it.
+        now: the same, by the same machine's clock; the time of this machine when left out.
+    """
+    if not stamp:
+        return ""
+    until = moment_of(now or timestamp(SystemClock().now()))
+    return age((until - moment_of(stamp)).total_seconds())

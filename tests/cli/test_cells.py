@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.cli.state_marks import DEVICE_MARKS, RUN_MARKS, device_state, run_status
+from edgefed.cli.cells import DEVICE_MARKS, RUN_MARKS, device_state, run_status
 from edgefed.console import Coloured, checks, columns
 from edgefed.tui.symbols import DEVICE_LOOKS, RUN_LOOKS, Glyphs
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
