@@ -3,16 +3,20 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# One process more than there are cores, since many tests wait; conftest.py puts long files first.
-WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+# Two processes more than there are cores, since many tests wait; conftest.py puts long files first.
+WORKERS := $(shell $(PYTHON) -c 'import os; print(min(6, (os.cpu_count() or 1) + 2))')
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test quick check format lint types imports coverage resolve bench setup packages picture clean
+.PHONY: demo test suite quick check format lint types imports coverage resolve bench setup packages picture clean
 
 demo: $(STAMP)  ## train a real model on eight devices of this machine
 	@$(BIN)/edgefed demo
 
-test: setup check packages  ## check, install what the tests need, and run all of them
+# mypy takes minutes where it has no cache: beside tests that wait, it costs next to nothing.
+test: setup format lint imports packages  ## check, install what the tests need, and run all of them
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going types suite
+
+suite:
 	@$(PYTEST) || $(BIN)/python -m tests.second_attempt $$?
 
 quick: $(STAMP)  ## the tests that take seconds
@@ -49,7 +53,7 @@ picture: $(STAMP)  ## draw docs/dashboard.svg from a simulated run
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard edgefed/native/*.[ch])
+$(STAMP): pyproject.toml setup.py constraints.txt $(wildcard edgefed/native/*.[ch] broker/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "EdgeFed needs Python 3.10 or newer; set PYTHON=…"; exit 1; }
 	@echo "installing into $(VENV) (torch is large; this happens once)"

@@ -1,4 +1,4 @@
-"""Build the optional compiled kernels; everything else is in pyproject.toml."""
+"""Build the optional kernels and the broker's optional plug-in; the rest is in pyproject.toml."""
 
 from pathlib import Path
 
@@ -17,6 +17,21 @@ setup(
             ],
             # Without a working compiler EdgeFed installs all the same, and computes with torch.
             optional=True,
-        )
+        ),
+        Extension(
+            "broker._subscriptions",
+            sources=["broker/subscriptions.c"],
+            depends=["broker/mosquitto_api.h"],
+            extra_compile_args=[
+                "-std=gnu11",
+                "-O2",
+                "-g0",
+                "-fvisibility=hidden",
+                "-Wall",
+                "-Wextra",
+            ],
+            # Without it, Mosquitto runs without the plug-in: edgefed doctor says so.
+            optional=True,
+        ),
     ]
 )

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,15 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.clock import SystemClock
+from benchmarks.studies.data import written
+from benchmarks.studies.runs import Run, Runner, best_of, spoken
 from edgefed.config.recipe import Recipe
 from edgefed.console import columns
 from edgefed.data.jpeg import unpacked
 from edgefed.learn.types import Array
-from edgefed.simulator.sweep.plan import Case, Plan
-from edgefed.simulator.sweep.results import Result
-from edgefed.simulator.sweep.table import Spread, rounds_to, spread
-from edgefed.simulator.sweep.trials import Step, run_trials
+from edgefed.simulator.sweep.table import Spread, spread
 
 LAST = 5
 """Tests that make a score."""
@@ -110,11 +107,7 @@ def read(path: Path, cache: Path) -> dict[str, Array]:
 
 
 def prepare(setup: Setup, data: Path, folder: Path) -> dict[str, Path]:
-    """Write the set-up's two data sets, unless they are there: one to tune on, one to test on."""
-    files = {name: folder / f"{name}.npz" for name in ("tune", "test")}
-    if all(path.exists() for path in files.values()):
-        return files
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the set-up's two data sets: one to tune on, one to test on; return them by name."""
     arrays, rng = read(data / setup.file, folder.parent), np.random.default_rng(7)
     order = rng.permutation(len(arrays["y_train"]))
     if setup.writers:
@@ -128,20 +121,19 @@ def prepare(setup: Setup, data: Path, folder: Path) -> dict[str, Path]:
     if setup.writers:
         common["groups_train"] = arrays["writer_train"][train]
     held = {"tune": ("train", apart), "test": ("test", tested)}
+    files = {}
     for name, (part, rows) in held.items():
         more = {"x_test": arrays[f"x_{part}"][rows], "y_test": arrays[f"y_{part}"][rows]}
-        whole: dict[str, Any] = {**common, **more, "classes": np.array(10)}
-        np.savez(files[name], **whole)
+        files[name] = written(folder, name, {**common, **more})
     return files
 
 
-# -- runs -----------------------------------------------------------------------------------------
+# -- the study ------------------------------------------------------------------------------------
 
 
-def case(setup: Setup, file: Path, rate: float, method: str, own: Mapping[str, Any]) -> Case:
-    """Return the case of one method with its own settings."""
-    label = " ".join([method, *(f"{key}={value}" for key, value in own.items())])
-    recipe = Recipe.model_validate(
+def recipe_of(setup: Setup, file: Path, rate: float, method: str, own: Mapping[str, Any]) -> Recipe:
+    """Return the recipe of one method with its own settings."""
+    return Recipe.model_validate(
         {
             "model": {"name": "lenet5"},
             "data": {
@@ -158,45 +150,6 @@ def case(setup: Setup, file: Path, rate: float, method: str, own: Mapping[str, A
             "wire": {"downlink": "fp32", "uplink": "fp32"},
         }
     )
-    return Case(f"{label} rate={rate}", {"method": method, **own}, recipe)
-
-
-def score(result: Result) -> float:
-    """Return the mean accuracy of the last tests."""
-    found = [row["accuracy"] for row in result.history if row.get("accuracy") is not None]
-    return math.fsum(found[-LAST:]) / LAST
-
-
-def mean_score(results: Sequence[Result]) -> float:
-    """Return the mean score of several runs."""
-    return math.fsum(map(score, results)) / len(results)
-
-
-def run(
-    cases: Sequence[Case], seeds: Sequence[int], folder: Path, tell: bool
-) -> dict[str, list[Result]]:
-    """Return the results of each case, by its name; a run that failed is left out."""
-
-    def step(now: Step) -> None:
-        if tell and now.state in ("done", "failed"):
-            told = f"{now.accuracy:.3f}" if now.accuracy is not None else now.reason
-            print(f"  {now.number}/{now.total} {now.trial.case.name} {told}", flush=True)
-
-    plan = Plan(tuple(cases), tuple(seeds), None)
-    outcome = run_trials(plan, folder, SystemClock(), None, step)
-    found: dict[str, list[Result]] = {each.name: [] for each in cases}
-    for trial in plan.trials():
-        if trial.digest in outcome.results:
-            found[trial.case.name].append(outcome.results[trial.digest])
-    return found
-
-
-def best(found: Mapping[str, Sequence[Result]], wanted: int) -> str:
-    """Return the case with the best mean score among those that ran with every seed."""
-    scores = {
-        name: mean_score(results) for name, results in found.items() if len(results) == wanted
-    }
-    return max(scores, key=scores.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -218,7 +171,7 @@ class Row:
     target: float
     rounds: Spread
     failed: int
-    tuning: Mapping[str, float | None]
+    tuning: Mapping[str, float]
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as ``--json`` has it."""
@@ -234,38 +187,36 @@ class Row:
         }
 
 
-def study(name: str, data: Path, work: Path, seeds: Sequence[int], tell: bool) -> list[Row]:
+def study(name: str, data: Path, seeds: Sequence[int], runner: Runner) -> list[Row]:
     """Return the rows of one set-up: tuned on samples kept apart, then tested."""
-    setup, folder = SETUPS[name], work / name
-    files = prepare(setup, data, folder)
-    target, rows = 0.0, []
+    setup, target, rows = SETUPS[name], 0.0, []
+    files = prepare(setup, data, runner.folder / name)
     for method, grid in METHODS.items():
-        tuned = {
-            each.name: (each, rate, own)
-            for rate, own in itertools.product(RATES, grid)
-            for each in [case(setup, files["tune"], rate, method, own)]
-        }
-        held = run([each for each, _, _ in tuned.values()], TUNING_SEEDS, folder, tell)
-        chosen = best(held, len(TUNING_SEEDS))
-        if method == "fedavg":
-            target = round(0.9 * mean_score(held[chosen]), 2)
-        _, rate, own = tuned[chosen]
-        final = case(setup, files["test"], rate, method, own)
-        results = run([final], seeds, folder, tell)[final.name]
-        reached = [rounds_to(each, target) for each in results]
-        rows.append(
-            Row(
-                name,
-                method,
-                chosen.removeprefix(method).strip(),
-                spread([score(each) for each in results]),
-                target,
-                spread([each for each in reached if each is not None]),
-                len(seeds) - len(results),
-                {key: spread([score(each) for each in runs]).mean for key, runs in held.items()},
+        tried = {
+            " ".join([*(f"{key}={value}" for key, value in own.items()), f"rate={rate}"]): (
+                *(rate, method, own),
             )
-        )
+            for rate, own in itertools.product(RATES, grid)
+        }
+        recipes = {words: recipe_of(setup, files["tune"], *each) for words, each in tried.items()}
+        tuning = runner.tuning(f"{name}, {method}, tuned", recipes, TUNING_SEEDS, LAST)
+        chosen = best_of(tuning)
+        if method == "fedavg":
+            target = round(0.9 * tuning[chosen], 2)
+        final = recipe_of(setup, files["test"], *tried[chosen])
+        runs = runner.seeds(f"{name}, {method}, tested", final, seeds)
+        scores = [run.score(last=LAST) for run in runs if run.ended == "finished"]
+        reached = [each for run in runs if (each := rounds_to(run, target)) is not None]
+        failed = len(seeds) - len(scores)
+        row = (name, method, chosen, spread(scores), target, spread(reached), failed, tuning)
+        rows.append(Row(*row))
     return rows
+
+
+def rounds_to(run: Run, target: float) -> int | None:
+    """Return the first round of a finished run whose accuracy is at least the target."""
+    tests = [(row["round"], row.get("accuracy")) for row in run.rows if run.ended == "finished"]
+    return next((number for number, each in tests if each is not None and each >= target), None)
 
 
 def main() -> None:
@@ -279,13 +230,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    rows = [
-        row
-        for name in options.only
-        for row in study(
-            name, options.data, options.work, range(1, options.seeds + 1), not options.json
-        )
-    ]
+    runner, seeds = Runner(options.work, not options.json), range(1, options.seeds + 1)
+    rows = [row for name in options.only for row in study(name, options.data, seeds, runner)]
     if options.json:
         print(json.dumps([row.to_json() for row in rows], indent=2))
         return
@@ -294,23 +240,10 @@ def main() -> None:
 
 
 def _text(row: Row, seeds: int) -> tuple[str, ...]:
-    def spoken(value: Spread, form: str) -> str:
-        if value.mean is None:
-            return "never"
-        return form.format(value.mean) + (
-            f" ± {form.format(value.deviation)}" if value.deviation is not None else ""
-        )
-
-    reached = spoken(row.rounds, "{:.1f}")
     of = f" ({row.rounds.count} of {seeds})" if row.rounds.count < seeds else ""
     return (
-        row.setup,
-        row.method,
-        row.settings,
-        spoken(row.accuracy, "{:.3f}"),
-        f"{row.target:.2f}",
-        reached + of,
-        str(row.failed),
+        *(row.setup, row.method, row.settings, spoken(row.accuracy) or "never"),
+        *(f"{row.target:.2f}", (spoken(row.rounds, "{:.1f}") or "never") + of, str(row.failed)),
     )
 
 

@@ -8,75 +8,51 @@ evaluated on the test set, with other seeds. Scores are means of the last five e
         [--methods NAME …] [--seeds 5] [--jobs 2] [--json]
 
 DIR holds ``mnist/mnist.npz``; without it, scikit-learn's digits are used. Every finished run is a
-line in ``runs.jsonl`` in the work folder, and is not repeated.
+file in the work folder, and is not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from benchmarks.label_study.methods import METHODS, ORDER, SETUPS, Setup, choices, recipe_of
-from benchmarks.label_study.runs import Runner
+from benchmarks.studies.data import images, written
+from benchmarks.studies.labels import METHODS, ORDER, SETUPS, Method, Setup, choices, recipe_of
+from benchmarks.studies.runs import Runner, best_of, difference, spoken
 from edgefed.config.recipe import Recipe
 from edgefed.console import columns
-from edgefed.learn.types import Array
+from edgefed.reproduce.verdict import QUANTILES
 from edgefed.simulator.sweep.table import spread
 
-STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""The 97.5 % quantile of Student's t, from one degree of freedom on."""
-
-
-# -- data -----------------------------------------------------------------------------------------
-
-
-def read(data: Path, digits: bool) -> tuple[str, dict[str, Array]]:
-    """Return a network, and the images and labels that it is for."""
-    path = data / "mnist/mnist.npz"
-    if path.exists() and not digits:
-        return "lenet5", dict(np.load(path, allow_pickle=False))
-    from sklearn.datasets import load_digits  # not needed where MNIST is
-
-    found = load_digits()
-    images = (found.images * (255 / 16)).astype(np.uint8)
-    order = np.random.default_rng(1).permutation(len(images))
-    parts = {"train": order[:1400], "test": order[1400:]}
-    arrays = {f"x_{part}": images[rows] for part, rows in parts.items()}
-    return "cnn", arrays | {f"y_{part}": found.target[rows] for part, rows in parts.items()}
+LAST = 5
+"""Evaluations that make a score."""
 
 
 def prepare(setup: Setup, data: Path, folder: Path) -> tuple[str, dict[str, Path]]:
-    """Write the set-up's two data sets: one to tune on, one to test on; return them by name."""
-    network, arrays = read(data, setup.digits)
-    network = setup.network or network
-    folder.mkdir(parents=True, exist_ok=True)
-    files: dict[str, Path] = {}
-    rng = np.random.default_rng(7)
+    """Write the set-up's two data sets: one to tune on, one to test on; return them by name.
+
+    Returns:
+        The name of a network for the images, and the files.
+    """
+    arrays, rng = images(data, setup.digits), np.random.default_rng(7)
+    network = setup.network or ("cnn" if arrays["x_train"].shape[1] == 8 else "lenet5")
     order = rng.permutation(len(arrays["y_train"]))
     apart, train = np.split(order[: setup.apart + setup.train], [setup.apart])
     tested = rng.permutation(len(arrays["y_test"]))[: setup.tested]
+    common = {"x_train": arrays["x_train"][train], "y_train": arrays["y_train"][train]}
     held = {"tune": ("train", apart), "test": ("test", tested)}
+    files = {}
     for name, (part, rows) in held.items():
-        whole: dict[str, Any] = {
-            "x_train": arrays["x_train"][train],
-            "y_train": arrays["y_train"][train],
-            "x_test": arrays[f"x_{part}"][rows],
-            "y_test": arrays[f"y_{part}"][rows],
-            "classes": np.array(10),
-        }
-        content = hashlib.sha256(b"".join(each.tobytes() for each in whole.values())).hexdigest()
-        files[name] = folder / f"{name}-{content[:12]}.npz"  # a result belongs to its content
-        if not files[name].exists():
-            np.savez(files[name], **whole)
+        more = {"x_test": arrays[f"x_{part}"][rows], "y_test": arrays[f"y_{part}"][rows]}
+        files[name] = written(folder, name, {**common, **more})
     return network, files
 
 
@@ -120,54 +96,33 @@ class Row:
 def study(
     name: str,
     data: Path,
-    folder: Path,
     seeds: Sequence[int],
     runner: Runner,
     methods: Sequence[str] = tuple(METHODS),
 ) -> list[Row]:
     """Return the rows of one set-up, of these methods: tuned on samples kept apart, then tested."""
-    setup = SETUPS[name]
-    setup = replace(setup, methods=tuple(each for each in setup.methods if each in methods))
-    network, files = prepare(setup, data, folder / name)
+    setup, rows = SETUPS[name], []
+    network, files = prepare(setup, data, runner.folder / name)
+    for method in (each for each in setup.methods if each in methods):
+        own = choices(METHODS[method], setup.trainings)
 
-    def recipe(method: str, words: str, part: str) -> Recipe:
-        chosen = choices(METHODS[method], setup.trainings)[words]
-        return recipe_of(setup, network, files[part], METHODS[method], chosen)
+        def recipe(
+            words: str,
+            part: str,
+            method: Method = METHODS[method],
+            own: Mapping[str, Mapping[str, Any]] = own,
+        ) -> Recipe:
+            return recipe_of(setup, network, files[part], method, own[words])
 
-    tuned = {
-        (method, words): f"{name}, {method}: {words}"
-        for method in setup.methods
-        for found in [choices(METHODS[method], setup.trainings)]
-        for words in found
-        if len(found) > 1
-    }
-    held = runner.scores({case: recipe(*key, "tune") for key, case in tuned.items()}, setup.tuning)
-    means: dict[str, dict[str, float]] = {method: {} for method in setup.methods}
-    for (method, words), case in tuned.items():
-        means[method][words] = math.fsum(held[case]) / len(held[case])
-    only = {each: next(iter(choices(METHODS[each], setup.trainings))) for each in setup.methods}
-    best = {method: best_of(found) if found else only[method] for method, found in means.items()}
-    final = runner.scores(
-        {f"{name}, {each}, tested": recipe(each, best[each], "test") for each in setup.methods},
-        seeds,
-    )
-    return [
-        Row(name, each, best[each], tuple(final[f"{name}, {each}, tested"]), means[each])
-        for each in setup.methods
-    ]
-
-
-def best_of(means: Mapping[str, float]) -> str:
-    """Return the choice with the best mean; one of which a run failed is none."""
-    return max(means, key=lambda each: -1.0 if math.isnan(means[each]) else means[each])
-
-
-def difference(scores: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
-    """Return the mean difference by seed, and half of its 95 % confidence interval."""
-    found = spread([one - other for one, other in zip(scores, others, strict=True)])
-    if found.mean is None or found.deviation is None:
-        return found.mean or 0.0, math.inf
-    return found.mean, STUDENT[found.count - 2] * found.deviation / math.sqrt(found.count)
+        case, (best, *others) = f"{name}, {method}", own
+        tuning: Mapping[str, float] = {}
+        if others:
+            recipes = {words: recipe(words, "tune") for words in own}
+            tuning = runner.tuning(f"{case}, tuned", recipes, setup.tuning, LAST)
+            best = best_of(tuning)
+        runs = runner.seeds(f"{case}, tested", recipe(best, "test"), seeds)
+        rows.append(Row(name, method, best, tuple(r.score(last=LAST) for r in runs), tuning))
+    return rows
 
 
 def main() -> None:
@@ -184,12 +139,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    runner = Runner(options.work, options.jobs, not options.json)
+    runner = Runner(options.work, not options.json, options.jobs)
     seeds = range(1, options.seeds + 1)
     rows = [
         row
         for name in options.only
-        for row in study(name, options.data, options.work, seeds, runner, options.methods)
+        for row in study(name, options.data, seeds, runner, options.methods)
     ]
     if options.json:
         print(json.dumps([row.to_json() for row in rows], indent=2))
@@ -201,7 +156,7 @@ def main() -> None:
 
 def order(rows: Sequence[Row]) -> str:
     """Return the means in the published order, with the sign between each two."""
-    means = {row.method: math.fsum(row.scores) / len(row.scores) for row in rows}
+    means = {row.method: fmean(row.scores) for row in rows}
     found = [(method, means[method]) for method in ORDER if method in means]
     text = "".join(
         f"{method} {mean:.3f} {'<' if mean < following else '>='} "
@@ -217,13 +172,15 @@ def table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         ("SET-UP", "METHOD", "CHOSEN", "PUBLISHED", "TEST ACCURACY", "AGAINST NONE")
     ]
     for row in rows:
-        value = spread(row.scores)
         against = ""
         if row.method != "none" and row.setup in base:
-            against = "{:+.3f} ± {:.3f}".format(*difference(row.scores, base[row.setup]))
+            by_seed = difference(row.scores, base[row.setup])
+            half = QUANTILES[by_seed.count - 2] * (by_seed.deviation or 0) / by_seed.count**0.5
+            against = f"{by_seed.mean:+.3f} ± {half:.3f}"
         published = "" if row.published is None else f"{row.published:.3f}"
-        accuracy = f"{value.mean:.3f} ± {value.deviation:.3f}"
-        found.append((row.setup, row.method, row.chosen, published, accuracy, against))
+        found.append(
+            (row.setup, row.method, row.chosen, published, spoken(spread(row.scores)), against)
+        )
     return found
 
 

@@ -22,8 +22,13 @@ import torch
 from edgefed.learn.devices import set_threads
 from edgefed.native.library import native
 from edgefed.natural_noise.colours import as_bytes
-from edgefed.natural_noise.compiled import compiled_synthesis
-from edgefed.natural_noise.oriented import PER_INSTANCE, Synthesis, draw_oriented, synthesis
+from edgefed.natural_noise.oriented import (
+    PER_INSTANCE,
+    Synthesis,
+    compiled_synthesis,
+    draw_oriented,
+    synthesis,
+)
 from edgefed.natural_noise.oriented_draws import (
     Instance,
     draw_image,

@@ -1,4 +1,4 @@
-"""Find Mosquitto, and run it as a child process with a generated configuration."""
+"""Find Mosquitto and its plug-in, and run it as a child process with a generated configuration."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ from broker.running_broker import BrokerProcess
 from edgefed.config.address import Address
 from edgefed.errors import UsageError
 from edgefed.files import make_folder, write_atomic
+from edgefed.native.library import find
 
 INSTALL_HINT = "apt install mosquitto"
+PLUGIN_HINT = "install a C compiler, then EdgeFed again"
+PLUGIN_COPY = "subscriptions.so"
+"""Name of the plug-in in a folder from which the system's Mosquitto reads its files."""
+
 _FOLDERS_BESIDE_PATH = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin")
 
 
@@ -33,6 +38,11 @@ def find_mosquitto() -> Path | None:
     folders = os.pathsep.join((os.environ.get("PATH", os.defpath), *_FOLDERS_BESIDE_PATH))
     found = shutil.which("mosquitto", path=folders)
     return Path(found) if found else None
+
+
+def find_plugin() -> Path | None:
+    """Return Mosquitto's plug-in that limits subscriptions; None where it could not be built."""
+    return find(Path(__file__).parent, "_subscriptions")
 
 
 class MosquittoBroker(BrokerProcess):

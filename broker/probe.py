@@ -53,7 +53,8 @@ class Probe:
         self._address, self._timeout, self._monotonic = address, timeout, monotonic
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._passed: list[Message] = []
-        self._subscribed, self._answered = threading.Event(), threading.Event()
+        self._granted: queue.SimpleQueue[list[bool]] = queue.SimpleQueue()
+        self._answered = threading.Event()
         self._outcome: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._ended = threading.Event()
         self._refused: str | None = None
@@ -71,16 +72,18 @@ class Probe:
         self._listen()
         self._connect()
 
-    def subscribe(self, topic: str) -> None:
-        """Subscribe with QoS 1 and wait for the broker's answer.
+    def subscribe(self, *filters: str) -> list[bool]:
+        """Subscribe with QoS 1, in one packet; return which subscriptions the broker grants.
 
         Raises:
             UnreachableError: it does not answer.
         """
-        self._subscribed.clear()
-        self._client.subscribe(topic, qos=1)
-        if not self._subscribed.wait(self._timeout):
-            raise silent(self._address, "to a subscription")
+        self._granted = queue.SimpleQueue()
+        self._client.subscribe([(each, 1) for each in filters])
+        try:
+            return self._granted.get(timeout=self._timeout)
+        except queue.Empty:
+            raise silent(self._address, "to a subscription") from None
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Hand a message with QoS 1 to the network."""
@@ -197,6 +200,11 @@ class Probe:
             self._answered.set()
             self._outcome.put(True)
 
+        def subscribed(
+            client: Client, _: object, mid: int, codes: list[ReasonCode], __: Properties | None
+        ) -> None:
+            self._granted.put([not code.is_failure for code in codes])
+
         def arrived(client: Client, _: object, message: MQTTMessage) -> None:
             self._messages.put((message.topic, message.payload, message.retain))
 
@@ -205,4 +213,4 @@ class Probe:
         self._client.on_disconnect = ended
         self._client.on_message = arrived
         self._client.on_publish = lambda *_: self._outcome.put(False)
-        self._client.on_subscribe = lambda *_: self._subscribed.set()
+        self._client.on_subscribe = subscribed

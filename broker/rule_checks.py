@@ -40,6 +40,10 @@ _CONNACK = b"\x20"
 MORE_CONNECTIONS = 40
 """Connections to enrolment that are opened beyond those that it admits, after as many have ended:
 Mosquitto 2.0 then admits 72 where ``max_connections`` says 32."""
+
+MORE_SUBSCRIPTIONS = 100
+"""Subscriptions to one's own topic in one packet, of which the broker grants 64."""
+
 _PROBE_LIFE = timedelta(minutes=10)
 
 
@@ -282,7 +286,7 @@ def _device_reads(check: SecuredCheck) -> str:
         closing(check.connect(second, DEVICES)) as victim,
         closing(check.connect(check.own, COMMANDS)) as operator,
     ):
-        for each in ("#", "$SYS/#", f"{check.root}/up/#", f"{check.root}/control/#", own):
+        for each in ("#", "$SYS/#", f"{check.root}/up/#", check.topics.birth(two), own):
             attacker.subscribe(each)
         victim.flush(check.topics.birth(two), b"")
         operator.flush(own, b"")
@@ -318,15 +322,15 @@ def _viewer_writes(check: SecuredCheck) -> str:
 def _viewer_reads(check: SecuredCheck) -> str:
     viewer, (_, second) = check.parties.viewer, check.parties.devices
     user, own = viewer.certificate.user, check.own_check_topic()
-    topics, root = check.topics, check.root
+    topics, root, birth = check.topics, check.root, check.topics.birth(second.certificate.user)
     with (
         closing(check.connect(viewer, COMMANDS)) as attacker,
         closing(check.connect(second, DEVICES)) as victim,
         closing(check.connect(check.own, COMMANDS)) as operator,
     ):
-        for each in ("#", "$SYS/#", f"{root}/up/#", f"{root}/down/#", f"{root}/control/#", own):
+        for each in ("#", "$SYS/#", f"{root}/up/#", f"{root}/control/#", birth, own):
             attacker.subscribe(each)
-        victim.flush(topics.birth(second.certificate.user), b"")
+        victim.flush(birth, b"")
         operator.flush(own, b"")
         if not _echo(attacker, topics.check(user, secrets.randbelow(CLIENT_SLOTS))):
             return "what a viewer may publish does not arrive"
@@ -335,6 +339,27 @@ def _viewer_reads(check: SecuredCheck) -> str:
         for topic, _, _ in attacker.heard():
             if topic not in allowed and not topic.startswith(below):
                 return f"a viewer read {topic}"
+    return ""
+
+
+def _subscriptions(check: SecuredCheck) -> str:
+    """Subscribe to what is above the own level, and more often than any client does."""
+    (device, other), viewer, root = check.parties.devices, check.parties.viewer, check.root
+    for who, listener, branch in ((device, DEVICES, "down"), (viewer, COMMANDS, "control")):
+        user, role = who.certificate.user, who.certificate.role
+        own = f"{root}/{branch}/{user}/#"
+        wide = ["#", "+/#", "$SYS/#", "$share/one/#", f"{root}/up/#", f"{root}/+/{user}/#"]
+        wide += [check.topics.every_down(other.certificate.user)]
+        with closing(check.connect(who, listener)) as probe:
+            if not all(probe.subscribe(own)):
+                return f"a {role} cannot subscribe to its own topics, {own}"
+            granted = [*probe.subscribe(*wide), all(probe.subscribe(*[own] * MORE_SUBSCRIPTIONS))]
+        for told, broken in zip([*wide, "its own topics without end"], granted, strict=True):
+            if broken:
+                return (
+                    f"a {role} may subscribe to {told}, and freeze the broker: it does not ask the "
+                    "plug-in for subscriptions; edgefed doctor tells whether that is built"
+                )
     return ""
 
 
@@ -419,6 +444,7 @@ RULES = (
     _Rule("device-read", "a device reads only its own and the fleet's topics", _device_reads, True),
     _Rule("viewer", "a viewer writes no topic of devices or of the fleet", _viewer_writes, True),
     _Rule("viewer-read", "a viewer reads no topic of devices or of others", _viewer_reads, True),
+    _Rule("subscriptions", "subscriptions are limited", _subscriptions, True),
     _Rule("take-over", "nobody takes a device's connection over", _take_over, True),
     _Rule("one-connection", "a device has one connection", _one_connection, True),
     _Rule("revocation", "a removed device is cut off at once", _removed, True),

@@ -16,7 +16,7 @@ class BrokerProcess:
     """A broker in a child process. It ends with ``stop``, or with this process.
 
     Attributes:
-        address: where it listens.
+        address: of its listener.
     """
 
     def __init__(self, address: Address, child: ChildProcess) -> None:

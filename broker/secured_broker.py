@@ -14,7 +14,13 @@ from pathlib import Path
 
 from broker.child_process import ChildProcess, ProcessLimits
 from broker.listeners import COMMANDS, ENROLMENT
-from broker.mosquitto import database_folder, mosquitto_user, run_mosquitto
+from broker.mosquitto import (
+    PLUGIN_HINT,
+    database_folder,
+    find_plugin,
+    mosquitto_user,
+    run_mosquitto,
+)
 from broker.running_broker import BrokerProcess
 from broker.secured_configuration import (
     ENROLMENT_OPEN_FILES,
@@ -39,6 +45,8 @@ ENROLMENT_PROCESS = ProcessLimits(ENROLMENT_OPEN_FILES, nice=10)
 
 _UNREADABLE = re.compile(r"database|persist|out of memory|mosquitto\.db", re.IGNORECASE)
 """Mosquitto's message when it cannot start with its database."""
+
+UNLIMITED = "without it, whoever has a certificate can freeze the broker with subscriptions"
 
 Tell = Callable[[str], None]
 """Takes one line about an event."""
@@ -69,14 +77,16 @@ class SecuredBroker(_Reloading):
     """The running Mosquitto of a fleet with certificates, for all but enrolment.
 
     A database that Mosquitto cannot open is moved aside: devices and coordinator publish its
-    retained messages again.
+    retained messages again. Where the plug-in that limits subscriptions is missing, or Mosquitto
+    cannot load it, Mosquitto runs without it.
 
     Args:
         address: for devices; host 0.0.0.0 for all addresses of this machine.
         folder: for its configuration, log and database; created when absent.
         files: certificates, revocations and access rules.
         program: the Mosquitto program; searched for when left out.
-        tell: takes one line about a database that opens slowly or was moved aside.
+        tell: takes one line about a database that opens slowly or was moved aside, and about a
+            missing plug-in.
 
     Raises:
         UsageError: Mosquitto is not installed, a port is taken, or a file is missing.
@@ -96,13 +106,31 @@ class SecuredBroker(_Reloading):
         files.require()
         folder = folder.expanduser().absolute()
         database = database_folder(folder)
-        text = secured_configuration(
-            address.port, files, bind=_bind(address), persistence=database, user=mosquitto_user()
-        )
         more = [replace(address, port=address.port + COMMANDS.offset)]
 
-        def start() -> ChildProcess:
+        def start_with(plugin: Path | None) -> ChildProcess:
+            text = secured_configuration(
+                address.port,
+                files,
+                bind=_bind(address),
+                persistence=database,
+                user=mosquitto_user(),
+                plugin=plugin,
+            )
             return run_mosquitto(text, address, folder, more=more, program=program, tell=tell)
+
+        def start() -> ChildProcess:
+            plugin = find_plugin()
+            if plugin is None:
+                tell(f"the plug-in for Mosquitto is not built; {UNLIMITED}; {PLUGIN_HINT}")
+                return start_with(None)
+            try:
+                return start_with(plugin)
+            except UnreachableError as error:
+                if str(plugin) not in error.message:
+                    raise
+            tell(f"Mosquitto cannot load its plug-in {plugin}; {UNLIMITED}")
+            return start_with(None)
 
         super().__init__(
             address, _start_without(database / "mosquitto.db", start, tell), files.of_fleet()

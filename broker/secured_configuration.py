@@ -40,6 +40,7 @@ def secured_configuration(
     bind: str = "",
     persistence: Path | None = None,
     user: str = "",
+    plugin: Path | None = None,
 ) -> str:
     """Return a Mosquitto 2 configuration with TLS, for all but enrolment.
 
@@ -53,6 +54,8 @@ def secured_configuration(
         persistence: folder for the broker's own database; None leaves it to Mosquitto's main
             configuration file, so that the text can be put into its ``conf.d``.
         user: the user that Mosquitto becomes when started as root; Mosquitto's default when empty.
+        plugin: what limits subscriptions; without it, parties with a certificate can freeze the
+            broker with them.
 
     Raises:
         UsageError: a path that a configuration file cannot hold.
@@ -65,6 +68,12 @@ def secured_configuration(
         "",
         *_client_ids(),
     ]
+    if plugin is not None:
+        lines += [
+            "# Access rules refuse no subscription; this does.",
+            f"plugin {option_path(plugin)}",
+            "",
+        ]
     return "\n".join([*lines, *shared_lines(persistence, user)]) + "\n"
 
 

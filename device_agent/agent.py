@@ -13,16 +13,14 @@ import secrets
 import threading
 from collections.abc import Callable
 
-from device_agent.arrival_limits import ArrivalLimits
+from device_agent.arrival_limits import ArrivalLimits, OverflowReport
 from device_agent.data_watch import DataRead, DataWatch
 from device_agent.device_store import DeviceStore
 from device_agent.diagnostics import Diagnostics
 from device_agent.downloads import Downloads
-from device_agent.duplicate_name_guard import DuplicateNameGuard
-from device_agent.earlier_lives import EarlierLives
+from device_agent.duplicate_name_guard import DuplicateNameGuard, EarlierLives
 from device_agent.identity import Identity, agent_link, agent_verifier
 from device_agent.log_ring import LogRing
-from device_agent.overflow_report import OverflowReport
 from device_agent.presence_check import PresenceCheck, unheard
 from device_agent.progress_reporter import ProgressReporter, log_receipt
 from device_agent.publisher import Publisher

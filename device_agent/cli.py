@@ -12,7 +12,7 @@ from device_agent.options import Data, Holdout, Name, Threads, agent_settings, l
 from edgefed.clock import SystemClock, moment_of
 from edgefed.command_line import program
 from edgefed.common_options import common_options
-from edgefed.console import checks, columns, data, json_out, reported, start, talk
+from edgefed.console import checks, columns, data, json_out, start, talk
 from edgefed.prediction.options import Csv, Inputs, ModelName, Processor, Top, UserModels
 from edgefed.stop_signals import stop_signals
 from edgefed.units import age, counted
@@ -46,7 +46,7 @@ def run(
     resumes when it is started again with the same state folder.
     """
     options = common_options(context)
-    with stop_signals() as signals, reported(options.json):
+    with stop_signals() as signals:
         from edgefed.logs import start_log
 
         settings = agent_settings(
@@ -76,31 +76,29 @@ def data_(
     holdout: Holdout = None,
 ) -> None:
     """Show the samples and labels that this device would train on."""
-    options = common_options(context)
-    with reported(options.json):
-        from device_agent.own_data import load_data
-        from edgefed.data.columns import category_counts
-        from edgefed.data.partition import label_counts
+    from device_agent.own_data import load_data
+    from edgefed.data.columns import category_counts
+    from edgefed.data.partition import label_counts
 
-        settings = agent_settings(options, source=source, holdout=holdout)
-        found = load_data(settings)
-        _warn(found.warnings)
-        told = {
-            "data": settings.data,
-            "samples": len(found.train),
-            "held_out": len(found.test),
-            "shape": list(found.shape),
-            "classes": found.classes,
-            "class_names": list(found.class_names),
-            "labels": list(label_counts(found.train, found.classes)),
-            "columns": category_counts(found.train, found.test),
-            "warnings": list(found.warnings),
-            "ignored": dict(found.ignored),
-        }
-        if options.json:
-            json_out(told)
-        else:
-            data(columns(_data_rows(told, "classes" if found.train.has_labels else "outputs")))
+    options = common_options(context)
+    settings = agent_settings(options, source=source, holdout=holdout)
+    found = load_data(settings)
+    _warn(found.warnings)
+    told = {
+        "data": settings.data,
+        "samples": len(found.train),
+        "held_out": len(found.test),
+        "shape": list(found.shape),
+        "classes": found.classes,
+        "class_names": list(found.class_names),
+        "labels": list(label_counts(found.train, found.classes)),
+        "columns": category_counts(found.train, found.test),
+        "warnings": list(found.warnings),
+        "ignored": dict(found.ignored),
+    }
+    options.answer(
+        told, columns(_data_rows(told, "classes" if found.train.has_labels else "outputs"))
+    )
 
 
 def _data_rows(told: dict[str, Any], outputs: str) -> list[tuple[str, str]]:
@@ -140,31 +138,27 @@ def doctor(
 
     The check of the broker includes whether it forwards messages of a device of this name.
     """
-    options = common_options(context)
-    with reported(options.json):
-        from device_agent.telemetry import Sensors
-        from edgefed import diagnostics
-        from edgefed.algorithms.installed_plugins import installed_plugins
+    from device_agent.telemetry import Sensors
+    from edgefed import diagnostics
+    from edgefed.algorithms.installed_plugins import installed_plugins
 
-        settings = agent_settings(options, name=name, source=source)
-        board = Sensors().hardware() or "unknown board"
-        findings = [
-            diagnostics.python(),
-            diagnostics.torch_and_accelerator(),
-            diagnostics.kernels(),
-            *diagnostics.plug_ins(installed_plugins()),
-            diagnostics.Finding("board", "good", board),
-            *_data_findings(settings),
-            *_broker_findings(settings),
-            diagnostics.disk(settings.state),
-        ]
-        if options.json:
-            json_out(diagnostics.as_json(findings))
-        else:
-            data(checks(diagnostics.as_rows(findings)))
-        problem = diagnostics.verdict(findings)
-        if problem is not None:
-            raise problem
+    options = common_options(context)
+    settings = agent_settings(options, name=name, source=source)
+    board = Sensors().hardware() or "unknown board"
+    findings = [
+        diagnostics.python(),
+        diagnostics.torch_and_accelerator(),
+        diagnostics.kernels(),
+        *diagnostics.plug_ins(installed_plugins()),
+        diagnostics.Finding("board", "good", board),
+        *_data_findings(settings),
+        *_broker_findings(settings),
+        diagnostics.disk(settings.state),
+    ]
+    options.answer(diagnostics.as_json(findings), checks(diagnostics.as_rows(findings)))
+    problem = diagnostics.verdict(findings)
+    if problem is not None:
+        raise problem
 
 
 def _data_findings(settings: AgentSettings) -> list[Finding]:
@@ -215,17 +209,13 @@ def status(
     name: Name = None,
 ) -> None:
     """Show the current activity of the agent on this device."""
-    options = common_options(context)
-    with reported(options.json):
-        from device_agent.device_name import agent_folder, device_name
-        from device_agent.status_file import read_status_file
+    from device_agent.device_name import agent_folder, device_name
+    from device_agent.status_file import read_status_file
 
-        settings = agent_settings(options, name=name)
-        status = read_status_file(agent_folder(settings), device_name(settings))
-        if options.json:
-            json_out(status)
-        else:
-            data(columns([(key, _in_words(key, value)) for key, value in status.items()]))
+    options = common_options(context)
+    settings = agent_settings(options, name=name)
+    status = read_status_file(agent_folder(settings), device_name(settings))
+    options.answer(status, columns([(key, _in_words(key, value)) for key, value in status.items()]))
 
 
 def _in_words(key: str, value: object) -> str:
@@ -250,30 +240,29 @@ def ledger(
     Columns: id, time in UTC, run, round, kind, samples in the release, scale of its noise, epsilon,
     formal guarantee, receiver, number of mixes, and all other details as JSON.
     """
-    options = common_options(context)
-    with reported(options.json):
-        from device_agent.device_name import agent_folder, device_name
-        from device_agent.device_store import read_releases
-        from device_agent.launch import owners_policy
-        from device_agent.ledger_report import as_json, as_rows, owner_decided, totals_as_rows
+    from device_agent.device_name import agent_folder, device_name
+    from device_agent.device_store import read_releases
+    from device_agent.launch import owners_policy
+    from device_agent.ledger import as_json, as_rows, owner_decided, totals_as_rows
 
-        loaded = loaded_settings(options, name=name)
-        settings = loaded.value
-        device, policy = device_name(settings), owners_policy(settings)
-        releases = read_releases(agent_folder(settings), device)
-        if not owner_decided(loaded):
-            talk(
-                "! no setting about mixes is read here, so what is left follows the defaults; "
-                "if the agent has a settings file, name it with --config FILE"
-            )
-        if options.json:
-            json_out(as_json(device, policy, releases))
-            return
-        if releases:
-            data(columns(as_rows(releases)) + "\n")
-        else:
-            talk("nothing released yet")
-        data(columns(totals_as_rows(device, policy, releases)))
+    options = common_options(context)
+    loaded = loaded_settings(options, name=name)
+    settings = loaded.value
+    device, policy = device_name(settings), owners_policy(settings)
+    releases = read_releases(agent_folder(settings), device)
+    if not owner_decided(loaded):
+        talk(
+            "! no setting about mixes is read here, so what is left follows the defaults; "
+            "if the agent has a settings file, name it with --config FILE"
+        )
+    if options.json:
+        json_out(as_json(device, policy, releases))
+        return
+    if releases:
+        data(columns(as_rows(releases)) + "\n")
+    else:
+        talk("nothing released yet")
+    data(columns(totals_as_rows(device, policy, releases)))
 
 
 @app.command()
@@ -296,26 +285,25 @@ def predict(
     a folder for each class, and for an NPZ file with labels, the accuracy is printed, too. Images
     that cannot be read are left out and listed at the end, with exit code 7.
     """
-    options = common_options(context)
-    with reported(options.json):
-        from edgefed.learn.devices import set_threads
-        from edgefed.prediction.command import PredictRequest, form_of, predict_and_print
+    from edgefed.learn.devices import set_threads
+    from edgefed.prediction.command import PredictRequest, form_of, predict_and_print
 
-        form = form_of(options.json, as_csv)
-        settings = agent_settings(options)
-        set_threads(settings.threads)
-        predict_and_print(
-            PredictRequest(
-                source=source.expanduser(),
-                inputs=inputs,
-                top=top,
-                form=form,
-                quiet=options.quiet,
-                model=model,
-                user_models=user_models or settings.user_models,
-                device=device,
-            )
+    options = common_options(context)
+    form = form_of(options.json, as_csv)
+    settings = agent_settings(options)
+    set_threads(settings.threads)
+    predict_and_print(
+        PredictRequest(
+            source=source.expanduser(),
+            inputs=inputs,
+            top=top,
+            form=form,
+            quiet=options.quiet,
+            model=model,
+            user_models=user_models or settings.user_models,
+            device=device,
         )
+    )
 
 
 @app.command()

@@ -1,11 +1,20 @@
-"""Detect another agent with the same name; the one that connected later stops."""
+"""Detect another agent with the same name; the one that connected later stops.
+
+A broker may deliver an old birth of this agent once more, and its signature is right. The agent
+therefore remembers its earlier sessions and ignores their births.
+"""
 
 from __future__ import annotations
 
+import logging
+import re
 from collections import Counter
 from collections.abc import Container
+from pathlib import Path
 from typing import Literal
 
+from edgefed.errors import StorageError
+from edgefed.files import write_atomic
 from edgefed.wire.messages import Birth
 
 NEWCOMER = 5.0
@@ -100,3 +109,47 @@ class DuplicateNameGuard:
 
     def _is_newcomer(self, now: float) -> bool:
         return self._since is None or now - self._since < NEWCOMER
+
+
+log = logging.getLogger(__name__)
+
+FILE = "lives"
+"""In the agent's state folder; a session a line, the latest last."""
+
+MAX_LIVES = 4096
+"""Lives that are remembered."""
+
+_SESSION = re.compile(r"[0-9a-f]{8,32}")
+
+
+class EarlierLives:
+    """The sessions of this agent before the present one; owned by one thread.
+
+    Args:
+        folder: the agent's state folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
+        self._sessions = dict.fromkeys(_read(self._path))
+
+    def __contains__(self, session: object) -> bool:
+        return session in self._sessions
+
+    def begin(self, session: str) -> None:
+        """Store the present session, before its birth is published.
+
+        If the disk does not take it, only the later protection from its births is lost.
+        """
+        lines = [*self._sessions, session][-MAX_LIVES:]
+        try:
+            write_atomic(self._path, "".join(f"{line}\n" for line in lines).encode())
+        except StorageError as error:
+            log.warning("this life was not written down: %s", error.message)
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        return _SESSION.findall(path.read_text(errors="replace"))
+    except OSError:
+        return []

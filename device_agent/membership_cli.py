@@ -8,7 +8,7 @@ import typer
 
 from device_agent.options import Name, agent_settings
 from edgefed.common_options import common_options
-from edgefed.console import columns, confirm, data, json_out, reported, talk
+from edgefed.console import columns, confirm, json_out, talk
 
 if TYPE_CHECKING:
     from edgefed.trust.credentials import Credentials
@@ -27,32 +27,28 @@ def enroll(
     The private key is made on this device and never leaves it. After a kill at any moment, the same
     command resumes. Then `edgefed-agent run` needs no name, fleet or broker.
     """
-    options = common_options(context)
-    with reported(options.json):
-        from device_agent.device_name import device_name
-        from edgefed.clock import SystemClock
-        from edgefed.control.enrolment_client import Applicant
-        from edgefed.control.enrolment_client import enroll as trade
-        from edgefed.errors import UsageError
-        from edgefed.trust.tokens import parse_token
+    from device_agent.device_name import device_name
+    from edgefed.clock import SystemClock
+    from edgefed.control.enrolment_client import Applicant
+    from edgefed.control.enrolment_client import enroll as trade
+    from edgefed.errors import UsageError
+    from edgefed.trust.tokens import parse_token
 
-        settings = agent_settings(options, name=name, enrolled=False)
-        parsed = parse_token(token)
-        if options.fleet not in (None, parsed.fleet):
-            raise UsageError(
-                f"The token is for fleet {parsed.fleet}, not for {options.fleet}.",
-                code="enrol.fleet",
-                hint="leave --fleet out",
-            )
-        own = settings.name or ("" if parsed.name else device_name(settings))
-        applicant = Applicant(parsed, own, ("device",), settings.state)
-        made = trade(applicant, SystemClock(), talk)
-        if options.json:
-            json_out(_told(made))
-        else:
-            data(columns(list(_told(made).items())))
-            if not options.quiet:
-                talk("next: edgefed-agent run --data npz:FILE")
+    options = common_options(context)
+    settings = agent_settings(options, name=name, enrolled=False)
+    parsed = parse_token(token)
+    if options.fleet not in (None, parsed.fleet):
+        raise UsageError(
+            f"The token is for fleet {parsed.fleet}, not for {options.fleet}.",
+            code="enrol.fleet",
+            hint="leave --fleet out",
+        )
+    own = settings.name or ("" if parsed.name else device_name(settings))
+    applicant = Applicant(parsed, own, ("device",), settings.state)
+    made = trade(applicant, SystemClock(), talk)
+    told = _told(made)
+    options.answer(told, columns(list(told.items())))
+    options.note("next: edgefed-agent run --data npz:FILE")
 
 
 def _told(made: Credentials) -> dict[str, str]:
@@ -84,25 +80,24 @@ def address(
     Stop the agent first. A broker setting (--broker, EDGEFED_BROKER or a settings file) overrides
     the saved address.
     """
-    options = common_options(context)
-    with reported(options.json):
-        from device_agent.device_name import agent_folder
-        from device_agent.leave import enrolled_folder
-        from edgefed.config.broker_address import load
-        from edgefed.lock import FolderLock
-        from edgefed.transport.new_address import save_new_address
+    from device_agent.device_name import agent_folder
+    from device_agent.leave import enrolled_folder
+    from edgefed.config.broker_address import load
+    from edgefed.lock import FolderLock
+    from edgefed.transport.new_address import save_new_address
 
-        settings = agent_settings(options, name=name)
-        folder = enrolled_folder(settings)
-        lock = FolderLock(agent_folder(settings), "edgefed-agent address")
-        try:  # an agent that runs would write the old address with its next certificate
-            saved = save_new_address(load(folder), broker, check=not offline)
-        finally:
-            lock.release()
-        if options.json:
-            json_out({"name": folder.name, "broker": str(saved)})
-        elif not options.quiet:
-            talk(f"{folder.name} of fleet {settings.fleet} uses {saved}")
+    options = common_options(context)
+    settings = agent_settings(options, name=name)
+    folder = enrolled_folder(settings)
+    lock = FolderLock(agent_folder(settings), "edgefed-agent address")
+    try:  # an agent that runs would write the old address with its next certificate
+        saved = save_new_address(load(folder), broker, check=not offline)
+    finally:
+        lock.release()
+    options.done(
+        {"name": folder.name, "broker": str(saved)},
+        f"{folder.name} of fleet {settings.fleet} uses {saved}",
+    )
 
 
 def leave(
@@ -116,22 +111,21 @@ def leave(
     Without a connection the credentials are deleted all the same, and an operator has to remove the
     device. The device's data and its training results stay.
     """
-    options = common_options(context)
-    with reported(options.json):
-        from device_agent.leave import enrolled_folder, leave_fleet
+    from device_agent.leave import enrolled_folder, leave_fleet
 
-        settings = agent_settings(options, name=name)
-        enrolled_folder(settings)
-        confirm("Leaving the fleet", "Delete this device's credentials?", yes=yes)
-        left = leave_fleet(settings)
-        if options.json:
-            json_out({"name": left.name, "fleet": left.fleet, "revoked": left.revoked})
-            return
-        if left.revoked:
-            talk(f"{left.name} has left fleet {left.fleet}; its certificate is revoked")
-        else:
-            talk(
-                f"! {left.name} has deleted its credentials, but the coordinator was not reached:"
-                f" {left.reason}"
-            )
-            talk(f"  on an operator's machine: edgefed device remove {left.name}")
+    options = common_options(context)
+    settings = agent_settings(options, name=name)
+    enrolled_folder(settings)
+    confirm("Leaving the fleet", "Delete this device's credentials?", yes=yes)
+    left = leave_fleet(settings)
+    if options.json:
+        json_out({"name": left.name, "fleet": left.fleet, "revoked": left.revoked})
+        return
+    if left.revoked:
+        talk(f"{left.name} has left fleet {left.fleet}; its certificate is revoked")
+    else:
+        talk(
+            f"! {left.name} has deleted its credentials, but the coordinator was not reached:"
+            f" {left.reason}"
+        )
+        talk(f"  on an operator's machine: edgefed device remove {left.name}")

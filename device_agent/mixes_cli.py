@@ -11,7 +11,7 @@ import typer
 from device_agent.options import Data, agent_settings
 from edgefed.command_line import CommandLine
 from edgefed.common_options import common_options
-from edgefed.console import data, json_out, reported, talk
+from edgefed.console import talk
 from edgefed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,31 +67,28 @@ def preview(
     Each row is a mix: its samples with their weights, then the released image at each noise scale.
     The draws come from the operating system: each call shows other mixes.
     """
+    from edgefed.sharing.label_mixes import MixSettings
+
     options = common_options(context)
-    with reported(options.json):
-        from edgefed.sharing.label_mixes import MixSettings
+    file = _checked(png)
+    scales = [_scale(text) for text in dict.fromkeys(noise_scale)]
+    if len(scales) > _MOST_SCALES:
+        raise _usage(f"{len(scales)} noise scales do not fit.", f"give at most {_MOST_SCALES}")
+    # Each scale is checked as a setting, before any data is read.
+    each = [MixSettings(width, low, high, others, scale) for scale in scales]
+    from device_agent.own_data import load_data
 
-        file = _checked(png)
-        scales = [_scale(text) for text in dict.fromkeys(noise_scale)]
-        if len(scales) > _MOST_SCALES:
-            raise _usage(f"{len(scales)} noise scales do not fit.", f"give at most {_MOST_SCALES}")
-        # Each scale is checked as a setting, before any data is read.
-        each = [MixSettings(width, low, high, others, scale) for scale in scales]
-        from device_agent.own_data import load_data
+    found = load_data(agent_settings(options, source=source))
+    made, number = _drawn(found, label, count, each)
+    from edgefed.files import write_output
+    from edgefed.report.mix_sheet import mix_sheet
 
-        found = load_data(agent_settings(options, source=source))
-        made, number = _drawn(found, label, count, each)
-        from edgefed.files import write_output
-        from edgefed.report.mix_sheet import mix_sheet
-
-        write_output(file, mix_sheet(made, found.class_names))
-        epsilons = _epsilons(found, number, each)
-        if options.json:
-            json_out({"png": str(file), **_told(made, number), "epsilon": epsilons})
-            return
-        data(str(file))
-        if not options.quiet:
-            _talk(epsilons)
+    write_output(file, mix_sheet(made, found.class_names))
+    epsilons = _epsilons(found, number, each)
+    told = {"png": str(file), **_told(made, number), "epsilon": epsilons}
+    options.answer(told, str(file))
+    if not options.quiet and not options.json:
+        _talk(epsilons)
 
 
 def _drawn(

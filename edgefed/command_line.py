@@ -1,4 +1,4 @@
-"""Command lines of both programs: common options everywhere, and usage errors like other errors.
+"""Command lines of both programs: common options everywhere, and errors as messages and exit codes.
 
 ``CommandLine`` replaces ``typer.Typer``; ``program`` creates the top-level one, with ``--version``.
 """
@@ -14,8 +14,8 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.models import CommandFunctionType
 
-from edgefed.common_options import common_options, common_parameters
-from edgefed.console import data, fail, json_out
+from edgefed.common_options import common_options, common_parameters, json_parameter
+from edgefed.console import data, fail, json_out, reported
 from edgefed.errors import InterruptedRunError, UsageError
 from edgefed.version import VERSION
 
@@ -24,11 +24,29 @@ _VALUE_NAMES = {int: "N", float: "NUMBER", Path: "PATH"}
 
 
 class Command(TyperCommand):
-    """A command that accepts the common options too."""
+    """A command that accepts the common options too, and reports its errors.
+
+    Attributes:
+        prints_json: whether ``--json`` is shown among its own options.
+    """
+
+    prints_json = False
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return its parameters, and the common ones that it does not define itself."""
-        return _with_common(super().get_params(ctx))
+        own = super().get_params(ctx)
+        return _with_common([*own, json_parameter()] if self.prints_json else own)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an error or Ctrl-C ends it with a message and an exit code."""
+        with reported(common_options(ctx).json):
+            return super().invoke(ctx)
+
+
+class JsonCommand(Command):
+    """A command with ``--json`` among its own options; ``CommonOptions.json`` has the value."""
+
+    prints_json = True
 
 
 class Group(TyperGroup):
@@ -85,10 +103,17 @@ class CommandLine(typer.Typer):
         super().__init__(**{"cls": Group, "no_args_is_help": True, **settings})
 
     def command(
-        self, name: str | None = None, **settings: Any
+        self, name: str | None = None, *, json: bool = False, **settings: Any
     ) -> Callable[[CommandFunctionType], CommandFunctionType]:
-        """Return the decorator that adds a command."""
-        return super().command(name, **{"cls": Command, **settings})
+        """Return the decorator that adds a command.
+
+        Args:
+            name: of the command; by default the function's.
+            json: show ``--json`` among its own options.
+            settings: further ones of ``typer.Typer.command``.
+        """
+        kind = JsonCommand if json else Command
+        return super().command(name, **{"cls": kind, **settings})
 
 
 def program(name: str, help: str, epilog: str = "") -> CommandLine:  # noqa: A002 - Typer's word

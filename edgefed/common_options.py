@@ -7,6 +7,8 @@ line wins, because the program is parsed before the group and the group before t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperOption
 
+from edgefed.console import data, json_out, talk
 from edgefed.terminals import without_colour
 
 _KEY = "edgefed.common_options"
@@ -59,6 +62,44 @@ class CommonOptions:
         values = {name: str(value) for name, value in typed.items() if value and value is not True}
         return (*(word for pair in values.items() for word in pair), *flags)
 
+    def answer(
+        self,
+        value: Any,
+        text: Callable[[Any], str] | str,
+        *,
+        empty: str = "",
+        file: Path | None = None,
+    ) -> None:
+        """Print the answer of a command.
+
+        Args:
+            value: printed as JSON with ``--json``.
+            text: printed otherwise, or the function that makes it of the value.
+            empty: a note in place of the text where ``value`` has nothing.
+            file: a file that has the answer; its path is printed in place of the text, and as
+                ``file`` of the JSON object.
+        """
+        if self.json:
+            json_out(value if file is None else {**value, "file": str(file)})
+        elif empty and not value:
+            talk(empty)
+        elif file is not None:
+            data(str(file))
+        else:
+            data(text if isinstance(text, str) else text(value))
+
+    def done(self, value: Any, text: str) -> None:
+        """Print what an order came to: a value as JSON, or a note unless ``--quiet`` is given."""
+        if self.json:
+            json_out(value)
+        else:
+            self.note(text)
+
+    def note(self, text: str) -> None:
+        """Print a note for people: nothing with ``--json`` or ``--quiet``."""
+        if not self.json and not self.quiet:
+            talk(text)
+
 
 def common_options(context: typer.Context) -> CommonOptions:
     """Return the common options that this command was called with, wherever they were typed."""
@@ -75,6 +116,15 @@ def common_parameters() -> tuple[TyperOption, ...]:
     for each in made:
         each.expose_value = False
         each.callback = _remember
+    return made
+
+
+@cache
+def json_parameter() -> TyperOption:
+    """Return ``--json`` as an option of a command of its own."""
+    (shared,) = (each for each in common_parameters() if "--json" in each.opts)
+    made = copy(shared)
+    made.help, made.rich_help_panel = "Print JSON on stdout.", "Output"
     return made
 
 

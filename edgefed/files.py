@@ -194,6 +194,8 @@ def make_folder(path: Path, *, private: bool = True) -> Path:
 
 
 def _make_folders(path: Path, *, private: bool) -> None:
+    if path.is_dir():  # almost always, and before every write
+        return
     missing = [each for each in (path, *path.parents) if not each.exists()] if private else []
     for each in reversed(missing):  # the parents that mkdir makes have the umask's mode
         each.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)

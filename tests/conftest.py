@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from broker.address import LOOPBACK, free_port
 from broker.embedded import EmbeddedBroker
 from broker.mosquitto import INSTALL_HINT, MosquittoBroker, find_mosquitto
 from edgefed.config.address import Address
+
+settings.register_profile("suite", max_examples=60, deadline=None, derandomize=True, database=None)
+settings.load_profile("suite")
+"""The same examples each time: a failure is one of the change at hand. Few tests need more."""
 
 
 def pytest_configure() -> None:

@@ -136,22 +136,46 @@ def _retain(target: Target, who: Who, topics: list[str]) -> None:
         _send(target, who, (publish(each, payload, retain=True) for each in topics))
 
 
-def _subscribe_as_stranger(target: Target) -> None:
+def _subscribe(who: Who) -> Attack:
     """Freeze the broker with subscriptions, which it looks through one by one for each new one."""
-    while True:
-        _send(target, "stranger", _subscriptions())
+
+    def attack(target: Target) -> None:
+        while True:
+            _send(target, who, _subscriptions(f"{number:x}" for number in itertools.count()))
+
+    return attack
 
 
-def _subscribe_as_device(target: Target) -> None:
-    """Freeze it as a device."""
-    while True:
-        _send(target, "device", _subscriptions())
+def _subscribe_to_all(who: Who) -> Attack:
+    """Have the broker look through all retained messages, for each of a packet's filters."""
+
+    def attack(target: Target) -> None:
+        _retain_own(target, who)
+        while True:
+            _send(target, who, _subscriptions(itertools.repeat("#")))
+
+    return attack
 
 
-def _subscribe_as_viewer(target: Target) -> None:
-    """Freeze it as a viewer."""
-    while True:
-        _send(target, "viewer", _subscriptions())
+def _subscribe_to_own(who: Who) -> Attack:
+    """Have the broker send the largest message that a party can leave with it, again and again."""
+
+    def attack(target: Target) -> None:
+        own = _retain_own(target, who)
+        while True:
+            _send(target, who, _subscriptions(itertools.repeat(own)))
+
+    return attack
+
+
+def _retain_own(target: Target, who: Who) -> str:
+    """Retain on each topic that a party may write; return one that it may read, too."""
+    user, topics = target.credentials(who).certificate.user, target.topics
+    device = who == "device"
+    own = topics.written_by_device(user) if device else topics.written_by_client(user)
+    payload = secrets.token_bytes(RETAINED_BYTES)
+    _send(target, who, (publish(each, payload, retain=True) for each in own))
+    return topics.birth(user) if device else topics.check(user, 0)
 
 
 def _ask_as_viewer(target: Target) -> None:
@@ -184,9 +208,8 @@ def _connect_as_stranger(target: Target) -> None:
             client.close()
 
 
-def _subscriptions() -> Iterator[bytes]:
-    """Yield packets with short filters, each another one."""
-    names = (f"{number:x}" for number in itertools.count())
+def _subscriptions(names: Iterator[str]) -> Iterator[bytes]:
+    """Yield packets with filters."""
     for _ in range(SUBSCRIBE_BYTES // PACKET_BYTES):
         filters, size = [], 0
         while size < PACKET_BYTES:
@@ -236,12 +259,16 @@ BUSY = "busy"
 
 ATTACKS: dict[str, Attack] = {
     "stranger-retains": _retain_as_stranger,
-    "stranger-subscribes": _subscribe_as_stranger,
+    "stranger-subscribes": _subscribe("stranger"),
     "stranger-connects": _connect_as_stranger,
     "device-retains": _retain_as_device,
-    "device-subscribes": _subscribe_as_device,
+    "device-subscribes": _subscribe("device"),
+    "device-subscribes-all": _subscribe_to_all("device"),
+    "device-subscribes-own": _subscribe_to_own("device"),
     "viewer-retains": _retain_as_viewer,
-    "viewer-subscribes": _subscribe_as_viewer,
+    "viewer-subscribes": _subscribe("viewer"),
+    "viewer-subscribes-all": _subscribe_to_all("viewer"),
+    "viewer-subscribes-own": _subscribe_to_own("viewer"),
     "viewer-asks": _ask_as_viewer,
     "device-silent": _say_nothing,
     "device-announces": _announce,

@@ -70,7 +70,8 @@ class RawClient:
             plain.close()
             raise
         self.send(connect(client_id))
-        threading.Thread(target=self._drain, daemon=True).start()
+        self._draining = threading.Thread(target=self._drain, daemon=True)
+        self._draining.start()
 
     def send(self, data: bytes) -> None:
         """Hand bytes to the network.
@@ -83,7 +84,9 @@ class RawClient:
     def close(self) -> None:
         """End the connection without a word."""
         with suppress(OSError):
-            self._socket.close()
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._draining.join()  # it would read from the next file with this descriptor
+        self._socket.close()
 
     def _drain(self) -> None:
         with suppress(OSError, ValueError):

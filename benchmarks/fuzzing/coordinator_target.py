@@ -22,7 +22,7 @@ from edgefed.coordinator.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.known_devices import KnownDevices
 from edgefed.coordinator.new_run import create_run
-from edgefed.coordinator.pending_exchange import PendingExchange
+from edgefed.coordinator.pending_exchanges import PendingExchange
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.request_handler import RequestHandler
 from edgefed.coordinator.run_records import OpenExchange, RunRecord

@@ -47,7 +47,7 @@ from edgefed.coordinator.enrolment_orders import enrolment_actions
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.membership import Membership, MembershipSettings
 from edgefed.coordinator.membership_messages import MembershipMessages
-from edgefed.coordinator.pending_exchange import PendingExchange
+from edgefed.coordinator.pending_exchanges import PendingExchange
 from edgefed.coordinator.request_actions import Action
 from edgefed.coordinator.request_handler import RequestHandler
 from edgefed.coordinator.store import Store

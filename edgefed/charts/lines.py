@@ -6,9 +6,17 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from edgefed.charts.scale import Scale, plain, ticks, whole_ticks
-from edgefed.charts.style import dashes, fill_class, series_class
-from edgefed.charts.svg import clean, element, label, picture, points
+from edgefed.charts.axes import Scale, legend, plain, ticks, whole_ticks
+from edgefed.charts.svg import (
+    clean,
+    dashes,
+    element,
+    fill_class,
+    label,
+    picture,
+    points,
+    series_class,
+)
 
 MAX_POINTS = 1000
 """Points of a curve that are drawn; of more, every so many."""
@@ -16,8 +24,8 @@ MAX_POINTS = 1000
 LARGEST = 1e300
 """What is beyond it, infinite or no number at all is left out, as a diverged loss is."""
 
-LETTER = 7.0
-"""Pixels that a letter of a legend is given."""
+LEFT = 64.0
+"""Where the horizontal axis begins, in pixels."""
 
 Point = tuple[int, float | None]
 
@@ -69,17 +77,17 @@ def line_chart(chart: LineChart) -> str:
         return picture(
             chart.width, 40, [label(8, 24, "nothing was measured", "quiet")], title=chart.title
         )
-    rows = list(_legend_rows([series.name for series in drawn], chart.width))
+    names = [series.name for series in drawn] if len(drawn) > 1 else []
+    below, named = legend(names, (LEFT, chart.width), chart.height, _mark, 28)
     y_axis, y_ticks = _y_axis(chart, drawn)
     x_axis, x_ticks = _x_axis(chart, drawn)
     parts = [
         *_grid(chart, y_axis, y_ticks, x_axis, x_ticks),
         *(_band(number, series, x_axis, y_axis) for number, series in enumerate(drawn)),
         *(_line(number, series, x_axis, y_axis) for number, series in enumerate(drawn)),
-        *_legend(rows, chart.height),
+        *named,
     ]
-    height = chart.height + 20 * len(rows)
-    return picture(chart.width, height, parts, title=chart.title)
+    return picture(chart.width, chart.height + below, parts, title=chart.title)
 
 
 def _finite(series: Series) -> Series:
@@ -108,7 +116,7 @@ def _y_axis(chart: LineChart, drawn: Sequence[Series]) -> tuple[Scale, list[floa
 def _x_axis(chart: LineChart, drawn: Sequence[Series]) -> tuple[Scale, list[float]]:
     places = [x for series in drawn for x, _ in series.points]
     low, high = min(places), max(places)
-    axis = Scale(low, high, 64.0, chart.width - 20.0)
+    axis = Scale(low, high, LEFT, chart.width - 20.0)
     if chart.binary is None:
         return axis, whole_ticks(low, high, 9)
     unit = 1024 ** int(math.log(max(high, 1), 1024))
@@ -165,29 +173,6 @@ def _band(number: int, series: Series, x_axis: Scale, y_axis: Scale) -> str:
     return element("polygon", points=points([*upper, *lower]), class_=class_)
 
 
-def _legend_rows(names: Sequence[str], width: int) -> Iterator[list[tuple[int, float, str]]]:
-    """Yield rows of number, start and name; one series alone needs no legend."""
-    row: list[tuple[int, float, str]] = []
-    x = 64.0
-    for number, name in enumerate(names if len(names) > 1 else ()):
-        needed = 46 + LETTER * len(name)
-        if row and x + needed > width:
-            yield row
-            row, x = [], 64.0
-        row.append((number, x, name))
-        x += needed
-    if row:
-        yield row
-
-
-def _legend(rows: Sequence[Sequence[tuple[int, float, str]]], top: int) -> Iterator[str]:
-    for place, row in enumerate(rows):
-        y = top + 20 * place + 10
-        for number, x, name in row:
-            yield element(
-                "path",
-                d=f"M{x:.1f} {y}h22",
-                class_=f"line {series_class(number)}",
-                stroke_dasharray=dashes(number),
-            )
-            yield label(x + 28, y + 4, name)
+def _mark(number: int, x: float, y: float) -> str:
+    path, class_ = f"M{x:.1f} {y}h22", f"line {series_class(number)}"
+    return element("path", d=path, class_=class_, stroke_dasharray=dashes(number))

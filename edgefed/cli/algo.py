@@ -9,38 +9,33 @@ import typer
 from edgefed.cli import completion
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json
 from edgefed.command_line import CommandLine
-from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.console import columns, json_out, talk
 
 app = CommandLine(help="Show algorithms and their settings.")
 
 
-@app.command("list", epilog=examples("edgefed algo list", "edgefed algo list --json"))
-def list_(context: typer.Context, as_json: Json = False) -> None:
+@app.command("list", epilog=examples("edgefed algo list", "edgefed algo list --json"), json=True)
+def list_(context: typer.Context) -> None:
     """List the algorithms, one per line."""
+    from edgefed.algorithms.registry import PLUGINS, algorithms
+
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.algorithms.registry import PLUGINS, algorithms
-
-        for problem in PLUGINS.problems().values():
-            talk(f"warning: {problem}")
-        if as_json:
-            json_out(
-                [
-                    {"name": name, "summary": kind.summary, "paper": kind.paper}
-                    for name, kind in algorithms().items()
-                ]
-            )
-        else:
-            data(columns([(name, kind.summary) for name, kind in algorithms().items()]))
+    for problem in PLUGINS.problems().values():
+        talk(f"warning: {problem}")
+    found = [
+        {"name": name, "summary": kind.summary, "paper": kind.paper}
+        for name, kind in algorithms().items()
+    ]
+    options.answer(found, columns([(each["name"], each["summary"]) for each in found]))
 
 
-app.command("ls", hidden=True)(list_)
+app.command("ls", hidden=True, json=True)(list_)
 
 
-@app.command(epilog=examples("edgefed algo show fedprox", "edgefed algo show fedopt --schema"))
+@app.command(
+    epilog=examples("edgefed algo show fedprox", "edgefed algo show fedopt --schema"), json=True
+)
 def show(
     context: typer.Context,
     name: Annotated[
@@ -50,31 +45,26 @@ def show(
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of its settings.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Show an algorithm's paper, settings, ranges and defaults."""
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.algorithms.registry import find
+    from edgefed.algorithms.registry import find
 
-        kind = find(name)
-        described = kind.Settings.model_json_schema()
-        if schema:
-            json_out(described)
-        elif as_json:
-            json_out(
-                {
-                    "name": kind.name,
-                    "summary": kind.summary,
-                    "paper": kind.paper,
-                    "simulation_only": kind.simulation_only,
-                    "settings": described["properties"],
-                }
-            )
-        else:
-            data(f"{kind.name}: {kind.summary}\n{kind.paper}\n")
-            data(columns([_row(key, value) for key, value in described["properties"].items()]))
+    options = globals_of(context)
+    kind = find(name)
+    described = kind.Settings.model_json_schema()
+    if schema:
+        json_out(described)
+        return
+    settings = described["properties"]
+    told = {
+        "name": kind.name,
+        "summary": kind.summary,
+        "paper": kind.paper,
+        "simulation_only": kind.simulation_only,
+        "settings": settings,
+    }
+    rows = columns([_row(key, value) for key, value in settings.items()])
+    options.answer(told, f"{kind.name}: {kind.summary}\n{kind.paper}\n\n{rows}")
 
 
 def _row(key: str, value: dict[str, Any]) -> tuple[str, ...]:

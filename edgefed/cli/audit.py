@@ -10,8 +10,8 @@ import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json, Local, RunOrFolder
-from edgefed.console import columns, data, json_out, reported
+from edgefed.cli.options import Local, RunOrFolder
+from edgefed.console import columns
 
 if TYPE_CHECKING:
     from edgefed.report.label_audit import Audit, AuditRow
@@ -40,8 +40,7 @@ def audit(
         typer.Option("--round", help="Answers of this round; by default the first of each device.",
                      min=1),
     ] = None,
-    local: Local = False,
-    as_json: Json = False,
+    local: Local = False
 ) -> None:  # fmt: skip
     """Show the label frequencies of each device that the coordinator could compute from answers.
 
@@ -49,26 +48,18 @@ def audit(
     experts the coordinator's state discloses them too. DISTANCE is the total variation from the
     true frequencies, 0 to 1. The command reads the run's folder, on the coordinator's machine.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.run_folders import folder_of
-        from edgefed.files import write_output
-        from edgefed.report.label_audit import audit_of_folder, audit_picture
-        from edgefed.report.run_data import run_data_of_folder
+    from edgefed.cli.run_folders import folder_of
+    from edgefed.files import write_output
+    from edgefed.report.label_audit import audit_of_folder, audit_picture
+    from edgefed.report.run_data import run_data_of_folder
 
-        folder = folder_of(options, run, local, "edgefed run audit")
-        found = audit_of_folder(folder, run_data_of_folder(folder)).of_round(number)
-        file = svg.expanduser().absolute() if svg is not None else None
-        if file is not None:
-            write_output(file, audit_picture(found).encode())
-        if as_json:
-            told = _told(found)
-            json_out(told if file is None else {**told, "file": str(file)})
-        elif file is not None:
-            data(str(file))
-        else:
-            data(columns(list(_table(found))))
+    options = globals_of(context)
+    folder = folder_of(options, run, local, "edgefed run audit")
+    found = audit_of_folder(folder, run_data_of_folder(folder)).of_round(number)
+    file = svg.expanduser().absolute() if svg is not None else None
+    if file is not None:
+        write_output(file, audit_picture(found).encode())
+    options.answer(_told(found), columns(list(_table(found))), file=file)
 
 
 def _told(found: Audit) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +9,7 @@ import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json
-from edgefed.console import columns, confirm, data, json_out, reported, talk
+from edgefed.console import columns, confirm, talk
 from edgefed.units import size
 
 if TYPE_CHECKING:
@@ -30,7 +28,6 @@ FIND_TIMEOUT, ANSWER_TIMEOUT = 3.0, 10.0
 def backup(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="The file to write.", show_default=False)],
-    as_json: Json = False,
 ) -> None:
     """Write the coordinator's state into one file, also while it runs.
 
@@ -38,31 +35,26 @@ def backup(
     authority. Only its owner can read it (mode 600); keep it as safe as the keys. It does not
     contain files of trackers, the broker's database, or settings files.
     """
-    options = globals_of(context)
-    options = replace(options, json=as_json or options.json)
-    with reported(options.json):
-        from edgefed.clock import SystemClock
-        from edgefed.config.broker_address import trust_folder
-        from edgefed.coordinator.backups.snapshot import back_up
+    from edgefed.clock import SystemClock
+    from edgefed.config.broker_address import trust_folder
+    from edgefed.coordinator.backups.snapshot import back_up
 
-        settings = options.settings().value
-        target = file.expanduser()
-        folder = settings.state / "coordinator" / settings.fleet
-        made = back_up(folder, trust_folder(settings), settings.fleet, target, SystemClock())
-        told = {
-            "file": str(target),
-            "fleet": made.fleet,
-            "created": made.created,
-            "files": len(made.files),
-            "bytes": target.stat().st_size,
-        }
-        if options.json:
-            json_out(told)
-            return
-        shown = {**told, "bytes": size(target.stat().st_size)}
-        data(columns([(name, str(value)) for name, value in shown.items()]))
-        if not options.quiet and any(name.startswith("trust/") for name in made.files):
-            talk("! it holds private keys: keep it where only operators can read it")
+    options = globals_of(context)
+    settings = options.settings().value
+    target = file.expanduser()
+    folder = settings.state / "coordinator" / settings.fleet
+    made = back_up(folder, trust_folder(settings), settings.fleet, target, SystemClock())
+    told = {
+        "file": str(target),
+        "fleet": made.fleet,
+        "created": made.created,
+        "files": len(made.files),
+        "bytes": target.stat().st_size,
+    }
+    shown = {**told, "bytes": size(target.stat().st_size)}
+    options.answer(told, columns([(name, str(value)) for name, value in shown.items()]))
+    if any(name.startswith("trust/") for name in made.files):
+        options.note("! it holds private keys: keep it where only operators can read it")
 
 
 def restore(
@@ -81,7 +73,6 @@ def restore(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Admit everybody on the list; do not ask.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Restore a backup, here or on another machine, once the old coordinator has stopped.
 
@@ -89,55 +80,50 @@ def restore(
     confirmed by an operator. Coordinator, broker and the operators on this machine get new keys.
     The present state is moved to STATE/replaced.
     """
+    from datetime import timedelta
+
     options = globals_of(context)
-    options = replace(options, json=as_json or options.json)
-    with reported(options.json):
-        from datetime import timedelta
+    from broker.secured_files import write_access
+    from edgefed.clock import SystemClock
+    from edgefed.coordinator.backups.parties import to_confirm
+    from edgefed.coordinator.backups.restore import install, refused_by, unpacked
+    from edgefed.data.paths import require_file
 
-        from broker.secured_files import write_access
-        from edgefed.clock import SystemClock
-        from edgefed.coordinator.backups.parties import to_confirm
-        from edgefed.coordinator.backups.restore import install, refused_by, unpacked
-        from edgefed.data.paths import require_file
-
-        require_file(file.expanduser())
-        loaded = options.settings()
-        settings, clock = loaded.value, SystemClock()
-        fleet = settings.fleet if "fleet" in loaded.layer.values else None
-        with unpacked(file.expanduser(), settings.state, fleet, clock) as made:
-            settings = settings.model_copy(update={"fleet": made.manifest.fleet})
-            unknown = _refuse_while_it_runs(settings, made)
-            for warning in [*made.warnings, *([unknown] if unknown else [])]:
-                talk(f"! {warning}")
-            listed = to_confirm(made.trust, made.parties)
-            refused = refused_by(made, admit) if admit is not None else []
-            if admit is None:
-                if not options.quiet and not yes:
-                    talk(_list(made))
-                confirm("Restoring a fleet", _question(made, len(listed)), yes=yes)
-            old = install(
-                made,
-                refused,
-                clock,
-                timedelta(days=settings.certificate_days),
-                lambda trust, users, revoked: write_access(trust, settings.fleet, users, revoked),
-            )
-            told: dict[str, Any] = {
-                "fleet": settings.fleet,
-                "created": made.manifest.created,
-                "folder": str(made.place("coordinator")),
-                "admitted": [each.user for each in listed if each.user not in refused],
-                "not_admitted": sorted([*refused, *(each.user for each in made.removed)]),
-                "continues": [each.run for each in made.unfinished],
-                "replaced": "" if old is None else str(old),
-            }
-        if options.json:
-            json_out(told)
-            return
-        data(columns([(name.replace("_", " "), _words(value)) for name, value in told.items()]))
-        if not options.quiet:
-            talk("next: edgefed broker up, and edgefed coordinator; if the address has changed:")
-            talk("  edgefed broker address --host NEW_HOST")
+    require_file(file.expanduser())
+    loaded = options.settings()
+    settings, clock = loaded.value, SystemClock()
+    fleet = settings.fleet if "fleet" in loaded.layer.values else None
+    with unpacked(file.expanduser(), settings.state, fleet, clock) as made:
+        settings = settings.model_copy(update={"fleet": made.manifest.fleet})
+        unknown = _refuse_while_it_runs(settings, made)
+        for warning in [*made.warnings, *([unknown] if unknown else [])]:
+            talk(f"! {warning}")
+        listed = to_confirm(made.trust, made.parties)
+        refused = refused_by(made, admit) if admit is not None else []
+        if admit is None:
+            if not options.quiet and not yes:
+                talk(_list(made))
+            confirm("Restoring a fleet", _question(made, len(listed)), yes=yes)
+        old = install(
+            made,
+            refused,
+            clock,
+            timedelta(days=settings.certificate_days),
+            lambda trust, users, revoked: write_access(trust, settings.fleet, users, revoked),
+        )
+        told: dict[str, Any] = {
+            "fleet": settings.fleet,
+            "created": made.manifest.created,
+            "folder": str(made.place("coordinator")),
+            "admitted": [each.user for each in listed if each.user not in refused],
+            "not_admitted": sorted([*refused, *(each.user for each in made.removed)]),
+            "continues": [each.run for each in made.unfinished],
+            "replaced": "" if old is None else str(old),
+        }
+    shown = [(name.replace("_", " "), _words(value)) for name, value in told.items()]
+    options.answer(told, columns(shown))
+    options.note("next: edgefed broker up, and edgefed coordinator; if the address has changed:")
+    options.note("  edgefed broker address --host NEW_HOST")
 
 
 def _refuse_while_it_runs(settings: Settings, made: Restoring) -> str:

@@ -13,7 +13,7 @@ import typer
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.command_line import CommandLine
-from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.console import columns, talk
 
 if TYPE_CHECKING:
     from broker.check import CheckReport
@@ -49,9 +49,6 @@ Anonymous = Annotated[
     bool,
     typer.Option("--allow-anonymous", help="Accept clients without a login."),
 ]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print JSON on stdout.", rich_help_panel="Output")
-]
 
 
 @app.command(
@@ -59,7 +56,8 @@ Json = Annotated[
         "edgefed broker up",
         "edgefed broker up --port 1884 --kind embedded",
         "edgefed --insecure broker up --bind 0.0.0.0 --allow-anonymous",
-    )
+    ),
+    json=True,
 )
 def up(
     context: typer.Context,
@@ -72,7 +70,6 @@ def up(
         typer.Option(help="Folder for log and database; by default STATE/broker/FLEET."),
     ] = None,
     allow_anonymous: Anonymous = False,
-    as_json: Json = False,
 ) -> None:
     """Run a broker in the foreground until Ctrl-C.
 
@@ -84,9 +81,8 @@ def up(
 
     Without an authority, it is a broker for one machine or a closed network.
     """
-    options = replace(globals_of(context), json=as_json or globals_of(context).json)
-    as_json = options.json
-    with reported(as_json), ExitStack() as stack:
+    options = globals_of(context)
+    with ExitStack() as stack:
         from edgefed.cli import secured_broker
         from edgefed.files import make_state_private
         from edgefed.lock import FolderLock
@@ -147,52 +143,48 @@ def config(
 
     Without an authority it is one for users with passwords, or for everybody on this machine.
     """
-    options = globals_of(context)
-    with reported(options.json):
-        from broker.acl import password_acl
-        from broker.configuration import configuration
-        from edgefed.cli import secured_broker
+    from broker.acl import password_acl
+    from broker.configuration import configuration
+    from edgefed.cli import secured_broker
 
-        settings = options.settings().value
-        secured = secured_broker.files_of(settings)
-        if secured is not None:
-            secured_broker.refuse_plain_options(
-                settings.fleet,
-                allow_anonymous=allow_anonymous,
-                password_file=password_file is not None,
-                acl_file=acl_file is not None,
-            )
-            text = _secured_text(
-                secured, settings.fleet, bind, port, files, acl=acl, enrolment=enrolment
-            )
-        elif enrolment:
-            raise secured_broker.no_enrolment(settings.fleet)
-        elif acl:
-            text = password_acl(settings.fleet)
-        else:
-            address = _address(options, bind, port)
-            text = configuration(
-                address,
-                allow_anonymous=_anonymous(allow_anonymous, password_file),
-                passwords=password_file,
-                acl=acl_file,
-            )
-        if options.json:
-            json_out({"acl" if acl else "configuration": text})
-        else:
-            data(text.rstrip())
+    options = globals_of(context)
+    settings = options.settings().value
+    secured = secured_broker.files_of(settings)
+    if secured is not None:
+        secured_broker.refuse_plain_options(
+            settings.fleet,
+            allow_anonymous=allow_anonymous,
+            password_file=password_file is not None,
+            acl_file=acl_file is not None,
+        )
+        text = _secured_text(
+            secured, settings.fleet, bind, port, files, acl=acl, enrolment=enrolment
+        )
+    elif enrolment:
+        raise secured_broker.no_enrolment(settings.fleet)
+    elif acl:
+        text = password_acl(settings.fleet)
+    else:
+        address = _address(options, bind, port)
+        text = configuration(
+            address,
+            allow_anonymous=_anonymous(allow_anonymous, password_file),
+            passwords=password_file,
+            acl=acl_file,
+        )
+    options.answer({"acl" if acl else "configuration": text}, text.rstrip())
 
 
 @app.command(
     epilog=examples(
         "edgefed broker check",
         "edgefed --broker mqtts://192.0.2.7:8883 broker check --json",
-    )
+    ),
+    json=True,
 )
 def check(
     context: typer.Context,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for each answer.")] = 5.0,
-    as_json: Json = False,
 ) -> None:
     """Test the broker with messages, and show latency and limits; try the rules of one with TLS.
 
@@ -202,28 +194,22 @@ def check(
     names the rules that it did not try. The exit code is 3 if no broker answers, and 8 if the
     broker does not meet a requirement or a rule does not hold.
     """
+    from dataclasses import asdict
+
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from dataclasses import asdict
+    from broker.check import check as check_broker
+    from edgefed.cli import secured_broker
+    from edgefed.config.broker_address import broker_address
+    from edgefed.errors import CheckFailedError
 
-        from broker.check import check as check_broker
-        from edgefed.cli import secured_broker
-        from edgefed.config.broker_address import broker_address
-        from edgefed.errors import CheckFailedError
-
-        settings = options.settings().value
-        address = broker_address(settings)
-        report = check_broker(address, timeout, fleet=settings.fleet)
-        rules = secured_broker.rule_reports(settings, address, timeout) if address.tls else []
-        good = report.ok and all(rule.outcome != "broken" for rule in rules)
-        if as_json:
-            listed = {"rules": secured_broker.rules_as_json(rules)} if address.tls else {}
-            json_out({**asdict(report), **listed, "ok": good})
-        else:
-            data(_listing(report))
-            if rules:
-                data(secured_broker.rules_as_rows(rules))
+    settings = options.settings().value
+    address = broker_address(settings)
+    report = check_broker(address, timeout, fleet=settings.fleet)
+    rules = secured_broker.rule_reports(settings, address, timeout) if address.tls else []
+    good = report.ok and all(rule.outcome != "broken" for rule in rules)
+    listed = {"rules": secured_broker.rules_as_json(rules)} if address.tls else {}
+    rows = [_listing(report), *([secured_broker.rules_as_rows(rules)] if rules else [])]
+    options.answer({**asdict(report), **listed, "ok": good}, "\n".join(rows))
     if not good:
         raise typer.Exit(CheckFailedError.exit_code)
 
@@ -239,6 +225,8 @@ def _secured_text(
     enrolment: bool,
 ) -> str:
     """Return the configuration with TLS, or the access rules as they are now."""
+    from broker.mosquitto import PLUGIN_COPY, PLUGIN_HINT, find_plugin
+    from broker.secured_broker import UNLIMITED
     from broker.secured_files import SecuredFiles, write_enrolment_access
     from edgefed.cli import secured_broker
 
@@ -247,10 +235,13 @@ def _secured_text(
     secured.require()
     if acl:
         return (secured.enrolment_acl if enrolment else secured.acl).read_text()
-    found = secured if folder is None else SecuredFiles(folder, folder)
-    return secured_broker.configuration_text(
-        found, secured_broker.listen_address(secured, bind, port), enrolment=enrolment
-    )
+    found, plugin = secured, find_plugin()
+    if plugin is None and not enrolment:
+        talk(f"the plug-in for Mosquitto is not built; {UNLIMITED}; {PLUGIN_HINT}")
+    if folder is not None:
+        found, plugin = SecuredFiles(folder, folder), plugin and folder / PLUGIN_COPY
+    address = secured_broker.listen_address(secured, bind, port)
+    return secured_broker.configuration_text(found, address, plugin, enrolment=enrolment)
 
 
 def _address(options: Globals, bind: str | None, port: int | None) -> Address:
@@ -293,10 +284,10 @@ def _run_without_tls(
 
 
 def _announce(broker: RunningBroker, options: Globals) -> None:
-    if options.json:
-        json_out({"address": str(broker.address), "kind": broker.name, "pid": broker.pid})
-    else:
-        data(f"{broker.address}  {broker.name}")
+    options.answer(
+        {"address": str(broker.address), "kind": broker.name, "pid": broker.pid},
+        f"{broker.address}  {broker.name}",
+    )
     if broker.name == "embedded" and not options.quiet:
         talk("demo broker: for this machine only, without users; apt install mosquitto for a fleet")
 

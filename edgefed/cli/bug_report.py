@@ -13,8 +13,7 @@ import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json
-from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.console import columns
 from edgefed.units import size
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ def report(
     logs: Logs = None,
     lines: Lines = 500,
     with_names: WithNames = False,
-    as_json: Json = False,
 ) -> None:
     """Write one file for a bug report: versions, settings, checks, logs, the newest run.
 
@@ -70,28 +68,22 @@ def report(
     replaced by pseudonyms. It contains no samples and no weights. Neither broker nor coordinator is
     needed. Look at it before you send it.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.bug_report_parts import Request, collect
-        from edgefed.clock import SystemClock
-        from edgefed.files import write_atomic
+    from edgefed.cli.bug_report_parts import Request, collect
+    from edgefed.clock import SystemClock
+    from edgefed.files import write_atomic
 
-        file = (output or Path(_name(SystemClock().now()))).expanduser().absolute()
-        _refuse_existing(file)
-        parts = collect(Request(options, tuple(logs or ()), lines, with_names))
-        packed = _packed(parts, file.name.removesuffix(".tar.gz"))
-        _refuse_existing(file)
-        write_atomic(file, packed)
-        if as_json:
-            sizes = {part.name: len(part.text.encode()) for part in parts}
-            json_out({"file": str(file), "bytes": len(packed), "parts": sizes})
-            return
-        if not options.quiet:
-            talk(columns([(part.name, size(len(part.text.encode()))) for part in parts]))
-            names = "names as they are" if with_names else "names replaced by pseudonyms"
-            talk(f"  secrets removed, {names}; look at it before you send it")
-        data(str(file))
+    options = globals_of(context)
+    file = (output or Path(_name(SystemClock().now()))).expanduser().absolute()
+    _refuse_existing(file)
+    parts = collect(Request(options, tuple(logs or ()), lines, with_names))
+    packed = _packed(parts, file.name.removesuffix(".tar.gz"))
+    _refuse_existing(file)
+    write_atomic(file, packed)
+    sizes = {part.name: len(part.text.encode()) for part in parts}
+    options.note(columns([(name, size(length)) for name, length in sizes.items()]))
+    names = "names as they are" if with_names else "names replaced by pseudonyms"
+    options.note(f"  secrets removed, {names}; look at it before you send it")
+    options.answer({"file": str(file), "bytes": len(packed), "parts": sizes}, str(file))
 
 
 def _name(now: datetime) -> str:

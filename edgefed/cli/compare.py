@@ -9,8 +9,8 @@ import typer
 from edgefed.cli import completion
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import RUNS, Json, Local, named_run
-from edgefed.console import columns, data, json_out, reported
+from edgefed.cli.options import RUNS, Local, named_run
+from edgefed.console import columns
 
 if TYPE_CHECKING:
     from edgefed.events.known_runs import RunDetails
@@ -28,37 +28,30 @@ def compare(
         typer.Argument(help=f"Two or more runs, each a {RUNS}.", autocompletion=completion.runs),
     ],
     local: Local = False,
-    as_json: Json = False,
 ) -> None:
     """Put runs side by side: accuracy, bytes, time, epsilon, and the settings that differ."""
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.errors import UsageError
-        from edgefed.events.run_comparison import compare as compared
+    from edgefed.errors import UsageError
+    from edgefed.events.run_comparison import compare as compared
 
-        if len(runs) < 2:
-            raise UsageError("A comparison needs two runs or more.",
-                             hint="edgefed run compare RUN RUN")  # fmt: skip
-        comparison = compared(_details(options, runs, local))
-        if as_json:
-            json_out(comparison.to_json())
-        else:
-            data(_table(comparison))
+    options = globals_of(context)
+    if len(runs) < 2:
+        raise UsageError("A comparison needs two runs or more.",
+                         hint="edgefed run compare RUN RUN")  # fmt: skip
+    comparison = compared(_details(options, runs, local))
+    options.answer(comparison.to_json(), _table(comparison))
 
 
 def _details(options: Globals, runs: list[str], local: bool) -> list[RunDetails]:
-    from edgefed.cli.connection import connected
+    from edgefed.cli.context import newest
     from edgefed.cli.local_runs import local_run
-    from edgefed.cli.newest_run import newest
-    from edgefed.cli.run_folders import is_folder, suggesting_local
+    from edgefed.cli.run_folders import is_folder
     from edgefed.events.known_runs import RunDetails
 
     state, named = options.settings().value.state, [named_run(run) for run in runs]
     here = {run: local_run(state, run) for run in named if local or is_folder(run)}
     if len(here) < len(set(named)):
         command = f"edgefed run compare {' '.join(runs)}"
-        with suggesting_local(command), connected(options) as coordinator:
+        with options.connected(command) as coordinator:
             for run in set(named) - here.keys():
                 here[run] = coordinator.ask("run.show", run=run or newest(coordinator))
     return [RunDetails.model_validate(here[run]) for run in named]

@@ -11,7 +11,7 @@ import typer
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.command_line import CommandLine
-from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.console import columns, data, json_out, talk
 
 if TYPE_CHECKING:
     from edgefed.config.check import Checked
@@ -33,17 +33,13 @@ class Kind(str, Enum):
     agent = "agent"
 
 
-Json = Annotated[
-    bool, typer.Option("--json", help="Print JSON on stdout.", rich_help_panel="Output")
-]
-
-
 @app.command(
     epilog=examples(
         "edgefed config show",
         "edgefed config show run.toml --set training.epochs=3",
         "EDGEFED_FLEET=lab edgefed config show --json",
-    )
+    ),
+    json=True,
 )
 def show(
     context: typer.Context,
@@ -54,25 +50,22 @@ def show(
         list[str] | None,
         typer.Option("--set", help="Set a key of the recipe: KEY=VALUE.", rich_help_panel="Run"),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Show each effective value and its origin.
 
     Use it if a setting in a file has no effect.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.config.load import parse_sets
+    from edgefed.config.load import parse_sets
 
-        loaded: dict[str, Loaded[Settings] | Loaded[Recipe]] = {"settings": options.settings()}
-        if recipe is not None or sets:
-            loaded["recipe"] = options.recipe(recipe, sets=parse_sets(sets or []))
-        parts = {name: part.effective() for name, part in loaded.items()}
-        if as_json:
-            json_out({name: _by_key(values) for name, values in parts.items()})
-        else:
-            data("\n\n".join(_listing(values) for values in parts.values()))
+    options = globals_of(context)
+    loaded: dict[str, Loaded[Settings] | Loaded[Recipe]] = {"settings": options.settings()}
+    if recipe is not None or sets:
+        loaded["recipe"] = options.recipe(recipe, sets=parse_sets(sets or []))
+    parts = {name: part.effective() for name, part in loaded.items()}
+    options.answer(
+        {name: _by_key(values) for name, values in parts.items()},
+        "\n\n".join(_listing(values) for values in parts.values()),
+    )
 
 
 @app.command(
@@ -80,7 +73,8 @@ def show(
         "edgefed config check run.toml",
         "edgefed config check edgefed.toml --json",
         "edgefed config check device-3.toml --as agent",
-    )
+    ),
+    json=True,
 )
 def check(
     context: typer.Context,
@@ -89,7 +83,6 @@ def check(
         Kind | None,
         typer.Option("--as", help="Kind of file; by default derived from its name and keys."),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Report every problem in a file with its line, key and the nearest known key.
 
@@ -97,22 +90,20 @@ def check(
     as class weights with an algorithm that has its own. Settings that depend on data, devices or
     other files are not checked; see edgefed run check. The exit code is 8 if there are problems.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.config.check import check_file
-        from edgefed.errors import CheckFailedError
+    from edgefed.config.check import check_file
+    from edgefed.errors import CheckFailedError
 
-        checked = check_file(file, kind.value if kind else None)
-        problems = _problems(checked, file, options.surroundings())
-        if as_json:
-            listed = [problem.to_json() for problem in problems]
-            json_out({"file": str(file), "kind": checked.kind, "problems": listed})
-        else:
-            for problem in problems:
-                data(str(problem))
-        if not problems and not options.quiet:
-            talk(f"{file}: no problems")
+    options = globals_of(context)
+    checked = check_file(file, kind.value if kind else None)
+    problems = _problems(checked, file, options.surroundings())
+    if options.json:
+        listed = [problem.to_json() for problem in problems]
+        json_out({"file": str(file), "kind": checked.kind, "problems": listed})
+    else:
+        for problem in problems:
+            data(str(problem))
+    if not problems and not options.quiet:
+        talk(f"{file}: no problems")
     if problems:
         raise typer.Exit(CheckFailedError.exit_code)
 
@@ -122,28 +113,24 @@ def check(
         "edgefed config path",
         "edgefed --config lab.toml config path",
         "edgefed config path --json",
-    )
+    ),
+    json=True,
 )
-def path(context: typer.Context, as_json: Json = False) -> None:
+def path(context: typer.Context) -> None:
     """Print the places of settings files, highest precedence first.
 
     The list shows which files are read and which could be created.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.config.settings_files import places
+    from edgefed.config.settings_files import places
 
-        found = places("edgefed", options.surroundings())
-        if as_json:
-            json_out([{"level": p.level, "path": p.path, "exists": _exists(p.path)} for p in found])
-        elif found:
-            rows = [
-                (p.level, str(p.path), "exists" if _exists(p.path) else "absent") for p in found
-            ]
-            data(columns(rows))
-        elif not options.quiet:
-            talk("no settings file is read")
+    options = globals_of(context)
+    found = places("edgefed", options.surroundings())
+    if not found:
+        options.done([], "no settings file is read")
+        return
+    told = [{"level": p.level, "path": p.path, "exists": _exists(p.path)} for p in found]
+    rows = [(p.level, str(p.path), "exists" if _exists(p.path) else "absent") for p in found]
+    options.answer(told, columns(rows))
 
 
 @app.command(
@@ -163,15 +150,11 @@ def schema(
     """
     import json
 
-    options = globals_of(context)
-    with reported(options.json):
-        from edgefed.cli.recipe_schema import full_schema
+    from edgefed.cli.recipe_schema import full_schema
 
-        described = full_schema(kind.value)
-        if options.json:
-            json_out(described)
-        else:
-            data(json.dumps(described, indent=2, ensure_ascii=False))
+    options = globals_of(context)
+    described = full_schema(kind.value)
+    options.answer(described, json.dumps(described, indent=2, ensure_ascii=False))
 
 
 def _problems(checked: Checked, file: Path, around: Surroundings) -> list[Problem]:

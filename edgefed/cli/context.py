@@ -1,8 +1,9 @@
-"""The common options of ``edgefed``, and the settings and recipes that they select."""
+"""The common options of ``edgefed``; the settings, recipes and coordinator that they select."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
     from edgefed.config.recipe import Recipe
     from edgefed.config.settings import Settings
     from edgefed.config.settings_files import Surroundings
+    from edgefed.control.coordinator_client import CoordinatorClient
+
+_ELSEWHERE = ("broker.unreachable", "coordinator.unreachable", "run.unknown")
 
 
 @dataclass(frozen=True)
 class Globals(CommonOptions):
-    """The common options, and the settings and recipes that they lead to."""
+    """The common options, and the settings, recipes and coordinator that they lead to."""
 
     def surroundings(self) -> Surroundings:
         """Return the files, variables and folder that settings come from.
@@ -63,6 +67,49 @@ class Globals(CommonOptions):
         from edgefed.config.load import load_recipe
 
         return load_recipe(path, self.surroundings(), sets=sets, flags=flags)
+
+    @contextmanager
+    def connected(self, local: str = "") -> Iterator[CoordinatorClient]:
+        """Yield the fleet's coordinator, connected for the length of the block.
+
+        Args:
+            local: a command that looks on this machine for what no coordinator knows, without its
+                ``--local``; the hint of an error names it.
+
+        Raises:
+            UnreachableError: there is no broker.
+        """
+        from edgefed.config.broker_address import broker_address
+        from edgefed.control.coordinator_client import CoordinatorClient
+        from edgefed.errors import EdgeFedError
+
+        try:
+            settings = self.settings().value
+            coordinator = CoordinatorClient(broker_address(settings), settings.fleet)
+            coordinator.connect()
+            try:
+                yield coordinator
+            finally:
+                coordinator.close()
+        except EdgeFedError as error:
+            if local and error.code in _ELSEWHERE:
+                told = f"for a run of this machine, such as a simulation: {local.rstrip()} --local"
+                error.hint = "; ".join(filter(None, (error.hint, told)))
+            raise
+
+
+def newest(coordinator: CoordinatorClient) -> str:
+    """Return the id of the newest run.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    from edgefed.errors import UnknownNameError
+
+    runs = coordinator.ask("run.list")
+    if not runs:
+        raise UnknownNameError("There is no run yet.", code="run.unknown", hint="edgefed run start")
+    return str(runs[0]["run"])
 
 
 def globals_of(context: typer.Context) -> Globals:

@@ -9,7 +9,7 @@ import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.console import reported, talk
+from edgefed.console import talk
 from edgefed.logs import start_log
 from edgefed.stop_signals import stop_signals
 
@@ -29,7 +29,7 @@ def coordinator(context: typer.Context) -> None:
     again with the same state folder.
     """
     options = globals_of(context)
-    with stop_signals() as signals, reported(options.json):
+    with stop_signals() as signals:
         settings = options.settings().value
         start_log(quiet=options.quiet, verbose=options.verbose)
         from edgefed.clock import SystemClock

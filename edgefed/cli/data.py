@@ -12,9 +12,9 @@ import typer
 
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Devices, Json, RecipeFile, Seed, Sets
+from edgefed.cli.options import Devices, RecipeFile, Seed, Sets
 from edgefed.command_line import CommandLine
-from edgefed.console import data, hide_progress, json_out, reported, show_progress, talk
+from edgefed.console import hide_progress, show_progress, talk
 from edgefed.units import counted
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def data_() -> None:
         "edgefed data split recipe.toml --out shards --devices 20",
         "edgefed data split --out shards --set data.partition=dirichlet --set data.alpha=0.1",
         "edgefed-agent run --data npz:shards/device-00.npz",
-    )
+    ),
+    json=True,
 )
 def split(
     context: typer.Context,
@@ -51,28 +52,22 @@ def split(
     force: Annotated[
         bool, typer.Option("--force", help="Replace an earlier split; keep other files.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Split a recipe's data into one NPZ file per device, as a simulation does.
 
     The folder appears only when it is complete. Its split.json contains the data section, the
     seed and the label counts.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.recipes import Typed
-        from edgefed.data.shard_folder import check_target, write_split
+    from edgefed.cli.recipes import Typed
+    from edgefed.data.shard_folder import check_target, write_split
 
-        check_target(out, force)
-        made, shards, about = _dealt(options, Typed(recipe, sets, seed=seed, devices=devices))
-        index = write_split(out, _shown(shards, quiet=options.quiet), about, force=force)
-        if as_json:
-            json_out(index)
-        else:
-            told, count = index["totals"], len(index["devices"])
-            samples = f"{told['train']} training and {counted(told['test'], 'test sample')}"
-            data(f"{counted(count, 'device')}, {samples} of '{made.data.name}' in {out}")
+    options = globals_of(context)
+    check_target(out, force)
+    made, shards, about = _dealt(options, Typed(recipe, sets, seed=seed, devices=devices))
+    index = write_split(out, _shown(shards, quiet=options.quiet), about, force=force)
+    told, count = index["totals"], len(index["devices"])
+    samples = f"{told['train']} training and {counted(told['test'], 'test sample')}"
+    options.answer(index, f"{counted(count, 'device')}, {samples} of '{made.data.name}' in {out}")
 
 
 @app.command(
@@ -80,7 +75,8 @@ def split(
         "edgefed data show recipe.toml --devices 20",
         "edgefed data show shards",
         "edgefed data show npz:shards/device-00.npz --json",
-    )
+    ),
+    json=True,
 )
 def show(
     context: typer.Context,
@@ -97,22 +93,16 @@ def show(
     devices: Devices = None,
     seed: Seed = None,
     sets: Sets = None,
-    as_json: Json = False,
 ) -> None:
     """Show how many samples of each label each device holds.
 
     For a recipe, show the samples of its virtual devices.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.recipes import Typed
+    from edgefed.cli.recipes import Typed
 
-        found = _found(options, target, Typed(None, sets, seed=seed, devices=devices))
-        if as_json:
-            json_out(found)
-        else:
-            data(_drawn(found))
+    options = globals_of(context)
+    found = _found(options, target, Typed(None, sets, seed=seed, devices=devices))
+    options.answer(found, _drawn)
 
 
 def _shown(shards: list[tuple[str, Shard]], *, quiet: bool) -> Iterator[tuple[str, Shard]]:

@@ -10,8 +10,8 @@ import typer
 
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import AlgorithmName, Devices, Json, Rounds, Seed, Sets
-from edgefed.console import data, json_out, reported, talk
+from edgefed.cli.options import AlgorithmName, Devices, Rounds, Seed, Sets
+from edgefed.console import data, json_out, talk
 
 if TYPE_CHECKING:
     from edgefed.cli.processes import Processes
@@ -55,7 +55,6 @@ def demo(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the recipe as TOML and start nothing.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Train a real model on eight devices on this machine, over MQTT, in about a minute.
 
@@ -64,25 +63,23 @@ def demo(
     dashboard. It uses no credentials and no encryption, and no other machine reaches it. Ctrl-C
     stops everything.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.algorithms.registry import check_fleet, make
-        from edgefed.cli.recipes import Typed, checked_recipe
-        from edgefed.config.write import to_toml
+    from edgefed.algorithms.registry import check_fleet, make
+    from edgefed.cli.recipes import Typed, checked_recipe
+    from edgefed.config.write import to_toml
 
-        typed = Typed(recipe or RECIPE, sets, algorithm, rounds, seed, devices)
-        made = _for_demo(checked_recipe(options, typed))
-        if dry_run:
-            data(to_toml(made))
-            return
-        check_fleet(make(made))
-        screen = not (headless or as_json) and sys.stdout.isatty() and sys.stderr.isatty()
-        result = _Demo(options, made, _kind(broker), screen, as_json).run()
-        if as_json:
-            json_out(result)
-        else:
-            _conclude(result)
+    options = globals_of(context)
+    typed = Typed(recipe or RECIPE, sets, algorithm, rounds, seed, devices)
+    made = _for_demo(checked_recipe(options, typed))
+    if dry_run:
+        data(to_toml(made))
+        return
+    check_fleet(make(made))
+    screen = not (headless or options.json) and sys.stdout.isatty() and sys.stderr.isatty()
+    result = _Demo(options, made, _kind(broker), screen).run()
+    if options.json:
+        json_out(result)
+    else:
+        _conclude(result)
 
 
 def _for_demo(recipe: Recipe) -> Recipe:
@@ -102,13 +99,11 @@ def _kind(text: str) -> Any:
 class _Demo:
     """One demo, from dealing the data to the result."""
 
-    def __init__(
-        self, options: Globals, recipe: Recipe, kind: Any, screen: bool, as_json: bool
-    ) -> None:
+    def __init__(self, options: Globals, recipe: Recipe, kind: Any, screen: bool) -> None:
         self._recipe = recipe
         self._kind = kind
-        self._say = (lambda text: None) if as_json or options.quiet else talk
-        self._quiet = as_json or options.quiet
+        self._say = options.note
+        self._quiet = options.json or options.quiet
         loaded = options.settings()
         settings = loaded.value
         self._keys = _keys(loaded) if screen else None

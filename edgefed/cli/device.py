@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from edgefed.cli import device_diagnostics, device_membership, device_orders
-from edgefed.cli.ages import ago
+from edgefed.cli import device_diagnostics, device_membership
+from edgefed.cli.cells import STANDING_COLOURS, ago, device_state
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import DeviceId, Json
-from edgefed.cli.state_marks import STANDING_COLOURS, device_state
+from edgefed.cli.options import DeviceId
 from edgefed.command_line import CommandLine
-from edgefed.console import Coloured, columns, data, json_out, reported, talk
+from edgefed.console import Coloured, columns
 from edgefed.units import counted, size
 
 MAX_LABELS_WIDTH = 40
@@ -29,57 +28,114 @@ _UNITS = {"cpu": "%", "gpu": "%", "temperature": "°C", "power": "W", "battery":
 app = CommandLine(help="Show, admit and remove the devices of the fleet.")
 
 
-@app.command("list", epilog=examples("edgefed device list", "edgefed device list --json"))
-def list_(context: typer.Context, as_json: Json = False) -> None:
+@app.command(
+    "list", epilog=examples("edgefed device list", "edgefed device list --json"), json=True
+)
+def list_(context: typer.Context) -> None:
     """List devices: id, state, time since last seen, samples, labels held, hardware.
 
     If devices share averaged data, the list also shows the number of averages from each device
     (MEANS) and the fewest samples in one of them (GROUP).
     """
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.connection import connected
-
-        with connected(options) as coordinator:
-            answer = coordinator.ask("snapshot")
-        devices = answer["snapshot"]["devices"]
-        if as_json:
-            json_out(devices)
-        elif not devices:
-            talk("No device yet. Start one: edgefed-agent run --data npz:FILE")
-        else:
-            data(columns(_rows(devices, answer["time"])))
+    with options.connected() as coordinator:
+        answer = coordinator.ask("snapshot")
+    devices = answer["snapshot"]["devices"]
+    options.answer(
+        devices,
+        lambda shown: columns(_rows(shown, answer["time"])),
+        empty="No device yet. Start one: edgefed-agent run --data npz:FILE",
+    )
 
 
-app.command("ls", hidden=True)(list_)
+app.command("ls", hidden=True, json=True)(list_)
 
 
 @app.command(
-    epilog=examples("edgefed device show jetson-07", "edgefed device show jetson-07 --json")
+    epilog=examples("edgefed device show jetson-07", "edgefed device show jetson-07 --json"),
+    json=True,
 )
-def show(
-    context: typer.Context,
-    device: DeviceId,
-    as_json: Json = False,
-) -> None:
+def show(context: typer.Context, device: DeviceId) -> None:
     """Show everything known about one device."""
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.connection import connected
-
-        with connected(options) as coordinator:
-            answer = coordinator.ask("snapshot")
-        found = _find(answer["snapshot"]["devices"], device)
-        if as_json:
-            json_out(found)
-        else:
-            rows = [(name, _text(name, value, answer["time"])) for name, value in found.items()]
-            data(columns([row for row in rows if row[1]]))
+    with options.connected() as coordinator:
+        answer = coordinator.ask("snapshot")
+    found = _find(answer["snapshot"]["devices"], device)
+    rows = [(name, _text(name, value, answer["time"])) for name, value in found.items()]
+    options.answer(found, columns([row for row in rows if row[1]]))
 
 
-device_orders.add_commands(app)
+@app.command(
+    epilog=examples("edgefed device forget jetson-07", "edgefed device forget --all-lost --json"),
+    json=True,
+)
+def forget(
+    context: typer.Context,
+    device: DeviceId = "",
+    *,
+    all_lost: Annotated[bool, typer.Option("--all-lost", help="Forget every lost device.")] = False,
+) -> None:
+    """Forget a lost device until its agent connects again.
+
+    A device that is online cannot be forgotten.
+    """
+    from edgefed.errors import UsageError
+
+    options = globals_of(context)
+    if bool(device) == all_lost:
+        raise UsageError(
+            "Name one device, or --all-lost.", hint="edgefed device list shows which are lost"
+        )
+    with options.connected() as coordinator:
+        told = coordinator.order("device.forget", device=device)
+    options.done(told, f"forgotten: {', '.join(told['forgotten']) or 'no device is lost'}")
+
+
+@app.command(epilog=examples("edgefed device pause jetson-07 --reason 'new fan'"), json=True)
+def pause(
+    context: typer.Context,
+    device: DeviceId,
+    *,
+    reason: Annotated[
+        str, typer.Option("--reason", help="Shown with the device; up to 200 characters.")
+    ] = "",
+) -> None:
+    """Stop asking a device until it is resumed; it stays connected, and its trust is unchanged.
+
+    It finishes its current task. The pause outlasts runs and restarts.
+    """
+    _order(context, "device.pause", device=device, reason=reason)
+
+
+@app.command(epilog=examples("edgefed device resume jetson-07"), json=True)
+def resume(context: typer.Context, device: DeviceId) -> None:
+    """Let a paused device take part again."""
+    _order(context, "device.resume", device=device)
+
+
+@app.command(epilog=examples("edgefed device quarantine jetson-07"), json=True)
+def quarantine(context: typer.Context, device: DeviceId) -> None:
+    """Stop asking a device until it is released, and refuse its further replies."""
+    _order(context, "device.quarantine", device=device)
+
+
+@app.command(epilog=examples("edgefed device release jetson-07"), json=True)
+def release(context: typer.Context, device: DeviceId) -> None:
+    """Let a device take part again that is quarantined or announces far more samples than others.
+
+    After a quarantine it stays suspect for a while.
+    """
+    _order(context, "device.release", device=device)
+
+
+def _order(context: typer.Context, action: str, **arguments: Any) -> None:
+    """Give an order about one device and print its effect."""
+    options = globals_of(context)
+    with options.connected() as coordinator:
+        told = coordinator.order(action, **arguments)
+    options.done(told, "; ".join(f"{done}: {name}" for done, name in told.items()))
+
+
 device_diagnostics.add_commands(app)
 device_membership.add_commands(app)
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from edgefed.cli import completion
-from edgefed.cli.context import globals_of
+from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import DeviceId, Json
+from edgefed.cli.options import DeviceId
 from edgefed.command_line import CommandLine
-from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.console import columns, talk
 
 if TYPE_CHECKING:
     from edgefed.control.device_log import DeviceLog, LogPart
@@ -35,11 +35,14 @@ Timeout = Annotated[
 
 def add_commands(app: CommandLine) -> None:
     """Add the commands to ``edgefed device``."""
-    app.command(epilog=examples("edgefed device ping jetson-07", "edgefed device ping --all"))(ping)
+    app.command(
+        epilog=examples("edgefed device ping jetson-07", "edgefed device ping --all"), json=True
+    )(ping)
     app.command(
         epilog=examples(
             "edgefed device logs jetson-07 --lines 100", "edgefed device logs jetson-07 --follow"
-        )
+        ),
+        json=True,
     )(logs)
 
 
@@ -57,7 +60,6 @@ def ping(
     *,
     everybody: Annotated[bool, typer.Option("--all", help="Every device of the fleet.")] = False,
     timeout: Timeout = 5.0,
-    as_json: Json = False,
 ) -> None:
     """Measure how long the agents of devices take to answer the coordinator.
 
@@ -65,25 +67,18 @@ def ping(
 
     Exit code 7: some devices do not answer; 6: none does.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.connection import connected
-        from edgefed.errors import UsageError
+    from edgefed.errors import UsageError
 
-        named = devices or []
-        if bool(named) == everybody:
-            raise UsageError("Name the devices, or all of them.", hint="edgefed device ping --all")
-        with connected(options) as coordinator:
-            asked = {"devices": named, "timeout": timeout}
-            told = coordinator.call("device.ping", asked, timeout + MARGIN)
-        if as_json:
-            json_out(told)
-        elif told:
-            data(columns([("DEVICE", "ROUND TRIP"), *(_row(each) for each in told)]))
-        else:
-            talk("No device yet.")
-        _check_answers(told, timeout)
+    options = globals_of(context)
+    named = devices or []
+    if bool(named) == everybody:
+        raise UsageError("Name the devices, or all of them.", hint="edgefed device ping --all")
+    with options.connected() as coordinator:
+        asked = {"devices": named, "timeout": timeout}
+        told = coordinator.call("device.ping", asked, timeout + MARGIN)
+    rows = [("DEVICE", "ROUND TRIP"), *(_row(each) for each in told)]
+    options.answer(told, columns(rows), empty="No device yet.")
+    _check_answers(told, timeout)
 
 
 def logs(
@@ -102,26 +97,22 @@ def logs(
         ),
     ] = False,
     timeout: Timeout = 5.0,
-    as_json: Json = False,
 ) -> None:
     """Print the end of the log of a device's agent, fetched through the broker.
 
     Times are those of the device's clock. The agent keeps its last 500 lines.
     """
+    from edgefed.control.device_log import DeviceLog
+
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.connection import connected
-        from edgefed.control.device_log import DeviceLog
-
-        with connected(options) as coordinator:
-            log = DeviceLog(partial(coordinator.call, timeout=timeout + MARGIN), device, timeout)
-            _print(log.tail(lines), device, as_json)
-            if follow:
-                _follow(log, device, as_json)
+    with options.connected() as coordinator:
+        log = DeviceLog(partial(coordinator.call, timeout=timeout + MARGIN), device, timeout)
+        _print(options, log.tail(lines), device)
+        if follow:
+            _follow(options, log, device)
 
 
-def _follow(log: DeviceLog, device: str, as_json: bool) -> NoReturn:
+def _follow(options: Globals, log: DeviceLog, device: str) -> NoReturn:
     """Print new lines as they come; while the device does not answer, wait for it."""
     from edgefed.errors import EdgeFedError
 
@@ -137,20 +128,17 @@ def _follow(log: DeviceLog, device: str, as_json: bool) -> NoReturn:
                 talk(f"{device} does not answer; waiting for it.")
             answers = False
         else:
-            _print(part, device, as_json)
+            _print(options, part, device)
             answers = True
 
 
-def _print(part: LogPart, device: str, as_json: bool) -> None:
+def _print(options: Globals, part: LogPart, device: str) -> None:
     if part.restarted:
         talk(f"The agent of {device} was started again.")
     if part.missed:
         talk(f"{part.missed} lines came too fast and are left out.")
     for line in part.lines:
-        if as_json:
-            json_out({"device": device, "line": line})
-        else:
-            data(line)
+        options.answer({"device": device, "line": line}, line)
 
 
 def _row(result: dict[str, Any]) -> tuple[str, str]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from edgefed.cli import completion
-from edgefed.cli.context import Globals, globals_of
+from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.membership import EXPIRES, Expires, Qr, Yes, invite, listing, order
 from edgefed.cli.membership import remove as end_membership
-from edgefed.cli.options import Json
 from edgefed.command_line import CommandLine
 
 Waiting = Annotated[
@@ -34,13 +32,15 @@ def add_commands(app: CommandLine) -> None:
     app.command(
         "invite",
         epilog=examples("edgefed device invite cam-1", "edgefed device invite --expires 2h --qr"),
+        json=True,
     )(invite_)
-    app.command("approve", epilog=examples("edgefed device approve cam-1"))(approve)
-    app.command("reject", epilog=examples("edgefed device reject cam-1"))(reject)
-    app.command("remove", epilog=examples("edgefed device remove cam-1"))(remove)
+    app.command("approve", epilog=examples("edgefed device approve cam-1"), json=True)(approve)
+    app.command("reject", epilog=examples("edgefed device reject cam-1"), json=True)(reject)
+    app.command("remove", epilog=examples("edgefed device remove cam-1"), json=True)(remove)
     app.command(
         "enrolled",
         epilog=examples("edgefed device enrolled", "edgefed device enrolled --json"),
+        json=True,
     )(enrolled)
 
 
@@ -53,33 +53,30 @@ def invite_(
     *,
     expires: Expires = EXPIRES,
     qr: Qr = False,
-    as_json: Json = False,
 ) -> None:
     """Print a token with which one device enrols: edgefed-agent enroll TOKEN.
 
     With a name, the device is enrolled at once. Without, it names itself and waits until an
     operator approves it. A token can be used once and expires.
     """
-    invite(_with_json(context, as_json), "device", device, expires, qr=qr)
+    invite(globals_of(context), "device", device, expires, qr=qr)
 
 
-def approve(context: typer.Context, device: Waiting, as_json: Json = False) -> None:
+def approve(context: typer.Context, device: Waiting) -> None:
     """Enrol a device that waits for approval.
 
     Compare the key that the device shows with the one in edgefed device enrolled first.
     """
     done = "enrolled: {name}, with the key {fingerprint}"
-    order(_with_json(context, as_json), "member.approve", done, name=device)
+    order(globals_of(context), "member.approve", done, name=device)
 
 
-def reject(context: typer.Context, device: Waiting, as_json: Json = False) -> None:
+def reject(context: typer.Context, device: Waiting) -> None:
     """Refuse a device that waits for approval."""
-    order(_with_json(context, as_json), "member.reject", "rejected: {name}", name=device)
+    order(globals_of(context), "member.reject", "rejected: {name}", name=device)
 
 
-def remove(
-    context: typer.Context, device: Enrolled, *, yes: Yes = False, as_json: Json = False
-) -> None:
+def remove(context: typer.Context, device: Enrolled, *, yes: Yes = False) -> None:
     """Remove a device from the fleet permanently: its certificate is revoked at once.
 
     The device stops in mid-round. To return it needs a new token. A Mosquitto that edgefed broker
@@ -89,14 +86,9 @@ def remove(
         "removed: {name}; its certificate is revoked\n"
         "  a broker that is run as a system service: sudo systemctl reload mosquitto"
     )
-    end_membership(_with_json(context, as_json), done, device, yes=yes)
+    end_membership(globals_of(context), done, device, yes=yes)
 
 
-def enrolled(context: typer.Context, as_json: Json = False) -> None:
+def enrolled(context: typer.Context) -> None:
     """List the devices that are enrolled, invited, waiting for approval, or removed."""
-    listing(_with_json(context, as_json), ("device",))
-
-
-def _with_json(context: typer.Context, as_json: bool) -> Globals:
-    options = globals_of(context)
-    return replace(options, json=as_json or options.json)
+    listing(globals_of(context), ("device",))

@@ -8,8 +8,7 @@ import typer
 
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json
-from edgefed.console import checks, data, json_out, reported
+from edgefed.console import checks
 
 if TYPE_CHECKING:
     from edgefed.config.address import Address
@@ -18,21 +17,16 @@ if TYPE_CHECKING:
 EPILOG = examples("edgefed doctor", "edgefed --broker mqtt://192.0.2.7:1883 doctor --json")
 
 
-def doctor(context: typer.Context, as_json: Json = False) -> None:
+def doctor(context: typer.Context) -> None:
     """Check Python, torch, kernels, plug-ins, settings, brokers, coordinator and disk."""
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed import diagnostics
+    from edgefed import diagnostics
 
-        findings = find(options)
-        if as_json:
-            json_out(diagnostics.as_json(findings))
-        else:
-            data(checks(diagnostics.as_rows(findings)))
-        problem = diagnostics.verdict(findings)
-        if problem is not None:
-            raise problem
+    options = globals_of(context)
+    findings = find(options)
+    options.answer(diagnostics.as_json(findings), checks(diagnostics.as_rows(findings)))
+    problem = diagnostics.verdict(findings)
+    if problem is not None:
+        raise problem
 
 
 def find(options: Globals) -> list[Finding]:
@@ -57,6 +51,8 @@ def find(options: Globals) -> list[Finding]:
             "mosquitto", "warning", "not installed here", "apt install mosquitto, for real fleets"
         )
     )
+    if program:
+        findings.append(_plugin())
     if settings.state == "good":
         findings.append(diagnostics.disk(options.settings().value.state))
         findings.append(diagnostics.look_at("broker", lambda: _broker(options)))
@@ -68,6 +64,18 @@ def find(options: Globals) -> list[Finding]:
         if address.tls:
             findings.append(diagnostics.look_at("enrolment", lambda: _enrolment(address)))
     return findings
+
+
+def _plugin() -> Finding:
+    """Look at Mosquitto's plug-in, which limits subscriptions in a fleet with an authority."""
+    from broker.mosquitto import PLUGIN_HINT, find_plugin
+    from broker.secured_broker import UNLIMITED
+    from edgefed.diagnostics import Finding
+
+    plugin = find_plugin()
+    if plugin is None:
+        return Finding("mosquitto plug-in", "warning", f"not built; {UNLIMITED}", PLUGIN_HINT)
+    return Finding("mosquitto plug-in", "good", str(plugin))
 
 
 def _broker_address(options: Globals) -> Address:
@@ -95,29 +103,26 @@ def _enrolment(address: Address) -> str:
 
 
 def _broker(options: Globals) -> str:
-    from edgefed.cli.connection import connected
 
-    with connected(options):
+    with options.connected():
         return f"{_address(options)} answers"
 
 
 def _coordinator(options: Globals) -> str:
-    from edgefed.cli.connection import connected
 
-    with connected(options) as coordinator:
+    with options.connected() as coordinator:
         coordinator.wait_until_online()
         return f"fleet {options.settings().value.fleet} has one"
 
 
 def _inbox(options: Globals) -> Finding:
     """Look whether the coordinator keeps up with its devices' messages."""
-    from edgefed.cli.connection import connected
     from edgefed.cli.floods import in_words
     from edgefed.diagnostics import Finding
     from edgefed.errors import EdgeFedError
 
     try:
-        with connected(options) as coordinator:
+        with options.connected() as coordinator:
             inbox = coordinator.ask("snapshot")["inbox"]
     except EdgeFedError as error:
         return Finding("inbox", "bad", error.message, error.hint)

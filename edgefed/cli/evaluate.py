@@ -1,22 +1,26 @@
-"""``edgefed run evaluate``: test the saved model of a run that is paused or has ended."""
+"""``edgefed run evaluate``: test the saved model of a run, on its fleet or on this machine."""
 
 from __future__ import annotations
 
 import time
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from edgefed.cli.class_output import class_tables
-from edgefed.cli.context import Globals, globals_of
+from edgefed.cli.context import Globals, globals_of, newest
 from edgefed.cli.help import examples
-from edgefed.cli.newest_run import newest
-from edgefed.cli.options import Json, Local, RunIdOrLast
-from edgefed.console import columns, data, hide_progress, json_out, reported, show_progress
+from edgefed.cli.options import Local, RunIdOrLast
+from edgefed.console import columns, hide_progress, show_progress
 from edgefed.units import counted
 
 if TYPE_CHECKING:
+    from edgefed.config.settings import Settings
     from edgefed.control.coordinator_client import CoordinatorClient
+    from edgefed.coordinator.run_records import Checkpoint, RunRecord
+    from edgefed.learn.types import Tensors
 
 EPILOG = examples(
     "edgefed run evaluate",
@@ -60,7 +64,6 @@ def evaluate(
         bool, typer.Option("--best", help="Test the model of the best round, not of the last.")
     ] = False,
     local: Local = False,
-    as_json: Json = False,
 ) -> None:
     """Test the saved model of a run that is paused or has ended; the run does not change.
 
@@ -68,22 +71,15 @@ def evaluate(
     in this machine's state folder, such as a simulation, is tested on the coordinator's samples.
     """
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        wanted = {"on": on, "mode": mode or "", "best": best}
-        found = _locally(options, run, wanted) if local else _by_coordinator(options, run, wanted)
-        if as_json:
-            json_out(found)
-        else:
-            data(_shown(found))
+    wanted = {"on": on, "mode": mode or "", "best": best}
+    found = _locally(options, run, wanted) if local else _by_coordinator(options, run, wanted)
+    options.answer(found, _shown)
 
 
 def _by_coordinator(options: Globals, run: str, wanted: dict[str, Any]) -> dict[str, Any]:
-    from edgefed.cli.connection import connected
-    from edgefed.cli.run_folders import suggesting_local
 
     command = f"edgefed run evaluate {run}".rstrip()
-    with suggesting_local(command), connected(options) as coordinator:
+    with options.connected(command) as coordinator:
         started = coordinator.order("run.evaluate", run=run or newest(coordinator), **wanted)
         return _result(coordinator, started["evaluation"], quiet=options.quiet)
 
@@ -99,7 +95,6 @@ def _result(coordinator: CoordinatorClient, evaluation: str, *, quiet: bool) -> 
 
 
 def _locally(options: Globals, run: str, wanted: dict[str, Any]) -> dict[str, Any]:
-    from edgefed.cli.local_evaluation import evaluate_local
     from edgefed.errors import UsageError
 
     if wanted["on"] in ("devices", "both") or wanted["mode"]:
@@ -135,3 +130,80 @@ def _number(name: str, value: float | None) -> str:
 def _row(each: dict[str, Any]) -> tuple[str, ...]:
     scores = (f"{each[name]:.4f}" if name in each else "" for name in ("accuracy", "loss"))
     return (each["device"], each["mode"], str(each["samples"]), *scores)
+
+
+def evaluate_local(settings: Settings, name: str, *, best: bool = False) -> dict[str, Any]:
+    """Return the scores of a run's model on the coordinator's samples.
+
+    Args:
+        settings: of the program.
+        name: an id or the beginning of one; empty for the newest.
+        best: whether to test the model of its best round, and not of the last.
+
+    Raises:
+        UnknownNameError: no run, or several, have this name.
+        NotAllowedError: it is at work.
+        EdgeFedError: it has no model yet, or there are no samples.
+    """
+    from edgefed.cli.local_runs import as_left
+    from edgefed.cli.run_folders import found
+    from edgefed.coordinator.frozen_weights import read_frozen
+    from edgefed.coordinator.store import Store
+    from edgefed.simulator.work_folder import SIMULATIONS
+
+    folder = found(settings.state, name)
+    place = folder.parent.parent
+    with closing(Store(place)) as store:
+        record = as_left(store.run(folder.name), store)
+        checkpoint = store.checkpoint(folder.name)
+    allowed = settings.user_models or place.name == SIMULATIONS
+    best_of = folder if best else None
+    return _scores(settings, record, checkpoint, read_frozen(folder), allowed, best_of)
+
+
+def _scores(
+    settings: Settings,
+    record: RunRecord,
+    checkpoint: Checkpoint | None,
+    frozen: Tensors,
+    user_models: bool,
+    best_of: Path | None,
+) -> dict[str, Any]:
+    """Return the scores; ``best_of`` is the run's folder if its best model is tested."""
+    from edgefed.algorithms.registry import make
+    from edgefed.config.recipe import Recipe
+    from edgefed.coordinator.evaluation import coordinator_scores
+    from edgefed.coordinator.run_model import load_dataset, make_run_model
+    from edgefed.coordinator.saved_evaluation import (
+        best_state,
+        evaluation_result,
+        no_model,
+        no_samples,
+    )
+    from edgefed.errors import NotAllowedError
+    from edgefed.events.model import UNFINISHED
+
+    if record.status in UNFINISHED and record.status != "paused":
+        raise NotAllowedError(
+            f"Run {record.run} is {record.status}.",
+            code="run.busy",
+            hint="wait for its end",
+        )
+    if checkpoint is None or record.spec is None:
+        raise no_model(record.run)
+    recipe = Recipe.model_validate_json(record.recipe)
+    run_model = make_run_model(
+        recipe,
+        load_dataset(recipe, settings.state / "data"),
+        record.spec,
+        user_models=user_models,
+        memory=settings.memory,
+        frozen=frozen,
+    )
+    if not len(run_model.test):
+        raise no_samples("evaluate runs of a fleet without --local, on devices")
+    algorithm, state = make(recipe), checkpoint.state
+    if best_of is not None:
+        state = best_state(algorithm, state, best_of, run_model.model)
+    scores = coordinator_scores(recipe, algorithm, state, run_model)
+    return evaluation_result(record, state, scores, ())

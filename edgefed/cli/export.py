@@ -10,9 +10,8 @@ import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json
 from edgefed.cli.predict import Source
-from edgefed.console import collect_at_end, data, json_out, reported, talk
+from edgefed.console import collect_at_end
 from edgefed.prediction.options import Best, ModelName, UserModels
 
 if TYPE_CHECKING:
@@ -60,7 +59,6 @@ def export(
     no_resize: NoResize = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     user_models: UserModels = False,
-    as_json: Json = False,
 ) -> None:
     """Write the model of a run for other programs, and check it against torch.
 
@@ -68,25 +66,20 @@ def export(
     of any size and returns probabilities: it scales and normalises them as training does. The file
     names the labels, the run and the round. A file with other outputs than torch's is refused.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.model_source import model_source
-        from edgefed.prediction.command import model_path
+    from edgefed.cli.model_source import model_source
+    from edgefed.prediction.command import model_path
 
-        settings = options.settings().value
-        found = model_source(settings.state, source, best=best)
-        allowed = user_models or settings.user_models or found.is_simulated
-        file = (out or Path(_name(found) + SUFFIXES[form])).expanduser().absolute()
-        _refuse_existing(file, force)
-        told = _written(model_path(found.path, best), file, form, model, not no_resize, allowed)
-        if as_json:
-            json_out({"file": str(file), "format": form, "metadata": told})
-            return
-        data(str(file))
-        if not options.quiet and form != "safetensors":
-            shape = ", ".join(map(str, told["input_shape"]))
-            talk(f"  {told['input']}: {told['input_type']} ({shape}), to {told['output']}")
+    options = globals_of(context)
+    settings = options.settings().value
+    found = model_source(settings.state, source, best=best)
+    allowed = user_models or settings.user_models or found.is_simulated
+    file = (out or Path(_name(found) + SUFFIXES[form])).expanduser().absolute()
+    _refuse_existing(file, force)
+    told = _written(model_path(found.path, best), file, form, model, not no_resize, allowed)
+    options.answer({"file": str(file), "format": form, "metadata": told}, str(file))
+    if form != "safetensors":
+        shape = ", ".join(map(str, told["input_shape"]))
+        options.note(f"  {told['input']}: {told['input_type']} ({shape}), to {told['output']}")
 
 
 def _refuse_existing(file: Path, force: bool) -> None:
@@ -114,7 +107,7 @@ def _written(
 ) -> dict[str, Any]:
     """Write the file and return its metadata."""
     if form == "safetensors":
-        from edgefed.prediction.export_weights import export_weights
+        from edgefed.prediction.export import export_weights
 
         texts = export_weights(source, file, model=model, user_models=user_models)
         return {**texts, "labels": json.loads(texts["labels"])}

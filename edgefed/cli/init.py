@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefed.cli.context import globals_of
+from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json
-from edgefed.console import columns, data, json_out, reported, talk
+from edgefed.console import columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,33 +55,32 @@ def init(
     Run it once, on the machine of the coordinator. The authority's private key stays in the state
     folder of that machine; `edgefed backup` copies it.
     """
+    from datetime import timedelta
+
     options = globals_of(context)
-    with reported(options.json):
-        from datetime import timedelta
+    from broker.secured_files import write_access as write_files
+    from edgefed.clock import SystemClock
+    from edgefed.config.broker_address import trust_folder
+    from edgefed.coordinator.new_fleet import create_fleet
 
-        from broker.secured_files import write_access as write_files
-        from edgefed.clock import SystemClock
-        from edgefed.config.broker_address import trust_folder
-        from edgefed.coordinator.new_fleet import create_fleet
+    settings = options.settings().value
+    hosts = tuple(dict.fromkeys([*(_host(each) for each in host or ()), *ALWAYS]))
+    trust = trust_folder(settings)
 
-        settings = options.settings().value
-        hosts = tuple(dict.fromkeys([*(_host(each) for each in host or ()), *ALWAYS]))
-        trust = trust_folder(settings)
+    def write_access(folder: Path, users: list[str], revoked: bytes) -> None:
+        write_files(folder, settings.fleet, users, revoked)
 
-        def write_access(folder: Path, users: list[str], revoked: bytes) -> None:
-            write_files(folder, settings.fleet, users, revoked)
-
-        authority = create_fleet(
-            trust,
-            settings.fleet,
-            _url(hosts[0], port),
-            hosts,
-            operator,
-            SystemClock(),
-            timedelta(days=settings.certificate_days),
-            write_access,
-        )
-        _tell(authority, trust, options.quiet, as_json=options.json)
+    authority = create_fleet(
+        trust,
+        settings.fleet,
+        _url(hosts[0], port),
+        hosts,
+        operator,
+        SystemClock(),
+        timedelta(days=settings.certificate_days),
+        write_access,
+    )
+    _tell(options, authority, trust)
 
 
 def address(
@@ -105,7 +102,6 @@ def address(
             help="Port of the broker; it uses the next two, too. By default the present one.",
         ),
     ] = None,
-    as_json: Json = False,
 ) -> None:
     """Show the address that devices use, or change it while the coordinator is stopped.
 
@@ -113,33 +109,31 @@ def address(
     certificate for it. Machines that are enrolled learn it with `edgefed-agent address` and
     `edgefed operator address`. Tokens that are not used yet name the old address: invite again.
     """
-    options = globals_of(context)
-    options = replace(options, json=as_json or options.json)
-    with reported(options.json):
-        from edgefed.config.broker_address import trust_folder
-        from edgefed.errors import NotAllowedError
-        from edgefed.trust.authority import AUTHORITY_FOLDER, load_authority
+    from edgefed.config.broker_address import trust_folder
+    from edgefed.errors import NotAllowedError
+    from edgefed.trust.authority import AUTHORITY_FOLDER, load_authority
 
-        settings = options.settings().value
-        trust = trust_folder(settings)
-        if not (trust / AUTHORITY_FOLDER).exists():
-            raise NotAllowedError(
-                f"The authority of fleet {settings.fleet} is not on this machine, in {trust}.",
-                code="trust.missing",
-                hint="run it where edgefed init was run; a fleet without certificates has its"
-                " address in the setting broker",
-            )
-        authority = load_authority(trust / AUTHORITY_FOLDER)
-        if host or port:
-            authority = _changed(authority, settings, trust, host or (), port)
-        told = {"broker": authority.broker, "hosts": list(authority.hosts)}
-        if options.json:
-            json_out(told)
-            return
-        data(columns([("broker", authority.broker), ("hosts", ", ".join(authority.hosts))]))
-        if (host or port) and not options.quiet:
-            talk("next: restart edgefed broker up and edgefed coordinator; then on each device:")
-            talk(f"  edgefed-agent address {authority.broker}")
+    options = globals_of(context)
+    settings = options.settings().value
+    trust = trust_folder(settings)
+    if not (trust / AUTHORITY_FOLDER).exists():
+        raise NotAllowedError(
+            f"The authority of fleet {settings.fleet} is not on this machine, in {trust}.",
+            code="trust.missing",
+            hint="run it where edgefed init was run; a fleet without certificates has its"
+            " address in the setting broker",
+        )
+    authority = load_authority(trust / AUTHORITY_FOLDER)
+    if host or port:
+        authority = _changed(authority, settings, trust, host or (), port)
+    told = {"broker": authority.broker, "hosts": list(authority.hosts)}
+    rows = [("broker", authority.broker), ("hosts", ", ".join(authority.hosts))]
+    options.answer(told, columns(rows))
+    if host or port:
+        options.note(
+            "next: restart edgefed broker up and edgefed coordinator; then on each device:"
+        )
+        options.note(f"  edgefed-agent address {authority.broker}")
 
 
 def _changed(
@@ -167,7 +161,7 @@ def _changed(
     )
 
 
-def _tell(authority: Authority, trust: Path, quiet: bool, *, as_json: bool) -> None:
+def _tell(options: Globals, authority: Authority, trust: Path) -> None:
     """Print the result, and the next commands."""
     from edgefed.trust.tokens import fingerprint
 
@@ -177,18 +171,15 @@ def _tell(authority: Authority, trust: Path, quiet: bool, *, as_json: bool) -> N
         "authority": fingerprint(authority.certificate.public_bytes),
         "folder": str(trust),
     }
-    if as_json:
-        json_out(told)
-        return
-    data(columns([(name, str(value)) for name, value in told.items()]))
-    if quiet:
-        return
+    options.answer(told, columns([(name, str(value)) for name, value in told.items()]))
     fleet = "" if authority.fleet == "default" else f" --fleet {authority.fleet}"
-    talk(f"next, each in a terminal or as a service:\n  edgefed{fleet} broker up")
-    talk(f"  edgefed{fleet} coordinator")
-    talk(f"then for each device:\n  edgefed{fleet} device invite NAME")
+    options.note(f"next, each in a terminal or as a service:\n  edgefed{fleet} broker up")
+    options.note(f"  edgefed{fleet} coordinator")
+    options.note(f"then for each device:\n  edgefed{fleet} device invite NAME")
     if authority.hosts == ALWAYS:
-        talk("! only this machine can reach the broker; for others, name its address with --host")
+        options.note(
+            "! only this machine can reach the broker; for others, name its address with --host"
+        )
 
 
 def _host(text: str) -> str:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefed.cli import completion
-from edgefed.cli.context import globals_of
+from edgefed.cli.context import globals_of, newest
 from edgefed.cli.help import examples
-from edgefed.cli.newest_run import newest
 from edgefed.cli.options import RUNS, Json, Local, RunOrFolder, named_run
 from edgefed.command_line import CommandLine
 from edgefed.console import columns, data, json_out, reported, talk
@@ -191,7 +190,6 @@ def _order(
     options = globals_of(context)
     as_json = as_json or options.json
     with reported(as_json):
-        from edgefed.cli.connection import connected
         from edgefed.cli.run_folders import is_folder, typed_folder
         from edgefed.errors import UsageError
 
@@ -201,7 +199,7 @@ def _order(
                 hint=f"edgefed label {action} --device NAME --label LABEL",
             )
         run = typed_folder(run).name if is_folder(run) else run
-        with connected(options) as coordinator:
+        with options.connected() as coordinator:
             told = coordinator.order(
                 "label.order",
                 run=run or newest(coordinator),

@@ -77,12 +77,10 @@ def _local(options: Globals, run: str) -> LabelView:
 
 
 def _known(options: Globals, run: str) -> LabelView:
-    from edgefed.cli.connection import connected
-    from edgefed.cli.run_folders import suggesting_local
     from edgefed.errors import UnknownNameError
     from edgefed.events.snapshot import Snapshot
 
-    with suggesting_local("edgefed label bounties"), connected(options) as coordinator:
+    with options.connected("edgefed label bounties") as coordinator:
         snapshot = Snapshot.model_validate(coordinator.ask("snapshot")["snapshot"])
         shown = snapshot.run.run if snapshot.run else ""
         named = run or shown

@@ -9,8 +9,8 @@ import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json, Local, RunOrFolder
-from edgefed.console import columns, data, json_out, reported
+from edgefed.cli.options import Local, RunOrFolder
+from edgefed.console import columns
 
 if TYPE_CHECKING:
     from edgefed.report.means import Means
@@ -34,7 +34,6 @@ def means(
         typer.Option("--png", help="Draw the averaged images into this file.", metavar="FILE"),
     ] = None,
     local: Local = False,
-    as_json: Json = False,
 ) -> None:
     """Show the labels of a run's averaged data, or draw the averaged images.
 
@@ -42,30 +41,23 @@ def means(
     record its device or its number of samples; `edgefed device list` shows the shared data of each
     device.
     """
+    from edgefed.cli.run_folders import folder_of
+    from edgefed.files import write_output
+    from edgefed.report.means import means_of_folder
+
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.run_folders import folder_of
-        from edgefed.files import write_output
-        from edgefed.report.means import means_of_folder
+    found = means_of_folder(folder_of(options, run, local, "edgefed run means"))
+    file = png.expanduser().absolute() if png is not None else None
+    if file is not None:
+        from edgefed.report.contact_sheet import sheet
 
-        found = means_of_folder(folder_of(options, run, local, "edgefed run means"))
-        file = png.expanduser().absolute() if png is not None else None
-        if file is not None:
-            from edgefed.report.contact_sheet import sheet
-
-            write_output(file, sheet(found))
-        if as_json:
-            json_out(_told(found, file))
-        elif file is not None:
-            data(str(file))
-        else:
-            data(_table(found))
+        write_output(file, sheet(found))
+    options.answer(_told(found), _table(found), file=file)
 
 
-def _told(found: Means, file: Path | None) -> dict[str, object]:
+def _told(found: Means) -> dict[str, object]:
     entries = found.entries
-    told: dict[str, object] = {
+    return {
         "run": found.run,
         "entries": len(entries),
         "shape": list(entries.inputs.shape[1:]),
@@ -73,7 +65,6 @@ def _told(found: Means, file: Path | None) -> dict[str, object]:
             [round(float(share), 6) for share in target] for target in entries.targets
         ],
     }
-    return told if file is None else {**told, "file": str(file)}
 
 
 def _table(found: Means) -> str:

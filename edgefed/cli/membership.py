@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefed.console import columns, confirm, data, json_out, reported, talk
+from edgefed.console import columns, confirm, talk
 
 if TYPE_CHECKING:
     from edgefed.cli.context import Globals
@@ -26,68 +26,48 @@ Qr = Annotated[bool, typer.Option("--qr", help="Also print the token as a QR cod
 
 def invite(options: Globals, role: str, name: str, expires: str, *, qr: bool) -> None:
     """Order a token, and print it alone on stdout."""
-    with reported(options.json):
-        from edgefed.cli.connection import connected
-
-        seconds = _seconds(expires)
-        with connected(options) as coordinator:
-            told = coordinator.order("member.invite", role=role, name=name, seconds=seconds)
-        if options.json:
-            json_out(told)
-            return
-        data(told["token"])
-        if qr:
-            talk(_picture(told["token"]))
-        if not options.quiet:
-            _explain(told)
+    seconds = _seconds(expires)
+    with options.connected() as coordinator:
+        told = coordinator.order("member.invite", role=role, name=name, seconds=seconds)
+    options.answer(told, told["token"])
+    if qr and not options.json:
+        talk(_picture(told["token"]))
+    options.note(_explanation(told))
 
 
-def _explain(told: dict[str, Any]) -> None:
-    """Print the purpose of the token."""
+def _explanation(told: dict[str, Any]) -> str:
+    """Return what a token is for."""
     device = told["role"] == "device"
     command = "edgefed-agent enroll" if device else "edgefed operator enroll"
     whom = f"{told['role']} {told['name']}" if told["name"] else "one device, which names itself"
-    talk(f"for {whom}; once, until {told['expires']}")
-    talk(f"  there: {command} TOKEN")
-    if not told["name"]:
-        talk("  here, once it waits: edgefed device approve NAME")
+    here = "" if told["name"] else "\n  here, once it waits: edgefed device approve NAME"
+    return f"for {whom}; once, until {told['expires']}\n  there: {command} TOKEN{here}"
 
 
 def order(options: Globals, action: str, done: str, **arguments: str) -> None:
     """Give an order about one name, and print the result."""
-    with reported(options.json):
-        from edgefed.cli.connection import connected
-
-        with connected(options) as coordinator:
-            told = coordinator.order(action, **arguments)
-        if options.json:
-            json_out(told)
-        elif not options.quiet:
-            talk(done.format(**told))
+    with options.connected() as coordinator:
+        told = coordinator.order(action, **arguments)
+    options.done(told, done.format(**told))
 
 
 def remove(options: Globals, done: str, user: str, *, yes: bool) -> None:
     """End a membership permanently, after a confirmation."""
-    with reported(options.json):
-        confirm("Removing", f"Revoke the certificate of {user} for good?", yes=yes)
+    confirm("Removing", f"Revoke the certificate of {user} for good?", yes=yes)
     order(options, "member.remove", done, user=user)
 
 
 def listing(options: Globals, roles: tuple[str, ...]) -> None:
     """Print the enrolled, former and invited members."""
-    with reported(options.json):
-        from edgefed.cli.connection import connected
-
-        with connected(options) as coordinator:
-            rows = [row for row in coordinator.ask("member.list") if row["role"] in roles]
-        if options.json:
-            json_out(rows)
-        elif not rows:
-            talk("no members yet; invite a device: edgefed device invite NAME")
-        else:
-            head = ("NAME", "ROLE", "STATE", "SINCE", "EXPIRES", "KEY")
-            keys = ("name", "role", "state", "since", "expires", "fingerprint")
-            data(columns([head, *(tuple(str(row[key]) for key in keys) for row in rows)]))
+    with options.connected() as coordinator:
+        rows = [row for row in coordinator.ask("member.list") if row["role"] in roles]
+    head = ("NAME", "ROLE", "STATE", "SINCE", "EXPIRES", "KEY")
+    keys = ("name", "role", "state", "since", "expires", "fingerprint")
+    options.answer(
+        rows,
+        columns([head, *(tuple(str(row[key]) for key in keys) for row in rows)]),
+        empty="nobody yet; invite a device: edgefed device invite NAME",
+    )
 
 
 def _seconds(expires: str) -> float:

@@ -9,9 +9,7 @@ import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json
 from edgefed.command_line import CommandLine
-from edgefed.console import data, json_out, reported
 from edgefed.errors import UsageError
 
 app = CommandLine(help="Draw natural noise: images of an untrained generator, from a seed.")
@@ -25,7 +23,8 @@ _MOST = 100_000
         "edgefed noise preview --png noise.png",
         "edgefed noise preview --png pink.png --generator spectrum --seed 7",
         "edgefed noise preview --npz noise.npz --count 1000 --size 64",
-    )
+    ),
+    json=True,
 )
 def preview(
     context: typer.Context,
@@ -48,30 +47,24 @@ def preview(
             help="An untrained StyleGAN, pink noise only, or independent pixels.",
         ),
     ] = "oriented",
-    as_json: Json = False,
 ) -> None:
     """Draw natural noise into a picture or an array, as a preview of the devices' noise.
 
     The same seed, generator and size give the same images, with any count.
     """
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        files = {"png": _checked(png), "npz": _checked(npz)}
-        if png is None and npz is None:
-            raise UsageError(
-                "There is no file to draw into.", code="usage", hint="give --png FILE or --npz FILE"
-            )
-        from edgefed.natural_noise.generators import noise_images
+    files = {"png": _checked(png), "npz": _checked(npz)}
+    if png is None and npz is None:
+        raise UsageError(
+            "There is no file to draw into.", code="usage", hint="give --png FILE or --npz FILE"
+        )
+    from edgefed.natural_noise.generators import noise_images
 
-        images = noise_images(seed, count, kind=generator, size=size)
-        _write(files, images)
-        told = {name: str(file) for name, file in files.items() if file is not None}
-        if as_json:
-            described = {"seed": seed, "count": count, "size": size, "generator": generator}
-            json_out({**described, **told})
-        else:
-            data("\n".join(told.values()))
+    images = noise_images(seed, count, kind=generator, size=size)
+    _write(files, images)
+    told = {name: str(file) for name, file in files.items() if file is not None}
+    described = {"seed": seed, "count": count, "size": size, "generator": generator}
+    options.answer({**described, **told}, "\n".join(told.values()))
 
 
 def _checked(file: Path | None) -> Path | None:
@@ -95,11 +88,11 @@ def _write(files: dict[str, Path | None], images: object) -> None:
     import numpy as np
 
     from edgefed.files import write_output
-    from edgefed.report.noise_sheet import noise_sheet
+    from edgefed.report.tiles import plain_sheet
 
     array = np.asarray(images)
     if (png := files["png"]) is not None:
-        write_output(png, noise_sheet(array))
+        write_output(png, plain_sheet(array))
     if (npz := files["npz"]) is not None:
         held = io.BytesIO()
         np.savez_compressed(held, images=array)

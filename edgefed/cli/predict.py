@@ -9,8 +9,7 @@ import typer
 from edgefed.cli import completion
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json
-from edgefed.console import reported, talk
+from edgefed.console import talk
 from edgefed.prediction.options import Best, Csv, Inputs, ModelName, Processor, Top, UserModels
 
 EPILOG = examples(
@@ -37,7 +36,6 @@ def predict(
     *,
     top: Top = 1,
     as_csv: Csv = False,
-    as_json: Json = False,
     model: ModelName = "",
     best: Best = False,
     user_models: UserModels = False,
@@ -50,27 +48,25 @@ def predict(
     class and the accuracy are printed, too. Images that cannot be read are left out and listed at
     the end, with exit code 7. The newest run that has a model is called latest.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.model_source import model_source
-        from edgefed.prediction.command import PredictRequest, form_of, predict_and_print
+    from edgefed.cli.model_source import model_source
+    from edgefed.prediction.command import PredictRequest, form_of, predict_and_print
 
-        form = form_of(as_json, as_csv)
-        settings = options.settings().value
-        found = model_source(settings.state, source, best=best)
-        if found.told and not options.quiet:
-            talk(found.told)
-        predict_and_print(
-            PredictRequest(
-                source=found.path,
-                inputs=inputs,
-                top=top,
-                form=form,
-                quiet=options.quiet,
-                model=model,
-                best=best,
-                user_models=user_models or settings.user_models or found.is_simulated,
-                device=device,
-            )
+    options = globals_of(context)
+    form = form_of(options.json, as_csv)
+    settings = options.settings().value
+    found = model_source(settings.state, source, best=best)
+    if found.told and not options.quiet:
+        talk(found.told)
+    predict_and_print(
+        PredictRequest(
+            source=found.path,
+            inputs=inputs,
+            top=top,
+            form=form,
+            quiet=options.quiet,
+            model=model,
+            best=best,
+            user_models=user_models or settings.user_models or found.is_simulated,
+            device=device,
         )
+    )

@@ -8,9 +8,9 @@ import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import AlgorithmName, Json, RecipeFile, Sets
+from edgefed.cli.options import AlgorithmName, RecipeFile, Sets
 from edgefed.command_line import CommandLine
-from edgefed.console import columns, data, json_out, reported
+from edgefed.console import columns
 
 app = CommandLine(help="Plan differential privacy: the noise of a recipe, and its epsilon.")
 
@@ -19,7 +19,8 @@ app = CommandLine(help="Plan differential privacy: the noise of a recipe, and it
     epilog=examples(
         "edgefed privacy plan recipe.toml",
         "edgefed privacy plan recipe.toml --set privacy.epsilon=8 --json",
-    )
+    ),
+    json=True,
 )
 def plan(
     context: typer.Context,
@@ -27,34 +28,28 @@ def plan(
     *,
     algorithm: AlgorithmName = None,
     sets: Sets = None,
-    as_json: Json = False,
 ) -> None:
     """Print the noise multiplier of a recipe and the epsilon of its whole run.
 
     No fleet is needed. A recipe that exceeds its own budget is refused, as by every command that
     starts a run, with the settings that would meet it.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.algorithms.privacy_plan import privacy_plan
-        from edgefed.algorithms.registry import make
-        from edgefed.cli.recipes import Typed, checked_recipe
-        from edgefed.errors import UsageError
+    from edgefed.algorithms.privacy_plan import privacy_plan
+    from edgefed.algorithms.registry import make
+    from edgefed.cli.recipes import Typed, checked_recipe
+    from edgefed.errors import UsageError
 
-        made = checked_recipe(options, Typed(recipe, sets, algorithm))
-        make(made)
-        if not made.privacy.wanted:
-            raise UsageError(
-                "The recipe has no differential privacy.",
-                code="privacy.none",
-                hint='set privacy.mechanism = "central" or "local"',
-            )
-        found = privacy_plan(made.privacy, made.rounds).as_json()
-        if as_json:
-            json_out(found)
-        else:
-            data(columns(list(_rows(found))))
+    options = globals_of(context)
+    made = checked_recipe(options, Typed(recipe, sets, algorithm))
+    make(made)
+    if not made.privacy.wanted:
+        raise UsageError(
+            "The recipe wants no differential privacy.",
+            code="privacy.none",
+            hint='set privacy.mechanism = "central" or "local"',
+        )
+    found = privacy_plan(made.privacy, made.rounds).as_json()
+    options.answer(found, columns(list(_rows(found))))
 
 
 def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:

@@ -11,7 +11,6 @@ from edgefed.cli import completion
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import RUNS, Ascii, named_run
-from edgefed.console import reported
 
 if TYPE_CHECKING:
     from edgefed.events.recording import Recording
@@ -44,8 +43,7 @@ def replay(
     go to the next round and back.
     """
     options = globals_of(context)
-    with reported(options.json):
-        show_replay(options, run, speed, ascii)
+    show_replay(options, run, speed, ascii)
 
 
 def show_replay(options: Globals, run: str, speed: str, letters: bool | None) -> None:

@@ -9,8 +9,7 @@ import typer
 
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json, Local, RunOrFolder
-from edgefed.console import data, json_out, reported, talk
+from edgefed.cli.options import Local, RunOrFolder
 
 if TYPE_CHECKING:
     from edgefed.control.coordinator_client import CoordinatorClient
@@ -35,28 +34,21 @@ def report(
         ),
     ] = None,
     local: Local = False,
-    as_json: Json = False,
 ) -> None:
     """Write an HTML report of a run: curves, devices, labels, bytes, times, events, recipe.
 
     The page is self-contained: it can be mailed, and opened without a network.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.files import write_output
-        from edgefed.report.page import report as page_of
+    from edgefed.files import write_output
+    from edgefed.report.page import report as page_of
 
-        run_data = run_data_of(options, run, local, "edgefed run report")
-        name = str(run_data.record["run"])
-        file = (out or Path(f"{name}.html")).expanduser().absolute()
-        write_output(file, page_of(run_data).encode())
-        if as_json:
-            json_out({"run": name, "file": str(file)})
-        else:
-            data(str(file))
-            if not options.quiet:
-                talk(f"  open it in a browser: {file.as_uri()}")
+    options = globals_of(context)
+    run_data = run_data_of(options, run, local, "edgefed run report")
+    name = str(run_data.record["run"])
+    file = (out or Path(f"{name}.html")).expanduser().absolute()
+    write_output(file, page_of(run_data).encode())
+    options.answer({"run": name, "file": str(file)}, str(file))
+    options.note(f"  open it in a browser: {file.as_uri()}")
 
 
 def run_data_of(options: Globals, run: str, local: bool, command: str) -> RunData:
@@ -83,9 +75,7 @@ def run_data_of(options: Globals, run: str, local: bool, command: str) -> RunDat
 
 def _asked(options: Globals, run: str, command: str) -> RunData:
     """Return the coordinator's data; the events come from disk if they are on this one."""
-    from edgefed.cli.connection import connected
-    from edgefed.cli.newest_run import newest
-    from edgefed.cli.run_folders import suggesting_local
+    from edgefed.cli.context import newest
     from edgefed.events.log import Log
     from edgefed.events.summary import RunSummary, summarise
     from edgefed.report.run_data import EVENTS, run_data_of_response
@@ -96,8 +86,7 @@ def _asked(options: Globals, run: str, command: str) -> RunData:
             return summarise(log.events())
         return RunSummary.model_validate(coordinator.ask("run.summary", run=name))
 
-    local = suggesting_local(f"{command} {run}".rstrip())
-    with local, connected(options) as coordinator:
+    with options.connected(f"{command} {run}") as coordinator:
         record = coordinator.ask("run.show", run=run or newest(coordinator))
         told = summary(coordinator, record["run"], Path(record["folder"]))
     return run_data_of_response(record, told)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,8 +9,7 @@ import typer
 from edgefed.cli import completion
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json
-from edgefed.console import columns, confirm, data, json_out, reported, talk
+from edgefed.console import columns, confirm
 
 EPILOG = examples(
     "edgefed rotate-keys coordinator broker",
@@ -40,36 +38,28 @@ def rotate_keys(
     *,
     everybody: Annotated[bool, typer.Option("--all", help="Of all parties of the fleet.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before --all.")] = False,
-    as_json: Json = False,
 ) -> None:
     """Replace keys and certificates in the running fleet, and revoke the old certificates.
 
     The keys of the coordinator, the broker and the operators on their machine are replaced at once.
     Runs go on. The authority's own key stays as it is.
     """
-    options = globals_of(context)
-    options = replace(options, json=as_json or options.json)
-    with reported(options.json):
-        from edgefed.cli.connection import connected
-        from edgefed.errors import UsageError
+    from edgefed.errors import UsageError
 
-        named = users or []
-        if bool(named) == everybody:
-            raise UsageError(
-                "Name whose keys are to be replaced, or all of them.",
-                code="usage.users",
-                hint="edgefed rotate-keys coordinator broker, or edgefed rotate-keys --all",
-            )
-        if everybody:
-            confirm("Replacing all keys", "Replace the keys of everybody in the fleet?", yes=yes)
-        with connected(options) as coordinator:
-            told = coordinator.order("member.rotate", users=named)
-        if options.json:
-            json_out(told)
-            return
-        head = ("USER", "OUTCOME", "KEY")
-        data(columns([head, *((e["user"], e["outcome"], e["fingerprint"]) for e in told)]))
-        outcomes = {each["outcome"] for each in told}
-        if not options.quiet:
-            for outcome in sorted(outcomes & ADVICE.keys()):
-                talk(f"{outcome}: {ADVICE[outcome]}")
+    options = globals_of(context)
+    named = users or []
+    if bool(named) == everybody:
+        raise UsageError(
+            "Name whose keys are to be replaced, or all of them.",
+            code="usage.users",
+            hint="edgefed rotate-keys coordinator broker, or edgefed rotate-keys --all",
+        )
+    if everybody:
+        confirm("Replacing all keys", "Replace the keys of everybody in the fleet?", yes=yes)
+    with options.connected() as coordinator:
+        told = coordinator.order("member.rotate", users=named)
+    head = ("USER", "OUTCOME", "KEY")
+    rows = [(each["user"], each["outcome"], each["fingerprint"]) for each in told]
+    options.answer(told, columns([head, *rows]))
+    for outcome in sorted({each["outcome"] for each in told} & ADVICE.keys()):
+        options.note(f"{outcome}: {ADVICE[outcome]}")

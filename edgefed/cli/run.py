@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefed.cli.ages import ago
-from edgefed.cli.audit import EPILOG as AUDIT_EPILOG
-from edgefed.cli.audit import audit
-from edgefed.cli.class_output import class_tables
-from edgefed.cli.compare import EPILOG as COMPARE_EPILOG
-from edgefed.cli.compare import compare
-from edgefed.cli.context import Globals, globals_of
-from edgefed.cli.evaluate import EPILOG as EVALUATE_EPILOG
-from edgefed.cli.evaluate import evaluate
-from edgefed.cli.export import EPILOG as EXPORT_EPILOG
-from edgefed.cli.export import export
+from edgefed.cli import (
+    audit,
+    compare,
+    evaluate,
+    export,
+    means,
+    replay,
+    report,
+    run_check,
+    tables,
+)
+from edgefed.cli.cells import ago, run_status
+from edgefed.cli.context import Globals, globals_of, newest
 from edgefed.cli.help import examples
-from edgefed.cli.means import EPILOG as MEANS_EPILOG
-from edgefed.cli.means import means
-from edgefed.cli.newest_run import newest
 from edgefed.cli.options import (
     AlgorithmName,
-    Json,
     Local,
     RecipeFile,
     Rounds,
@@ -34,34 +31,25 @@ from edgefed.cli.options import (
     Seed,
     Sets,
 )
-from edgefed.cli.replay import EPILOG as REPLAY_EPILOG
-from edgefed.cli.replay import replay
-from edgefed.cli.report import EPILOG as REPORT_EPILOG
-from edgefed.cli.report import report
-from edgefed.cli.run_check import EPILOG as CHECK_EPILOG
-from edgefed.cli.run_check import check
-from edgefed.cli.run_models import model_rows
-from edgefed.cli.state_marks import run_status
-from edgefed.cli.tables import EPILOG as TABLES_EPILOG
-from edgefed.cli.tables import tables
+from edgefed.cli.run_text import run_text
 from edgefed.command_line import CommandLine
-from edgefed.console import columns, confirm, data, json_out, reported, talk
-from edgefed.units import counted, short_time, size
+from edgefed.console import columns, confirm, data, talk
+from edgefed.units import size
 
 if TYPE_CHECKING:
     from edgefed.config.recipe import Recipe
     from edgefed.control.coordinator_client import CoordinatorClient
 
 app = CommandLine(help="Start, show, follow and control runs.")
-app.command(epilog=REPORT_EPILOG)(report)
-app.command(epilog=COMPARE_EPILOG)(compare)
-app.command(epilog=REPLAY_EPILOG)(replay)
-app.command(epilog=TABLES_EPILOG)(tables)
-app.command(epilog=MEANS_EPILOG)(means)
-app.command(epilog=AUDIT_EPILOG)(audit)
-app.command(epilog=CHECK_EPILOG)(check)
-app.command(epilog=EVALUATE_EPILOG)(evaluate)
-app.command(epilog=EXPORT_EPILOG)(export)
+app.command(epilog=report.EPILOG, json=True)(report.report)
+app.command(epilog=compare.EPILOG, json=True)(compare.compare)
+app.command(epilog=replay.EPILOG)(replay.replay)
+app.command(epilog=tables.EPILOG)(tables.tables)
+app.command(epilog=means.EPILOG, json=True)(means.means)
+app.command(epilog=audit.EPILOG, json=True)(audit.audit)
+app.command(epilog=run_check.EPILOG, json=True)(run_check.check)
+app.command(epilog=evaluate.EPILOG, json=True)(evaluate.evaluate)
+app.command(epilog=export.EPILOG, json=True)(export.export)
 
 
 @app.command(
@@ -69,7 +57,8 @@ app.command(epilog=EXPORT_EPILOG)(export)
         "edgefed run start recipe.toml",
         "edgefed run start --algorithm fedprox --rounds 20 --set algorithm.mu=0.1",
         "edgefed run start recipe.toml --dry-run",
-    )
+    ),
+    json=True,
 )
 def start(
     context: typer.Context,
@@ -86,34 +75,25 @@ def start(
         bool, typer.Option("--dry-run", help="Print the checked recipe and start nothing.")
     ] = False,
     watch_it: Annotated[bool, typer.Option("--watch", help="Follow the run to its end.")] = False,
-    as_json: Json = False,
 ) -> None:
     """Start a run on the fleet and print its id."""
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.connection import connected
-        from edgefed.cli.recipes import Typed, checked_recipe
-        from edgefed.config.write import to_toml
+    from edgefed.cli.recipes import Typed, checked_recipe
+    from edgefed.config.write import to_toml
 
-        made = checked_recipe(options, Typed(recipe, sets, algorithm, rounds, seed))
-        if dry_run:
-            data(to_toml(made))
-            return
-        with connected(options) as coordinator:
-            record = coordinator.order(
-                "run.start", recipe=made.model_dump(mode="json"), paused=paused
-            )
-            if not options.quiet and not as_json:
-                _tell_too_few(made, coordinator)
-        if as_json:
-            json_out(record)
-        else:
-            data(record["run"])
-        if watch_it:
-            _follow(options, record["run"], as_json)
-        elif not options.quiet and not as_json:
-            talk(f"  follow it: edgefed run watch {record['run']}   or: edgefed ui")
+    options = globals_of(context)
+    made = checked_recipe(options, Typed(recipe, sets, algorithm, rounds, seed))
+    if dry_run:
+        data(to_toml(made))
+        return
+    with options.connected() as coordinator:
+        record = coordinator.order("run.start", recipe=made.model_dump(mode="json"), paused=paused)
+        if not options.quiet and not options.json:
+            _tell_too_few(made, coordinator)
+    options.answer(record, record["run"])
+    if watch_it:
+        _follow(options, record["run"], options.json)
+    elif not options.quiet and not options.json:
+        talk(f"  follow it: edgefed run watch {record['run']}   or: edgefed ui")
 
 
 def _tell_too_few(recipe: Recipe, coordinator: CoordinatorClient) -> None:
@@ -129,64 +109,62 @@ def _tell_too_few(recipe: Recipe, coordinator: CoordinatorClient) -> None:
             talk(f"  {told} The run waits for more.")
 
 
-@app.command("list", epilog=examples("edgefed run list", "edgefed run list --local --json"))
-def list_(context: typer.Context, local: Local = False, as_json: Json = False) -> None:
+@app.command(
+    "list", epilog=examples("edgefed run list", "edgefed run list --local --json"), json=True
+)
+def list_(context: typer.Context, local: Local = False) -> None:
     """List runs, newest first: id, status, algorithm, rounds, accuracy, age, bytes, name."""
+    from edgefed.cli.local_runs import local_runs
+
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        runs = _local_runs(options) if local else _known_runs(options)
-        if as_json:
-            json_out(runs)
-        elif not runs:
-            talk("No run yet. Start one: edgefed run start")
-        else:
-            head = ("RUN", "STATUS", "ALGORITHM", "ROUND", "ACCURACY", "STARTED", "BYTES", "NAME")
-            data(columns([head, *(_row(run) for run in runs)]))
+    if local:
+        runs = local_runs(options.settings().value.state)
+    else:
+        with options.connected("edgefed run list") as coordinator:
+            runs = list(coordinator.ask("run.list"))
+    head = ("RUN", "STATUS", "ALGORITHM", "ROUND", "ACCURACY", "STARTED", "BYTES", "NAME")
+    rows = columns([head, *(_row(run) for run in runs)])
+    options.answer(runs, rows, empty="No run yet. Start one: edgefed run start")
 
 
-app.command("ls", hidden=True)(list_)
+app.command("ls", hidden=True, json=True)(list_)
 
 
-@app.command(epilog=examples("edgefed run show", "edgefed run show r-0001 --local --json"))
-def show(
-    context: typer.Context, run: RunOrFolder = "", local: Local = False, as_json: Json = False
-) -> None:
+@app.command(
+    epilog=examples("edgefed run show", "edgefed run show r-0001 --local --json"), json=True
+)
+def show(context: typer.Context, run: RunOrFolder = "", local: Local = False) -> None:
     """Show one run: settings, rounds, result, files."""
+    from edgefed.cli.local_runs import local_run
+    from edgefed.cli.run_folders import is_folder
+
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.run_folders import is_folder
-
-        local = local or is_folder(run)
-        record = _local_run(options, run) if local else _known_run(options, run)
-        if as_json:
-            json_out(record)
-        else:
-            data(_shown(record))
+    if local or is_folder(run):
+        record = local_run(options.settings().value.state, run)
+    else:
+        with options.connected(f"edgefed run show {run}") as coordinator:
+            record = coordinator.ask("run.show", run=run or newest(coordinator))
+    options.answer(record, run_text)
 
 
-@app.command(epilog=examples("edgefed run watch", "edgefed run watch r-0001 --json"))
-def watch(context: typer.Context, run: RunIdOrLast = "", as_json: Json = False) -> None:
+@app.command(epilog=examples("edgefed run watch", "edgefed run watch r-0001 --json"), json=True)
+def watch(context: typer.Context, run: RunIdOrLast = "") -> None:
     """Follow a run with a progress line until it ends; the exit code is the run's outcome.
 
     With --json, print one object per round. Ctrl-C stops watching, not the run.
     """
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        _follow(options, run, as_json)
+    _follow(options, run, options.json)
 
 
 def _follow(options: Globals, run: str, as_json: bool) -> None:
     from edgefed.api.run_summary import failure_of
-    from edgefed.cli.connection import connected
     from edgefed.cli.follow_run import ENDED, follow
     from edgefed.clock import SystemClock
     from edgefed.config.broker_address import broker_address
     from edgefed.events.snapshot import RoundView
 
-    with connected(options) as coordinator:
+    with options.connected() as coordinator:
         record = coordinator.ask("run.show", run=run or newest(coordinator))
     if record["status"] not in ENDED:
         settings = options.settings().value
@@ -198,7 +176,7 @@ def _follow(options: Globals, run: str, as_json: bool) -> None:
             quiet=options.quiet,
             as_json=as_json,
         )
-        with connected(options) as coordinator:
+        with options.connected() as coordinator:
             record = coordinator.ask("run.show", run=record["run"])
     elif as_json:
         for row in record["history"]:
@@ -207,20 +185,14 @@ def _follow(options: Globals, run: str, as_json: bool) -> None:
     if failure is not None:
         raise failure
     if not as_json:
-        data(_shown(record))
+        data(run_text(record))
 
 
 def _order(context: typer.Context, run: str, action: str) -> None:
     options = globals_of(context)
-    with reported(options.json):
-        from edgefed.cli.connection import connected
-
-        with connected(options) as coordinator:
-            told = coordinator.order("run.order", run=run or newest(coordinator), action=action)
-        if options.json:
-            json_out(told)
-        elif not options.quiet:
-            talk(f"{told['run']}: {told['told']}")
+    with options.connected() as coordinator:
+        told = coordinator.order("run.order", run=run or newest(coordinator), action=action)
+    options.done(told, f"{told['run']}: {told['told']}")
 
 
 @app.command(epilog=examples("edgefed run pause"))
@@ -254,16 +226,15 @@ def abort(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """End a run now; keep the model of the last finished exchange and drop open replies."""
-    options = globals_of(context)
-    with reported(options.json):
-        name = run or "the newest run"
-        question = f"Abort {name}? Replies of the open exchange are lost"
-        confirm(f"Aborting {name}", question, yes=yes)
+    name = run or "the newest run"
+    question = f"Abort {name}? Replies of the open exchange are lost"
+    confirm(f"Aborting {name}", question, yes=yes)
     _order(context, run, "abort")
 
 
 @app.command(
-    epilog=examples("edgefed run delete r-0007", "edgefed run delete r-0007 --local --yes")
+    epilog=examples("edgefed run delete r-0007", "edgefed run delete r-0007 --local --yes"),
+    json=True,
 )
 def delete(
     context: typer.Context,
@@ -271,7 +242,6 @@ def delete(
     *,
     local: Local = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    as_json: Json = False,
 ) -> None:
     """Delete a run that has ended: its models, events, replies and records.
 
@@ -279,13 +249,8 @@ def delete(
     trackers and of devices stay.
     """
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        told = _deleted(options, run, local=local, yes=yes)
-        if as_json:
-            json_out(told)
-        elif not options.quiet:
-            talk(f"deleted: {told['run']}")
+    told = _deleted(options, run, local=local, yes=yes)
+    options.done(told, f"deleted: {told['run']}")
 
 
 def _deleted(options: Globals, run: str, *, local: bool, yes: bool) -> dict[str, Any]:
@@ -302,43 +267,12 @@ def _deleted(options: Globals, run: str, *, local: bool, yes: bool) -> dict[str,
         state = options.settings().value.state
         ask(found(state, run).name)
         return {"run": delete_local(state, run)}
-    from edgefed.cli.connection import connected
-    from edgefed.cli.run_folders import suggesting_local
     from edgefed.coordinator.run_names import only_match
 
-    with suggesting_local(f"edgefed run delete {run}"), connected(options) as coordinator:
+    with options.connected(f"edgefed run delete {run}") as coordinator:
         name = only_match(run, [each["run"] for each in coordinator.ask("run.list")])
         ask(name)
         return dict(coordinator.order("run.delete", run=name))
-
-
-def _local_runs(options: Globals) -> list[dict[str, Any]]:
-    from edgefed.cli.local_runs import local_runs
-
-    return local_runs(options.settings().value.state)
-
-
-def _known_runs(options: Globals) -> list[dict[str, Any]]:
-    from edgefed.cli.connection import connected
-    from edgefed.cli.run_folders import suggesting_local
-
-    with suggesting_local("edgefed run list"), connected(options) as coordinator:
-        return list(coordinator.ask("run.list"))
-
-
-def _local_run(options: Globals, run: str) -> dict[str, Any]:
-    from edgefed.cli.local_runs import local_run
-
-    return local_run(options.settings().value.state, run)
-
-
-def _known_run(options: Globals, run: str) -> dict[str, Any]:
-    from edgefed.cli.connection import connected
-    from edgefed.cli.run_folders import suggesting_local
-
-    command = f"edgefed run show {run}".rstrip()
-    with suggesting_local(command), connected(options) as coordinator:
-        return dict(coordinator.ask("run.show", run=run or newest(coordinator)))
 
 
 def _row(run: dict[str, Any]) -> tuple[str, ...]:
@@ -356,123 +290,3 @@ def _row(run: dict[str, Any]) -> tuple[str, ...]:
         moved,
     )
     return (*known, run["name"])
-
-
-def _averages(record: dict[str, Any]) -> str:
-    """Return of how many devices a run holds averaged data; nothing where of none."""
-    sharing = record["sharing"]
-    whose = counted(sharing, "device")
-    return f"of {whose}: edgefed run means {record['run']}" if sharing else ""
-
-
-def _aggregation(recipe: dict[str, Any]) -> str:
-    """Return that updates are masked; nothing where the coordinator sees each of them."""
-    section = recipe.get("secure_aggregation", {})
-    if not section.get("enabled"):
-        return ""
-    told, threshold = "secure: the coordinator sees only sums", section["threshold"]
-    if threshold:
-        devices = f"{threshold:g}" if threshold > 1 else f"{threshold:.0%} of the"
-        return f"{told}; at least {devices} devices of a round"
-    colluders = section["colluders"]
-    devices = f"{colluders:g}" if colluders >= 1 else f"{colluders:.0%} of the"
-    return f"{told}; {devices} devices of a round may collude with it"
-
-
-def _privacy(record: dict[str, Any]) -> str:
-    """Return the privacy cost of the rounds so far; nothing for a run without it."""
-    section = record["recipe"].get("privacy", {})
-    if record.get("epsilon") is None or section.get("mechanism", "none") == "none":
-        return ""
-    budget = f" of {section['epsilon']:.4g}" if section.get("epsilon") is not None else ""
-    restored = record.get("restored")  # what was spent after the backup is unknown
-    spent = f"{'at least ' if restored else ''}{record['epsilon']:.4g}"
-    told = f"epsilon {spent}{budget} at delta {section['delta']:.4g}"
-    since = f", restored from the backup of {restored}" if restored else ""
-    return f"{told} ({section['mechanism']}, replace-one device{since})"
-
-
-def _growth(history: list[dict[str, Any]]) -> str:
-    """Return how large matching made the model; nothing for a run without matching."""
-    found = [row["growth"] for row in history if row.get("growth") is not None]
-    return f"{found[-1]:.2f} times the parameters of a device" if found else ""
-
-
-def _more_scores(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return the last round's scores over classes, and how accuracy spreads over devices."""
-    last = _last_tested(history)
-    top = [name for name in last if re.fullmatch(r"top\d+_accuracy", name)]
-    rows = [
-        (name.replace("_", " "), f"{last[name]:.4f}")
-        for name in ("balanced_accuracy", "macro_precision", "macro_f1", *top)
-        if last.get(name) is not None
-    ]
-    levels = ("worst", "p10", "median")
-    spread = [(level, last.get(f"device_accuracy_{level}")) for level in levels]
-    told = [f"{level} {accuracy:.4f}" for level, accuracy in spread if accuracy is not None]
-    return [*rows, ("devices", f"accuracy {', '.join(told)}" if told else "")]
-
-
-def _own_scores(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the last scores before fine-tuning, and those of the users' own metrics."""
-    from edgefed.config.user_functions import metric_name
-
-    own = [metric_name(name) for name in record["recipe"]["evaluation"].get("metrics", ())]
-    names = ("accuracy_before", "loss_before", *own)
-    tested: dict[str, Any] = next(
-        (row for row in reversed(record["history"]) if row.get("loss") is not None), {}
-    )
-    return [(name, f"{tested[name]:.4f}") for name in names if tested.get(name) is not None]
-
-
-def _last_tested(history: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the last round that was evaluated."""
-    return next((row for row in reversed(history) if row.get("accuracy") is not None), {})
-
-
-def _modes(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return the last accuracy of devices of each mode, such as those that have trained."""
-    last = _last_tested(history)
-    modes = (key.removeprefix("devices_") for key in last if key.startswith("devices_"))
-    found = [(mode, last.get(f"accuracy_{mode}"), int(last[f"devices_{mode}"])) for mode in modes]
-    return [
-        (mode, f"accuracy {accuracy:.4f} on {counted(devices, 'device')}")
-        for mode, accuracy, devices in found
-        if accuracy is not None
-    ]
-
-
-def _shown(record: dict[str, Any]) -> str:
-    accuracy = "" if record["accuracy"] is None else f"{record['accuracy']:.4f}"
-    loss = "" if record["loss"] is None else f"{record['loss']:.4f}"
-    reason = f": {record['reason']}" if record["reason"] else ""
-    rows = [
-        ("run", record["run"]),
-        ("name", record["name"]),
-        ("status", run_status(record["status"], reason)),
-        ("hint", record["hint"] if record["status"] in ("failed", "finished") else ""),
-        ("algorithm", record["algorithm"]),
-        ("model", record["recipe"]["model"]["name"]),
-        ("seed", str(record["seed"])),
-        ("rounds", f"{record['round']} of {record['rounds']}"),
-        ("accuracy", accuracy),
-        ("loss", loss),
-        *_more_scores(record["history"]),
-        *_own_scores(record),
-        *_modes(record["history"]),
-        ("privacy", _privacy(record)),
-        ("aggregation", _aggregation(record["recipe"])),
-        ("growth", _growth(record["history"])),
-        ("bytes", f"{size(record['bytes_up'])} up, {size(record['bytes_down'])} down"),
-        ("averages", _averages(record)),
-        ("started", ago(record["created"])),
-        ("ended", ago(record["ended"])),
-        ("time", short_time(record["seconds"])),
-        ("classes", ", ".join(record["class_names"])),
-        *model_rows(record["models"]),
-        ("digest", record["weights_digest"]),
-        ("folder", record["folder"]),
-    ]
-    return columns([(name, value) for name, value in rows if value]) + class_tables(
-        record["confusions"]
-    )

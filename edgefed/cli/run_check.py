@@ -8,8 +8,8 @@ import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import AlgorithmName, Json, RecipeFile, Sets
-from edgefed.console import columns, data, json_out, reported
+from edgefed.cli.options import AlgorithmName, RecipeFile, Sets
+from edgefed.console import columns
 from edgefed.units import counted, size
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ def check(
     *,
     algorithm: AlgorithmName = None,
     sets: Sets = None,
-    as_json: Json = False,
 ) -> None:
     """Check whether the devices' data fit a recipe, and print the reasons if they do not.
 
@@ -35,23 +34,17 @@ def check(
     cannot start from the weights that the recipe names. Weights that would first be downloaded are
     reported as not known.
     """
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.connection import connected
-        from edgefed.cli.recipes import Typed, checked_recipe
+    from edgefed.cli.recipes import Typed, checked_recipe
 
-        made = checked_recipe(options, Typed(recipe, sets, algorithm))
-        with connected(options) as coordinator:
-            arguments = {"recipe": made.model_dump(mode="json")}
-            found = coordinator.call("run.check", arguments, TIMEOUT)
-        if as_json:
-            json_out(found)
-        else:
-            data(_shown(found))
-        failure = _failure(found)
-        if failure is not None:
-            raise failure
+    options = globals_of(context)
+    made = checked_recipe(options, Typed(recipe, sets, algorithm))
+    with options.connected() as coordinator:
+        arguments = {"recipe": made.model_dump(mode="json")}
+        found = coordinator.call("run.check", arguments, TIMEOUT)
+    options.answer(found, _shown)
+    failure = _failure(found)
+    if failure is not None:
+        raise failure
 
 
 def _shown(found: dict[str, Any]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,26 +12,6 @@ if TYPE_CHECKING:
 
 PLACES = (SIMULATIONS, "coordinator/*", "demo/*/coordinator/*")
 """Folders of the state folder that contain runs, of coordinators and simulations."""
-
-_ELSEWHERE = ("broker.unreachable", "coordinator.unreachable", "run.unknown")
-
-
-@contextmanager
-def suggesting_local(command: str) -> Iterator[None]:
-    """Add to the hint of an error that no coordinator knows the run: it may be a local one.
-
-    Args:
-        command: the command that looks for it on this machine.
-    """
-    from edgefed.errors import EdgeFedError
-
-    try:
-        yield
-    except EdgeFedError as error:
-        if error.code in _ELSEWHERE:
-            told = f"for a run of this machine, such as a simulation: {command} --local"
-            error.hint = "; ".join(filter(None, (error.hint, told)))
-        raise
 
 
 def is_folder(run: str) -> bool:
@@ -69,10 +47,9 @@ def folder_of(options: Globals, run: str, local: bool, command: str) -> Path:
         return typed_folder(run)
     if local:
         return found(options.settings().value.state, run)
-    from edgefed.cli.connection import connected
-    from edgefed.cli.newest_run import newest
+    from edgefed.cli.context import newest
 
-    with suggesting_local(f"{command} {run}".rstrip()), connected(options) as coordinator:
+    with options.connected(f"{command} {run}") as coordinator:
         return Path(coordinator.ask("run.show", run=run or newest(coordinator))["folder"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from edgefed.console import columns, data, json_out, talk
+from edgefed.console import columns, talk
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,22 +65,24 @@ def run(options: Globals, files: SecuredFiles, address: Address, folder: Path) -
         write_enrolment_access(files.access.parent, options.settings().value.fleet)
         brokers = SecuredBrokers(address, folder, files, tell)
         fleet, enrolment = brokers.fleet.broker, brokers.enrolment.broker
-        if options.json:
-            found = {"address": str(address), "kind": "mosquitto", "pid": fleet.pid}
-            own = {"address": str(enrolment.address), "pid": enrolment.pid}
-            json_out({**found, "enrolment": own})
-        else:
-            data(f"{address}  mosquitto, with certificates")
-            data(f"{enrolment.address}  mosquitto, for enrolment")
+        found = {"address": str(address), "kind": "mosquitto", "pid": fleet.pid}
+        own = {"address": str(enrolment.address), "pid": enrolment.pid}
+        with_tls = f"{address}  mosquitto, with certificates"
+        for_enrolment = f"{enrolment.address}  mosquitto, for enrolment"
+        options.answer({**found, "enrolment": own}, f"{with_tls}\n{for_enrolment}")
         brokers.run(told)
 
 
-def configuration_text(files: SecuredFiles, address: Address, *, enrolment: bool) -> str:
+def configuration_text(
+    files: SecuredFiles, address: Address, plugin: Path | None, *, enrolment: bool
+) -> str:
     """Return the configuration for a Mosquitto that the system runs."""
     from broker.secured_configuration import enrolment_configuration, secured_configuration
 
-    make = enrolment_configuration if enrolment else secured_configuration
-    return make(address.port, files, bind="" if address.host == EVERYWHERE else address.host)
+    bind = "" if address.host == EVERYWHERE else address.host
+    if enrolment:
+        return enrolment_configuration(address.port, files, bind=bind)
+    return secured_configuration(address.port, files, bind=bind, plugin=plugin)
 
 
 def no_enrolment(fleet: str) -> UsageError:

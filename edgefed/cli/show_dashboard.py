@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from edgefed.cli.follow_run import ENDED
 from edgefed.cli.mqtt_feed import MqttFeed
 from edgefed.cli.run_launcher import RunLauncher, StartOptions
-from edgefed.cli.state_folder_runs import StateFolderRuns
 from edgefed.clock import Clock
 from edgefed.config.address import Address
 from edgefed.events.feed_update import FeedUpdate
+from edgefed.events.known_runs import RunDetails, RunRow
 from edgefed.events.recording import Recording
 from edgefed.tui.app import Dashboard
 from edgefed.tui.closing import ENDS_DEMO, ENDS_REPLAY, WATCHES, Closing
@@ -20,6 +21,38 @@ from edgefed.tui.keymap import OWN_KEYS, Keymap
 from edgefed.tui.preferences import FILE
 from edgefed.tui.replay_feed import ReplayFeed
 from edgefed.tui.terminal_locale import only_ascii
+
+
+class StateFolderRuns:
+    """Reads the runs again at each call.
+
+    Args:
+        state: the folder.
+    """
+
+    def __init__(self, state: Path) -> None:
+        self._state = state
+
+    def list_runs(self) -> Sequence[RunRow]:
+        """Return every run, the newest first.
+
+        Raises:
+            StorageError: a database of runs cannot be read.
+        """
+        from edgefed.cli.local_runs import local_runs
+
+        return [RunRow.model_validate(row) for row in local_runs(self._state)]
+
+    def run_details(self, run: str) -> RunDetails:
+        """Return a run with its settings and its rounds.
+
+        Raises:
+            UnknownNameError: no run, or several, have this name.
+            StorageError: its database cannot be read.
+        """
+        from edgefed.cli.local_runs import local_run
+
+        return RunDetails.model_validate(local_run(self._state, run))
 
 
 def show(

@@ -1,17 +1,17 @@
-"""``edgefed sim``: the same recipe on virtual devices in one process."""
+"""``edgefed sim``: recipes on virtual devices in one process, once or as a sweep."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefed.cli.context import globals_of
+from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import (
     AlgorithmName,
     Devices,
-    Json,
     On,
     RayAddress,
     RecipeFile,
@@ -19,18 +19,18 @@ from edgefed.cli.options import (
     Seed,
     Sets,
 )
-from edgefed.cli.sweep import EPILOG as SWEEP_EPILOG
-from edgefed.cli.sweep import sweep
+from edgefed.cli.trial_progress import parse_seeds, raise_failures, run_plan
 from edgefed.command_line import CommandLine
-from edgefed.console import data, hide_progress, json_out, reported, show_progress, talk
+from edgefed.console import columns, data, hide_progress, json_out, show_progress, talk
 from edgefed.stop_signals import terminable
 from edgefed.units import score
 
 if TYPE_CHECKING:
     from edgefed.events.model import Event
+    from edgefed.simulator.sweep.plan import Plan
+    from edgefed.simulator.sweep.trials import Outcome
 
 app = CommandLine(help="Run recipes on virtual devices.")
-app.command(epilog=SWEEP_EPILOG)(sweep)
 
 
 @app.callback()
@@ -40,10 +40,86 @@ def sim() -> None:
 
 @app.command(
     epilog=examples(
+        "edgefed sim sweep sweep.toml",
+        "edgefed sim sweep sweep.toml --seeds 1,2,3,4,5 --out results",
+        "edgefed sim sweep sweep.toml --set rounds.count=10 --json",
+    ),
+    json=True,
+)
+def sweep(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="Sweep file.", metavar="SWEEP.toml")],
+    *,
+    seeds: Annotated[
+        str, typer.Option("--seeds", help="Seeds to use instead of the file's.", metavar="1,2,3")
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Folder for results; by default SWEEP-results beside the file.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    sets: Sets = None,
+    on: On = "local",
+    address: RayAddress = "",
+) -> None:
+    """Run a recipe under every setting of a sweep file, each with several seeds.
+
+    The same command resumes an interrupted sweep: finished runs are kept, and changed ones are run
+    again.
+    """
+    from edgefed.simulator.backend import place
+    from edgefed.simulator.sweep.outputs import summary, write_outputs
+
+    options = globals_of(context)
+    plan = _plan(options, file, seeds, sets)
+    folder = _folder(file, out)
+    with place(on, address, [trial.recipe for trial in plan.trials()]) as executors:
+        outcome = run_plan(options, plan, folder, executors)
+    write_outputs(plan, outcome, folder)
+    if options.json:
+        json_out(summary(plan, outcome, folder))
+    else:
+        _show(options, plan, outcome, folder)
+    raise_failures(plan, outcome)
+
+
+def _folder(file: Path, out: Path | None) -> Path:
+    file = file.expanduser()
+    return (out.expanduser() if out else file.with_name(f"{file.stem}-results")).absolute()
+
+
+def _plan(options: Globals, file: Path, seeds: str, sets: list[str] | None) -> Plan:
+    from edgefed.api.recipe_source import checked
+    from edgefed.config.load import parse_sets
+    from edgefed.simulator.sweep.file import read_sweep
+    from edgefed.simulator.sweep.plan import make_plan
+
+    around = options.surroundings()
+    written = read_sweep(around.cwd / file.expanduser(), str(file.expanduser()))
+    wanted = parse_seeds(seeds)
+    return make_plan(written, around, checked, sets=parse_sets(sets or ()), seeds=wanted)
+
+
+def _show(options: Globals, plan: Plan, outcome: Outcome, folder: Path) -> None:
+    from edgefed.simulator.sweep.table import case_rows, text_rows
+
+    data(columns(text_rows(case_rows(plan, outcome), plan.target)))
+    if not options.quiet:
+        seeds = ", ".join(map(str, plan.seeds))
+        talk(f"  mean ± standard deviation over seeds {seeds}; bytes up and down")
+        talk(f"  {folder}: table.csv, runs.csv, table.json, accuracy.svg")
+
+
+@app.command(
+    epilog=examples(
         "edgefed sim run recipe.toml --seed 1 --json",
         "edgefed sim run --algorithm fedprox --devices 20 --rounds 30",
         "edgefed sim run recipe.toml --on ray --address 192.0.2.10:6379",
-    )
+    ),
+    json=True,
 )
 def run(
     context: typer.Context,
@@ -64,7 +140,6 @@ def run(
             rich_help_panel="Run",
         ),
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Run a recipe on virtual devices and print the result.
 
@@ -73,8 +148,7 @@ def run(
     rounding.
     """
     options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json), terminable():
+    with terminable():
         from edgefed.api.simulate import simulate
         from edgefed.cli.recipes import Typed, checked_recipe, describe_result
         from edgefed.clock import SystemClock
@@ -97,10 +171,7 @@ def run(
         )
         hide_progress()
         result = ended.to_json()
-        if as_json:
-            json_out(result)
-        else:
-            data(describe_result(result))
+        options.answer(result, describe_result)
 
 
 class _Reporter:

@@ -6,12 +6,10 @@ from typing import Any
 
 import typer
 
-from edgefed.cli.ages import ago
+from edgefed.cli.cells import ago, run_status
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json
-from edgefed.cli.state_marks import run_status
-from edgefed.console import columns, data, json_out, reported
+from edgefed.console import columns
 from edgefed.units import counted, score, size
 
 MOST_NAMED = 3
@@ -20,22 +18,19 @@ MOST_NAMED = 3
 EPILOG = examples("edgefed status", "edgefed --fleet plant-a status --json")
 
 
-def status(context: typer.Context, as_json: Json = False) -> None:
+def status(context: typer.Context) -> None:
     """Show broker, devices and the current run on one screen."""
-    options = globals_of(context)
-    as_json = as_json or options.json
-    with reported(as_json):
-        from edgefed.cli.connection import connected
-        from edgefed.config.broker_address import broker_address
+    from edgefed.config.broker_address import broker_address
 
-        broker = str(broker_address(options.settings().value))
-        with connected(options) as coordinator:
-            body = coordinator.ask("snapshot")
-        snapshot, inbox = body["snapshot"], body["inbox"]
-        if as_json:
-            json_out({"broker": broker, "inbox": inbox, **snapshot})
-        else:
-            data(columns([*_rows(broker, snapshot, body["time"]), *_dropped(inbox)]))
+    options = globals_of(context)
+    broker = str(broker_address(options.settings().value))
+    with options.connected() as coordinator:
+        body = coordinator.ask("snapshot")
+    snapshot, inbox = body["snapshot"], body["inbox"]
+    options.answer(
+        {"broker": broker, "inbox": inbox, **snapshot},
+        columns([*_rows(broker, snapshot, body["time"]), *_dropped(inbox)]),
+    )
 
 
 def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ...]]:

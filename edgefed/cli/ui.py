@@ -10,8 +10,7 @@ from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
 from edgefed.cli.options import Ascii
 from edgefed.cli.replay import Speed, show_replay
-from edgefed.cli.web_failure import failure_shown_in_browser
-from edgefed.console import reported
+from edgefed.cli.terminal import failure_shown_in_browser
 
 EPILOG = examples(
     "edgefed ui",
@@ -70,7 +69,7 @@ def ui(
     to open, which contains a secret. It needs the extra web.
     """
     options = globals_of(context)
-    with reported(options.json), failure_shown_in_browser():
+    with failure_shown_in_browser():
         _check(replay, speed, web, bind, port)
         if web:
             _serve(options, read_only, ascii, replay, speed, bind, port)
@@ -95,7 +94,6 @@ def _show(options: Globals, read_only: bool, letters: bool | None) -> None:
     from edgefed.cli.terminal import require_terminal
 
     require_terminal("edgefed status, or edgefed run watch")
-    from edgefed.cli.connection import connected
     from edgefed.cli.run_launcher import StartOptions
     from edgefed.cli.show_dashboard import show
     from edgefed.clock import SystemClock
@@ -103,7 +101,7 @@ def _show(options: Globals, read_only: bool, letters: bool | None) -> None:
     from edgefed.tui.keymap import checked_keymap
 
     keys = checked_keymap(options.settings())
-    with connected(options):
+    with options.connected():
         pass
     settings = options.settings().value
     show(
@@ -129,16 +127,14 @@ def _serve(
     port: int | None,
 ) -> None:
     """Serve the dashboard to browsers, once it is known that it can be shown."""
-    from edgefed.cli.connection import connected
     from edgefed.cli.replay import event_file, recording_of
-    from edgefed.cli.web_address import web_address
-    from edgefed.cli.web_dashboard import serve_dashboard
+    from edgefed.cli.web_dashboard import serve_dashboard, web_address
     from edgefed.tui.keymap import checked_keymap
 
     address, loaded = web_address(bind, port), options.settings()
     checked_keymap(loaded)
     if replay is None:
-        with connected(options):
+        with options.connected():
             pass
         shown, title = ["--read-only"] if read_only else [], loaded.value.fleet
     else:

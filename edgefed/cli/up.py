@@ -14,7 +14,7 @@ import typer
 
 from edgefed.cli.context import Globals, globals_of
 from edgefed.cli.help import examples
-from edgefed.console import reported, talk
+from edgefed.console import talk
 
 if TYPE_CHECKING:
     from edgefed.cli.processes import Processes
@@ -41,37 +41,36 @@ def up(
     edgefed init. A broker that already answers at the configured address is used. Runs resume at
     the next start.
     """
-    options = globals_of(context)
-    with reported(options.json):
-        from edgefed.cli.processes import running
-        from edgefed.cli.run_launcher import StartOptions
-        from edgefed.cli.show_dashboard import show
-        from edgefed.clock import SystemClock
-        from edgefed.tui.closing import ENDS_FLEET
-        from edgefed.tui.keymap import checked_keymap
+    from edgefed.cli.processes import running
+    from edgefed.cli.run_launcher import StartOptions
+    from edgefed.cli.show_dashboard import show
+    from edgefed.clock import SystemClock
+    from edgefed.tui.closing import ENDS_FLEET
+    from edgefed.tui.keymap import checked_keymap
 
-        keys, settings = checked_keymap(options.settings()), options.settings().value
-        processes = _processes(options)
-        signal.signal(signal.SIGTERM, _end)
-        with running(processes):
-            _start(processes, allow_anonymous)
-            if not headless and sys.stdout.isatty() and sys.stderr.isatty():
-                near = processes.near_address()
-                show(
-                    near,
-                    processes.fleet,
-                    SystemClock(),
-                    read_only=False,
-                    state=settings.state,
-                    closing=ENDS_FLEET,
-                    bell=settings.alerts.bell,
-                    keys=keys,
-                    start=StartOptions.of(options),
-                )
-                return
-            while True:
-                processes.check()
-                time.sleep(0.5)
+    options = globals_of(context)
+    keys, settings = checked_keymap(options.settings()), options.settings().value
+    processes = _processes(options)
+    signal.signal(signal.SIGTERM, _end)
+    with running(processes):
+        _start(processes, allow_anonymous)
+        if not headless and sys.stdout.isatty() and sys.stderr.isatty():
+            near = processes.near_address()
+            show(
+                near,
+                processes.fleet,
+                SystemClock(),
+                read_only=False,
+                state=settings.state,
+                closing=ENDS_FLEET,
+                bell=settings.alerts.bell,
+                keys=keys,
+                start=StartOptions.of(options),
+            )
+            return
+        while True:
+            processes.check()
+            time.sleep(0.5)
 
 
 def _processes(options: Globals) -> Processes:

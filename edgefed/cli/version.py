@@ -8,21 +8,17 @@ import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.options import Json
-from edgefed.console import columns, data, json_out
+from edgefed.console import columns
 from edgefed.version import PROTOCOL, VERSION
 
 EPILOG = examples("edgefed version", "edgefed version --json")
 PACKAGES = ("torch", "torchvision", "paho-mqtt", "textual", "typer", "pydantic", "msgpack", "numpy")
 
 
-def version(context: typer.Context, as_json: Json = False) -> None:
+def version(context: typer.Context) -> None:
     """Print the versions of edgefed, its protocol, Python and its main libraries."""
     found = versions()
-    if as_json or globals_of(context).json:
-        json_out(found)
-    else:
-        data(columns(list(found.items())))
+    globals_of(context).answer(found, columns(list(found.items())))
 
 
 def versions() -> dict[str, str]:

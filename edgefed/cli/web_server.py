@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import redirect_stdout, suppress
 from copy import copy
@@ -13,12 +15,39 @@ from functools import partial
 from html import escape
 
 from aiohttp import web
+from textual_serve.app_service import AppService
 from textual_serve.server import Server, to_int
 
-from edgefed.cli.web_access import refusal, security_headers
-from edgefed.cli.web_session import PATIENCE, WebSession
+from edgefed.config.address import Address
 from edgefed.errors import InterruptedRunError
 from edgefed.stop_signals import stop_signals
+
+PATIENCE = 5.0
+"""Seconds that a dashboard has to end by itself."""
+
+_LOOK_EVERY = 0.05
+
+
+class WebSession(AppService):
+    """One process and its connection to a browser."""
+
+    async def run(self) -> None:
+        """Show the output of the process until it ends, then notify the page."""
+        await super().run()
+        await self.remote_close()
+
+    async def stop(self) -> None:
+        """Ask the dashboard to close, and kill one that does not end."""
+        ends = time.monotonic() + PATIENCE
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(super().stop(), PATIENCE)
+        process = self._process
+        while process is not None and process.returncode is None and time.monotonic() < ends:
+            await asyncio.sleep(_LOOK_EVERY)
+        if process is not None and process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+
 
 ELSEWHERE = "Open the whole address that edgefed ui --web printed.\n"
 """The answer to a request without the server's secret."""
@@ -172,3 +201,50 @@ async def _guard(
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.update(security_headers(request.host))
+
+
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+))(?::[0-9]{1,5})?", re.ASCII)
+
+
+def refusal(host: str, origin: str | None) -> str:
+    """Return why a request is refused, or an empty text.
+
+    Args:
+        host: the server's name in the browser, from the header ``Host``. Its port is ignored,
+            because an SSH tunnel may have another one.
+        origin: the page that sends the request, from the header ``Origin``; None without one, as
+            for an address that the user typed.
+    """
+    if not _is_loopback(host):
+        return "The dashboard is served to browsers of this machine only."
+    if origin is not None and origin != f"http://{host}":
+        return "The dashboard takes no requests of other pages."
+    return ""
+
+
+def security_headers(host: str) -> dict[str, str]:
+    """Return the headers of every response to a request to ``host``.
+
+    They keep the page from loading anything from other machines, such as the web fonts that
+    textual-serve names, and other pages from showing it in a frame.
+    """
+    policy = {
+        "default-src": "'self'",
+        "script-src": "'self' 'unsafe-inline'",
+        "style-src": "'self' 'unsafe-inline'",
+        "img-src": "'self' data:",
+        "connect-src": f"'self' ws://{host}",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return {
+        "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
+
+
+def _is_loopback(host: str) -> bool:
+    found = _HOST.fullmatch(host.lower())
+    return found is not None and Address(found[1] or found[2]).is_loopback

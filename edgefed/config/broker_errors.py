@@ -18,6 +18,16 @@ def refused(address: Address, reason: str) -> NotAllowedError:
     )
 
 
+def denied(address: Address, topic_filter: str) -> NotAllowedError:
+    """Return the error for a broker that refuses a subscription."""
+    return NotAllowedError(
+        f"The MQTT broker at {address} refused the subscription to {topic_filter}.",
+        code="broker.subscription",
+        hint="the coordinator's machine, its broker and this one need the same version of EdgeFed; "
+        "on the coordinator's machine: edgefed broker check",
+    )
+
+
 def unreachable(address: Address, reason: str) -> UnreachableError:
     """Return the error for a broker that does not answer."""
     return UnreachableError(

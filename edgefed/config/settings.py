@@ -1,4 +1,4 @@
-"""Settings: broker, names and folders of a fleet. The recipe defines the training."""
+"""Settings: broker, names and folders of a fleet, dashboard. The recipe defines the training."""
 
 from __future__ import annotations
 
@@ -10,10 +10,28 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from edgefed.config.alert_settings import AlertSettings
-from edgefed.config.dashboard_settings import DashboardSettings
 from edgefed.config.recipe import NAME_PATTERN
 from edgefed.config.sections import Section
 from edgefed.errors import UsageError
+
+
+class DashboardSettings(Section):
+    """How the dashboard is used."""
+
+    keys: dict[str, str] = Field(default_factory=dict)
+    """Keys of actions, such as ``"run.pause" = "b"``; several with commas between
+    them."""
+
+    @field_validator("keys", mode="before")
+    @classmethod
+    def _quoted(cls, value: Any) -> Any:
+        """Say how a name is written where TOML read it as a table."""
+        if isinstance(value, Mapping):
+            for table, inner in value.items():
+                for name in inner if isinstance(inner, Mapping) else ():
+                    raise ValueError(f'write the action in quotes: "{table}.{name}" = …')
+        return value
+
 
 BROKER_PATTERN = r"^mqtts?://[^/\s]+$"
 

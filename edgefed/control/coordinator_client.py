@@ -15,8 +15,9 @@ import zstandard
 
 from edgefed.clock import Clock, SystemClock
 from edgefed.config.address import Address
+from edgefed.config.broker_errors import denied
 from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError, WireError
-from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp
+from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp, Subscribed
 from edgefed.transport.reading import read_arrival
 from edgefed.trust.credentials import newer_credentials
 from edgefed.trust.newest_certificate import COORDINATOR_SINCE, verifier_of_coordinator
@@ -99,6 +100,7 @@ class CoordinatorClient:
         self._waiting: dict[str, _Waiting] = {}
         self._known = threading.Condition()
         self._state: CoordinatorState | None = None
+        self._denied = ""
         subscriptions = [self._topics.coordinator(), self._topics.response(self._client)]
         if on_event is not None:
             subscriptions.append(self._topics.events())
@@ -163,9 +165,11 @@ class CoordinatorClient:
 
         Raises:
             UnreachableError: it is not online.
+            NotAllowedError: ``broker.subscription``: the broker refuses its subscriptions.
         """
         with self._known:
-            if self._known.wait_for(lambda: self.online, timeout):
+            if self._known.wait_for(lambda: self.online or bool(self._denied), timeout):
+                self._check_subscriptions()
                 return
         raise UnreachableError(
             f"Fleet {self._fleet} has no coordinator on {self._link.address}.",
@@ -223,6 +227,7 @@ class CoordinatorClient:
         waiting = _Waiting()
         try:
             if not self._sent_and_answered(request, waiting, timeout):
+                self._check_subscriptions()
                 raise UnreachableError(
                     f"The coordinator did not answer within {timeout:.0f} s.",
                     code="coordinator.silent",
@@ -266,13 +271,22 @@ class CoordinatorClient:
         if not self._link.connected:
             raise self._link.unreachable("the connection is lost and being tried again")
 
+    def _check_subscriptions(self) -> None:
+        if self._denied:
+            raise denied(self._link.address, self._denied)
+
     # -- the connection's thread --------------------------------------------------------------
 
     def _take(self, arrival: Arrival) -> None:
         match arrival:
             case Incoming():
                 self._take_message(arrival)
+            case Subscribed(granted=False):
+                with self._known:
+                    self._denied = arrival.filter
+                    self._known.notify_all()
             case LinkUp() | LinkDown():
+                self._denied = ""
                 if self._on_link is not None:
                     self._on_link(isinstance(arrival, LinkUp))
 

@@ -63,7 +63,7 @@ class SnapshotWatcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; the listener is not called after this returns."""
+        """Stop; the listener is not called after this returns."""
         self._closing.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout=20)

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from edgefed.clock import Clock
 from edgefed.config.alert_settings import AlertSettings
-from edgefed.coordinator.alert_command import AlertCommand
-from edgefed.coordinator.alert_courier import AlertCourier
-from edgefed.coordinator.alert_webhook import AlertWebhook
+from edgefed.coordinator.alert_courier import AlertCommand, AlertCourier, AlertWebhook
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.open_alerts import OpenAlerts
 from edgefed.errors import StorageError

@@ -22,7 +22,7 @@ class DeviceReports:
 
     Args:
         emit: makes an event, given its kind and its fields; calls no method of this object.
-        clock: where the time comes from.
+        clock: source of the time.
     """
 
     def __init__(self, emit: Callable[..., None], clock: Clock) -> None:

@@ -15,10 +15,8 @@ from edgefed.coordinator.device_publisher import DevicePublisher
 from edgefed.coordinator.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.fleet import Verdict
 from edgefed.coordinator.new_devices import NewDevices
-from edgefed.coordinator.overflow_notes import OverflowNotes
-from edgefed.coordinator.pending_exchange import PendingExchange
-from edgefed.coordinator.pending_exchanges import PendingExchanges
-from edgefed.coordinator.rate_limited_notes import RateLimitedNotes
+from edgefed.coordinator.pending_exchanges import PendingExchange, PendingExchanges
+from edgefed.coordinator.rate_limited_notes import OverflowNotes, RateLimitedNotes
 from edgefed.coordinator.reply_receiver import ReplyReceiver
 from edgefed.coordinator.sender_limits import COORDINATOR, STATES
 from edgefed.coordinator.task_sender import TaskSender
@@ -71,7 +69,7 @@ class Dispatcher:
     """The dispatch thread.
 
     Attributes:
-        exchanges: those that are open.
+        exchanges: the open exchanges.
     """
 
     def __init__(self, deps: DispatcherDeps) -> None:

@@ -20,7 +20,6 @@ from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
 from edgefed.coordinator.label_audit import audited
 from edgefed.coordinator.model_saver import ModelSaver
-from edgefed.coordinator.newcomers import with_part
 from edgefed.coordinator.relay_checks import delivered_relays
 from edgefed.coordinator.reply_collector import make_collector
 from edgefed.coordinator.reply_stats import ReplyStats
@@ -32,7 +31,7 @@ from edgefed.coordinator.run_recorder import RunRecorder
 from edgefed.coordinator.run_records import OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
 from edgefed.coordinator.saved_evaluation import evaluate_paused
-from edgefed.coordinator.scores import NO_SCORES
+from edgefed.coordinator.scores import NO_SCORES, with_part
 from edgefed.coordinator.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles

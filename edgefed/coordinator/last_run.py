@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from edgefed.coordinator.bounty_updates import saved_report
 from edgefed.coordinator.run_records import RunRecord
-from edgefed.coordinator.saved_events import Taker, replay_events
 from edgefed.coordinator.store import Store
 from edgefed.events.device_tests import DeviceTests, device_test
 from edgefed.events.evaluation_views import ConfusionView
 from edgefed.events.expert_events import ExpertChange, ExpertTable
 from edgefed.events.fold import MAX_ROUNDS
+from edgefed.events.log import Log
 from edgefed.events.matching_events import MatchingChange, MatchingTable
 from edgefed.events.method_tables import MethodTables, TableChange
 from edgefed.events.model import UNFINISHED
@@ -117,3 +118,31 @@ def _run_view(record: RunRecord) -> RunView:
         class_names=record.class_names,
         restored=record.restored,
     )
+
+
+EVENTS = "events.jsonl"
+
+MAX_LOG_BYTES = 16 * 1024 * 1024
+"""Bytes of an event log that are read at a start."""
+
+
+Taker = Callable[[Mapping[str, Any]], object]
+"""Is called with an event as its line has it."""
+
+
+def replay_events(folder: Path, takers: Mapping[str, Taker]) -> None:
+    """Pass the events in a run's folder on, by kind; nothing without a log.
+
+    Args:
+        folder: the run's.
+        takers: called with each event of a kind; one that raises KeyError, TypeError or ValueError
+            does not understand the event, which is passed over.
+    """
+    log = Log(folder / EVENTS, MAX_LOG_BYTES)
+    if not log.path.is_file():
+        return
+    for event in log.events():
+        take = takers.get(str(event.get("kind")))
+        if take is not None:
+            with suppress(KeyError, TypeError, ValueError):
+                take(event)

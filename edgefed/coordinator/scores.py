@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from edgefed.algorithms.base import Answer
+from edgefed.algorithms.device_side import MODE
 from edgefed.evaluation.classification import averages
 from edgefed.evaluation.confusion import Confusion
 from edgefed.events.evaluation_views import ConfusionView, TestPlace
@@ -60,3 +62,13 @@ def counted(
     counts = tuple(tuple(row) for row in total.rows())
     view = ConfusionView(place=place, round=number, devices=devices, tested=tested, counts=counts)
     return averages(total), (view,)
+
+
+NEWCOMER, PARTICIPANT = "newcomer", "participant"
+"""Modes of tests; see ``EvalJob.mode``."""
+
+
+def with_part(answer: Answer, newcomers: Collection[str]) -> Answer:
+    """Return a test with the part that its device has in the run as a further mode."""
+    part = NEWCOMER if answer.device in newcomers else PARTICIPANT
+    return replace(answer, metrics={**answer.metrics, f"{MODE}{part}": 1.0})

@@ -57,7 +57,7 @@ from edgefed.errors import EdgeFedError, NotAllowedError, UsageError
 from edgefed.events.model import UNFINISHED
 from edgefed.learn.devices import set_threads
 from edgefed.lock import FolderLock
-from edgefed.released_memory import release_memory
+from edgefed.memory import release_memory
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
 from edgefed.trust.certificates import Certificate

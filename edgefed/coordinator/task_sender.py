@@ -5,8 +5,7 @@ from __future__ import annotations
 from edgefed.clock import Clock
 from edgefed.coordinator.device_publisher import DevicePublisher
 from edgefed.coordinator.device_registry import DeviceRegistry
-from edgefed.coordinator.pending_exchange import PendingExchange
-from edgefed.coordinator.pending_exchanges import PendingExchanges
+from edgefed.coordinator.pending_exchanges import PendingExchange, PendingExchanges
 
 
 class TaskSender:

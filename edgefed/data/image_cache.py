@@ -56,7 +56,7 @@ def cached_images(
         root: keeps the caches of many folders.
         folder: that the files are below.
         paths: the files.
-        options: how they become pixels.
+        options: of the conversion to pixels.
 
     Raises:
         DataError: the images differ in size and ``options.size`` is 0; ``data.too_large``.

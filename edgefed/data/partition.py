@@ -196,7 +196,7 @@ def _split(chosen: Partitioner, request: Request, rng: np.random.Generator) -> P
     """Return the parts of a partition, checked; a package's errors are ours.
 
     Raises:
-        DataError: the samples cannot be shared out like that.
+        DataError: the samples cannot be partitioned so.
     """
     name, labels = request.section.partition, request.labels
     if name in PARTITIONERS:

@@ -17,11 +17,10 @@ from typing import Any, Literal
 import numpy as np
 
 from edgefed.data.checks import checked_samples, count_classes, require_samples
-from edgefed.data.cifar100 import coarse_labels
 from edgefed.data.options import DataOptions
 from edgefed.data.paths import resolve
 from edgefed.data.preparation import Moments
-from edgefed.data.types import Dataset
+from edgefed.data.types import Dataset, Indices
 from edgefed.errors import DataError, MissingDataError
 from edgefed.samples import Samples
 
@@ -189,3 +188,36 @@ def _reason(error: Exception) -> str:
     """Return the last line of the error, which is the reason; the first ones list the mirrors."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1].strip().rstrip(".") if lines else type(error).__name__
+
+
+KINDS = {
+    "aquatic mammals": "beaver dolphin otter seal whale",
+    "fish": "aquarium_fish flatfish ray shark trout",
+    "flowers": "orchid poppy rose sunflower tulip",
+    "food containers": "bottle bowl can cup plate",
+    "fruit and vegetables": "apple mushroom orange pear sweet_pepper",
+    "household electrical devices": "clock keyboard lamp telephone television",
+    "household furniture": "bed chair couch table wardrobe",
+    "insects": "bee beetle butterfly caterpillar cockroach",
+    "large carnivores": "bear leopard lion tiger wolf",
+    "large man-made outdoor things": "bridge castle house road skyscraper",
+    "large natural outdoor scenes": "cloud forest mountain plain sea",
+    "large omnivores and herbivores": "camel cattle chimpanzee elephant kangaroo",
+    "medium-sized mammals": "fox porcupine possum raccoon skunk",
+    "non-insect invertebrates": "crab lobster snail spider worm",
+    "people": "baby boy girl man woman",
+    "reptiles": "crocodile dinosaur lizard snake turtle",
+    "small mammals": "hamster mouse rabbit shrew squirrel",
+    "trees": "maple_tree oak_tree palm_tree pine_tree willow_tree",
+    "vehicles 1": "bicycle bus motorcycle pickup_truck train",
+    "vehicles 2": "lawn_mower rocket streetcar tank tractor",
+}
+"""The names of the labels under each coarse label; both are numbered in alphabetical order."""
+
+
+def coarse_labels() -> Indices:
+    """Return the coarse label, 0 to 19, of each label, 0 to 99."""
+    by_name = {
+        name: number for number, names in enumerate(KINDS.values()) for name in names.split()
+    }
+    return np.array([by_name[name] for name in sorted(by_name)], np.int64)

@@ -329,7 +329,7 @@ class MethodTables:
         self._views[change.name] = view.model_copy(update={"history": history})
 
     def clear(self) -> None:
-        """Forget everything: another run begins."""
+        """Forget all rows, because another run begins."""
         self._views, self._cells = {}, {}
 
     def views(self) -> tuple[TableView, ...]:

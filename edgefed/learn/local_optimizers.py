@@ -31,7 +31,7 @@ def optimizer_of(schedule: Schedule) -> LocalOptimizer:
     """Return a schedule's optimiser, without any state.
 
     Raises:
-        UsageError: ``train.optimizer``: there is none like that.
+        UsageError: ``train.optimizer``: there is no such optimiser.
     """
     check_optimizer(schedule)
     return Sgd(schedule) if schedule.optimizer == "sgd" else Adam(schedule)

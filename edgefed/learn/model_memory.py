@@ -19,7 +19,6 @@ from torch.overrides import TorchFunctionMode
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
-from edgefed.free_memory import free_memory
 from edgefed.learn.model_building import NETWORKS, build, make_module, seeded
 from edgefed.learn.models import Model, module_bytes
 from edgefed.learn.networks.base import Shape
@@ -27,6 +26,7 @@ from edgefed.learn.networks.torchvision_classifiers import is_torchvision
 from edgefed.learn.trained_part import frozen_part
 from edgefed.learn.user_code import FAILED
 from edgefed.learn.user_models import is_user_model
+from edgefed.memory import free_memory
 from edgefed.units import size
 
 COPIES = 11

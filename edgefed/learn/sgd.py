@@ -30,7 +30,7 @@ def batch_sizes(count: int, schedule: Schedule, *, pairs: bool = False) -> list[
     """Return the sizes of an epoch's batches of ``count`` samples; the last may be short.
 
     Args:
-        count: how many samples there are.
+        count: number of samples.
         schedule: how large a batch is.
         pairs: whether a batch needs two samples, as batch normalisation does: a single sample that
             is left over then joins the batch before it.

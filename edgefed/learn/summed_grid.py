@@ -52,7 +52,7 @@ class SummedGrid:
 
     @property
     def count(self) -> int:
-        """How many values there are."""
+        """Number of values."""
         return sum(math.prod(shape) for _, _, shape in self.tensors)
 
     @property

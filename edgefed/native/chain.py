@@ -108,7 +108,7 @@ def gradients(
 
     Raises:
         ValueError: a label is none of the classes.
-        MemoryError: there was none for the work.
+        MemoryError: there was too little for the work.
     """
     call("edgefed_gradients", chain, len(chain), batch, x, strides_of(strides), labels, loss)
 
@@ -159,7 +159,7 @@ def call(name: str, *arguments: Any) -> None:
 
     Raises:
         ValueError: a label, or a condition, is outside of its range.
-        MemoryError: there was none for the work.
+        MemoryError: there was too little for the work.
     """
     code = getattr(native().library, name)(*arguments)
     if code == OTHER_CONDITION:

@@ -42,7 +42,7 @@ def forward(
     """Write the output and its codes.
 
     Raises:
-        MemoryError: there was none for the work.
+        MemoryError: there was too little for the work.
     """
     _call("edgefed_forward", _at(sizes), x, strides_of(strides), weight, bias, out, codes)
 
@@ -60,7 +60,7 @@ def weights_gradient(
     """Write the gradients of weights and bias, from the output's.
 
     Raises:
-        MemoryError: there was none for the work.
+        MemoryError: there was too little for the work.
     """
     steps = strides_of(gradient_strides)
     here = (_at(sizes), x, strides_of(strides))
@@ -78,7 +78,7 @@ def inputs_gradient(
     """Write the gradient of the inputs, channels last, from the output's.
 
     Raises:
-        MemoryError: there was none for the work.
+        MemoryError: there was too little for the work.
     """
     steps = strides_of(gradient_strides)
     _call("edgefed_inputs_gradient", _at(sizes), weight, gradient, steps, codes, out)

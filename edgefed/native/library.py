@@ -65,9 +65,9 @@ def native() -> Native:
     return load(find(Path(__file__).parent), os.environ)
 
 
-def find(folder: Path) -> Path | None:
+def find(folder: Path, name: str = "_kernels") -> Path | None:
     """Return the library in a folder, as this Python names it; None if there is none."""
-    paths = (folder / f"_kernels{suffix}" for suffix in EXTENSION_SUFFIXES)
+    paths = (folder / f"{name}{suffix}" for suffix in EXTENSION_SUFFIXES)
     return next((path for path in paths if path.exists()), None)
 
 

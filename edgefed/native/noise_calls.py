@@ -71,7 +71,7 @@ def pink_means(
         side: of the result; it divides 512.
 
     Raises:
-        MemoryError: there was none for the work.
+        MemoryError: there was too little for the work.
     """
     means = np.empty((side, side), np.float32)
     arrays = [np.ascontiguousarray(each, np.float32) for each in (logarithms, phases)]
@@ -94,7 +94,7 @@ def noise_image(layers: Sequence[NoiseLayer], bank: Array, constant: Array, nois
         noise: the pink map (side, side) at the last layer's side, float32.
 
     Raises:
-        MemoryError: there was none for the work.
+        MemoryError: there was too little for the work.
     """
     chain = (_Layer * len(layers))(*map(_layer, layers))
     side = layers[-1].side

@@ -13,21 +13,26 @@ import uuid
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from safetensors.numpy import save
 from torch import nn
 
 from edgefed.errors import DataError, EdgeFedError, UsageError
-from edgefed.files import make_folder, storage_error
+from edgefed.files import make_folder, storage_error, write_output
+from edgefed.learn.types import Tensors
 from edgefed.optional import wanted
 from edgefed.prediction.export_check import Run, check_export
 from edgefed.prediction.inputs import Array
+from edgefed.prediction.load import load_model
 from edgefed.prediction.loaded_model import LoadedModel
+from edgefed.prediction.model_file import ModelFile, chosen_models, read_model_file
 from edgefed.prediction.networks import PhotoOutputs
+from edgefed.wire.tensors import weights_digest
 
 Format = Literal["torch-export", "onnx"]
 """How a program with its weights is written."""
@@ -230,3 +235,47 @@ def _exportable(name: str) -> Iterator[None]:
             code="export.failed",
             hint="use operations that torch.export supports, or --format safetensors",
         ) from error
+
+
+def export_weights(
+    source: Path, path: Path, *, model: str = "", user_models: bool = False
+) -> dict[str, Any]:
+    """Write the tensors of a model file under the names that its network gives them.
+
+    Its metadata is that of the source, with the labels. Preprocessing is not included: the
+    metadata's ``scale`` holds the mean and deviation of pixels from 0 to 1.
+
+    Args:
+        source: a model file.
+        path: the file to write.
+        model: the only model to write; empty for all.
+        user_models: whether the network may be a user's own code, which is then imported.
+
+    Raises:
+        CheckFailedError: ``export.differs``: the file's predictions differ.
+        EdgeFedError: as ``load_model``.
+        StorageError: it cannot be written.
+    """
+    content = read_model_file(source, user_models=user_models)
+    description, tensors = content.description, content.tensors()
+    if model:
+        chosen_models(content, model)
+        tensors = _one(content, model)
+        digest = weights_digest(tensors)
+        description = replace(description, models=("model",), shares=(), weights_digest=digest)
+    metadata = {**description.metadata(), "labels": json.dumps(description.labels)}
+    draft = path.with_name(f".{path.name}.draft")
+    write_output(draft, save(tensors, metadata))
+    try:
+        written = load_model(draft, user_models=user_models, device="cpu")
+        right = load_model(source, model=model, user_models=user_models, device="cpu")
+        check_export(right, lambda inputs: written.predict(inputs).outputs, resize=True)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return dict(metadata)
+
+
+def _one(content: ModelFile, name: str) -> Tensors:
+    """Return one model's tensors in the order of its network."""
+    return {key: content.models[name][key] for key in content.network.names}

@@ -7,7 +7,6 @@ a sample remains in an average.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -17,10 +16,12 @@ from edgefed.report.means import Means, main_labels, numbers_in_words
 from edgefed.report.tiles import (
     INK,
     LINE,
+    MAX_TILES,
     PAPER,
     QUIET,
     SIDE,
     Font,
+    Grid,
     enlarged,
     enlargement,
     png,
@@ -29,46 +30,7 @@ from edgefed.report.tiles import (
 from edgefed.sharing.types import Array
 from edgefed.units import counted
 
-MAX_TILES = 400
-"""Entries that are drawn; the first."""
-
-_GAP, _MARGIN = 10, 12
-_TOP = _MARGIN + 2 * LINE
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """Where things go, in pixels.
-
-    Attributes:
-        scale: sides of an image are enlarged by this.
-        height: of an enlarged image.
-        tile: width and height of an image with its caption.
-        across, down: tiles beside and below each other.
-    """
-
-    scale: int
-    height: int
-    tile: tuple[int, int]
-    across: int
-    down: int
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height of the picture."""
-        width, height = (length + _GAP for length in self.tile)
-        return (
-            2 * _MARGIN + self.across * width - _GAP,
-            _TOP + self.down * height - _GAP + _MARGIN,
-        )
-
-    def corner(self, number: int) -> tuple[int, int]:
-        """Return the left and the top of a tile."""
-        row, column = divmod(number, self.across)
-        return (
-            _MARGIN + column * (self.tile[0] + _GAP),
-            _TOP + row * (self.tile[1] + _GAP),
-        )
+_TOP = 12 + 2 * LINE
 
 
 def sheet(means: Means) -> bytes:
@@ -84,29 +46,24 @@ def sheet(means: Means) -> bytes:
     images = _images(means.entries.inputs)[:MAX_TILES]
     font = text_font()
     height, width = images.shape[1:3]
-    captions = captions_of(means, len(images), max(SIDE, width * enlargement(height, width)), font)
-    grid = _grid(len(images), height, width, max(map(len, captions)))
+    scale = enlargement(height, width)
+    wide, high = max(SIDE, width * scale), height * scale
+    captions = captions_of(means, len(images), wide, font)
+    across = math.ceil(math.sqrt(len(images)))
+    tile = (wide, high + max(map(len, captions)) * LINE + 4)
+    grid = Grid(tile, across, math.ceil(len(images) / across), top=_TOP)
     title = _title(means, len(images))
-    across = max(grid.size[0], math.ceil(font.getlength(title)) + 2 * _MARGIN)
-    paper = Image.new("RGB", (across, grid.size[1]), PAPER)
+    room = math.ceil(font.getlength(title)) + 2 * grid.margin
+    paper = Image.new("RGB", (max(grid.size[0], room), grid.size[1]), PAPER)
     pen = ImageDraw.Draw(paper)
-    pen.text((_MARGIN, _MARGIN), title, fill=INK, font=font)
+    pen.text((grid.margin, grid.margin), title, fill=INK, font=font)
     for number, image in enumerate(images):
-        left, top = grid.corner(number)
-        paper.paste(enlarged(image, grid.scale), (left, top))
-        below = top + grid.height + 2
+        left, top = grid.corner(*divmod(number, across))
+        paper.paste(enlarged(image, scale), (left, top))
         for place, line in enumerate(captions[number]):
             ink = INK if place else QUIET
-            pen.text((left, below + place * LINE), line, fill=ink, font=font)
+            pen.text((left, top + high + 2 + place * LINE), line, fill=ink, font=font)
     return png(paper)
-
-
-def _grid(count: int, height: int, width: int, lines: int) -> _Grid:
-    """Return the grid for so many images with captions of so many lines, about square."""
-    scale = enlargement(height, width)
-    across = math.ceil(math.sqrt(count))
-    tile = (max(SIDE, width * scale), height * scale + lines * LINE + 4)
-    return _Grid(scale, height * scale, tile, across, math.ceil(count / across))
 
 
 def captions_of(means: Means, count: int, width: int, font: Font) -> list[list[str]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from edgefed.charts.courses import course_map
+from edgefed.charts.grids import Panel, share_maps
 from edgefed.charts.lines import LineChart, Series, line_chart
-from edgefed.charts.shares import Panel, share_maps
+from edgefed.charts.rows import course_map
 from edgefed.charts.svg import stacked, standalone
 from edgefed.events.class_names import label_names
 from edgefed.events.expert_events import problem_in_words

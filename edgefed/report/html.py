@@ -1,76 +1,56 @@
-"""HTML elements as text; all text is escaped here and nowhere else."""
+"""HTML from the templates in ``edgefed/report/templates``; all text is escaped there."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 
-from edgefed.charts.style import stylesheet
-from edgefed.charts.svg import clean
-from edgefed.report.style import CSS
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from edgefed.charts.svg import printable_lines
+
+_PARTS = "parts.html"
 
 
-def page(title: str, body: Iterable[str]) -> str:
-    """Return a whole page that needs nothing from anywhere else."""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        "style-src 'unsafe-inline'\">\n"
-        f"<title>{clean(title)}</title>\n<style>{CSS}{stylesheet()}</style>\n</head>\n<body>\n"
-        + "\n".join(body)
-        + "\n</body>\n</html>\n"
-    )
+def _printable(value: object) -> object:
+    """Return text without characters that a reader cannot see; markup stays as it is."""
+    return value if hasattr(value, "__html__") else printable_lines(value)
+
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("edgefed.report"),
+    autoescape=True,
+    finalize=_printable,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def render(template: str, **values: object) -> str:
+    """Return a template of this package with these values; ``markup | safe`` is not escaped."""
+    return _TEMPLATES.get_template(template).render(**values)
 
 
 def section(title: str, *content: str, note: str = "") -> str:
     """Return a headed part of the page; ``content`` is markup, ``note`` a sentence."""
-    told = f'<p class="quiet">{clean(note)}</p>' if note else ""
-    return f"<section><h2>{clean(title)}</h2>{told}{''.join(content)}</section>"
+    return _part("section", title, note, caller=lambda: "".join(content))
 
 
-def tiles(run_data: Iterable[tuple[str, str]]) -> str:
+def tiles(values: Iterable[tuple[str, str]]) -> str:
     """Return the large numbers: what each is, and its value; those without one are left out."""
-    shown = (
-        f'<div class="tile"><span>{clean(name)}</span><b>{clean(value)}</b></div>'
-        for name, value in run_data
-        if value
-    )
-    return f'<div class="tiles">{"".join(shown)}</div>'
-
-
-def pairs(rows: Iterable[tuple[str, str]]) -> str:
-    """Return a table of names and values; those without a value are left out."""
-    shown = (
-        f'<tr><th>{clean(name)}</th><td class="wide">{clean(value)}</td></tr>'
-        for name, value in rows
-        if value
-    )
-    return f"<table>{''.join(shown)}</table>"
+    return _part("tiles", values)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Container[int] = ()) -> str:
     """Return a table; ``numbers`` are the places of columns of numbers, counted from 0."""
-
-    def cell(tag: str, place: int, text: str) -> str:
-        class_ = ' class="number"' if place in numbers else ' class="wide"' if tag == "td" else ""
-        return f"<{tag}{class_}>{clean(text)}</{tag}>"
-
-    def row(tag: str, cells: Sequence[str]) -> str:
-        return f"<tr>{''.join(cell(tag, k, text) for k, text in enumerate(cells))}</tr>"
-
-    return f"<table>{row('th', head)}{''.join(row('td', cells) for cells in rows)}</table>"
+    return _part("table", head, rows, numbers)
 
 
-def scroll(markup: str) -> str:
-    """Return markup in a box that scrolls when it is long."""
-    return f'<div class="scroll">{markup}</div>'
+def scroll(picture: str) -> str:
+    """Return a picture in a box that scrolls when it is long."""
+    return _part("scroll", picture)
 
 
-def folded(summary: str, markup: str) -> str:
-    """Return markup that is shown when its summary is clicked."""
-    return f"<details><summary>{clean(summary)}</summary>{markup}</details>"
-
-
-def code(text: str) -> str:
-    """Return text as it is, in letters of one width."""
-    return f"<pre>{clean(text)}</pre>"
+def _part(name: str, *values: object, **more: object) -> str:
+    macro = getattr(_TEMPLATES.get_template(_PARTS).module, name)
+    return str(macro(*values, **more))

@@ -13,7 +13,7 @@ import numpy as np
 
 from edgefed.algorithms.expert_report import ExpertReport
 from edgefed.algorithms.registry import make
-from edgefed.charts.shares import Panel, share_maps
+from edgefed.charts.grids import Panel, share_maps
 from edgefed.charts.svg import stacked, standalone
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.label_audit import AUDIT

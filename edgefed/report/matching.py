@@ -14,7 +14,7 @@ from edgefed.events.layer_table import (
     width_of,
 )
 from edgefed.events.matching_history import MatchingHistory
-from edgefed.report.html import scroll, section, table, tiles
+from edgefed.report.html import section, table, tiles
 from edgefed.report.run_data import RunData
 
 MAX_CURVES = 32
@@ -49,7 +49,7 @@ def matching_section(run_data: RunData) -> str:
     )
     rows = [layer_cells(name, row) for name, row in zip(layer_names(now), now.layers, strict=True)]
     head = [word.lower() for word in LAYER_HEAD]
-    layers = scroll(table(head, rows, range(1, len(head))))
+    layers = table(head, rows, range(1, len(head)))
     drawn = [f"<h3>{heading}</h3>{chart}" for heading, chart in _charts(run_data, history)]
     notes = [layers_left_out(now)]
     if len(now.layers) > MAX_CURVES:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -16,6 +15,7 @@ from edgefed.report.tiles import (
     QUIET,
     SIDE,
     Font,
+    Grid,
     enlarged,
     enlargement,
     png,
@@ -30,26 +30,7 @@ MAX_PARTNERS = 6
 MAX_PIXELS = 50_000_000
 """Size of a picture. Larger images are not shrunk, as that would average their noise away."""
 
-_GAP, _MARGIN, _BYTE = 10, 12, 255
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Where things go, in pixels; ``tile`` is the width and the height of an enlarged image."""
-
-    scale: int
-    tile: tuple[int, int]
-    across: int
-    down: int
-
-    @property
-    def size(self) -> tuple[int, int]:
-        left, top = self.corner(self.down, self.across)
-        return left - _GAP + _MARGIN, top - _GAP + _MARGIN
-
-    def corner(self, row: int, column: int) -> tuple[int, int]:
-        height = self.tile[1] + 2 * LINE + _GAP
-        return _MARGIN + column * (self.tile[0] + _GAP), _MARGIN + LINE + 4 + row * height
+_BYTE = 255
 
 
 def mix_sheet(preview: MixPreview, names: Sequence[str] = ()) -> bytes:
@@ -66,21 +47,23 @@ def mix_sheet(preview: MixPreview, names: Sequence[str] = ()) -> bytes:
     rows = [preview.sources(mix) for mix in range(len(preview.made.targets))]
     shown = [row[: 1 + MAX_PARTNERS] for row in rows]
     heads = _heads(preview, len(rows[0]), len(shown[0]))
-    layout = _layout(preview.samples.inputs.shape[1:], len(heads), len(rows))
-    paper = Image.new("RGB", layout.size, PAPER)
+    grid, scale = _grid(preview.samples.inputs.shape[1:], len(heads), len(rows))
+    paper = Image.new("RGB", grid.size, PAPER)
     pen, font = ImageDraw.Draw(paper), text_font()
     for column, head in enumerate(heads):
-        left, top = layout.corner(0, column)
+        left, top = grid.corner(0, column)
         pen.text((left, top - LINE - 4), head, fill=QUIET, font=font)
     for row, sources in enumerate(shown):
+        images = [preview.samples.inputs[number] for number, _ in sources]
+        images += [mixes[row] for mixes in preview.mixes.values()]
+        for column, image in enumerate(images):
+            paper.paste(enlarged(_colours(image), scale), grid.corner(row, column))
         for column, (number, weight) in enumerate(sources):
-            left, top = _paste(paper, preview.samples.inputs[number], layout, row, column)
+            left, top = grid.corner(row, column)
             label = int(preview.samples.targets[number])
             for line, text in enumerate((_name(label, names), f"{weight:.1%}")):
-                fitting = _fitting(text, layout.tile[0], font)
-                pen.text((left, top + line * LINE), fitting, fill=INK, font=font)
-        for column, mixes in enumerate(preview.mixes.values(), len(sources)):
-            _paste(paper, mixes[row], layout, row, column)
+                fitting, below = _fitting(text, grid.tile[0], font), top + grid.tile[1] + 2
+                pen.text((left, below + (line - 2) * LINE), fitting, fill=INK, font=font)
     return png(paper)
 
 
@@ -100,8 +83,8 @@ def _heads(preview: MixPreview, width: int, shown: int) -> list[str]:
     return ["sample 1", *partners, *(f"noise {each}" for each in noise)]
 
 
-def _layout(shape: tuple[int, ...], across: int, down: int) -> _Layout:
-    """Return where things go for images of a shape."""
+def _grid(shape: tuple[int, ...], across: int, down: int) -> tuple[Grid, int]:
+    """Return where things go for images of a shape, and by what their sides are enlarged."""
     if len(shape) == 3 and shape[0] not in (1, 3, 4):
         raise DataError(
             f"Images of {shape[0]} channels cannot be drawn.",
@@ -110,24 +93,16 @@ def _layout(shape: tuple[int, ...], across: int, down: int) -> _Layout:
         )
     height, width = shape[-2:]
     scale = enlargement(height, width)
-    layout = _Layout(scale, (max(SIDE, width * scale), height * scale), across, down)
-    if (pixels := layout.size[0] * layout.size[1]) > MAX_PIXELS:
+    tile = (max(SIDE, width * scale), height * scale + 2 * LINE)
+    grid = Grid(tile, across, down, top=12 + LINE + 4)
+    if (pixels := grid.size[0] * grid.size[1]) > MAX_PIXELS:
         raise UsageError(
             f"The picture would have {pixels / 1e6:.0f} million pixels,"
             f" more than {MAX_PIXELS / 1e6:.0f}.",
             code="mix.sheet",
             hint="lower --count or --width",
         )
-    return layout
-
-
-def _paste(
-    paper: Image.Image, image: Array, layout: _Layout, row: int, column: int
-) -> tuple[int, int]:
-    """Draw an image and return where the text below it begins."""
-    left, top = layout.corner(row, column)
-    paper.paste(enlarged(_colours(image), layout.scale), (left, top))
-    return left, top + layout.tile[1] + 2
+    return grid, scale
 
 
 def _colours(image: Array) -> Array:

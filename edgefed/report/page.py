@@ -8,21 +8,23 @@ from typing import Any
 from pydantic import ValidationError
 
 from edgefed.charts.lines import LineChart, Series, line_chart
-from edgefed.charts.svg import clean
+from edgefed.charts.svg import stylesheet
 from edgefed.config.recipe import EvaluationSection
 from edgefed.config.write import tables_toml
 from edgefed.events.early_stopping import history_of
 from edgefed.report import sections
-from edgefed.report.classes import classes_section
 from edgefed.report.experts import experts_section
-from edgefed.report.html import code, folded, page, pairs, section, tiles
+from edgefed.report.html import render
 from edgefed.report.matching import matching_section
 from edgefed.report.run_data import RunData
 from edgefed.report.tables import table_sections
-from edgefed.units import clock_time, counted, short_time, size
+from edgefed.units import clock_time, short_time, size
 
 BEFORE = "accuracy_before"
 """The devices' accuracy before they fine-tuned the model."""
+
+MOODS = {"finished": "good", "failed": "bad", "aborted": "bad"}
+"""Classes of the style for a run's status."""
 
 LEVELS = {"worst": "worst device", "p10": "10th percentile of devices", "median": "median device"}
 """How the accuracy spreads over devices, as curves are called."""
@@ -30,41 +32,35 @@ LEVELS = {"worst": "worst device", "p10": "10th percentile of devices", "median"
 
 def report(run_data: RunData) -> str:
     """Return the report of a run."""
-    return page(f"EdgeFed run {run_data.record['run']}", _body(run_data))
-
-
-def _body(run_data: RunData) -> Iterator[str]:
-    yield _head(run_data.record)
-    yield tiles(_numbers(run_data.record))
-    yield section("Accuracy", line_chart(_accuracy(run_data)))
-    yield section("Loss", line_chart(_loss(run_data)))
-    yield classes_section(run_data)
-    yield sections.traffic(run_data)
-    yield sections.labels(run_data.summary)
-    yield experts_section(run_data)
-    yield matching_section(run_data)
-    yield from table_sections(run_data)
-    yield sections.answers(run_data.summary)
-    yield sections.device_table(run_data.summary)
-    yield sections.averages(run_data.summary)
-    yield sections.events(run_data.summary)
-    yield section("Run", pairs(_details(run_data)))
-    if run_data.rounds:
-        yield section(
-            "Rounds", folded(counted(len(run_data.rounds), "round"), sections.round_table(run_data))
-        )
-    if run_data.recipe:
-        yield section("Recipe", code(tables_toml(run_data.recipe)))
-
-
-def _head(record: Mapping[str, Any]) -> str:
+    record, summary = run_data.record, run_data.summary
     status = str(record.get("status", ""))
-    mood = {"finished": "good", "failed": "bad", "aborted": "bad"}.get(status, "quiet")
     reason = f": {record['reason']}" if record.get("reason") else ""
     what = " · ".join(str(record[key]) for key in ("name", "algorithm") if record.get(key))
-    return (
-        f"<header><h1>{clean(what or record['run'])}</h1><p>run {clean(record['run'])} · "
-        f'<span class="{mood}">{clean(status + reason)}</span></p></header>'
+    return render(
+        "report.html",
+        chart_style=stylesheet(),
+        record=record,
+        heading=what or record["run"],
+        mood=MOODS.get(status, "quiet"),
+        outcome=status + reason,
+        numbers=list(_numbers(record)),
+        accuracy=line_chart(_accuracy(run_data)),
+        loss=line_chart(_loss(run_data)),
+        classes=list(sections.classes(run_data)),
+        traffic=sections.traffic(run_data.rounds),
+        labels=sections.labels(summary),
+        method=[
+            experts_section(run_data),
+            matching_section(run_data),
+            *table_sections(run_data),
+        ],
+        answers=sections.answers(summary),
+        devices=sections.devices(summary),
+        averages=sections.averages(summary),
+        events=sections.events(summary),
+        details=list(_details(run_data)),
+        rounds=sections.rounds(run_data),
+        recipe=tables_toml(run_data.recipe) if run_data.recipe else "",
     )
 
 

@@ -1,21 +1,80 @@
-"""The parts of a report that show devices, bytes and events."""
+"""The values and charts of a report's sections about classes, devices, bytes and events."""
 
 from __future__ import annotations
 
-from edgefed.charts.bars import Bar, bar_chart
-from edgefed.charts.heat import heat_map
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from edgefed.charts.grids import LEAST_SHARE, MANY, matrix_chart
 from edgefed.charts.lines import LineChart, Series, line_chart
+from edgefed.charts.rows import Bar, bar_chart, heat_map
+from edgefed.evaluation.classification import averages as averages_of
+from edgefed.events.class_names import name_of
+from edgefed.events.class_table import confusion_json, whose
+from edgefed.events.confusion_events import confusion_of
+from edgefed.events.evaluation_views import ConfusionView
 from edgefed.events.label_skew import in_order
 from edgefed.events.summary import DeviceSummary, RunSummary
-from edgefed.report.html import scroll, section, table, tiles
 from edgefed.report.run_data import RunData
-from edgefed.units import short_time, size
+from edgefed.units import counted, short_time, size
 
 MAX_ROWS = 300
 """Devices that a chart has a row for."""
 
+SCORES = ("recall", "precision", "f1")
 
-def labels(summary: RunSummary) -> str:
+UNFOLDED = 30
+"""Classes of which the table is shown at once."""
+
+CLASS_HEAD = (
+    *("class", "samples", "predicted", "recall", "precision", "F1"),
+    *("most mistaken for", "samples"),
+)
+
+TITLES = {
+    "coordinator": "Classes, tested on the coordinator",
+    "devices": "Classes, tested on the devices",
+}
+
+
+def classes(run_data: RunData) -> Iterator[Mapping[str, Any]]:
+    """Yield the confusion matrix and the scores of each class, for each place that counted them."""
+    names = run_data.record.get("class_names") or ()
+    for view in run_data.summary.confusions:
+        yield _classes(view, names)
+
+
+def _classes(view: ConfusionView, names: Sequence[str]) -> Mapping[str, Any]:
+    confusion, told = confusion_of(view), confusion_json(view, names)
+    number = counted(confusion.classes, "class", "classes")
+    matrix = ""
+    if told["matrix"] is not None:
+        called = [name_of(label, names) for label in range(confusion.classes)]
+        matrix = matrix_chart(told["matrix"], called, title=f"confusion matrix of {number}")
+    few = f" Cells below {LEAST_SHARE:.1%} of their class are not drawn."
+    rows = [_class_row(each) for each in told["classes"]]
+    summary = f"{counted(len(rows), 'class', 'classes')}, lowest F1 first"
+    return {
+        "title": TITLES[view.place],
+        "note": f"{whose(told).capitalize()}.{few if len(view.counts) > MANY else ''}",
+        "scores": [
+            (name.replace("_", " "), f"{value:.4f}")
+            for name, value in averages_of(confusion).items()
+        ],
+        "matrix": matrix,
+        "head": CLASS_HEAD,
+        "rows": rows,
+        "folded": summary if len(rows) > UNFOLDED else "",
+    }
+
+
+def _class_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    scores = ("" if row[name] is None else f"{row[name]:.3f}" for name in SCORES)
+    counts = (str(row["samples"]), str(row["predicted"]))
+    return (row["name"], *counts, *scores, row["mistaken_for"] or "", str(row["mistaken"] or ""))
+
+
+def labels(summary: RunSummary) -> Mapping[str, str]:
     """Return who holds which labels."""
     names = summary.run.class_names if summary.run else ()
     rows = [
@@ -24,54 +83,43 @@ def labels(summary: RunSummary) -> str:
         if device.labels
     ]
     if not rows:
-        return section("Labels per device", note="No device told its labels.")
+        return {"note": "No device told its labels.", "chart": ""}
     chart = heat_map(rows[:MAX_ROWS], title="training samples by device and label", axis="label")
     note = "Training samples that each device holds of each label." + _cut(len(rows))
     if names:
         note += f" Labels: {', '.join(f'{number} {name}' for number, name in enumerate(names))}."
-    return section("Labels per device", scroll(chart), note=note)
+    return {"note": note, "chart": chart}
 
 
-def traffic(run_data: RunData) -> str:
-    """Return the bytes of each round."""
-    chart = LineChart(
-        "bytes per round",
-        [
-            Series("to devices", [(row["round"], row.get("sent")) for row in run_data.rounds]),
-            Series(
-                "from devices", [(row["round"], row.get("received")) for row in run_data.rounds]
-            ),
-        ],
-        bounds=(0.0,),
-        shown=size,
-        base=1024,
-        height=220,
-    )
-    note = "Payload of all devices together."
-    return section("Bytes per round", line_chart(chart), note=note)
+def traffic(rounds: Sequence[Mapping[str, Any]]) -> str:
+    """Return a chart of the bytes of each round."""
+    series = [
+        Series("to devices", [(row["round"], row.get("sent")) for row in rounds]),
+        Series("from devices", [(row["round"], row.get("received")) for row in rounds]),
+    ]
+    chart = LineChart("bytes per round", series, bounds=(0.0,), shown=size, base=1024, height=220)
+    return line_chart(chart)
 
 
-def answers(summary: RunSummary) -> str:
-    """Return what each device sent, and how long it took."""
+def answers(summary: RunSummary) -> Mapping[str, str]:
+    """Return charts of what each device sent and how long it took; nothing without answers."""
     busy = [device for device in summary.devices if device.accepted]
     if not busy:
-        return section("Devices", note="No answer was merged.")
+        return {}
     sent = [Bar(device.device, device.sent) for device in busy[:MAX_ROWS]]
-    taken = [_time(device) for device in busy[:MAX_ROWS]]
-    return section(
-        "Bytes per device",
-        scroll(bar_chart(sent, size, title="bytes of merged answers by device")),
-        note="What each device's merged answers weighed." + _cut(len(busy)),
-    ) + section(
-        "Time per device",
-        scroll(bar_chart(taken, _duration, title="time to answer by device", colour=5)),
-        note="From question to answer: mean, and the range from fastest to slowest."
-        " In a simulation, a device's own work, without waiting for its turn.",
-    )
+    taken = [
+        Bar(device.device, device.seconds / device.accepted, device.fastest, device.slowest)
+        for device in busy[:MAX_ROWS]
+    ]
+    return {
+        "bytes": bar_chart(sent, size, title="bytes of merged answers by device"),
+        "times": bar_chart(taken, _duration, title="time to answer by device", colour=5),
+        "left_out": _cut(len(busy)),
+    }
 
 
-def device_table(summary: RunSummary) -> str:
-    """Return the devices as a table."""
+def devices(summary: RunSummary) -> Mapping[str, Any]:
+    """Return the table of the devices."""
     counts = ("samples", "merged", "not merged", "late", "lost", "last loss")
     head: tuple[str, ...] = ("device", *counts, "hardware")
     rows = [_device_row(device) for device in summary.devices[:MAX_ROWS]]
@@ -82,58 +130,56 @@ def device_table(summary: RunSummary) -> str:
         pairs = zip(rows, summary.devices, strict=False)
         rows = [(*row, device.excluded) for row, device in pairs]
     note = _cut(len(summary.devices) + summary.more_devices).strip()
-    return section("Devices", scroll(table(head, rows, range(1, 7))), note=note)
+    return {"head": head, "rows": rows, "note": note}
 
 
-def averages(summary: RunSummary) -> str:
+def _device_row(device: DeviceSummary) -> tuple[str, ...]:
+    loss = "" if device.loss is None else f"{device.loss:.4g}"
+    counts = (device.samples, device.accepted, device.rejected, device.late, device.lost)
+    hardware = device.accelerator or device.hardware
+    return (device.device, *map(str, counts), loss, hardware)
+
+
+def averages(summary: RunSummary) -> Mapping[str, Any]:
     """Return what averaged data each device shared; nothing where none did."""
     sharers = [device for device in summary.devices if device.shared_entries]
     if not sharers:
-        return ""
-    totals = tiles(
-        [
-            ("devices that share", str(len(sharers))),
-            ("entries", str(sum(device.shared_entries for device in sharers))),
-            ("fewest samples behind one", str(min(device.shared_group for device in sharers))),
-            ("bytes", size(sum(device.shared_bytes for device in sharers))),
-        ]
-    )
-    rows = [
-        (
-            device.device,
-            str(device.shared_entries),
-            str(device.shared_group),
-            size(device.shared_bytes),
-        )
-        for device in sharers[:MAX_ROWS]
+        return {}
+    totals = [
+        ("devices that share", str(len(sharers))),
+        ("entries", str(sum(device.shared_entries for device in sharers))),
+        ("fewest samples behind one", str(min(device.shared_group for device in sharers))),
+        ("bytes", size(sum(device.shared_bytes for device in sharers))),
     ]
-    head = ("device", "entries", "fewest samples behind one", "bytes")
-    note = "Averages of samples that devices gave, for all to train with." + _cut(len(sharers))
-    return section("Averaged data", totals, scroll(table(head, rows, range(1, 4))), note=note)
+    rows = [
+        (each.device, each.shared_entries, each.shared_group, size(each.shared_bytes))
+        for each in sharers[:MAX_ROWS]
+    ]
+    return {"totals": totals, "rows": rows, "left_out": _cut(len(sharers))}
 
 
-def events(summary: RunSummary) -> str:
+def events(summary: RunSummary) -> Mapping[str, Any]:
     """Return the notable events: what was not merged, who was lost, warnings."""
-    counted = tiles(
-        [
-            ("answers merged", str(sum(device.accepted for device in summary.devices))),
-            ("not merged", str(sum(device.rejected for device in summary.devices))),
-            ("too late", str(sum(device.late for device in summary.devices))),
-            ("devices lost", str(sum(device.lost for device in summary.devices))),
-        ]
-    )
+    counts = [
+        ("answers merged", str(sum(device.accepted for device in summary.devices))),
+        ("not merged", str(sum(device.rejected for device in summary.devices))),
+        ("too late", str(sum(device.late for device in summary.devices))),
+        ("devices lost", str(sum(device.lost for device in summary.devices))),
+    ]
     rows = [(line.time.replace("T", " "), f"{line.mark} {line.text}") for line in summary.lines]
     gap = f"{size(summary.left_out)} in the middle of the log were not read. "
     note = (gap if summary.left_out else "") + "Newest first."
-    return section("Events", counted, scroll(table(("time (UTC)", "event"), rows)), note=note)
+    return {"counts": counts, "rows": rows, "note": note}
 
 
-def round_table(run_data: RunData) -> str:
-    """Return the rounds as a table."""
+def rounds(run_data: RunData) -> Mapping[str, Any]:
+    """Return the table of the rounds."""
     names = tuple(dict.fromkeys(key for row in run_data.rounds for key in row))
-    rows = [[_cell(name, row.get(name)) for name in names] for row in run_data.rounds]
-    head = [name.replace("_", " ") for name in names]
-    return scroll(table(head, rows, range(len(names))))
+    return {
+        "count": counted(len(run_data.rounds), "round"),
+        "head": [name.replace("_", " ") for name in names],
+        "rows": [[_cell(name, row.get(name)) for name in names] for row in run_data.rounds],
+    }
 
 
 def _cell(name: str, value: object) -> str:
@@ -144,20 +190,8 @@ def _cell(name: str, value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _time(device: DeviceSummary) -> Bar:
-    mean = device.seconds / device.accepted
-    return Bar(device.device, mean, device.fastest, device.slowest)
-
-
 def _duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if 1 <= seconds < 10 else short_time(seconds)
-
-
-def _device_row(device: DeviceSummary) -> tuple[str, ...]:
-    loss = "" if device.loss is None else f"{device.loss:.4g}"
-    counts = (device.samples, device.accepted, device.rejected, device.late, device.lost)
-    hardware = device.accelerator or device.hardware
-    return (device.device, *map(str, counts), loss, hardware)
 
 
 def _cut(count: int) -> str:

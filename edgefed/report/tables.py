@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.events.method_tables import TableView
-from edgefed.report.html import scroll, section, table
+from edgefed.report.html import section, table
 from edgefed.report.run_data import RunData
 
 MAX_CURVES = 32
@@ -17,7 +17,7 @@ def table_sections(run_data: RunData) -> Iterator[str]:
     """Yield a section for each table that the run's method shows."""
     for view in run_data.summary.tables:
         shown = view.table
-        rows = scroll(table(shown.head(), shown.texts(), range(1, len(shown.columns) + 1)))
+        rows = table(shown.head(), shown.texts(), range(1, len(shown.columns) + 1))
         notes = [shown.verdict, rows_left_out(view)]
         charts = [line_chart(_chart(view))] if view.history else []
         yield section(shown.name, rows, *charts, note=". ".join(filter(None, notes)))

@@ -1,33 +1,27 @@
-"""Tables by name, collected from every module of ``edgefed.reproduce.papers`` with ``TABLES``."""
+"""Tables by name, from every file of ``edgefed/reproduce/papers``."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
-from typing import cast
+from pathlib import Path
 
 from edgefed.config.nearest import did_you_mean, nearest_name
 from edgefed.errors import UnknownNameError, UsageError
-from edgefed.reproduce import papers
+from edgefed.reproduce.paper_tables import read_tables
 from edgefed.reproduce.table import SCALES, Scale, Table
+
+PAPERS = Path(__file__).with_name("papers")
 
 
 @cache
 def tables() -> dict[str, Table]:
-    """Return every table by its name, paper by paper, in the paper's order."""
-    found: dict[str, Table] = {}
-    for module in pkgutil.iter_modules(papers.__path__):
-        contents = importlib.import_module(f"{papers.__name__}.{module.name}")
-        for table in cast(tuple[Table, ...], getattr(contents, "TABLES", ())):
-            found[table.name] = table
-    return dict(sorted(found.items(), key=lambda item: _place(item[1])))
+    """Return every table by its name, paper by paper, in the order of the files.
 
-
-def _place(table: Table) -> tuple[str, int]:
-    """Return what sorts a paper's ``table2`` before ``table10``; others stay as they are listed."""
-    number = table.name.removeprefix(f"{table.paper.key}-table")
-    return table.paper.key, int(number) if number.isdecimal() else 0
+    Raises:
+        RecipeError: something in a file is wrong.
+    """
+    files = sorted(PAPERS.glob("*.toml"))
+    return {table.name: table for path in files for table in read_tables(path)}
 
 
 def find(name: str) -> Table:

@@ -7,7 +7,8 @@ from dotted recipe keys to values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -186,37 +187,42 @@ class Table:
         return next(found, None)
 
 
-def above(better: str, worse: str, column: str = EACH) -> Claim:
-    """Return the claim that a row is above another, in one column or in each."""
-    terms = (Term(1, better, column), Term(-1, worse, column))
-    return Claim(f"{better} > {worse}", terms)
+RELATIONS: Mapping[str, Relation] = {">": "above", "≈": "equal", "≥": "not below"}
+_ORDER = re.compile(r"(?P<left>.+) (?P<sign>[>≈≥]) (?P<right>.+)")
+_LOSES = re.compile(r"(?P<row>.+) loses less than (?P<other>.+) from (?P<easy>.+) to (?P<hard>.+)")
 
 
-def alike(one: str, other: str, column: str = EACH) -> Claim:
-    """Return the claim that two rows hardly differ."""
-    terms = (Term(1, one, column), Term(-1, other, column))
-    return Claim(f"{one} ≈ {other}", terms, "equal")
+def read_claim(claim: str, rows: Collection[str]) -> Claim:
+    """Return a claim that is written in one line.
 
+    It is one of ``ROW > ROW``, about each column that is run, or about one with ``| COLUMN`` after
+    it; ``ROW: COLUMN > COLUMN``; ``ROW at COLUMN > ROW at COLUMN``; and ``ROW loses less than ROW
+    from COLUMN to COLUMN``. ``≈`` (hardly differ) and ``≥`` (not below) may replace ``>``.
 
-def no_worse(row: str, other: str, column: str = EACH) -> Claim:
-    """Return the claim that a row is not below another."""
-    terms = (Term(1, row, column), Term(-1, other, column))
-    return Claim(f"{row} ≥ {other}", terms, "not below")
+    Args:
+        claim: the line; without the column it is also the claim in words.
+        rows: labels of the table's rows.
 
-
-def along(row: str, better: str, worse: str) -> Claim:
-    """Return the claim that a row is better in one column than in another."""
-    terms = (Term(1, row, better), Term(-1, row, worse))
-    return Claim(f"{row}: {better} > {worse}", terms)
-
-
-def level(row: str, one: str, other: str) -> Claim:
-    """Return the claim that two columns hardly differ in a row."""
-    terms = (Term(1, row, one), Term(-1, row, other))
-    return Claim(f"{row}: {one} ≈ {other}", terms, "equal")
-
-
-def steadier(row: str, other: str, easy: str, hard: str) -> Claim:
-    """Return the claim that a row loses less than another from one column to a harder one."""
-    terms = (Term(1, row, hard), Term(-1, row, easy), Term(-1, other, hard), Term(1, other, easy))
-    return Claim(f"{row} loses less than {other} from {easy} to {hard}", terms)
+    Raises:
+        ValueError: it is none of these.
+    """
+    words, _, column = claim.partition(" | ")
+    if found := _LOSES.fullmatch(words):
+        row, other, easy, hard = found.groups()
+        first, second = (
+            (Term(1, row, hard), Term(-1, row, easy)),
+            (Term(-1, other, hard), Term(1, other, easy)),
+        )
+        return Claim(words, (*first, *second))
+    if not (found := _ORDER.fullmatch(words)):
+        raise ValueError(f"'{claim}' is no claim")
+    left, right = found["left"], found["right"]
+    if left not in rows and ": " in left:
+        row, _, left_column = left.partition(": ")
+        left, right = f"{row} at {left_column}", f"{row} at {right}"
+    terms = []
+    for weight, side in ((1, left), (-1, right)):
+        row, at, own = side.rpartition(" at ")
+        one = side in rows or not at
+        terms.append(Term(weight, side, column or EACH) if one else Term(weight, row, own))
+    return Claim(words, tuple(terms), RELATIONS[found["sign"]])

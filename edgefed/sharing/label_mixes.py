@@ -157,7 +157,7 @@ def mix_label(
         samples: the device's: pixels from 0 to 1, or uint8, and labels.
         label: of the mixes.
         count: how many.
-        settings: how mixes are made.
+        settings: of the mixes.
         generator: seeded by the operating system, where the mixes are to be private.
         pool: inputs of other devices, where ``others`` is ``global``.
 

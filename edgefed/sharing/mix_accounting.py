@@ -76,7 +76,7 @@ def mix_roles(
     """Return the roles of a record in one mix; None where nothing bounds them.
 
     Args:
-        settings: how mixes are made.
+        settings: of the mixes.
         diameter: Δ, the largest distance of two inputs in the 1-norm; the number of pixels for
             pixels from 0 to 1. It must not depend on the data.
         of_label: n_y, at least 1.

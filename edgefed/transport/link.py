@@ -26,7 +26,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from edgefed.clock import Clock, SystemClock
 from edgefed.config.address import Address
-from edgefed.config.broker_errors import refused, silent, unreachable
+from edgefed.config.broker_errors import denied, refused, silent, unreachable
 from edgefed.errors import EdgeFedError, UnreachableError, WireError
 from edgefed.trust.credentials import Credentials
 from edgefed.trust.signatures import Signer
@@ -77,9 +77,10 @@ class LinkDown:
 
 @dataclass(frozen=True)
 class Subscribed:
-    """The broker confirmed a subscription."""
+    """The broker answered a subscription, and granted it or not."""
 
     filter: str
+    granted: bool = True
 
 
 Arrival = Incoming | LinkUp | LinkDown | Subscribed
@@ -337,7 +338,7 @@ class Link:
     # -- subscriptions ------------------------------------------------------------------------
 
     def subscribe(self, topic_filter: str) -> None:
-        """Subscribe now and after every reconnection; ``Subscribed`` arrives when it holds."""
+        """Subscribe now and after every reconnection; ``Subscribed`` arrives with the answer."""
         with self._lock:
             self._filters[topic_filter] = None
             if self._up.is_set():
@@ -419,11 +420,16 @@ class Link:
     def _on_subscribe(
         self, client: paho.Client, data: Any, mid: int, reasons: Any, properties: Any
     ) -> None:
-        del client, data, reasons, properties
+        del client, data, properties
         with self._lock:
-            confirmed = self._pending.pop(mid, None)
-        if confirmed is not None:
-            self._deliver(Subscribed(confirmed))
+            answered = self._pending.pop(mid, None)
+        if answered is None:
+            return
+        granted = not any(reason.is_failure for reason in reasons)
+        if not granted:
+            error = denied(self.address, answered)
+            log.warning("%s  [%s]; try: %s", error.message, error.code, error.hint)
+        self._deliver(Subscribed(answered, granted))
 
 
 def _no_delay(client: paho.Client, data: Any, connection: Any) -> None:

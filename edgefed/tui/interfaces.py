@@ -18,7 +18,7 @@ class Feed(Protocol):
         ...
 
     def stop(self) -> None:
-        """End; the listener is not called after this returns."""
+        """Stop; the listener is not called after this returns."""
         ...
 
 

@@ -8,8 +8,9 @@ that a broker's access list needs one pattern for each direction.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Literal
 
@@ -66,10 +67,21 @@ _USER = re.compile(rf"(?:(?:operator|viewer)\.)?{_NAME.pattern}")
 _CLIENT = re.compile(rf"{_USER.pattern}/(?:[0-9]|1[0-5])")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
+_PARTIES: Mapping[Branch, tuple[str, re.Pattern[str]]] = {
+    "down": ("", _NAME),
+    "up": ("", _NAME),
+    "control": ("", _CLIENT),
+    "enrol": (CLIENT_ID_PREFIX, _NAME),
+}
+"""What the level of a party is: a prefix, and a name of this pattern."""
+
 
 @dataclass(frozen=True)
 class TopicSpec:
     """One kind of topic: the message it carries and how it is published.
+
+    As an attribute of ``Topics`` it is the function that formats its topic of a device, a client
+    (USER/SLOT) or a token.
 
     Attributes:
         branch, leaf: the words that tell it from the other lanes.
@@ -96,40 +108,9 @@ class TopicSpec:
             return ("device",)
         return ("operator", "viewer") if self.leaf == "request" else ("coordinator",)
 
-
-_LANES = (
-    TopicSpec("all", "coordinator", CoordinatorState, retained=True),
-    TopicSpec("all", CHUNK_LEAF, Chunk),
-    TopicSpec("down", "task", Task),
-    TopicSpec("down", "receipt", Receipt),
-    TopicSpec("down", "cancel", Cancel),
-    TopicSpec("down", "need", Need),
-    TopicSpec("down", CHUNK_LEAF, Chunk),
-    TopicSpec("down", "renewal", RenewalOrder),
-    TopicSpec("down", "certificate", IssuedCertificate),
-    TopicSpec("down", "leave", Leave),
-    TopicSpec("down", "ping", Ping, qos=0),
-    TopicSpec("down", "log", LogRequest, qos=0),
-    TopicSpec("up", "birth", Birth, retained=True),
-    TopicSpec("up", "progress", Progress),
-    TopicSpec("up", "telemetry", Telemetry, qos=0),
-    TopicSpec("up", "reply", Reply),
-    TopicSpec("up", "need", Need),
-    TopicSpec("up", CHUNK_LEAF, Chunk),
-    TopicSpec("up", "renewal", RenewalRequest),
-    TopicSpec("up", "leave", Leave),
-    TopicSpec("up", "ping", Pong, qos=0),
-    TopicSpec("up", "log", LogTail, qos=0),
-    TopicSpec("control", "request", Request),
-    TopicSpec("control", "response", Response),
-    TopicSpec("events", "events", EventMessage, qos=0),
-    TopicSpec("enrol", "request", EnrolmentRequest),
-    TopicSpec("enrol", "response", EnrolmentResponse),
-)
-TOPIC_SPECS: Mapping[tuple[str, str], TopicSpec] = MappingProxyType(
-    {(spec.branch, spec.leaf): spec for spec in _LANES}
-)
-"""Every lane, by its branch and leaf."""
+    def __get__(self, topics: Topics, owner: object = None) -> Callable[[str], str]:
+        """Return the function that formats this topic of one of a fleet's parties."""
+        return partial(topics.of, self)
 
 
 @dataclass(frozen=True)
@@ -162,7 +143,8 @@ class ParsedTopic:
 class Topics:
     """Topics and filters of one fleet.
 
-    A method names a topic to publish to; those called ``every_*`` name filters to subscribe to.
+    A topic to publish to is ``topics.task(device)``, ``topics.request(client)`` or
+    ``topics.enrolment_request(token)``; methods called ``every_*`` name filters to subscribe to.
 
     Raises:
         WireError: ``wire.topic`` for a fleet, device, client or digest that cannot be a level of a
@@ -171,6 +153,32 @@ class Topics:
 
     fleet: str
 
+    task = TopicSpec("down", "task", Task)
+    receipt = TopicSpec("down", "receipt", Receipt)
+    cancel = TopicSpec("down", "cancel", Cancel)
+    down_need = TopicSpec("down", "need", Need)
+    down_chunk = TopicSpec("down", CHUNK_LEAF, Chunk)
+    renewal_order = TopicSpec("down", "renewal", RenewalOrder)
+    certificate = TopicSpec("down", "certificate", IssuedCertificate)
+    left = TopicSpec("down", "leave", Leave)
+    """The coordinator confirms to a device that it has left."""
+    ping = TopicSpec("down", "ping", Ping, qos=0)
+    log_request = TopicSpec("down", "log", LogRequest, qos=0)
+    birth = TopicSpec("up", "birth", Birth, retained=True)
+    progress = TopicSpec("up", "progress", Progress)
+    telemetry = TopicSpec("up", "telemetry", Telemetry, qos=0)
+    reply = TopicSpec("up", "reply", Reply)
+    up_need = TopicSpec("up", "need", Need)
+    up_chunk = TopicSpec("up", CHUNK_LEAF, Chunk)
+    renewal = TopicSpec("up", "renewal", RenewalRequest)
+    leave = TopicSpec("up", "leave", Leave)
+    pong = TopicSpec("up", "ping", Pong, qos=0)
+    log_tail = TopicSpec("up", "log", LogTail, qos=0)
+    request = TopicSpec("control", "request", Request)
+    response = TopicSpec("control", "response", Response)
+    enrolment_request = TopicSpec("enrol", "request", EnrolmentRequest)
+    enrolment_response = TopicSpec("enrol", "response", EnrolmentResponse)
+
     def __post_init__(self) -> None:
         _level(_NAME, self.fleet)
 
@@ -178,6 +186,11 @@ class Topics:
     def root(self) -> str:
         """The prefix of every topic of the fleet."""
         return f"{ROOT}/{self.fleet}"
+
+    def of(self, spec: TopicSpec, who: str) -> str:
+        """Return the topic of a kind for a device, a client (USER/SLOT) or a token."""
+        prefix, pattern = _PARTIES[spec.branch]
+        return f"{self.root}/{spec.branch}/{prefix}{_level(pattern, who)}/{spec.leaf}"
 
     def coordinator(self) -> str:
         """Where the coordinator's retained state is."""
@@ -190,109 +203,13 @@ class Topics:
         """
         return f"{self.root}/all/{CHUNK_LEAF}/{_level(_DIGEST, digest)}"
 
-    def task(self, device: str) -> str:
-        """Where a device is asked."""
-        return self._down(device, "task")
-
-    def receipt(self, device: str) -> str:
-        """Where the coordinator publishes the outcome of a device's reply."""
-        return self._down(device, "receipt")
-
-    def cancel(self, device: str) -> str:
-        """Where the coordinator asks a device to stop."""
-        return self._down(device, "cancel")
-
-    def down_need(self, device: str) -> str:
-        """Where the coordinator asks a device for chunks."""
-        return self._down(device, "need")
-
-    def down_chunk(self, device: str) -> str:
-        """Where chunks for one device go."""
-        return self._down(device, CHUNK_LEAF)
-
-    def birth(self, device: str) -> str:
-        """Where a device's retained presence is."""
-        return self._up(device, "birth")
-
-    def progress(self, device: str) -> str:
-        """Where a device reports its progress."""
-        return self._up(device, "progress")
-
-    def telemetry(self, device: str) -> str:
-        """Where a device's health goes."""
-        return self._up(device, "telemetry")
-
-    def reply(self, device: str) -> str:
-        """Where a device answers."""
-        return self._up(device, "reply")
-
-    def up_need(self, device: str) -> str:
-        """Where a device asks the coordinator for chunks."""
-        return self._up(device, "need")
-
-    def up_chunk(self, device: str) -> str:
-        """Where a device's chunks go."""
-        return self._up(device, CHUNK_LEAF)
-
-    def request(self, client: str) -> str:
-        """Where a dashboard or a command asks the coordinator; ``client`` is USER/SLOT."""
-        return self._control(client, "request")
-
-    def response(self, client: str) -> str:
-        """Where the coordinator answers that client."""
-        return self._control(client, "response")
-
-    def renewal(self, device: str) -> str:
-        """Where a device asks for its next certificate."""
-        return self._up(device, "renewal")
-
-    def renewal_order(self, device: str) -> str:
-        """Where a device is asked to replace its keys."""
-        return self._down(device, "renewal")
-
-    def certificate(self, device: str) -> str:
-        """Where a device gets its next certificate."""
-        return self._down(device, "certificate")
-
-    def leave(self, device: str) -> str:
-        """Where a device says that it leaves the fleet."""
-        return self._up(device, "leave")
-
-    def left(self, device: str) -> str:
-        """Where the coordinator confirms to a device that it has left."""
-        return self._down(device, "leave")
-
-    def ping(self, device: str) -> str:
-        """Where a device is pinged."""
-        return self._down(device, "ping")
-
-    def pong(self, device: str) -> str:
-        """Where a device answers a ping."""
-        return self._up(device, "ping")
-
-    def log_request(self, device: str) -> str:
-        """Where a device is asked for lines of its log."""
-        return self._down(device, "log")
-
-    def log_tail(self, device: str) -> str:
-        """Where a device sends lines of its log."""
-        return self._up(device, "log")
-
-    def enrolment_request(self, token: str) -> str:
-        """Where the holder of a token asks for a certificate."""
-        return self._enrol(token, "request")
-
-    def enrolment_response(self, token: str) -> str:
-        """Where the holder of that token is answered."""
-        return self._enrol(token, "response")
-
     def events(self) -> str:
         """Where the run's events appear."""
         return f"{self.root}/events"
 
     def every_down(self, device: str) -> str:
         """Filter for all that is meant for one device."""
-        return self._down(device, "#")
+        return f"{self.root}/down/{_level(_NAME, device)}/#"
 
     def every_up(self) -> str:
         """Filter for all that devices send."""
@@ -300,7 +217,7 @@ class Topics:
 
     def written_by_device(self, device: str) -> tuple[str, ...]:
         """Return each topic that a device may write, on all of which it can have retained."""
-        return tuple(self._up(device, leaf) for branch, leaf in TOPIC_SPECS if branch == "up")
+        return tuple(self.of(spec, device) for spec in TOPIC_SPECS.values() if spec.branch == "up")
 
     def written_by_client(self, user: str) -> tuple[str, ...]:
         """Return each topic that an operator or a viewer may write."""
@@ -338,17 +255,17 @@ class Topics:
                 return _place("enrol", client.removeprefix(CLIENT_ID_PREFIX), rest)
         return None
 
-    def _down(self, device: str, leaf: str) -> str:
-        return f"{self.root}/down/{_level(_NAME, device)}/{leaf}"
 
-    def _up(self, device: str, leaf: str) -> str:
-        return f"{self.root}/up/{_level(_NAME, device)}/{leaf}"
-
-    def _control(self, client: str, leaf: str) -> str:
-        return f"{self.root}/control/{_level(_CLIENT, client)}/{leaf}"
-
-    def _enrol(self, token: str, leaf: str) -> str:
-        return f"{self.root}/enrol/{CLIENT_ID_PREFIX}{_level(_NAME, token)}/{leaf}"
+_FLEET_WIDE = (
+    TopicSpec("all", "coordinator", CoordinatorState, retained=True),
+    TopicSpec("all", CHUNK_LEAF, Chunk),
+    TopicSpec("events", "events", EventMessage, qos=0),
+)
+_OF_PARTIES = tuple(spec for spec in vars(Topics).values() if isinstance(spec, TopicSpec))
+TOPIC_SPECS: Mapping[tuple[str, str], TopicSpec] = MappingProxyType(
+    {(spec.branch, spec.leaf): spec for spec in (*_FLEET_WIDE, *_OF_PARTIES)}
+)
+"""Every kind of topic, by its branch and leaf."""
 
 
 def _place(branch: Branch, who: str, rest: list[str]) -> ParsedTopic | None:

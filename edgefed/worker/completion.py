@@ -17,18 +17,27 @@ from edgefed.algorithms.base import (
     Result,
     Work,
 )
-from edgefed.algorithms.evaluation_reply import measures_of_task
+from edgefed.algorithms.device_side import MODE
+from edgefed.algorithms.evaluation_reply import (
+    ACCURACY_BEFORE,
+    CONFUSION,
+    DENOMINATOR,
+    LOSS_BEFORE,
+    NUMERATOR,
+    TOP_K_HITS,
+    confusion_group,
+    measures_of_task,
+)
 from edgefed.errors import DIVERGED, EdgeFedError, PluginError
 from edgefed.learn.model_memory import ModelTooLargeError
 from edgefed.learn.training import Stopped, Trainer
-from edgefed.learn.types import Tensors
-from edgefed.sharing.policy import Withheld
+from edgefed.learn.types import Score, Tensors
+from edgefed.sharing.policy import Policy, Withheld
 from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState, checked_changes
 from edgefed.worker.relays import check_relays
 from edgefed.worker.run_work import mode_of, run_work
-from edgefed.worker.scored import scored
 from edgefed.worker.uplink import FEEDBACK, encode_groups
 
 Done = TypeVar("Done")
@@ -169,3 +178,37 @@ def _finite(outcome: Outcome) -> Outcome:
         if not math.isfinite(value):
             return Outcome(status="failed", reason=f"{DIVERGED}: its {name} is {value}")
     return outcome
+
+
+def scored(task: Task, result: Result, mode: str, policy: Policy) -> Outcome:
+    """Return the outcome of a device's test.
+
+    Counts by label disclose the labels that it holds out; a device that does not share its labels
+    sends none.
+
+    Args:
+        task: the test's.
+        result: of the test.
+        mode: the test's mode, or nothing.
+        policy: of the device's owner.
+    """
+    if not isinstance(result, Score) or result.samples == 0:
+        return Outcome(status="refused", reason="the device holds out no samples for evaluation")
+    metrics = {"loss": result.loss}
+    if result.accuracy is not None:
+        metrics["accuracy"] = result.accuracy
+    if result.top_k_hits is not None:
+        metrics[TOP_K_HITS] = float(result.top_k_hits)
+    if result.before is not None:
+        metrics[LOSS_BEFORE] = result.before.loss
+        if result.before.accuracy is not None:
+            metrics[ACCURACY_BEFORE] = result.before.accuracy
+    for name, (numerator, denominator) in result.fractions.items():
+        metrics |= {NUMERATOR + name: numerator, DENOMINATOR + name: denominator}
+    if mode:
+        metrics[MODE + mode] = 1.0
+    groups = {}
+    if result.confusion is not None and policy.share_labels:
+        groups[CONFUSION] = confusion_group(result.confusion)
+    blobs, _ = encode_groups(groups, "fp32", task.seed, None)
+    return Outcome(status="ok", samples=result.samples, metrics=metrics, blobs=blobs)

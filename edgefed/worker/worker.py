@@ -15,7 +15,7 @@ from edgefed.algorithms.secure_device_record import PRIVATE as MASKED_RUN
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
 from edgefed.data.run_scale import with_scale
 from edgefed.data.types import UNPREPARED, DeviceData, Preparation
-from edgefed.errors import DataError, EdgeFedError
+from edgefed.errors import DataError, EdgeFedError, WireError
 from edgefed.learn.targets import misfit
 from edgefed.learn.training import Trainer
 from edgefed.learn.types import Array, Samples, Tensors
@@ -34,7 +34,6 @@ from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system, words_of
 from edgefed.worker.relays import ReadRelay, no_relays, relays_by_sender, without_relays
-from edgefed.worker.sent_groups import SentGroups
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.uplink import FEEDBACK
 
@@ -335,3 +334,19 @@ def _times(shape: tuple[int, ...]) -> str:
 def read_blob(data: bytes) -> Tensors:
     """Return the arrays of a canonical blob that was checked against its digest."""
     return unpack(data, None, max_bytes=len(data))
+
+
+class SentGroups(dict[str, Tensors]):
+    """Arrays by role, as a task brought them."""
+
+    def __missing__(self, role: str) -> Tensors:
+        """Raise for a role that the algorithm needs.
+
+        Raises:
+            WireError: ``wire.missing_group``.
+        """
+        raise WireError(
+            f"The task came without the arrays {role!r} that its algorithm needs.",
+            code="wire.missing_group",
+            hint="install the same version of EdgeFed on the coordinator and the device",
+        )

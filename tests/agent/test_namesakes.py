@@ -5,8 +5,13 @@ from typing import Literal
 
 import pytest
 
-from device_agent.duplicate_name_guard import NEWCOMER, DuplicateNameGuard
-from device_agent.earlier_lives import FILE, MAX_LIVES, EarlierLives
+from device_agent.duplicate_name_guard import (
+    FILE,
+    MAX_LIVES,
+    NEWCOMER,
+    DuplicateNameGuard,
+    EarlierLives,
+)
 from edgefed.wire.messages import Birth
 
 LOW, HIGH = "0" * 8, "f" * 8

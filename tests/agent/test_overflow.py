@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.fuzzing.agent_target import BLOBS, DEVICE, MODEL, TOPICS, end, unconnected_agent
 from benchmarks.fuzzing.fuzz_clock import FuzzClock
-from device_agent.overflow_report import COMPLAIN_EVERY, LOOK_EVERY, OverflowReport
+from device_agent.arrival_limits import COMPLAIN_EVERY, LOOK_EVERY, OverflowReport
 from device_agent.task_session import PREEMPTIONS
 from edgefed.transport.inbox import InboxCounts
 from edgefed.transport.link import Incoming

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 CODE = """
-from edgefed.released_memory import release_memory
+from edgefed.memory import release_memory
 
 def resident():
     with open("/proc/self/statm") as file:

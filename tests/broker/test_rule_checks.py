@@ -17,7 +17,7 @@ from broker.secured_broker import ENROLMENT_PROCESS
 from broker.secured_check import SecuredCheck
 from edgefed.errors import NotAllowedError, UnreachableError
 from edgefed.trust.credentials import Credentials
-from tests.broker.tls_fleet import Change, TlsFleet, make_fleet, mosquitto
+from tests.broker.tls_fleet import Change, TlsFleet, build_plugin, make_fleet, mosquitto
 
 ALL = {rule.name for rule in RULES}
 
@@ -50,6 +50,7 @@ def tried(
     limits: ProcessLimits = ENROLMENT_PROCESS,
     deaf: bool = False,
     alone: bool = False,
+    plugin: tuple[str, str] | None = ("", ""),
     timeout: float = 2.0,
 ) -> dict[str, RuleReport]:
     """Check brokers whose configurations and access rules were changed."""
@@ -59,7 +60,8 @@ def tried(
         [("device", "check-1"), ("device", "check-2"), ("viewer", "check"), ("operator", "al")],
     )
     fleet.files.acl.write_text(rules(fleet.files.acl.read_text()))
-    with mosquitto(fleet, tmp_path / "brokers", change, enrolment, limits) as child:
+    built = None if plugin is None else build_plugin(tmp_path, *plugin)
+    with mosquitto(fleet, tmp_path / "brokers", change, enrolment, limits, built) as child:
         parties = None if alone else Parties(fleet, child, deaf)
         own = fleet.parties["operator.al"]
         check = SecuredCheck(fleet.address, own, parties, timeout, datetime.now(timezone.utc))
@@ -82,6 +84,24 @@ def test_without_the_authority_some_rules_are_not_tried(tmp_path: Path) -> None:
     assert outcomes(found, "not tried") == {rule.name for rule in RULES if rule.needs_parties}
     assert outcomes(found, "broken") == set()
     assert "another machine" in found["device-write"].told
+
+
+@pytest.mark.mosquitto
+@pytest.mark.parametrize(
+    ("plugin", "told"),
+    [
+        (None, "a device may subscribe to #, and freeze the broker"),
+        (("PRICE = 32", "PRICE = 0"), "a device may subscribe to its own topics without end"),
+        (("NULL || !begins(own, user)", "NULL"), "a device may subscribe to edgefed/lab/down/"),
+    ],
+    ids=["none", "unlimited", "others"],
+)
+def test_a_broker_without_the_plug_in_is_found(
+    plugin: tuple[str, str] | None, told: str, tmp_path: Path
+) -> None:
+    found = tried(tmp_path, plugin=plugin)
+    assert outcomes(found, "broken") == {"subscriptions"}
+    assert told in found["subscriptions"].told
 
 
 def without(*options: str) -> Change:
@@ -117,7 +137,7 @@ def anybody(text: str) -> str:
         ({"packet-size"}, without("max_packet_size")),
         ({"take-over"}, without("clientid_prefixes")),
         ({"one-connection"}, without("use_username_as_clientid")),
-        ({"device-write", "device-read", "viewer"}, without("acl_file")),
+        ({"device-write", "device-read", "viewer"}, without("acl_file", "plugin")),
     ],
     ids=lambda value: "-".join(sorted(value)) if isinstance(value, set) else "",
 )

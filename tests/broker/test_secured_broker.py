@@ -25,7 +25,7 @@ from edgefed.errors import UnreachableError, UsageError
 from edgefed.wire.topics import Topics
 from tests.broker.clients import is_gone, until
 from tests.broker.test_secured_configuration import is_refused
-from tests.broker.tls_fleet import FLEET, TlsFleet, client, make_fleet, stranger
+from tests.broker.tls_fleet import FLEET, TlsFleet, build_plugin, client, make_fleet, stranger
 
 LAB = Topics(FLEET)
 
@@ -213,6 +213,39 @@ def test_a_start_that_fails_for_another_reason_keeps_the_database(
     with pytest.raises(UnreachableError):
         SecuredBroker(fleet.address, tmp_path, fleet.files)
     assert database.read_bytes() == kept
+
+
+@pytest.mark.mosquitto
+def test_the_plug_in_that_was_built_is_used(
+    fleet: TlsFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, told = build_plugin(tmp_path), list[str]()
+    monkeypatch.setattr(secured_broker, "find_plugin", lambda: built)
+    with (
+        SecuredBroker(fleet.address, tmp_path / "broker", fleet.files, tell=told.append),
+        client(fleet, "cam-1") as device,
+    ):
+        assert device.subscribe("#", LAB.task("cam-1")) == [False, True]
+    assert told == []
+
+
+@pytest.mark.mosquitto
+@pytest.mark.parametrize(
+    ("built", "line"), [(False, "is not built"), (True, "cannot load its plug-in")]
+)
+def test_a_broker_without_a_plug_in_that_it_can_load_starts_and_says_so(
+    fleet: TlsFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built: bool, line: str
+) -> None:
+    damaged, told = tmp_path / "plugin.so", list[str]()
+    damaged.write_bytes(b"no library at all")
+    monkeypatch.setattr(secured_broker, "find_plugin", lambda: damaged if built else None)
+    with (
+        SecuredBroker(fleet.address, tmp_path / "broker", fleet.files, tell=told.append),
+        client(fleet, "cam-1") as device,
+    ):
+        assert device.subscribe("#", LAB.task("cam-1")) == [True, True]
+    assert len(told) == 1
+    assert line in told[0] and secured_broker.UNLIMITED in told[0]
 
 
 @pytest.mark.mosquitto

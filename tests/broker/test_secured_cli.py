@@ -16,6 +16,7 @@ import pytest
 from broker.address import LOOPBACK, free_ports
 from broker.rule_checks import RULES
 from tests.broker.clients import is_gone, until
+from tests.cli.commands import edgefed as in_this_process
 from tests.forked_programs import run_module
 from tests.processes import edgefed
 
@@ -124,3 +125,25 @@ def test_config_prints_the_configuration_and_the_rules(state: Path) -> None:
     code, out, _ = run(state, "broker", "config", "--acl")
     assert code == 0
     assert "user operator.admin" in out
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_config_and_doctor_name_the_plug_in_or_say_that_it_is_missing(
+    state: Path, built: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path("/opt/lib/_subscriptions.so") if built else None
+    monkeypatch.setattr("broker.mosquitto.find_plugin", lambda: path)
+    for words, line in (
+        ((), f"plugin {path}"),
+        (("--files", "/etc/mosquitto/edgefed"), "plugin /etc/mosquitto/edgefed/subscriptions.so"),
+        (("--enrolment",), ""),
+    ):
+        told = in_this_process("broker", "config", *words, state=state)
+        options = [each for each in told.out.splitlines() if each.startswith("plugin ")]
+        assert options == ([line] if built and line else [])
+        assert ("not built" in told.err) == (not built and line != "")
+    rows = in_this_process("doctor", "--json", state=state).json
+    (found,) = (each for each in rows if each["name"] == "mosquitto plug-in")
+    assert found["state"] == ("good" if built else "warning")
+    assert (found["text"] == str(path)) == built
+    assert ("C compiler" in found["fix"]) == (not built)

@@ -7,6 +7,7 @@ import queue
 import secrets
 import signal
 import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
+import broker.mosquitto
 from broker.address import LOOPBACK
 from broker.child_process import NO_LIMITS, ChildProcess, ProcessLimits, wait_until_accepting
 from broker.mosquitto import find_mosquitto
@@ -109,6 +111,26 @@ def make_fleet(state: Path, port: int, parties: Sequence[tuple[Role, str]]) -> T
     return fleet
 
 
+def build_plugin(folder: Path, before: str = "", after: str = "") -> Path:
+    """Build the plug-in from its source, a part of which is replaced, without any warning."""
+    own = Path(broker.mosquitto.__file__).parent
+    text = (own / "subscriptions.c").read_text()
+    assert before in text
+    source, path = folder / "plugin.c", folder / "plugin.so"
+    source.write_text(text.replace(before, after) if before else text)
+    strict = (
+        "-std=gnu11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-fvisibility=hidden",
+        "-shared",
+        "-fPIC",
+    )
+    subprocess.run(["cc", *strict, f"-I{own}", str(source), "-o", str(path)], check=True)
+    return path
+
+
 Change = Callable[[str], str]
 """Changes the text of a configuration."""
 
@@ -120,10 +142,11 @@ def mosquitto(
     change: Change = str,
     enrolment: Change = str,
     limits: ProcessLimits = ENROLMENT_PROCESS,
+    plugin: Path | None = None,
 ) -> Iterator[ChildProcess]:
     """Run the fleet's two brokers with their configurations, changed; yield the first."""
     folder.mkdir(exist_ok=True)
-    text = secured_configuration(fleet.port, fleet.files, bind=LOOPBACK, user=USER)
+    text = secured_configuration(fleet.port, fleet.files, bind=LOOPBACK, user=USER, plugin=plugin)
     own = enrolment_configuration(fleet.port, fleet.files, bind=LOOPBACK, user=USER)
     with ExitStack() as stack:
         first, _ = (
@@ -178,7 +201,7 @@ class TlsClient:
         self.messages: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
         self.ended = threading.Event()
         self._answers: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._subscribed = threading.Event()
+        self._granted: queue.SimpleQueue[list[bool]] = queue.SimpleQueue()
         chosen = CLIENT_ID_PREFIX + secrets.token_hex(16) if client_id is None else client_id
         self.client = Client(
             CallbackAPIVersion.VERSION2, chosen, protocol=version, reconnect_on_failure=False
@@ -191,7 +214,9 @@ class TlsClient:
         self.client.on_connect = lambda *arguments: self._answers.put(str(arguments[3]))
         self.client.on_disconnect = lambda *_: self._end()
         self.client.on_message = self._take
-        self.client.on_subscribe = lambda *_: self._subscribed.set()
+        self.client.on_subscribe = lambda *answer: self._granted.put(
+            [not code.is_failure for code in answer[3]]
+        )
         try:
             self.client.connect(address.host, address.port, keepalive=60)
         except OSError:
@@ -200,11 +225,10 @@ class TlsClient:
             self.client.loop_start()
         self.answer = self._answers.get(timeout=PATIENCE)
 
-    def subscribe(self, *filters: str) -> None:
-        for each in filters:
-            self._subscribed.clear()
-            self.client.subscribe(each, qos=1)
-            assert self._subscribed.wait(PATIENCE)
+    def subscribe(self, *filters: str) -> list[bool]:
+        """Subscribe in one packet; return which subscriptions were granted."""
+        self.client.subscribe([(each, 1) for each in filters])
+        return self._granted.get(timeout=PATIENCE)
 
     def publish(self, topic: str, payload: bytes, **options: Any) -> None:
         """Publish with QoS 1 and wait for the broker's acknowledgement."""

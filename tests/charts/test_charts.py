@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefed.charts.bars import Bar, bar_chart
-from edgefed.charts.courses import course_map
-from edgefed.charts.heat import heat_map
+from edgefed.charts.axes import Scale, ticks, whole_ticks
+from edgefed.charts.grids import Panel, share_maps
 from edgefed.charts.lines import LARGEST, MAX_POINTS, LineChart, Series, line_chart
-from edgefed.charts.scale import Scale, ticks, whole_ticks
-from edgefed.charts.shares import Panel, share_maps
+from edgefed.charts.rows import Bar, bar_chart, course_map, heat_map
 from edgefed.charts.svg import clean, stacked, standalone
 from edgefed.units import size
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefed.charts.matrix import MANY, MAX_NAME, matrix_chart
+from edgefed.charts.grids import MANY, MAX_NAME, matrix_chart
 from edgefed.charts.svg import standalone
 from tests.charts.test_charts import NAME, parsed, texts
 

@@ -8,12 +8,9 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from broker.address import LOOPBACK, free_port
@@ -24,8 +21,6 @@ from edgefed.version import VERSION
 from tests.cli.commands import Told, edgefed, only
 from tests.processes import PATIENCE, clean_environment
 
-COMMON = {"--config", "--no-config", "--broker", "--fleet", "--state"}
-COMMON |= {"--json", "--quiet", "--verbose"}
 PROGRAMS = {"edgefed": edgefed_app, "edgefed-agent": agent_app}
 
 
@@ -33,42 +28,6 @@ def agent(*words: str | Path, state: Path) -> Told:
     with only({**clean_environment(), "EDGEFED_STATE": str(state)}):
         told = CliRunner().invoke(agent_app, [str(word) for word in words])
     return Told(told.exit_code, told.stdout, told.stderr)
-
-
-def parsers(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each program, group and command, with the words that lead to it."""
-    yield words, command
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from parsers(inner, (*words, name))
-
-
-EVERYTHING = [
-    pytest.param(program, words, command, id=" ".join((program, *words)))
-    for program, app in PROGRAMS.items()
-    for words, command in parsers(typer.main.get_command(app))
-]
-
-
-@pytest.mark.parametrize(("program", "words", "command"), EVERYTHING)
-def test_every_command_accepts_every_common_option(
-    program: str, words: tuple[str, ...], command: Any
-) -> None:
-    del program
-    context = typer.Context(command, info_name=" ".join(words))
-    options = [word for parameter in command.get_params(context) for word in parameter.opts]
-    assert set(options) >= COMMON
-    assert len(options) == len(set(options))
-
-
-@pytest.mark.parametrize(("program", "words", "command"), EVERYTHING)
-def test_a_switch_is_shown_without_a_type(
-    program: str, words: tuple[str, ...], command: Any
-) -> None:
-    del command
-    told = CliRunner().invoke(PROGRAMS[program], [*words, "--help"], terminal_width=200)
-    assert told.exit_code == 0
-    assert "--verbose" in told.stdout
-    assert "bool" not in told.stdout
 
 
 @pytest.mark.parametrize("place", range(3))

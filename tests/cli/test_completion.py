@@ -16,8 +16,7 @@ from typer.main import get_command
 
 from broker.address import LOOPBACK, free_port
 from edgefed.algorithms.registry import built_in
-from edgefed.cli.algorithm_names import algorithm_names
-from edgefed.cli.completion import _safe
+from edgefed.cli.completion import _safe, algorithm_names
 from edgefed.cli.main import app
 from tests.cli.conftest import FLEET, SmallFleet
 from tests.cli.test_help_width import commands
@@ -156,7 +155,7 @@ def test_completion_imports_no_torch() -> None:
         "import sys\n"
         "from edgefed.cli import completion\n"
         "from edgefed.cli.context import Globals\n"
-        "from edgefed.cli.known_names import KnownNames\n"
+        "from edgefed.cli.completion import KnownNames\n"
         "known = KnownNames(Globals(no_config=True, broker=sys.argv[1]))\n"
         "assert completion.algorithms()\n"
         "known.runs(), known.devices(), known.labels(), known.members('enrolled')\n"

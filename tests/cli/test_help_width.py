@@ -1,4 +1,4 @@
-"""Every command's help is whole at 80 columns: no word is broken, and no type is left over."""
+"""Every command has the common options, and help that is whole at 80 columns, without types."""
 
 from __future__ import annotations
 
@@ -14,18 +14,26 @@ from typer.testing import CliRunner
 from device_agent.cli import app as agent_app
 from edgefed.cli.main import app as edgefed_app
 
+COMMON = {"--config", "--no-config", "--broker", "--fleet", "--state"}
+COMMON |= {"--json", "--quiet", "--verbose"}
 PROGRAMS = {"edgefed": edgefed_app, "edgefed-agent": agent_app}
 
 
-def commands(command: Any, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def commands(
+    command: Any, words: tuple[str, ...], *, hidden: bool = False
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield each group and command with the words that call it."""
     yield words, command
     for name, inner in getattr(command, "commands", {}).items():
-        if not inner.hidden:
-            yield from commands(inner, (*words, name))
+        if hidden or not inner.hidden:
+            yield from commands(inner, (*words, name), hidden=hidden)
 
 
-ALL = [each for name, app in PROGRAMS.items() for each in commands(get_command(app), (name,))]
+ALL = [
+    each
+    for name, app in PROGRAMS.items()
+    for each in commands(get_command(app), (name,), hidden=True)
+]
 
 
 def shown(app: typer.Typer, words: tuple[str, ...]) -> str:
@@ -47,9 +55,16 @@ def words_of(command: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(("words", "command"), ALL, ids=[" ".join(words) for words, _ in ALL])
-def test_help_is_whole_at_80_columns(words: tuple[str, ...], command: Any) -> None:
+def test_help_and_common_options(words: tuple[str, ...], command: Any) -> None:
+    context = typer.Context(command, info_name=" ".join(words))
+    options = [word for parameter in command.get_params(context) for word in parameter.opts]
+    assert set(options) >= COMMON
+    assert len(options) == len(set(options))
+
     text = shown(PROGRAMS[words[0]], words[1:])
     assert not re.search(r"<\w+>|typing\.|Annotated", text)
+    assert "--verbose" in text
+    assert "bool" not in text, "a switch is shown without a type"
     assert max(map(len, text.splitlines())) <= 80
     told = set(text.replace("│", " ").split())
     arguments = {

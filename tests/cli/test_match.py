@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from edgefed.cli.match_output import MOST_ROUNDS, matching_json, matching_text
-from edgefed.cli.run import _growth
+from edgefed.cli.run_text import _growth
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.events.matching_history import MatchingHistory

@@ -13,8 +13,9 @@ from PIL import Image, ImageFont
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.errors import DataError
-from edgefed.report.contact_sheet import MAX_TILES, captions_of, sheet
+from edgefed.report.contact_sheet import captions_of, sheet
 from edgefed.report.means import Means, labels_in_words, means_of_folder
+from edgefed.report.tiles import MAX_TILES
 from edgefed.sharing.types import Array, Entries
 from edgefed.simulator.run import Simulation
 from tests.cli.commands import Told, edgefed

@@ -24,7 +24,6 @@ from edgefed.coordinator.run_records import RunRecord
 from edgefed.events.summary import RunSummary
 from edgefed.report.page import report
 from edgefed.report.run_data import run_data_of_folder, run_data_of_response
-from edgefed.report.style import CSS
 from edgefed.transport.inbox import InboxCounts
 from edgefed.wire.messages import Request
 from tests.cli.commands import edgefed
@@ -302,7 +301,7 @@ def test_tiles_hold_whatever_is_in_them(world: MakeWorld) -> None:
     params = run_data_of_folder(folder_of(here))
     text = report(replace(params, record={**params.record, "loss": 1.5e30}))
     assert "<b>1.5e+30</b>" in text
-    rules = dict(re.findall(r"^(\.tile[^{]*)\{([^}]*)\}", CSS, re.MULTILINE))
+    rules = dict(re.findall(r"^(\.tile[^{]*)\{([^}]*)\}", text, re.MULTILINE))
     for text_of_a_tile in (".tile b", ".tile span"):
         assert "overflow-wrap:anywhere" in rules[text_of_a_tile]
         assert "nowrap" not in rules[text_of_a_tile]

@@ -22,13 +22,13 @@ def device(name: str, counts: list[int], names: list[str]) -> dict[str, object]:
 
 def shown(*devices: dict[str, object]) -> list[str]:
     """Return what the cells of the chart say."""
-    return re.findall(r"<title>(cam[^<]*)</title>", labels(summarise([RUN, *devices])))
+    return re.findall(r"<title>(cam[^<]*)</title>", labels(summarise([RUN, *devices]))["chart"])
 
 
 def test_labels_are_those_of_the_run() -> None:
     cells = shown(device("cam-1", [4, 2], ["bee", "cat"]), device("cam-2", [7], ["cat"]))
     assert cells == ["cam-1, label 1: 4", "cam-1, label 2: 2", "cam-2, label 2: 7"]
-    assert "0 ant, 1 bee, 2 cat" in labels(summarise([RUN, device("cam-1", [4], ["bee"])]))
+    assert "0 ant, 1 bee, 2 cat" in labels(summarise([RUN, device("cam-1", [4], ["bee"])]))["note"]
 
 
 def test_labels_without_names_are_left_as_they_are() -> None:

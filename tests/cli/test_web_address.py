@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from broker.address import LOOPBACK, free_port
-from edgefed.cli.web_access import refusal
-from edgefed.cli.web_address import DEFAULT_PORT, listening_socket, url_of, web_address
+from edgefed.cli.web_dashboard import DEFAULT_PORT, listening_socket, url_of, web_address
+from edgefed.cli.web_server import refusal
 from edgefed.config.address import Address
 from edgefed.errors import UsageError
 from tests.cli.commands import Told, edgefed

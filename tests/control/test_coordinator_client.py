@@ -9,7 +9,8 @@ import zstandard
 from broker.mosquitto import MosquittoBroker
 from edgefed.control import coordinator_client
 from edgefed.control.coordinator_client import CoordinatorClient
-from edgefed.errors import EdgeFedError, UnreachableError, WireError
+from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError, WireError
+from edgefed.transport.link import LinkUp, Subscribed
 from edgefed.wire.messages import Request, Response
 from tests.control.fake_coordinator import FLEET, Answering, FakeCoordinator, answers, packed
 
@@ -39,6 +40,16 @@ def test_a_question_is_answered(meet: Meet) -> None:
     }
     assert [request.action for request in fake.requests] == ["echo"]
     assert client.online
+
+
+def test_a_refused_subscription_is_an_error_until_the_next_connection(meet: Meet) -> None:
+    client, _ = meet(lambda request: answers(request, "here"))
+    client._take(Subscribed(f"edgefed/{FLEET}/control/local/0/response", granted=False))
+    with pytest.raises(NotAllowedError, match="refused the subscription to edgefed/") as caught:
+        client.ask("which")
+    assert caught.value.code == "broker.subscription"
+    client._take(LinkUp())
+    assert client.ask("which") == "here"
 
 
 def test_a_long_answer_comes_in_parts_in_any_order(meet: Meet) -> None:

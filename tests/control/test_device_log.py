@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from edgefed.cli import device_diagnostics
+from edgefed.cli.context import Globals
 from edgefed.control.device_log import DeviceLog, LogPart
 from edgefed.errors import NotAllowedError, TimeLimitError, WireError
 
@@ -113,5 +114,5 @@ def test_following_ends_with_an_error_that_does_not_pass(monkeypatch: pytest.Mon
         raise errors.pop(0)
 
     with pytest.raises(NotAllowedError):
-        device_diagnostics._follow(DeviceLog(ask, "d-1", 2.0), "d-1", False)
+        device_diagnostics._follow(Globals(), DeviceLog(ask, "d-1", 2.0), "d-1")
     assert errors == []

@@ -15,9 +15,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.coordinator.alert_command import AlertCommand
-from edgefed.coordinator.alert_courier import MOST_WAITING, AlertCourier
-from edgefed.coordinator.alert_webhook import AlertWebhook
+from edgefed.coordinator.alert_courier import MOST_WAITING, AlertCommand, AlertCourier, AlertWebhook
 from tests.transport.listening import wait_until
 
 TOLD = {

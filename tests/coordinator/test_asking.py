@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.pending_exchange import PendingExchange
+from edgefed.coordinator.pending_exchanges import PendingExchange
 from edgefed.coordinator.run_records import OpenExchange
 from tests.coordinator.test_journal import reply
 from tests.worker.tasks import task

@@ -22,7 +22,7 @@ from edgefed.coordinator.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.mqtt_fleet import MqttFleet
-from edgefed.coordinator.pending_exchange import PendingExchange
+from edgefed.coordinator.pending_exchanges import PendingExchange
 from edgefed.coordinator.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.reply_checks import LEAST_ROOM
 from edgefed.coordinator.run_records import OpenExchange

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.coordinator.evaluation_checks import evaluation_problem
+from edgefed.coordinator.reply_checks import evaluation_problem
 from edgefed.wire.messages import Reply, Task
 
 METRIC = "shop.metrics:fruit_recall"

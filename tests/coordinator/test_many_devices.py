@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.mosquitto import MosquittoBroker
-from edgefed.coordinator.pending_exchange import REPEAT, PendingExchange
+from edgefed.coordinator.pending_exchanges import REPEAT, PendingExchange
 from tests.coordinator.light_devices import STATES, TOPICS, Fleet, exchange, light_fleet
 from tests.transport.listening import PATIENCE, wait_until
 

@@ -9,7 +9,7 @@ import pytest
 from broker.mosquitto import MosquittoBroker
 from edgefed.clock import SystemClock
 from edgefed.coordinator.event_journal import EventJournal
-from edgefed.coordinator.order_events import MAX_ABOUT, note_order
+from edgefed.coordinator.request_handler import MAX_ABOUT, note_order
 from edgefed.errors import NotAllowedError
 from edgefed.events.model import Event
 from edgefed.wire.messages import Request

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from edgefed.coordinator.event_journal import EventJournal
-from edgefed.coordinator.overflow_notes import LOOK_EVERY, MOST_NAMED, OverflowNotes
-from edgefed.coordinator.rate_limited_notes import MAX_KINDS, WARN_EVERY, RateLimitedNotes
+from edgefed.coordinator.rate_limited_notes import (
+    LOOK_EVERY,
+    MAX_KINDS,
+    MOST_NAMED,
+    WARN_EVERY,
+    OverflowNotes,
+    RateLimitedNotes,
+)
 from edgefed.transport.inbox import InboxCounts
 from tests.coordinator.light_devices import HandClock
 

@@ -11,7 +11,7 @@ import pytest
 
 from broker.mosquitto import MosquittoBroker
 from edgefed.algorithms.base import Relay
-from edgefed.coordinator.pending_exchange import PendingExchange
+from edgefed.coordinator.pending_exchanges import PendingExchange
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.transport.link import Incoming
 from edgefed.wire.blobs import chunk_count

@@ -97,9 +97,11 @@ def cut_everywhere(
     assert passes > least, "nothing was cut"
 
 
-@pytest.mark.parametrize("wire", [EXACT, COARSE], ids=["fp32", "int8"])
-def test_cut_on_the_way_of_any_reply(world: MakeWorld, wire: dict[str, Any]) -> None:
-    cut_everywhere(world, plan(wire), cut_in_replies, least=8)
+@pytest.mark.parametrize(
+    ("wire", "rule"), [(EXACT, "mean"), (COARSE, "mean"), (COARSE, "geometric_median")]
+)
+def test_cut_on_the_way_of_any_reply(world: MakeWorld, wire: dict[str, Any], rule: str) -> None:
+    cut_everywhere(world, plan(wire, merging={"rule": rule}), cut_in_replies, least=8)
 
 
 def test_cut_at_any_time_with_tests_on_devices(world: MakeWorld) -> None:

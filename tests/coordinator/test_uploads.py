@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.coordinator.reply_uploads import MAX_UPLOADS, ReplyUploads
+from edgefed.coordinator.reply_receiver import MAX_UPLOADS, ReplyUploads
 from edgefed.transport.blob_intake import Ask, BlobIntake
 from edgefed.wire.blobs import BlobCache, chunk
 from edgefed.wire.message_parts import SentRelay

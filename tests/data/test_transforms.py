@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from edgefed.data.datasets import load
 from edgefed.data.partition import deal
 from edgefed.data.preparation import PreparationOptions, prepare
+from edgefed.data.transforms.apply import label_orders
 from edgefed.data.transforms.greyscale import LUMA, greyed
-from edgefed.data.transforms.label_permutation import label_orders
 from edgefed.data.transforms.rotation import rotate, rotated_mix
 from edgefed.data.types import UNPREPARED, Array, Dataset
 from edgefed.errors import DataError

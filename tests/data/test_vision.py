@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from torchvision import datasets
 
-from edgefed.data.cifar100 import KINDS, coarse_labels
 from edgefed.data.datasets import load
 from edgefed.data.partition import partition
 from edgefed.data.sources import load_device
+from edgefed.data.vision import KINDS, coarse_labels
 from edgefed.errors import DataError, RecipeError
 from tests.data.helpers import section
 

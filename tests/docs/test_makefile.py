@@ -1,4 +1,4 @@
-"""``make test`` checks first; ``make coverage`` and ``make resolve`` run their programs."""
+"""``make test`` checks first, or beside; ``make coverage`` and ``make resolve`` run programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CHECKS = ("ruff format --check", "ruff check", "mypy", "lint-imports")
+CHECKS = ("ruff format --check", "ruff check", "lint-imports")
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 
@@ -43,7 +43,7 @@ def test_the_checks_come_before_the_tests() -> None:
     lines = make("--dry-run", "test").stdout.splitlines()
     places = [
         next(n for n, line in enumerate(lines) if line.startswith(f".venv/bin/{command}"))
-        for command in (*CHECKS, "pytest")
+        for command in (*CHECKS, "mypy", "pytest")
     ]
     assert places == sorted(places)
 
@@ -56,6 +56,19 @@ def test_a_check_that_fails_ends_it_and_says_what_to_run(tmp_path: Path, failing
     assert told.returncode != 0
     assert ran[-1].strip() == failing
     assert told.stdout.splitlines()[-1].startswith("to ")
+
+
+@pytest.mark.parametrize("failing", ["mypy", "pytest"])
+def test_types_are_checked_beside_the_tests_and_either_may_fail(
+    tmp_path: Path, failing: str
+) -> None:
+    programs = checkout(tmp_path, f'echo "ran {{0}}"\ntest {failing} != {{0}}\n')
+    (programs / "python").write_text("#!/bin/sh\nexit 1\n")
+    (programs / "python").chmod(0o755)
+    told = make("test", folder=tmp_path)
+    assert {"ran mypy", "ran pytest"} <= set(told.stdout.splitlines())
+    assert ("to see this again: make types" in told.stdout) == (failing == "mypy")
+    assert told.returncode != 0
 
 
 def test_coverage_is_printed_also_where_a_test_fails_and_its_failure_counts(tmp_path: Path) -> None:

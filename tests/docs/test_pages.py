@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from broker.acl import acl
+from broker.mosquitto import PLUGIN_COPY
 from broker.secured_configuration import (
     ENROLMENT_OPEN_FILES,
     enrolment_configuration,
@@ -22,6 +24,7 @@ from tests.processes import clean_environment
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = [file for file in (ROOT / "benchmarks").glob("*.py") if file.stem != "__init__"]
+INSTALLED = Path("/etc/mosquitto/edgefed")
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -69,15 +72,17 @@ def test_a_benchmark_says_how_it_is_started(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "make"),
     [
-        ("mosquitto.conf", secured_configuration),
+        (
+            "mosquitto.conf",
+            partial(secured_configuration, plugin=INSTALLED / PLUGIN_COPY),
+        ),
         ("mosquitto-enrolment.conf", enrolment_configuration),
     ],
 )
 def test_the_configuration_to_deploy_is_the_programs(
     name: str, make: Callable[[int, SecuredFiles], str]
 ) -> None:
-    folder = Path("/etc/mosquitto/edgefed")
-    text = make(TLS_PORT, SecuredFiles(folder, folder))
+    text = make(TLS_PORT, SecuredFiles(INSTALLED, INSTALLED))
     lines = (ROOT / "deploy" / name).read_text(encoding="utf-8").splitlines()
     comment = next(number for number, line in enumerate(lines) if not line)
     assert all(line.startswith("#") for line in lines[:comment])

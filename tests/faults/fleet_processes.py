@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -286,6 +287,13 @@ def wait_until(
         if time.monotonic() > until:
             raise AssertionError(f"waited in vain for {what}\n{said()}")
         time.sleep(0.05)
+
+
+def begin_watched(home: FleetProcesses, recipe: Recipe | None = None) -> str:
+    """Begin a run a second after who watches it has something to wait for, and return its id."""
+    run = home.begin(recipe, paused=True)
+    threading.Timer(1.0, home.resume, (run,)).start()
+    return run
 
 
 @contextmanager

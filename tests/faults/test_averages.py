@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FLEET, FleetProcesses, dealt, fleet, wait_until
 from tests.faults.traffic_meter import Meter
-from tests.faults.traffic_recorder import Moment, Spy
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -116,38 +115,6 @@ def test_averages_go_up_once_and_come_down_once(tmp_path: Path) -> None:
     virtual = simulated(tmp_path / "sim", plan)
     assert record["weights_digest"] == virtual.weights_digest
     assert record["accuracy"] == virtual.accuracy
-
-
-MOMENTS: tuple[Moment, ...] = ("asked", "answered")
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
-    """Three devices that share averages."""
-    # With a cohort, training waits for a device that was killed when it had answered.
-    with fleet(tmp_path_factory.mktemp("three"), recipe(3, cohort=3)) as home:
-        yield home
-
-
-@pytest.mark.parametrize("victim", ["coordinator", "device-01"])
-def test_a_part_killed_while_averages_are_exchanged_comes_back_to_the_same_bits(
-    victim: str, three: FleetProcesses, tmp_path: Path
-) -> None:
-    killed = []
-    spy = Spy(three.address, FLEET)
-    try:
-        run = three.begin()
-        for moment in MOMENTS:
-            spy.at(1, moment, "device-01", lambda: three.kill(victim))
-            killed.append(moment)
-            three.start(victim)
-        record = finished(three, run)
-    finally:
-        spy.close()
-    assert len(mean_exchanges(three, run)) == 1
-    assert replies(three, run, "mean", "accepted").keys() == set(device_names(3))
-    assert killed == list(MOMENTS)
-    assert record["weights_digest"] == simulated(tmp_path / "sim", three.recipe).weights_digest
 
 
 def kinds_released(home: FleetProcesses, device: str) -> list[str]:

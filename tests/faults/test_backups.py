@@ -11,14 +11,16 @@ from edgefed.config.recipe import Recipe
 from edgefed.coordinator.duplicate_coordinator import retained_state
 from edgefed.wire.topics import Topics
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
-from tests.faults.test_kills import RECIPE, undisturbed
+from tests.faults.test_kills import recipe, simulated
 from tests.forked_programs import ForkedProgram, run_module
 from tests.processes import clean_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
+RECIPE = recipe("averaging")
 PLAN: Recipe = RECIPE.model_copy(
     update={
+        "model": RECIPE.model.model_copy(update={"hidden": [500, 500]}),
         "rounds": RECIPE.rounds.model_copy(update={"count": 12}),
         # What devices keep for later rounds, such as the error of an uplink, is ahead of a backup.
         "wire": RECIPE.wire.model_copy(update={"uplink": "fp32"}),
@@ -68,7 +70,7 @@ def test_a_run_goes_on_from_a_backup_on_another_machine(tmp_path: Path) -> None:
         again = ids(elsewhere, run) - known
         notes = log_of(elsewhere, run).read_text().count("restored from the backup")
     assert record["status"] == "finished", record["reason"]
-    assert record["weights_digest"] == undisturbed(PLAN, tmp_path / "sim")
+    assert record["weights_digest"] == simulated(PLAN, tmp_path / "sim")
     assert record["restored"]
     assert notes == 1
     assert len(asked) > len(known) > 1

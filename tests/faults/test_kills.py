@@ -1,83 +1,176 @@
-"""SIGKILL at every part in every phase: the run completes by itself with the same bits."""
+"""SIGKILL of every part in every phase, with three methods: the run completes with the same bits.
+
+Together they have every kind of exchange: broadcasts and updates, blobs between devices with a
+growing model and two weight sets, and label bounties, whose mixes come from the agents' private
+randomness. That other methods keep nothing outside their state is in their contract
+(``edgefed.testing.algorithms``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from device_agent.device_store import read_releases
 from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipe import Recipe, SimulationSection
+from edgefed.data.types import Shard
+from edgefed.simulator.executors import Executor, Sequential
+from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
-from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
+from tests.faults.fleet_processes import FLEET, FleetProcesses, begin_watched, fleet
 from tests.faults.traffic_recorder import Moment, Spy
+from tests.relaying import Combined, installed
+from tests.seeded_agent import from_seed
 
-MOMENTS: tuple[Moment, ...] = ("broadcast", "training", "upload")
-VICTIM = "device-01"
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
-RECIPE = Recipe.model_validate(
-    {
-        "name": "faults",
-        "seed": 7,
-        "model": {"name": "mlp", "hidden": [1000, 1000]},
-        "data": {"classes_per_device": 4, "limit": 480},
-        "training": {"epochs": 4, "batch_size": 8, "learning_rate": 0.05},
-        "rounds": {
-            "count": 4,
-            "deadline": 300,
-            "lost_grace": "deadline",
-            "quorum": 1.0,
-            "min_devices": 3,
-        },
-        "wire": {"downlink": "bf16", "uplink": "int8"},
-        "simulation": {"devices": 3},
-    }
+DEVICES = device_names(3)
+COORDINATOR, DEVICE, BROKER = PARTS = "coordinator", "device-01", "broker"
+
+Kill = tuple[int, str, Moment, str]
+"""A round, what the device has been asked, a moment after that, and the part that is killed."""
+
+TRAINING: tuple[tuple[int, str, Moment], ...] = (
+    (1, "fit", "broadcast"),
+    (2, "fit", "training"),
+    (3, "fit", "upload"),
 )
+RELAYS: tuple[tuple[int, str, Moment], ...] = (
+    (1, "pass", "upload"),
+    (1, "fit", "broadcast"),
+    (2, "pass", "asked"),
+    (2, "fit", "training"),
+    (2, "evaluate", "asked"),
+    (3, "pass", "answered"),
+    (3, "fit", "answered"),
+)
+BOUNTIES: tuple[Kill, ...] = (
+    (1, "label_need", "asked", DEVICE),
+    (1, "label_offer", "asked", COORDINATOR),
+    (1, "label_mix", "upload", DEVICE),
+    # After its answer, a device that is gone is not asked the next question of the same round.
+    (1, "label_mix", "answered", COORDINATOR),
+    (1, "label_fill", "broadcast", DEVICE),
+    (1, "label_fill", "answered", COORDINATOR),
+    # While the broker is away, the spy is as blind as the others: the next kill is a round later.
+    (1, "fit", "broadcast", BROKER),
+    (2, "fit", "training", DEVICE),
+)
+"""In one run: devices keep mixes, and exchange them once."""
+
+CASES: dict[str, tuple[str, tuple[Kill, ...]]] = {
+    **{f"averaging-{part}": ("averaging", tuple((*p, part) for p in TRAINING)) for part in PARTS},
+    **{f"relays-{part}": ("relays", tuple((*p, part) for p in RELAYS)) for part in PARTS},
+    "bounties": ("bounties", BOUNTIES),
+}
+ROUNDS = {"averaging": 4, "relays": 3, "bounties": 3}
 
 
-WIDTHS = {"coordinator": 1000, VICTIM: 1001, "broker": 1002}
-"""Hidden units by who is killed: no run finds the blobs of another one in a cache."""
+def recipe(method: str = "averaging", number: int = 0) -> Recipe:
+    """Return a method's recipe: enough bytes and steps for a kill to find them on their way.
 
-
-def recipe(victim: str) -> Recipe:
-    model = RECIPE.model.model_copy(update={"hidden": [1000, WIDTHS[victim]]})
-    return RECIPE.model_copy(update={"model": model})
-
-
-def undisturbed(plan: Recipe, folder: Path) -> str:
-    """Return the digest that a recipe ends in when nothing happens."""
-    record = Simulation(plan, folder, SystemClock()).run().record
-    assert record.status == "finished"
-    return record.weights_digest
+    With another number, sizes differ, so that no run finds the blobs of another one in a cache.
+    """
+    own: dict[str, Any] = {
+        "averaging": {"model": {"name": "mlp", "hidden": [1000, 1000 + number]}},
+        "relays": {
+            "model": {"name": "mlp", "hidden": [3000 + number]},
+            "algorithm": {"name": Combined.name, "size": 1_000_000 + number},
+            "evaluation": {"on": "both"},
+        },
+        "bounties": {
+            "model": {"name": "mlp", "hidden": [16 + number]},
+            "labels": {"count": 3000 + number, "mix_share": 0.9, "noise": "none", "wait": 300},
+        },
+    }
+    return Recipe.model_validate(
+        {
+            "name": "faults",
+            "seed": 5,
+            "data": {"classes_per_device": 1, "normalize": True},
+            "training": {"epochs": 4, "batch_size": 8, "learning_rate": 0.05, "max_steps": 60},
+            "rounds": {
+                "count": ROUNDS[method],
+                "deadline": 300,
+                "lost_grace": "deadline",
+                "quorum": 1.0,
+                "min_devices": len(DEVICES),
+            },
+            "wire": {"downlink": "bf16", "uplink": "int8"},
+            "simulation": {"devices": len(DEVICES), "holdout": 0.0},
+            **own[method],
+        }
+    )
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
     """The fleet of all cases: a run after another one, on parts that were killed before."""
-    with fleet(tmp_path_factory.mktemp("home"), RECIPE) as made:
+    folder = tmp_path_factory.mktemp("home")
+    own = {"share_mixes": "true", "least_mix_noise": "0"}
+    settings = dict.fromkeys(DEVICES, own)
+    with (
+        pytest.MonkeyPatch.context() as monkeypatch,
+        installed(folder / "site", monkeypatch),
+        fleet(folder, recipe(), agent="tests.seeded_agent", settings=settings) as made,
+    ):
         yield made
 
 
-@pytest.mark.slow
-@pytest.mark.mosquitto
-@pytest.mark.parametrize("victim", WIDTHS)
-def test_a_killed_part_comes_back_and_the_run_ends_in_the_same_bits(
-    victim: str, home: FleetProcesses, tmp_path: Path
+@pytest.mark.parametrize("case", CASES)
+def test_killed_parts_come_back_and_the_run_ends_in_the_same_bits(
+    case: str, home: FleetProcesses, tmp_path: Path
 ) -> None:
-    plan = recipe(victim)
-    killed = []
+    method, kills = CASES[case]
+    plan = recipe(method, list(CASES).index(case))
+    done = []
     spy = Spy(home.address, FLEET)
     try:
-        run = home.begin(plan)
-        for number, moment in enumerate(MOMENTS, start=1):
-            spy.at(number, moment, VICTIM, lambda: home.kill(victim))
-            killed.append(moment)
-            home.start(victim)
+        run = begin_watched(home, plan)
+        for number, question, moment, part in kills:
+            spy.at(number, moment, DEVICE, partial(home.kill, part), question=question)
+            done.append((number, question, moment, part))
+            home.start(part)
         record = home.finish(run)
     finally:
         spy.close()
-    assert killed == list(MOMENTS)
+    assert done == list(kills)
     assert record["status"] == "finished", record["reason"]
-    assert record["round"] == RECIPE.rounds.count
-    assert record["weights_digest"] == undisturbed(plan, tmp_path / "sim")
+    assert record["round"] == plan.rounds.count
+    assert record["weights_digest"] == simulated(plan, tmp_path / "sim")
+    check_charges(home, run, method)
+
+
+def simulated(plan: Recipe, folder: Path) -> str:
+    """Return the digest that a recipe ends in when nothing happens."""
+
+    def seeded(
+        shards: Sequence[Shard], settings: SimulationSection, tell: Callable[[str], None]
+    ) -> tuple[Executor, str]:
+        return Sequential(shards, private_randomness=from_seed), ""
+
+    record = Simulation(plan, folder, SystemClock(), executors=seeded).run().record
+    assert record.status == "finished", record.reason
+    return record.weights_digest
+
+
+def check_charges(home: FleetProcesses, run: str, method: str) -> None:
+    """Check that each device notes all that it sends to each other one, and nothing twice."""
+    times = {"averaging": 0, "relays": ROUNDS["relays"], "bounties": 1}[method]
+    for device in DEVICES:
+        found = read_releases(home.folder / "state" / "agents" / FLEET / device, device)
+        mixes = [each for each in found if each.entry["kind"] == "mixes" and each.run == run]
+        others = [other for other in DEVICES if other != device]
+        assert sorted(each.entry["receiver"] for each in mixes) == sorted(others * times)
+        assert len({each.exchange for each in mixes}) == times
+        assert len({(each.exchange, each.entry["receiver"]) for each in mixes}) == len(mixes)
+        labels = [each.exchange for each in found if each.entry["kind"] == "labels"]
+        assert labels.count("") == 1, "noted once, however often it started"
+        assert len(labels) == len(set(labels))
+    relayed = home.folder / "state" / "coordinator" / FLEET / "relays"
+    assert list(relayed.iterdir()) == [], "the coordinator drops what it passed on"

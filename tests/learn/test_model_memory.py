@@ -12,7 +12,6 @@ import torch
 
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
-from edgefed.free_memory import free_memory
 from edgefed.learn.model_building import NETWORKS, build
 from edgefed.learn.model_memory import (
     COPIES,
@@ -21,6 +20,7 @@ from edgefed.learn.model_memory import (
     default_memory,
     training_bytes,
 )
+from edgefed.memory import free_memory
 from tests.memory_limit import bounded
 
 HUGE = {"name": "mlp", "hidden": [65536, 65536]}

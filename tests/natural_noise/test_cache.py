@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from edgefed.errors import DataError, UsageError
-from edgefed.natural_noise.cache import NoiseCache, drawn_by
-from edgefed.natural_noise.cache_files import Entry, NoiseFiles
+from edgefed.natural_noise.cache import Entry, NoiseCache, NoiseFiles, drawn_by
 from edgefed.natural_noise.shapes import noise_samples
 from edgefed.natural_noise.types import Array, GeneratorName
 from tests.base.test_files import files_up_to

@@ -13,9 +13,14 @@ import pytest
 
 from edgefed.native.library import native
 from edgefed.natural_noise.colours import as_bytes
-from edgefed.natural_noise.compiled import compiled_pink_means, compiled_synthesis
 from edgefed.natural_noise.generators import noise_images
-from edgefed.natural_noise.oriented import Synthesis, draw_oriented, synthesis
+from edgefed.natural_noise.oriented import (
+    Synthesis,
+    compiled_pink_means,
+    compiled_synthesis,
+    draw_oriented,
+    synthesis,
+)
 from edgefed.natural_noise.oriented_draws import PINK_SIDE
 from edgefed.natural_noise.pink_noise import area_means, draw_pink, pink_map
 from edgefed.natural_noise.types import SIZES, Array

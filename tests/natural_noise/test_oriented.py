@@ -10,9 +10,14 @@ import pytest
 
 from edgefed.native.library import native
 from edgefed.natural_noise.colours import as_bytes, draw_colours
-from edgefed.natural_noise.compiled import compiled_synthesis
 from edgefed.natural_noise.kernels import bank
-from edgefed.natural_noise.oriented import Synthesis, draw_oriented, images_of, synthesis
+from edgefed.natural_noise.oriented import (
+    Synthesis,
+    compiled_synthesis,
+    draw_oriented,
+    images_of,
+    synthesis,
+)
 from edgefed.natural_noise.oriented_draws import (
     ImageDraw,
     Instance,

@@ -14,9 +14,14 @@ import torch
 
 from edgefed.errors import CheckFailedError, UsageError
 from edgefed.prediction import networks, resizing
-from edgefed.prediction.export import METADATA_FILE, export_model, onnx_run, torch_run
+from edgefed.prediction.export import (
+    METADATA_FILE,
+    export_model,
+    export_weights,
+    onnx_run,
+    torch_run,
+)
 from edgefed.prediction.export_check import TOLERANCE, check_export
-from edgefed.prediction.export_weights import export_weights
 from edgefed.prediction.load import load_model
 from tests.prediction.model_files import COLOUR, NAMES, OWN, described, model_file
 

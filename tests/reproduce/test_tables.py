@@ -9,7 +9,6 @@ import pytest
 from edgefed.api.recipe_source import checked
 from edgefed.config.recipe import Recipe
 from edgefed.reproduce.outputs import write_recipes
-from edgefed.reproduce.papers.fedmix_setups import PAPER
 from edgefed.reproduce.plan import make_study
 from edgefed.reproduce.registry import find, tables
 from edgefed.reproduce.table import EACH, SCALES, Table
@@ -79,21 +78,23 @@ def test_what_was_published_of_the_other_papers() -> None:
 @pytest.mark.parametrize(
     ("kind", "devices", "cohort", "rounds", "epochs", "naive", "fed"),
     [
-        ("femnist", 100, 10, 200, 10, 0.2, 0.2),
-        ("cifar10", 60, 15, 500, 2, 0.1, 0.05),
-        ("cifar100", 100, 10, 500, 10, 0.1, 0.1),
-        ("shakespeare", 60, None, 50, 2, 0.1, 0.1),
+        ("FEMNIST", 100, 10, 200, 10, 0.2, 0.2),
+        ("CIFAR-10", 60, 15, 500, 2, 0.1, 0.05),
+        ("CIFAR-100", 100, 10, 500, 10, 0.1, 0.1),
+        ("Shakespeare", 60, None, 50, 2, 0.1, 0.1),
     ],
 )
 def test_the_papers_set_ups(
     kind: str, devices: int, cohort: int | None, rounds: int, epochs: int, naive: float, fed: float
 ) -> None:
-    setup = {str(name): setup for name, setup in PAPER.items()}[kind]
-    keys = setup.recipe
+    name = "fedmix-table2" if kind == "Shakespeare" else "fedmix-table1"
+    columns = {column.of: column for column in find(name).scales["paper"].columns}
+    keys, rows = columns[kind].setup, columns[kind].rows
     assert keys["simulation.devices"] == devices
     assert keys.get("rounds.cohort") == cohort
     assert (keys["rounds.count"], keys["training.epochs"]) == (rounds, epochs)
-    assert (setup.naive, setup.fed) == (naive, fed)
+    ratios = [rows[each]["algorithm.mixup_ratio"] for each in ("NaiveMix", "FedMix")]
+    assert ratios == [naive, fed]
     assert keys["training.batch_size"] == 10
     assert (keys["training.learning_rate"], keys["training.learning_rate_decay"]) == (0.01, 0.999)
     assert "evaluation.every" not in keys, "rounds are counted one by one"

@@ -7,22 +7,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from edgefed.reproduce.table import (
-    Claim,
-    Column,
-    Published,
-    above,
-    alike,
-    along,
-    level,
-    no_worse,
-    steadier,
-)
+from edgefed.reproduce.table import Claim, Column, Published, read_claim
 from edgefed.reproduce.verdict import QUANTILES, Verdict, judge
 
 EASY = Column("easy one", "easy", {})
 HARD = Column("hard one", "hard", {})
 Cells = Mapping[tuple[str, str], list[float]]
+
+
+def read(claim: str) -> Claim:
+    return read_claim(claim, ("A", "B"))
 
 
 def judged(claim: Claim, cells: Cells, *columns: Column) -> list[Verdict]:
@@ -46,19 +40,19 @@ def judged(claim: Claim, cells: Cells, *columns: Column) -> list[Verdict]:
 )
 def test_an_order_in_one_column(better: list[float], word: str) -> None:
     cells = {("A", "easy"): better, ("B", "easy"): [0.70, 0.71, 0.72]}
-    (verdict,) = judged(above("A", "B", "easy"), cells)
+    (verdict,) = judged(read("A > B | easy"), cells)
     assert (verdict.claim, verdict.column, verdict.word) == ("A > B", "easy one", word)
 
 
 def test_the_noise_is_students_interval_of_differences_by_seed() -> None:
     # Both rows vary by 30 points with the seed, and their difference is always 1 to 3.
     cells = {("A", "easy"): [0.51, 0.72, 0.83], ("B", "easy"): [0.50, 0.70, 0.80]}
-    (verdict,) = judged(above("A", "B", "easy"), cells)
+    (verdict,) = judged(read("A > B | easy"), cells)
     assert verdict.mean == pytest.approx(0.02)
     assert verdict.noise == pytest.approx(4.303 * 0.01 / math.sqrt(3))
     assert verdict.word == "within the noise"
     cells = {("A", "easy"): [0.52, 0.72, 0.821], ("B", "easy"): [0.50, 0.70, 0.80]}
-    assert judged(above("A", "B", "easy"), cells)[0].word == "yes"
+    assert judged(read("A > B | easy"), cells)[0].word == "yes"
 
 
 def test_the_quantiles_fall_and_are_students() -> None:
@@ -70,7 +64,7 @@ def test_the_quantiles_fall_and_are_students() -> None:
 
 def test_many_seeds_take_the_last_quantile() -> None:
     cells = {("A", "easy"): [0.5 + 0.01 * (n % 2) for n in range(40)], ("B", "easy"): [0.4] * 40}
-    (verdict,) = judged(above("A", "B", "easy"), cells)
+    (verdict,) = judged(read("A > B | easy"), cells)
     assert verdict.word == "yes"
     assert verdict.noise == pytest.approx(2.086 * 0.01 * math.sqrt(10 / 39) / math.sqrt(40))
 
@@ -82,15 +76,15 @@ def test_a_claim_about_each_column_has_a_verdict_for_each() -> None:
         ("A", "hard"): [0.3, 0.3],
         ("B", "hard"): [0.4, 0.4],
     }
-    found = judged(above("A", "B"), cells)
+    found = judged(read("A > B"), cells)
     assert [(each.column, each.word) for each in found] == [("easy one", "yes"), ("hard one", "no")]
 
 
 def test_a_claim_along_columns() -> None:
     cells = {("A", "easy"): [0.9, 0.91], ("A", "hard"): [0.5, 0.51]}
-    (verdict,) = judged(along("A", "easy", "hard"), cells)
+    (verdict,) = judged(read("A: easy > hard"), cells)
     assert (verdict.column, verdict.word, verdict.claim) == ("", "yes", "A: easy > hard")
-    assert judged(along("A", "hard", "easy"), cells)[0].word == "no"
+    assert judged(read("A: hard > easy"), cells)[0].word == "no"
 
 
 def test_a_row_that_loses_less_than_another() -> None:
@@ -100,31 +94,31 @@ def test_a_row_that_loses_less_than_another() -> None:
         ("B", "easy"): [0.95, 0.96],
         ("B", "hard"): [0.60, 0.61],
     }
-    (verdict,) = judged(steadier("A", "B", "easy", "hard"), cells)
+    (verdict,) = judged(read("A loses less than B from easy to hard"), cells)
     assert verdict.word == "yes"
     assert verdict.mean == pytest.approx(0.25)
-    assert judged(steadier("B", "A", "easy", "hard"), cells)[0].word == "no"
+    assert judged(read("B loses less than A from easy to hard"), cells)[0].word == "no"
 
 
 def test_alike_is_no_more_apart_than_the_noise() -> None:
     near = {("A", "easy"): [0.70, 0.72, 0.74], ("B", "easy"): [0.71, 0.70, 0.75]}
-    assert judged(alike("A", "B", "easy"), near)[0].word == "yes"
+    assert judged(read("A ≈ B | easy"), near)[0].word == "yes"
     far = {("A", "easy"): [0.70, 0.72, 0.74], ("B", "easy"): [0.50, 0.52, 0.54]}
-    assert judged(alike("A", "B", "easy"), far)[0].word == "no"
+    assert judged(read("A ≈ B | easy"), far)[0].word == "no"
     steps = {("A", "easy"): [0.7, 0.7], ("A", "hard"): [0.6, 0.61]}
-    assert judged(level("A", "easy", "hard"), steps)[0].word == "no"
+    assert judged(read("A: easy ≈ hard"), steps)[0].word == "no"
 
 
 def test_what_was_not_run_is_unknown_and_told() -> None:
-    (verdict,) = judged(above("A", "B", "easy"), {("A", "easy"): [0.9, 0.9]})
+    (verdict,) = judged(read("A > B | easy"), {("A", "easy"): [0.9, 0.9]})
     assert (verdict.word, verdict.reason, verdict.mean) == ("unknown", "not run: B", None)
-    (verdict,) = judged(above("A", "B", "elsewhere"), {})
+    (verdict,) = judged(read("A > B | elsewhere"), {})
     assert (verdict.word, verdict.reason) == ("unknown", "a column is not run at this scale")
 
 
 def test_one_seed_is_no_measure_of_noise() -> None:
     cells = {("A", "easy"): [0.9], ("B", "easy"): [0.1]}
-    (verdict,) = judged(above("A", "B", "easy"), cells)
+    (verdict,) = judged(read("A > B | easy"), cells)
     assert (verdict.word, verdict.noise) == ("unknown", None)
     assert verdict.mean == pytest.approx(0.8)
     assert "one seed" in verdict.reason
@@ -132,9 +126,9 @@ def test_one_seed_is_no_measure_of_noise() -> None:
 
 def test_only_seeds_that_ran_all_cells_count() -> None:
     cells = {("A", "easy"): [0.9, 0.9, math.nan], ("B", "easy"): [0.8, math.nan, 0.8]}
-    assert judged(above("A", "B", "easy"), cells)[0].mean == pytest.approx(0.1)
+    assert judged(read("A > B | easy"), cells)[0].mean == pytest.approx(0.1)
     cells = {("A", "easy"): [0.9, math.nan], ("B", "easy"): [math.nan, 0.8]}
-    assert judged(above("A", "B", "easy"), cells)[0].reason == "no seed ran all of its cells"
+    assert judged(read("A > B | easy"), cells)[0].reason == "no seed ran all of its cells"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +141,7 @@ def test_only_seeds_that_ran_all_cells_count() -> None:
 )
 def test_a_row_that_does_no_harm(own: list[float], word: str) -> None:
     cells = {("A", "easy"): own, ("B", "easy"): [0.70, 0.71, 0.72]}
-    (verdict,) = judged(no_worse("A", "B", "easy"), cells)
+    (verdict,) = judged(read("A ≥ B | easy"), cells)
     assert (verdict.claim, verdict.word) == ("A ≥ B", word)
 
 
@@ -162,7 +156,7 @@ def test_the_papers_own_numbers_stand_beside_a_verdict() -> None:
         found = judge(claim, columns or (EASY, HARD), lambda *_: {}, numbers)
         return [verdict.published for verdict in found]
 
-    assert sums(above("A", "B")) == [pytest.approx(-0.0563), None]
-    assert sums(no_worse("A", "B", "easy")) == [pytest.approx(-0.0563)]
-    assert sums(along("A", "easy", "hard")) == [pytest.approx(0.169)]
-    assert sums(along("A", "easy", "hard"), EASY) == [pytest.approx(0.169)], "not run, but known"
+    assert sums(read("A > B")) == [pytest.approx(-0.0563), None]
+    assert sums(read("A ≥ B | easy")) == [pytest.approx(-0.0563)]
+    assert sums(read("A: easy > hard")) == [pytest.approx(0.169)]
+    assert sums(read("A: easy > hard"), EASY) == [pytest.approx(0.169)], "not run, but known"

@@ -16,8 +16,7 @@ from edgefed.reproduce.table import (
     Scaled,
     Settings,
     Table,
-    above,
-    along,
+    read_claim,
 )
 
 SETUP: Settings = {
@@ -43,6 +42,7 @@ MANY = Column(
     {"FedProx": {"algorithm.mu": 0.1}},
     target=1.0,
 )
+CLAIMS = ("FedAvg > FedProx", "FedAvg: E = 10 > E = 1")
 
 
 def table(*rows: Row, **scaled: Any) -> Table:
@@ -56,7 +56,7 @@ def table(*rows: Row, **scaled: Any) -> Table:
         scales={"smoke": replace(shown, **scaled)},
         known="one number",
         published=(Published("FedAvg", "E = 10", 50.0, "made up"),),
-        claims=(above("FedAvg", "FedProx"), along("FedAvg", "E = 10", "E = 1")),
+        claims=tuple(read_claim(each, ("FedAvg", "FedProx")) for each in CLAIMS),
     )
 
 

@@ -7,7 +7,7 @@ else controls: what holds, holds by signatures and encryption alone.
 from __future__ import annotations
 
 import json
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ FIRST, SECOND, THIRD = device_names(3)
 class Insider:
     """A stolen device: reads everything that the broker has, and publishes what it likes."""
 
-    def __init__(self, home: FleetProcesses, name: str = "stolen") -> None:
+    def __init__(self, home: FleetProcesses, name: str) -> None:
         assert home.trust is not None
         self.seen: list[Incoming] = []
         address = home.trust.address(home.trust.issue("device", name))
@@ -51,27 +51,31 @@ class Insider:
             self.seen.append(arrival)
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    """The fleet of all tests, whose devices let mixes leave them."""
+    folder, settings = tmp_path_factory.mktemp("home"), sharing(3)
+    with fleet(folder, plain_recipe(), agent=SEEDED, settings=settings, signed=True) as made:
+        yield made
+
+
 def test_bounties_over_tls_end_in_the_simulators_bits_and_nobody_reads_the_mixes(
-    tmp_path: Path,
+    home: FleetProcesses, tmp_path: Path
 ) -> None:
     plan = recipe(3, {"count": 3000, "mix_share": 0.9, "noise": "none", "wait": 300})
-    settings = sharing(3)
-    with fleet(tmp_path / "home", plan, agent=SEEDED, settings=settings, signed=True) as home:
-        insider = Insider(home)
-        try:
-            run = home.begin(paused=True)
-            home.resume(run)
-            record = finish_with_kills(home, run, SECOND, "coordinator")
-            assert record["status"] == "finished", (record["reason"], home.logs())
-            ledgers = {device: released(home, device) for device in device_names(3)}
-            chunks = carried(insider)
-            relayed = {
-                sent.digest: sent.size
-                for arrival in insider.heard("reply")
-                for sent in decode(arrival.payload, Reply).relays.values()
-            }
-        finally:
-            insider.close()
+    insider = Insider(home, "reader")
+    try:
+        record = home.finish(home.begin(plan))
+        assert record["status"] == "finished", (record["reason"], home.logs())
+        ledgers = {device: released(home, device) for device in device_names(3)}
+        chunks = carried(insider)
+        relayed = {
+            sent.digest: sent.size
+            for arrival in insider.heard("reply")
+            for sent in decode(arrival.payload, Reply).relays.values()
+        }
+    finally:
+        insider.close()
     assert record["weights_digest"] == simulated(tmp_path / "sim", plan)
     for device, entries in ledgers.items():
         assert sorted(receiver for _, receiver, _ in entries) == sorted(set(ledgers) - {device})
@@ -79,15 +83,6 @@ def test_bounties_over_tls_end_in_the_simulators_bits_and_nobody_reads_the_mixes
     assert caught
     for blob in caught:
         assert entropy(blob) > 7.99  # bits per byte; mixes in clear have far fewer
-
-
-def finish_with_kills(home: FleetProcesses, run: str, *victims: str) -> dict[str, Any]:
-    """Kill some parts while the run goes on, start them again, and return the run's row."""
-    for victim in victims:
-        time.sleep(1.0)
-        home.kill(victim)
-        home.start(victim)
-    return home.finish(run)
 
 
 def carried(insider: Insider) -> dict[str, bytes]:
@@ -112,26 +107,25 @@ def plain_recipe() -> Recipe:
     return recipe(3, {}, count=6)
 
 
-def test_forged_replayed_and_moved_messages_change_nothing(tmp_path: Path) -> None:
+def test_forged_replayed_and_moved_messages_change_nothing(
+    home: FleetProcesses, tmp_path: Path
+) -> None:
     plan = plain_recipe()
-    with fleet(tmp_path / "home", plan, signed=True) as home:
-        insider = Insider(home)
-        try:
-            run = home.begin(paused=True)
-            home.step(run)
-            forge(home, insider, run)
-            home.step(run)
-            replay(insider)
-            home.resume(run)
-            record = home.finish(run)
-            assert record["status"] == "finished", (record["reason"], home.logs())
-            refused = [
-                each["text"] for each in home.events(run, "note") if "refused" in each["text"]
-            ]
-            states = home.devices()
-            statuses = {device: status(home, device) for device in device_names(3)}
-        finally:
-            insider.close()
+    insider = Insider(home, "stolen")
+    try:
+        run = home.begin(plan, paused=True)
+        home.step(run)
+        forge(home, insider, run)
+        home.step(run)
+        replay(insider)
+        home.resume(run)
+        record = home.finish(run)
+        assert record["status"] == "finished", (record["reason"], home.logs())
+        refused = [each["text"] for each in home.events(run, "note") if "refused" in each["text"]]
+        states = home.devices()
+        statuses = {device: status(home, device) for device in device_names(3)}
+    finally:
+        insider.close()
     assert record["weights_digest"] == simulated(tmp_path / "sim", plan)
     assert any("not signed" in text for text in refused), refused
     assert any("was signed by stolen" in text or "role device" in text for text in refused), refused
@@ -139,32 +133,31 @@ def test_forged_replayed_and_moved_messages_change_nothing(tmp_path: Path) -> No
     assert all(each["refused"] > 0 for each in statuses.values()), statuses
 
 
-def test_births_of_earlier_lives_stop_no_device(tmp_path: Path) -> None:
+def test_births_of_earlier_lives_stop_no_device(home: FleetProcesses, tmp_path: Path) -> None:
     plan = plain_recipe()
-    with fleet(tmp_path / "home", plan, signed=True) as home:
-        insider = Insider(home)
-        try:
-            run = home.begin(paused=True)
-            home.step(run)
-            for _ in range(2):
-                home.kill(FIRST)
-                home.start(FIRST)
-                home.wait_for_devices(3)
-            births = [each for each in insider.heard("birth") if each.payload]
-            lives = [decode(each.payload, Birth).session for each in births]
-            assert len(set(lives)) >= 5  # three devices, and two earlier lives of one
-            for retain in (False, True):
-                for _ in range(9):
-                    for birth in births:
-                        insider.link.publish(birth.topic, birth.payload, retain=retain)
-            home.resume(run)
-            record = home.finish(run)
-            assert record["status"] == "finished", (record["reason"], home.logs())
-            log = (home.folder / f"{FIRST}.log").read_text()
-            assert "device.taken" not in log
-            assert "another agent has the name" not in log
-        finally:
-            insider.close()
+    insider = Insider(home, "earlier")
+    try:
+        run = home.begin(plan, paused=True)
+        home.step(run)
+        for _ in range(2):
+            home.kill(FIRST)
+            home.start(FIRST)
+            home.wait_for_devices(3)
+        births = [each for each in insider.heard("birth") if each.payload]
+        lives = [decode(each.payload, Birth).session for each in births]
+        assert len(set(lives)) >= 5  # three devices, and two earlier lives of one
+        for retain in (False, True):
+            for _ in range(9):
+                for birth in births:
+                    insider.link.publish(birth.topic, birth.payload, retain=retain)
+        home.resume(run)
+        record = home.finish(run)
+        assert record["status"] == "finished", (record["reason"], home.logs())
+        log = (home.folder / f"{FIRST}.log").read_text()
+        assert "device.taken" not in log
+        assert "another agent has the name" not in log
+    finally:
+        insider.close()
     assert record["weights_digest"] == simulated(tmp_path / "sim", plan)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import averaged_data
 from benchmarks.averaged_data import Setup, prepare, study
+from benchmarks.studies.runs import Runner
 
 
 def made(path: Path) -> None:
@@ -56,19 +57,10 @@ def test_a_study_ends_in_a_row_for_each_method(
     monkeypatch.setattr(averaged_data, "RATES", (0.01, 0.05))
     methods = {"fedavg": ({},), "fedmix": ({"mixup_ratio": 0.02}, {"mixup_ratio": 0.05})}
     monkeypatch.setattr(averaged_data, "METHODS", methods)
-    rows = study("tiny", tmp_path / "data", tmp_path / "work", (1, 2), tell=False)
+    rows = study("tiny", tmp_path / "data", (1, 2), Runner(tmp_path / "work"))
     assert [row.method for row in rows] == ["fedavg", "fedmix"]
     for row in rows:
         assert row.failed == 0
         assert row.accuracy.count == 2
-        assert (
-            max(value or 0 for value in row.tuning.values())
-            == row.tuning[
-                next(
-                    name
-                    for name in row.tuning
-                    if name.removeprefix(row.method).strip() == row.settings
-                )
-            ]
-        )
+        assert row.tuning[row.settings] == max(row.tuning.values())
     assert [len(row.tuning) for row in rows] == [2, 4], "two learning rates for every setting"

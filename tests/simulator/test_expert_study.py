@@ -8,11 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.expert_study import accuracy, methods, permutation
-from benchmarks.expert_study.accuracy import Row, Study, difference, table
-from benchmarks.expert_study.methods import Choice, Setup, widened
-from benchmarks.expert_study.runs import Runner
-from benchmarks.expert_study.samples import dealt, halves, read
+from benchmarks import expert_study
+from benchmarks.expert_study import Clusters, Row, Study, clusters, clusters_table, table
+from benchmarks.studies.experts import (
+    METHODS,
+    Choice,
+    Permuted,
+    Setup,
+    dealt,
+    halves,
+    read,
+    widened,
+)
+from benchmarks.studies.runs import Runner, difference
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
@@ -32,8 +40,8 @@ COMPARED = ["FedAvg", "biased FedAvg", "LG-FedAvg", "IFCA, 4 models", "fedmoe, K
 def two_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grid of two settings, and scores of the last test alone."""
     grid = {choice.words: choice for choice in (Choice(0.01, 0.05), Choice(0.01, 0.1))}
-    monkeypatch.setattr(accuracy, "choices", lambda method: grid)
-    monkeypatch.setattr(accuracy, "LAST", 1)
+    monkeypatch.setattr(expert_study, "choices", lambda method: grid)
+    monkeypatch.setattr(expert_study, "LAST", 1)
 
 
 def test_no_sample_is_in_two_parts(tmp_path: Path) -> None:
@@ -61,7 +69,7 @@ def test_labels_are_strongly_skewed(tmp_path: Path) -> None:
 def test_a_study_tests_known_and_new_devices_and_goes_on_after_a_kill(
     two_choices: None, tmp_path: Path
 ) -> None:
-    runner = Runner(tmp_path / "work", tell=False)
+    runner = Runner(tmp_path / "work")
     study = Study(TINY, tmp_path, runner, (1, 2))
     rows = {row.method: row for row in study.rows(COMPARED)}
     assert list(rows) == COMPARED
@@ -76,17 +84,17 @@ def test_a_study_tests_known_and_new_devices_and_goes_on_after_a_kill(
             assert row.tuning[row.chosen] == max(row.tuning.values())
     assert rows["fedmoe, K = 4, pruned"].tuning == {}, "its settings are those of four experts"
     assert rows["FedAvg"].traffic[0] < rows["IFCA, 4 models"].traffic[0]
-    assert len(rows["fedmoe, K = 4, pruned"].load[0]) == 4
 
-    file = tmp_path / "work" / "runs.jsonl"
-    lines = file.read_text().splitlines()
-    assert len(lines) == 5 * 2 + 5 * 2, "five methods are tuned, five are tested with two seeds"
-    assert all(json.loads(line)["ended"] == "finished" for line in lines)
-    file.write_text("\n".join(lines[:-1]) + "\n" + lines[-1][:40])
+    files = sorted((tmp_path / "work" / "runs").iterdir())
+    assert len(files) == 5 * 2 + 5 * 2, "five methods are tuned, five are tested with two seeds"
+    assert all(json.loads(file.read_text())["ended"] == "finished" for file in files)
+    files[0].unlink()
+    kept = [file.stat().st_mtime_ns for file in files[1:]]
     again = {row.method: row for row in study.rows(COMPARED)}
     assert {name: row.scores for name, row in again.items()} == {
         name: row.scores for name, row in rows.items()
     }
+    assert [file.stat().st_mtime_ns for file in files[1:]] == kept, "these are not repeated"
 
 
 def test_a_wider_network_has_the_bytes_that_its_name_says() -> None:
@@ -97,10 +105,8 @@ def test_a_wider_network_has_the_bytes_that_its_name_says() -> None:
         total: int = convolutions + 16 * second * hidden + hidden + 10 * hidden + 10
         return total
 
-    assert weights(methods.METHODS["FedAvg, 4x bytes"].wider) / weights(1) == pytest.approx(4, 0.05)
-    assert weights(methods.METHODS["FedAvg, 10x bytes"].wider) / weights(1) == pytest.approx(
-        10, 0.05
-    )
+    assert weights(METHODS["FedAvg, 4x bytes"].wider) / weights(1) == pytest.approx(4, 0.05)
+    assert weights(METHODS["FedAvg, 10x bytes"].wider) / weights(1) == pytest.approx(10, 0.05)
 
 
 def test_differences_are_by_seed() -> None:
@@ -115,19 +121,16 @@ def test_differences_are_by_seed() -> None:
 
 
 def test_clusters_are_found_and_counted_by_seed_and_round(tmp_path: Path) -> None:
-    setup = permutation.Setup(
-        devices=6, samples=60, permutations=2, rounds=2, batch_size=20, hidden=16
-    )
-    runner = Runner(tmp_path / "work", tell=False)
-    row = permutation.row(setup, 2, "updates", tmp_path, runner, (1, 2))
+    setup = Permuted(devices=6, samples=60, permutations=2, rounds=2, batch_size=20, hidden=16)
+    row = clusters(setup, 2, "updates", tmp_path, Runner(tmp_path / "work"), (1, 2))
     assert [len(values) for values in row.accuracy] == [2, 2]
     assert row.reachable == (1.0, 1.0)
     assert row.accuracy[0][-1] == row.accuracy[1][-1] == 1.0
     assert row.pure == (True, True)
-    assert permutation.table([row])[1][-1] == "2 of 2"
+    assert clusters_table([row])[1][-1] == "2 of 2"
 
 
 def test_a_clustering_is_found_from_the_round_on_from_which_it_stays() -> None:
     accuracy = ((0.5, 1.0, 0.9, 1.0), (1.0, 1.0, 1.0, 1.0), (1.0, 1.0, 1.0, 0.9))
-    row = permutation.Row(4, "updates", accuracy, (1.0,) * 3, (True, True, False))
+    row = Clusters(4, "updates", accuracy, (1.0,) * 3, (True, True, False))
     assert row.rounds == [4, 1, None]

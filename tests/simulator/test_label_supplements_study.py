@@ -9,17 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.label_study.methods import METHODS, SETUPS, Setup
-from benchmarks.label_study.runs import Runner
-from benchmarks.label_supplements import (
-    Row,
-    best_of,
-    difference,
-    order,
-    prepare,
-    study,
-    table,
-)
+from benchmarks.label_supplements import Row, order, prepare, study, table
+from benchmarks.studies.labels import METHODS, SETUPS, Setup
+from benchmarks.studies.runs import Run, Runner, best_of, difference
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
@@ -56,30 +48,28 @@ def test_no_sample_is_in_two_parts(tmp_path: Path) -> None:
 def test_a_study_ends_in_a_row_for_each_method_and_goes_on_after_a_kill(
     tiny: str, tmp_path: Path
 ) -> None:
-    runner = Runner(tmp_path, 2, tell=False)
-    rows = study(tiny, tmp_path, tmp_path, (1, 2), runner)
+    runner = Runner(tmp_path, jobs=2)
+    rows = study(tiny, tmp_path, (1, 2), runner)
     assert [row.method for row in rows] == list(TINY.methods)
     for row in rows:
         assert all(0 <= score <= 1 for score in row.scores)
         assert len(row.scores) == 2
         assert row.tuning[row.chosen] == max(row.tuning.values())
     assert len(rows[3].tuning) == 2 * len(METHODS["FedRS"].grid), "with each optimiser"
-    assert "±" in table(rows)[1][4]
+    lines = table(rows)
+    assert "±" in lines[1][4]
+    mean = (rows[1].scores[0] - rows[0].scores[0] + rows[1].scores[1] - rows[0].scores[1]) / 2
+    assert lines[2][5].startswith(f"{mean:+.3f} ± ")
 
-    file = tmp_path / "runs.jsonl"
-    lines = file.read_text().splitlines()
-    supplied = [line for each in lines if "none" not in (line := json.loads(each))["case"]]
-    for line in (each for each in supplied if "FedRS" not in each["case"]):
-        (note,) = (each for each in line["notes"] if "closed" in each)
-        received, wanted = note.split(" closed: ")[1].split(" mixes")[0].split(" of ")
-        assert received == wanted != "0"
-    assert len(lines) == 2 * (3 + len(METHODS["FedRS"].grid)) + 2 * 4
-
-    file.write_text("\n".join(lines[:-2]) + "\n" + lines[-1][:40])
-    again = study(tiny, tmp_path, tmp_path, (1, 2), runner)
-    assert [row.method for row in again] == [row.method for row in rows]
-    assert file.read_text().splitlines()[: len(lines) - 2] == lines[:-2], "these are not repeated"
-    assert len(file.read_text().splitlines()) == len(lines)
+    files = sorted((tmp_path / "runs").iterdir())
+    assert len(files) == 2 * (3 + len(METHODS["FedRS"].grid)) + 2 * 4
+    lost = json.loads(files[0].read_text())
+    files[0].unlink()
+    kept = [file.stat().st_mtime_ns for file in files[1:]]
+    assert study(tiny, tmp_path, (1, 2), runner) == rows
+    again = json.loads(files[0].read_text())
+    assert (again["words"], again["seed"]) == (lost["words"], lost["seed"])
+    assert [file.stat().st_mtime_ns for file in files[1:]] == kept, "these are not repeated"
 
 
 def test_a_choice_of_which_a_run_failed_is_not_made() -> None:
@@ -92,7 +82,17 @@ def test_the_means_are_compared_in_the_published_order() -> None:
     assert order(rows) == "none 0.200 >= noise 0.150 < mixes 0.700"
 
 
-def test_a_difference_is_by_seed() -> None:
-    mean, half = difference([0.5, 0.7, 0.9], [0.4, 0.5, 0.6])
-    assert mean == pytest.approx(0.2)
-    assert half == pytest.approx(4.303 * 0.1 / math.sqrt(3))
+def test_a_difference_is_by_seed_with_its_confidence_interval() -> None:
+    found = difference([0.5, 0.7, 0.9], [0.4, 0.5, 0.6])
+    assert found.mean == pytest.approx(0.2)
+    assert found.deviation == pytest.approx(0.1)
+    rows = [Row("one-sgd", "none", "", (0.4, 0.5, 0.6), {})]
+    rows += [Row("one-sgd", "noise", "", (0.5, 0.7, 0.9), {})]
+    assert table(rows)[2][5] == f"+0.200 ± {4.303 * 0.1 / math.sqrt(3):.3f}"
+
+
+def test_a_score_is_the_mean_of_the_last_tests_of_a_finished_run() -> None:
+    rows = [{"accuracy": each} for each in (0.1, None, 0.5, 0.7)]
+    assert Run("", 1, rows=rows).score(last=2) == pytest.approx(0.6)
+    assert math.isnan(Run("", 1, "it diverged", rows=rows).score())
+    assert math.isnan(Run("", 1).score())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgefed.config.recipe import Recipe
 from edgefed.data.datasets import load
 from edgefed.data.partition import deal, planted_orders
-from edgefed.data.transforms.label_permutation import label_orders
+from edgefed.data.transforms.apply import label_orders
 from edgefed.events.model import Event
 from edgefed.seeds import generator
 from edgefed.simulator.sweep.planted_clusters import PlantedClusters, matched

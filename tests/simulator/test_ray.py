@@ -27,8 +27,7 @@ from edgefed.errors import EdgeFedError, TimeLimitError, UnreachableError, Usage
 from edgefed.events.model import Event
 from edgefed.simulator.executors import Executor, Maker, Sequential
 from edgefed.simulator.ray_actor import check_versions, versions
-from edgefed.simulator.ray_actor_pool import gpu_share
-from edgefed.simulator.ray_executor import on_ray
+from edgefed.simulator.ray_executor import gpu_share, on_ray
 from edgefed.simulator.run import Simulation
 from tests.processes import PATIENCE, edgefed, outcome, start_module
 from tests.simulator.sweeps import GRID, write

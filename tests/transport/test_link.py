@@ -25,6 +25,8 @@ from edgefed.transport.link import (
 from edgefed.wire.envelope import encode
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import Cancel
+from tests.broker.servers import USER, running
+from tests.broker.tls_fleet import build_plugin
 from tests.transport.listening import PATIENCE, Inbox, linked, wait_until
 
 
@@ -200,3 +202,20 @@ def test_it_waits_for_a_broker_that_is_started_later(tmp_path: Path) -> None:
             assert link.connected
     finally:
         link.stop()
+
+
+@pytest.mark.mosquitto
+def test_a_refused_subscription_is_told_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    address, rules = Address(LOOPBACK, free_port()), tmp_path / "acl"
+    rules.write_text("topic readwrite #\n")
+    text = f"listener {address.port} {LOOPBACK}\nallow_anonymous true\nacl_file {rules}\n"
+    text += f"plugin {build_plugin(tmp_path)}\n" + (f"user {USER}\n" if USER else "")
+    with running(text, address, tmp_path), linked(address, "thirteen", "#", "t") as (link, inbox):
+        link.publish("t", b"heard")
+        assert inbox.wait(topic="t") == Incoming("t", b"heard", retained=False)
+    answers = [each for each in inbox.all if isinstance(each, Subscribed)]
+    assert answers == [Subscribed("#", granted=False), Subscribed("t", granted=True)]
+    (line,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert "refused the subscription to #" in line and "[broker.subscription]" in line

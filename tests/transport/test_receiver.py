@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from edgefed.errors import WireError
-from edgefed.transport.receiver import IDLE, MAX_RETRIES, RETRY, Receiver
+from edgefed.transport.blob_intake import IDLE, MAX_RETRIES, RETRY, Receiver
 from edgefed.wire.blobs import chunk
 from edgefed.wire.chunk_staging import Staging
 from edgefed.wire.limits import CHUNK_BYTES, WINDOW_REQUEST

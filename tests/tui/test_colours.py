@@ -1,8 +1,7 @@
-"""Every text can be read: in both themes, with 16 colours and without colours."""
+"""How colours are made readable; ``test_recorded_screens`` looks at those of every screen."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -15,52 +14,12 @@ from textual.pilot import Pilot
 from edgefed.tui.app import Dashboard
 from edgefed.tui.contrast import TEXT, ReadableColours, contrast, readable
 from edgefed.tui.theme import EDGEFED, EDGEFED_LIGHT, MUTED, RULE, VERMILLION, YELLOW
-from tests.tui.drawn_colours import (
-    FEW_LOOKS,
-    LOOKS,
-    Looks,
-    draw_on,
-    segments,
-    unreadable,
-    wrong_colours,
-)
+from tests.tui.drawn_colours import segments, unreadable
 from tests.tui.driving import drive, press
 from tests.tui.recorded_fleet import recorded
 from tests.tui.samples import FakeClock, dashboard, feed, fine, snapshot
-from tests.tui.screenshot_apps import Screenshot
-from tests.tui.screenshot_states import STATES, StateId
-from tests.tui.screenshots import DIALOGS, SCREENS
 
-OPENED = {**SCREENS, **DIALOGS}
 BLACK, WHITE = ColorTriplet(0, 0, 0), ColorTriplet(255, 255, 255)
-
-
-async def check(shot: Screenshot, looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw a screen in some ways, and look for text that cannot be read."""
-    async with shot.make().run_test(size=(120, 36), notifications=True) as pilot:
-        await shot.reach(pilot)
-        assert len(segments(pilot)) > 10
-        assert unreadable(pilot) == []
-        for terminal, theme in looks:
-            await draw_on(pilot, terminal, theme, monkeypatch)
-            assert unreadable(pilot) == [], (terminal, theme)
-            assert wrong_colours(pilot, terminal) == [], (terminal, theme)
-
-
-@pytest.mark.parametrize("name", OPENED)
-def test_every_text_has_contrast(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    asyncio.run(check(OPENED[name], LOOKS, monkeypatch))
-
-
-@pytest.mark.parametrize("state", STATES, ids="-".join)
-def test_every_text_of_a_state_has_contrast(
-    state: StateId, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    asyncio.run(check(STATES[state], FEW_LOOKS, monkeypatch))
 
 
 @pytest.mark.parametrize("system", ["standard", None])

@@ -1,28 +1,38 @@
-"""Snapshots of every screen from recorded runs of 40 boards: sizes, themes and states."""
+"""Every screen from recorded runs of 40 boards: what it draws, by size, and with what colours.
+
+``pytest tests/tui --snapshot-update`` writes the recordings anew.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 from textual.pilot import Pilot
 
-from edgefed.tui.app import Dashboard
-from edgefed.tui.theme import EDGEFED_LIGHT
+from tests.tui.drawn_colours import (
+    FEW_LOOKS,
+    LOOKS,
+    Looks,
+    draw_on,
+    segments,
+    unreadable,
+    wrong_colours,
+)
+from tests.tui.drawn_screens import drawn_styles, drawn_text, recorded, resize
 from tests.tui.driving import screen_text
 from tests.tui.screenshot_apps import Screenshot
 from tests.tui.screenshot_states import STATES, StateId
 from tests.tui.screenshots import DIALOGS, SCREENS, VARIANTS
 from tests.tui.state_words import UNSAID, WORDS
 
-Compare = Callable[..., bool]
-
 SIZES = {"80x24": (80, 24), "120x36": (120, 36), "200x50": (200, 50)}
-MIDDLE = SIZES["120x36"]
+MIDDLE = "120x36"
 
 ALL = {**SCREENS, **DIALOGS, **VARIANTS}
-THEMED = {**SCREENS, **DIALOGS}
 
 
 @pytest.fixture(autouse=True)
@@ -31,54 +41,57 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture
-def looks_the_same(snap_compare: Compare) -> Callable[..., bool]:
-    """Compare a screen with its snapshot."""
+async def draw(
+    shot: Screenshot, sizes: Sequence[str], looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, dict[str, str]]:
+    """Start a screen in the first size, draw it in each, and in all colours in the middle one.
 
-    def compare(
-        shot: Screenshot,
-        size: tuple[int, int] = MIDDLE,
-        theme: str = "",
-        says: Callable[[str], object] = str,
-    ) -> bool:
-        async def reach(pilot: Pilot[None]) -> None:
-            await shot.reach(pilot)
-            if theme:
-                pilot.app.theme = theme
-                await pilot.pause()
-            says(screen_text(pilot))
+    Returns:
+        Its text in the middle size, and all pictures by what was changed.
+    """
+    async with shot.make().run_test(size=SIZES[sizes[0]], notifications=True) as pilot:
+        await shot.reach(pilot)
+        pictures = {sizes[0]: drawn_text(pilot)}
+        for size in sizes[1:]:
+            await resize(pilot, SIZES[size])
+            pictures[size] = drawn_text(pilot)
+        if sizes[-1] != MIDDLE:
+            await resize(pilot, SIZES[MIDDLE])
+            assert drawn_text(pilot) == pictures[MIDDLE], "the size before leaves no trace"
+        text = screen_text(pilot)
+        assert len(segments(pilot)) > 10
+        pictures["styles"] = checked_styles(pilot, "true")
+        for terminal, theme in looks:
+            await draw_on(pilot, terminal, theme, monkeypatch)
+            pictures[f"{theme}, colours: {terminal}"] = checked_styles(pilot, terminal)
+        return text, pictures
 
-        return snap_compare(shot.make(), terminal_size=size, run_before=reach)
 
-    return compare
+def checked_styles(pilot: Pilot[None], terminal: str) -> str:
+    """Return the styles of a screen on which every text can be read."""
+    assert unreadable(pilot) == []
+    assert wrong_colours(pilot, terminal) == []
+    return drawn_styles(pilot)
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", ALL)
-def test_sizes(looks_the_same: Compare, name: str, size: str) -> None:
-    assert looks_the_same(ALL[name], SIZES[size])
-
-
-@pytest.mark.parametrize("theme", ["light", "16-colours", "no-colours"])
-@pytest.mark.parametrize("name", THEMED)
-def test_themes(
-    looks_the_same: Compare, name: str, theme: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if theme == "16-colours":
-        monkeypatch.setattr(Dashboard, "colour_system", "standard")
-    if theme == "no-colours":
-        monkeypatch.setenv("NO_COLOR", "1")
-    light = EDGEFED_LIGHT.name if theme == "light" else ""
-    assert looks_the_same(THEMED[name], theme=light)
+def test_screens(name: str, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Screens start in one of the sizes by turns."""
+    first = list(ALL).index(name) % len(SIZES)
+    sizes = [*SIZES][first:] + [*SIZES][:first]
+    looks = LOOKS if name not in VARIANTS else FEW_LOOKS
+    _, pictures = asyncio.run(draw(ALL[name], sizes, looks, monkeypatch))
+    assert recorded(sorted(pictures.items())) == snapshot
 
 
 @pytest.mark.parametrize("state", STATES, ids="-".join)
-def test_states(looks_the_same: Compare, state: StateId) -> None:
-    def says(text: str) -> None:
-        assert [words for words in WORDS[state] if words not in text] == []
-        assert [words for words in UNSAID.get(state, ()) if words in text] == []
-
-    assert looks_the_same(STATES[state], says=says)
+def test_states(
+    state: StateId, snapshot: SnapshotAssertion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, pictures = asyncio.run(draw(STATES[state], [MIDDLE], FEW_LOOKS, monkeypatch))
+    assert [words for words in WORDS[state] if words not in text] == []
+    assert [words for words in UNSAID.get(state, ()) if words in text] == []
+    assert recorded(sorted(pictures.items())) == snapshot
 
 
 def test_every_state_has_words() -> None:

@@ -12,7 +12,7 @@ import pytest
 from textual.pilot import Pilot
 
 from edgefed.cli.mqtt_feed import MqttFeed
-from edgefed.cli.state_folder_runs import StateFolderRuns
+from edgefed.cli.show_dashboard import StateFolderRuns
 from edgefed.clock import SystemClock
 from edgefed.events.known_runs import RunDetails, RunRow
 from edgefed.events.run_comparison import compare

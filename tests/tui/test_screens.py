@@ -1,16 +1,21 @@
-"""Snapshots of what the recorded runs do not have: other methods, a filter, a frozen display."""
+"""Recorded screens of what the recorded runs do not have: other methods, a filter, a freeze."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from edgefed.events.feed_update import FeedUpdate
 from edgefed.events.snapshot import Snapshot
 from edgefed.tui.app import Dashboard
-from edgefed.tui.screens.registry import ScreenName
+from tests.tui.drawn_screens import drawn_styles, drawn_text, recorded, resize
+from tests.tui.driving import press, settle
 from tests.tui.samples import (
     RecordingControl,
     ago,
@@ -20,111 +25,86 @@ from tests.tui.samples import (
     round_views,
     run_view,
     sharing,
-    snapshot,
     supplementing,
+)
+from tests.tui.samples import (
+    snapshot as fleet,
 )
 
 LARGE, SMALL = (120, 36), (80, 24)
-Compare = Callable[..., bool]
 
 BROKER_LOST = FeedUpdate(
-    snapshot=snapshot(),
+    snapshot=fleet(),
     broker=False,
     coordinator=True,
     problem="Broker unreachable: connection refused; next try in 4 s.",
     since=ago(12),
 )
 COORDINATOR_LOST = FeedUpdate(snapshot=None, broker=True, coordinator=False)
+PAUSED = fine(fleet(run=run_view(status="paused")))
+ENDED = fine(
+    fleet(
+        run=run_view(status="finished", phase="done", round=50, reason="all rounds done"),
+        rounds=round_views(50),
+    )
+)
 
 
-def watched(*updates: FeedUpdate, **settings: Any) -> Dashboard:
-    return dashboard(*updates, control=RecordingControl(), **settings)
+@dataclass(frozen=True)
+class Case:
+    """A dashboard, the sizes in which it is drawn one after the other, and keys before that."""
+
+    make: Callable[[], Dashboard]
+    sizes: tuple[tuple[int, int], ...] = (SMALL,)
+    keys: tuple[str, ...] = ()
 
 
-def test_no_run_yet(snap_compare: Compare) -> None:
-    assert snap_compare(watched(fine(Snapshot(fleet="plant-a"))), terminal_size=SMALL)
+def watched(*updates: FeedUpdate, **settings: Any) -> Callable[[], Dashboard]:
+    return partial(dashboard, *updates, control=RecordingControl(), **settings)
 
 
-def test_broker_lost(snap_compare: Compare) -> None:
-    assert snap_compare(watched(BROKER_LOST), terminal_size=SMALL)
+MANY = mixing(experts=24, collapsed=True, dead=(1, 2))
+
+CASES: dict[str, Case] = {
+    "no-run-yet": Case(watched(fine(Snapshot(fleet="plant-a")))),
+    "broker-lost": Case(watched(BROKER_LOST), (SMALL, (70, 18))),
+    "broker-lost-table": Case(watched(BROKER_LOST, screen="devices")),
+    "coordinator-lost": Case(watched(COORDINATOR_LOST)),
+    "coordinator-lost-table": Case(watched(COORDINATOR_LOST, screen="devices")),
+    "paused-run": Case(watched(PAUSED)),
+    "finished-run": Case(watched(ENDED), (LARGE,)),
+    "other-curve": Case(watched(), keys=("l",)),
+    "frozen": Case(watched(), keys=("space",)),
+    "read-only": Case(dashboard),
+    "letters": Case(watched(letters=True), (LARGE,)),
+    "filtered": Case(watched(screen="devices"), keys=("slash", *"state:train", "enter")),
+    "window-too-small": Case(watched(), ((79, 19),)),
+    "supplements": Case(watched(fine(supplementing())), (LARGE, SMALL, (170, 36))),
+    "supplements-table": Case(
+        watched(fine(supplementing()), screen="devices"), (SMALL, (170, 36), LARGE)
+    ),
+    "averages": Case(watched(fine(sharing())), ((150, 36), LARGE, SMALL)),
+    "averages-table": Case(watched(fine(sharing()), screen="devices"), (LARGE, SMALL, (150, 36))),
+    "experts": Case(watched(fine(mixing(dead=(1,)))), (SMALL, LARGE)),
+    "experts-table": Case(watched(fine(mixing(dead=(1,))), screen="devices"), (LARGE, SMALL)),
+    "many-experts": Case(watched(fine(MANY), screen="experts")),
+}
 
 
-def test_broker_lost_over_the_table(snap_compare: Compare) -> None:
-    assert snap_compare(watched(BROKER_LOST, screen="devices"), terminal_size=SMALL)
+async def draw(case: Case) -> dict[str, str]:
+    """Return the text in each size, and the styles in the last one."""
+    app = case.make()
+    async with app.run_test(size=case.sizes[0], notifications=True) as pilot:
+        await settle(pilot)
+        await press(pilot, *case.keys)
+        pictures = {}
+        for size in case.sizes:
+            if size != case.sizes[0]:
+                await resize(pilot, size)
+            pictures["{}x{}".format(*size)] = drawn_text(pilot)
+        return {**pictures, "styles": drawn_styles(pilot)}
 
 
-def test_no_line_stands_beside_the_one_of_a_small_window(snap_compare: Compare) -> None:
-    assert snap_compare(watched(BROKER_LOST), terminal_size=(70, 18))
-
-
-def test_coordinator_never_answered_over_the_table(snap_compare: Compare) -> None:
-    assert snap_compare(watched(COORDINATOR_LOST, screen="devices"), terminal_size=SMALL)
-
-
-def test_coordinator_never_answered(snap_compare: Compare) -> None:
-    assert snap_compare(watched(COORDINATOR_LOST), terminal_size=SMALL)
-
-
-def test_paused_run(snap_compare: Compare) -> None:
-    paused = fine(snapshot(run=run_view(status="paused")))
-    assert snap_compare(watched(paused), terminal_size=SMALL)
-
-
-def test_finished_run(snap_compare: Compare) -> None:
-    ended = run_view(status="finished", phase="done", round=50, reason="all rounds done")
-    assert snap_compare(watched(fine(snapshot(run=ended, rounds=round_views(50)))),
-                        terminal_size=LARGE)  # fmt: skip
-
-
-def test_other_curve(snap_compare: Compare) -> None:
-    assert snap_compare(watched(), terminal_size=SMALL, press=["l"])
-
-
-def test_frozen(snap_compare: Compare) -> None:
-    assert snap_compare(watched(), terminal_size=SMALL, press=["space"])
-
-
-def test_read_only(snap_compare: Compare) -> None:
-    assert snap_compare(dashboard(), terminal_size=SMALL)
-
-
-def test_letters_for_symbols(snap_compare: Compare) -> None:
-    assert snap_compare(watched(letters=True), terminal_size=LARGE)
-
-
-def test_filtered_devices(snap_compare: Compare) -> None:
-    keys = ["slash", *"state:train", "enter"]
-    assert snap_compare(watched(screen="devices"), terminal_size=SMALL, press=keys)
-
-
-def test_window_too_small(snap_compare: Compare) -> None:
-    assert snap_compare(watched(), terminal_size=(79, 19))
-
-
-@pytest.mark.parametrize("size", [LARGE, SMALL, (170, 36)], ids=["large", "small", "wide"])
-@pytest.mark.parametrize("screen", ["overview", "devices"])
-def test_devices_with_supplements(
-    snap_compare: Compare, screen: ScreenName, size: tuple[int, int]
-) -> None:
-    assert snap_compare(watched(fine(supplementing()), screen=screen), terminal_size=size)
-
-
-@pytest.mark.parametrize("size", [LARGE, SMALL, (150, 36)], ids=["large", "small", "wide"])
-@pytest.mark.parametrize("screen", ["overview", "devices"])
-def test_devices_that_share_averages(
-    snap_compare: Compare, screen: ScreenName, size: tuple[int, int]
-) -> None:
-    assert snap_compare(watched(fine(sharing()), screen=screen), terminal_size=size)
-
-
-@pytest.mark.parametrize("size", [LARGE, SMALL], ids=["large", "small"])
-@pytest.mark.parametrize("screen", ["overview", "devices"])
-def test_devices_with_experts(
-    snap_compare: Compare, screen: ScreenName, size: tuple[int, int]
-) -> None:
-    assert snap_compare(watched(fine(mixing(dead=(1,))), screen=screen), terminal_size=size)
-
-
-def test_many_experts(snap_compare: Compare) -> None:
-    many = fine(mixing(experts=24, collapsed=True, dead=(1, 2)))
-    assert snap_compare(watched(many, screen="experts"), terminal_size=SMALL)
+@pytest.mark.parametrize("name", CASES)
+def test_screens(name: str, snapshot: SnapshotAssertion) -> None:
+    assert recorded(asyncio.run(draw(CASES[name])).items()) == snapshot

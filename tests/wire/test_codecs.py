@@ -16,8 +16,7 @@ from edgefed.config.sections import CodecName
 from edgefed.errors import WireError
 from edgefed.seeds import generator
 from edgefed.wire import limits
-from edgefed.wire.codecs import CODECS, decode
-from edgefed.wire.coders import Floats
+from edgefed.wire.codecs import CODECS, Floats, decode
 from edgefed.wire.tensors import Array, TensorSpec, specs_of
 from tests.wire.memory import at_most
 from tests.wire.strategies import arrays, damaged

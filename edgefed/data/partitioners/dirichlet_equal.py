@@ -26,7 +26,7 @@ def dirichlet_equal(
 
     Args:
         labels: (n,) integers.
-        devices: how many parts, at most n.
+        devices: number of parts, at most n.
         alpha: concentration, times each label's share; the same number is more skewed here than
             in `edgefed.data.partitioners.dirichlet`, by a factor of the number of labels.
         rng: draws proportions and samples.

@@ -13,7 +13,7 @@ def iid(labels: Indices, devices: int, rng: np.random.Generator) -> Parts:
 
     Args:
         labels: (n,); only how many there are matters.
-        devices: how many parts, at most n.
+        devices: number of parts, at most n.
         rng: draws the permutation.
     """
     return tuple(np.array_split(rng.permutation(len(labels)), devices))

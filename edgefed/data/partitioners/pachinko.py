@@ -31,7 +31,7 @@ def pachinko(
     Args:
         labels: (n,) integers.
         coarse: (classes,) the coarse label of each label.
-        devices: how many parts, at most n.
+        devices: number of parts, at most n.
         rng: draws proportions and samples.
         coarse_alpha: concentration of the coarse labels (α).
         fine_alpha: concentration of the labels under a coarse one (β).

@@ -1,14 +1,19 @@
-"""Apply a recipe's transform to each device's samples and to the test samples."""
+"""Apply a recipe's transform to each device's samples and to the test samples.
+
+The permutation of labels is the clustering experiment of Federated Mixture of Experts (Reisser et
+al., 2021, appendix B): four permutations, assigned to the devices at random.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from edgefed.data.transforms.greyscale import greyed
-from edgefed.data.transforms.label_permutation import label_orders, relabelled
 from edgefed.data.transforms.options import TransformOptions
 from edgefed.data.transforms.rotation import rotated_mix
-from edgefed.data.types import Dataset
+from edgefed.data.types import Dataset, Indices
 from edgefed.errors import DataError
 from edgefed.samples import Samples
 from edgefed.seeds import generator
@@ -87,3 +92,13 @@ def _check_labels(dataset: Dataset, options: TransformOptions) -> None:
         code="data.transform",
         hint='set transform = "none", or "rotation" for images',
     )
+
+
+def label_orders(classes: int, orders: int, rng: np.random.Generator) -> Indices:
+    """Return (orders, classes): in row k, label c becomes the entry at place c."""
+    return np.array([rng.permutation(classes) for _ in range(orders)], np.int64)
+
+
+def relabelled(samples: Samples, order: Indices) -> Samples:
+    """Return the samples with each label c replaced by ``order[c]``; ``order`` is (classes,)."""
+    return replace(samples, targets=order[samples.targets])

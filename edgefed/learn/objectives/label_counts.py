@@ -20,7 +20,7 @@ def label_counts(samples: Samples, classes: int, real: int | None = None) -> Arr
 
     Args:
         samples: a client's.
-        classes: how many labels there are.
+        classes: number of labels.
         real: how many of the samples, from the first, are the client's own; those behind them, such
             as mixes of others and noise, are not counted. None to count all.
 

@@ -1,0 +1,52 @@
+"""The data of the studies: images, and files that are named by their content."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgefed.learn.types import Array
+
+CLASSES = 10
+
+
+@cache
+def images(data: Path, digits: bool = False) -> dict[str, Array]:
+    """Return training and test images with their labels.
+
+    Args:
+        data: folder of ``mnist/mnist.npz``; without it, scikit-learn's digits are used.
+        digits: whether they are used in any case.
+    """
+    path = data / "mnist/mnist.npz"
+    if path.exists() and not digits:
+        return dict(np.load(path, allow_pickle=False))
+    from sklearn.datasets import load_digits  # not needed where MNIST is
+
+    found = load_digits()
+    inputs = (found.images * (255 / 16)).astype(np.uint8)
+    order = np.random.default_rng(1).permutation(len(inputs))
+    parts = {"train": order[:1400], "test": order[1400:]}
+    arrays = {f"x_{part}": inputs[rows] for part, rows in parts.items()}
+    return arrays | {f"y_{part}": found.target[rows] for part, rows in parts.items()}
+
+
+def written(folder: Path, name: str, arrays: Mapping[str, Any]) -> Path:
+    """Write an NPZ file once, and return it; a result belongs to its content."""
+    whole = {**arrays, "classes": np.array(CLASSES)}
+    digest = hashlib.sha256()
+    for key, array in sorted(whole.items()):
+        digest.update(f"{key} {array.shape} {array.dtype}".encode() + array.tobytes())
+    content = digest.hexdigest()
+    path = folder / f"{name}-{content[:12]}.npz"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part.npz")
+        np.savez(part, **whole)
+        part.replace(path)
+    return path

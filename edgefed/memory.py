@@ -1,0 +1,40 @@
+"""The memory of this machine: how much is free, and giving back what this process uses no more."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+CONTAINER = Path("/sys/fs/cgroup")
+"""Where a container sees its own limits (cgroup v2)."""
+
+
+def free_memory(container: Path = CONTAINER) -> int:
+    """Return the bytes left before the system or the container is out of memory."""
+    free = int(psutil.virtual_memory().available)
+    most, used = _number(container / "memory.max"), _number(container / "memory.current")
+    return free if most is None or used is None else max(0, min(free, most - used))
+
+
+def _number(path: Path) -> int | None:
+    """Return the number in a file; None for a word such as ``max``, or where there is no file."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def release_memory() -> None:
+    """Collect unused objects, and return the freed memory that the C library keeps.
+
+    Python collects objects that refer to each other only now and then. glibc keeps freed memory for
+    later, even if only one block at its end is still in use. Other C libraries have other rules;
+    there only the objects are collected.
+    """
+    gc.collect()
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
