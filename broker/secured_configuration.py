@@ -54,8 +54,8 @@ def secured_configuration(
         persistence: folder for the broker's own database; None leaves it to Mosquitto's main
             configuration file, so that the text can be put into its ``conf.d``.
         user: the user that Mosquitto becomes when started as root; Mosquitto's default when empty.
-        plugin: what limits subscriptions; without it, parties with a certificate can freeze the
-            broker with them.
+        plugin: limits subscriptions; without it, parties with a certificate can freeze the broker
+            with them.
 
     Raises:
         UsageError: a path that a configuration file cannot hold.

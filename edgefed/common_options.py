@@ -89,7 +89,7 @@ class CommonOptions:
             data(text if isinstance(text, str) else text(value))
 
     def done(self, value: Any, text: str) -> None:
-        """Print what an order came to: a value as JSON, or a note unless ``--quiet`` is given."""
+        """Print the result of an order: a value as JSON, or a note unless ``--quiet`` is given."""
         if self.json:
             json_out(value)
         else:

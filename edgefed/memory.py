@@ -1,4 +1,4 @@
-"""The memory of this machine: how much is free, and giving back what this process uses no more."""
+"""The memory of this machine: the free bytes, and the release of unused memory."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ def matrix_chart(
 
     Args:
         counts: samples by true label and predicted label.
-        names: what each label is called.
-        title: what it is, for those who cannot see it.
+        names: of the labels.
+        title: description for readers that cannot see it.
         width: in pixels.
     """
     classes = len(counts)
@@ -148,7 +148,7 @@ def share_maps(
         panels: with the same number of columns.
         names: of the rows, which all panels have in common.
         columns: names of the columns.
-        title: what it is, for those who cannot see it.
+        title: description for readers that cannot see it.
         width: in pixels.
     """
     if not panels or not columns or not names:

@@ -46,14 +46,14 @@ class Series:
 
 @dataclass(frozen=True)
 class LineChart:
-    """What to draw.
+    """The description of a chart.
 
     Attributes:
         bounds: values that the axis has to reach, such as 0 and 1.
         shown: how a value of the axis is written.
-        base: what units grow by: 10, or 1024 for bytes, so that steps are round in any of them.
+        base: ratio of units: 10, or 1024 for bytes, so that steps are round in all of them.
         level: a value to mark with a broken line.
-        across: what the curves are over.
+        across: name of the horizontal axis.
         binary: how a place on that axis is written, in units of powers of 1024; None for rounds,
             which are whole numbers.
     """

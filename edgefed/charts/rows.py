@@ -72,8 +72,8 @@ def heat_map(
 
     Args:
         rows: a name, and its count for each column.
-        title: what it is, for those who cannot see it.
-        axis: what a column is.
+        title: description for readers that cannot see it.
+        axis: name of the columns.
         width: in pixels.
     """
     columns = max((len(counts) for _, counts in rows), default=0)
@@ -108,7 +108,7 @@ def course_map(
     Args:
         rows: a name, and its mixtures.
         parts: names of the shares.
-        title: what it is, for those who cannot see it.
+        title: description for readers that cannot see it.
         width: in pixels.
     """
     rounds = [number for _, course in rows for number, _ in course]

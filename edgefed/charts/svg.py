@@ -121,7 +121,7 @@ def series_class(number: int) -> str:
 
 
 def fill_class(number: int) -> str:
-    """Return the class of what is filled in a series' colour."""
+    """Return the class of areas filled in a series' colour."""
     return f"f{number % len(LIGHT)}"
 
 

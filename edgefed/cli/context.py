@@ -70,11 +70,11 @@ class Globals(CommonOptions):
 
     @contextmanager
     def connected(self, local: str = "") -> Iterator[CoordinatorClient]:
-        """Yield the fleet's coordinator, connected for the length of the block.
+        """Yield the fleet's coordinator, connected within the block.
 
         Args:
-            local: a command that looks on this machine for what no coordinator knows, without its
-                ``--local``; the hint of an error names it.
+            local: the command that searches this machine for unknown runs, without its ``--local``;
+                the hint of an error names it.
 
         Raises:
             UnreachableError: there is no broker.

@@ -1,4 +1,4 @@
-"""Whether a dashboard can be shown where a command was started, and what a browser shows if not."""
+"""Whether a dashboard can be shown in this terminal, and the page of a browser if not."""
 
 from __future__ import annotations
 

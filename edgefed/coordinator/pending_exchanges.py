@@ -1,7 +1,4 @@
-"""The open exchanges of an MQTT fleet: each device's progress, what to repeat, and their order.
-
-Several exchanges may be open at once. A device receives its open tasks one after another.
-"""
+"""The open exchanges of an MQTT fleet: each device's progress, repetitions, and their order."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ _TABLES = 5
 
 
 def expert_names(history: ExpertHistory) -> list[str]:
-    """Return what the experts are called."""
+    """Return the names of the experts."""
     return [f"e{expert}" for expert in range(history.now.experts)]
 
 
 def row_names(history: ExpertHistory, class_names: Sequence[str]) -> list[str]:
-    """Return what the rows of the table are called: the classes, or the values of a column."""
+    """Return the names of the table's rows: the classes, or the values of a column."""
     names = class_names if history.now.condition == "label" else ()
     return label_names(names, len(history.now.table))
 

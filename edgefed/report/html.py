@@ -37,7 +37,7 @@ def section(title: str, *content: str, note: str = "") -> str:
 
 
 def tiles(values: Iterable[tuple[str, str]]) -> str:
-    """Return the large numbers: what each is, and its value; those without one are left out."""
+    """Return the large numbers, each with its name; those without a value are left out."""
     return _part("tiles", values)
 
 

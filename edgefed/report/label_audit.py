@@ -1,4 +1,4 @@
-"""What a run's answers told of the devices' labels, beside the labels that the devices hold."""
+"""The disclosure of the devices' labels by a run's answers, beside the true labels."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ _IN_WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class AuditRow:
-    """What one answer told.
+    """The disclosure of one answer.
 
     Attributes:
-        device: whose answer.
+        device: of the answer.
         round: of the answer.
-        samples: on which it rests.
-        source: from which part of the answer: ``mixture``, ``output-bias``, or ``state``.
+        samples: behind the answer.
+        source: the part of the answer: ``mixture``, ``output-bias``, or ``state``.
         role: the reply role of that part.
         determined: whether no other frequencies give the same answer.
         shares: the label frequencies.
-        true: those of the device's samples; None where the device does not tell its labels.
+        true: those of the device's samples; None if the device does not share its labels.
     """
 
     device: str
@@ -77,11 +77,11 @@ class AuditRow:
 
 @dataclass(frozen=True)
 class Audit:
-    """What a run's answers told.
+    """The disclosures of a run's answers.
 
     Attributes:
         run: its id.
-        labels: what the labels are called.
+        labels: names of the labels.
         rows: by round and device.
     """
 
@@ -92,7 +92,7 @@ class Audit:
     def of_round(self, number: int | None) -> Audit:
         """Return the answers of a round, or without one the first of each device and role.
 
-        A role is told apart because an answer may have several, such as one for each model.
+        Roles are separate because an answer may have several, such as one for each model.
         """
         if number is not None:
             return replace(self, rows=tuple(row for row in self.rows if row.round == number))
@@ -108,7 +108,7 @@ class Audit:
 
 
 def audit_of_folder(folder: Path, run_data: RunData) -> Audit:
-    """Return what was recorded in a run's folder, or what its state tells.
+    """Return the record in a run's folder, or the disclosure of its state.
 
     Raises:
         UnknownNameError: ``audit.none``: nothing was recorded, and the run has no experts.

@@ -38,10 +38,10 @@ def means_of_folder(folder: Path) -> Means:
     """Return the averaged data in a run's folder.
 
     Raises:
-        UnknownNameError: it is no run's folder, or ``means.none``: the run holds none.
+        UnknownNameError: it is not a run's folder, or ``means.none``: the run holds none.
         StorageError: ``means.state``: its state is not there, or cannot be read.
         RecipeError: its recipe cannot be read.
-        DataError: what is there are no averaged data.
+        DataError: the arrays there are not averaged data.
     """
     if not (folder / EVENTS).is_file():
         raise UnknownNameError(

@@ -34,11 +34,11 @@ _BYTE = 255
 
 
 def mix_sheet(preview: MixPreview, names: Sequence[str] = ()) -> bytes:
-    """Return a PNG file of mixes beside their samples; the head tells each column's noise scale.
+    """Return a PNG file of mixes beside their samples; the head shows each column's noise scale.
 
     Args:
         preview: at least one mix.
-        names: what the labels are called; their numbers where there are none.
+        names: of the labels; their numbers where there are none.
 
     Raises:
         DataError: ``mix.pixels``: images with so many channels cannot be drawn.

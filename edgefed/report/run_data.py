@@ -18,11 +18,11 @@ RECIPE = "recipe.toml"
 
 @dataclass(frozen=True)
 class RunData:
-    """A run, from whichever side it was read.
+    """The data of a run, from any source.
 
     Attributes:
-        record: its row: ``run``, ``name``, ``status``, ``accuracy``, ``bytes_up`` and so on; what
-            is not known is not there.
+        record: its row: ``run``, ``name``, ``status``, ``accuracy``, ``bytes_up`` and so on;
+            unknown values are missing.
         recipe: as TOML tables.
         rounds: finished rounds, oldest first.
         summary: devices and notable events.

@@ -75,7 +75,7 @@ def _class_row(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def labels(summary: RunSummary) -> Mapping[str, str]:
-    """Return who holds which labels."""
+    """Return the labels of each device."""
     names = summary.run.class_names if summary.run else ()
     rows = [
         (device.device, in_order(device.labels, device.class_names, names))
@@ -102,7 +102,7 @@ def traffic(rounds: Sequence[Mapping[str, Any]]) -> str:
 
 
 def answers(summary: RunSummary) -> Mapping[str, str]:
-    """Return charts of what each device sent and how long it took; nothing without answers."""
+    """Return charts of the bytes and times of each device's answers; nothing without answers."""
     busy = [device for device in summary.devices if device.accepted]
     if not busy:
         return {}
@@ -141,7 +141,7 @@ def _device_row(device: DeviceSummary) -> tuple[str, ...]:
 
 
 def averages(summary: RunSummary) -> Mapping[str, Any]:
-    """Return what averaged data each device shared; nothing where none did."""
+    """Return the averaged data that each device shared; nothing where none did."""
     sharers = [device for device in summary.devices if device.shared_entries]
     if not sharers:
         return {}
@@ -159,7 +159,7 @@ def averages(summary: RunSummary) -> Mapping[str, Any]:
 
 
 def events(summary: RunSummary) -> Mapping[str, Any]:
-    """Return the notable events: what was not merged, who was lost, warnings."""
+    """Return the notable events: answers not merged, lost devices, warnings."""
     counts = [
         ("answers merged", str(sum(device.accepted for device in summary.devices))),
         ("not merged", str(sum(device.rejected for device in summary.devices))),

@@ -62,7 +62,7 @@ def text_font() -> Font:
 
 
 def enlargement(height: int, width: int) -> int:
-    """Return by what the sides of an image are enlarged."""
+    """Return the factor by which the sides of an image are enlarged."""
     return max(1, round(SIDE / max(height, width)))
 
 

@@ -20,7 +20,7 @@ def trained_once(_setup: Settings, amounts: Amounts) -> Settings:
 
 
 def pooled(setup: Settings, amounts: Amounts) -> Settings:
-    """Return what gives one device the samples of all."""
+    """Return the settings with the samples of all devices on one."""
     parts = {"data.parts_per_device": setup["simulation.devices"]}
     one_a_round = {"training.epochs": 1, "rounds.count": amounts.pooled}
     return {**parts, **(one_a_round if amounts.pooled else {})}

@@ -25,10 +25,10 @@ class Entry:
         accuracy: a share, over the seeds that ran.
         rounds, bytes_to: to the column's target, over the seeds that reached it.
         bytes: of the whole run, both ways.
-        growth: parameters of the matched model divided by a device's, in the last round; of no
-            value where nothing is matched.
+        growth: parameters of the matched model divided by a device's, in the last round; no value
+            where nothing is matched.
         failed: how many seeds failed.
-        published: what the paper has, in percent; None where it is not known.
+        published: the paper's number, in percent; None if unknown.
         difference: measured less published, in points; None where the set-up is not the paper's.
     """
 
@@ -77,12 +77,12 @@ def scored(result: Result, score: Score) -> float | None:
 
 
 def entries(study: Study, outcome: Outcome) -> list[Entry]:
-    """Return the cells that were to be run, with what they came to."""
+    """Return the planned cells with their results."""
     return [_entry(cell, study, outcome) for cell in study.cells]
 
 
 def verdicts(study: Study, outcome: Outcome) -> list[Verdict]:
-    """Return what became of the paper's claims."""
+    """Return the verdicts on the paper's claims."""
     values = partial(_values, study, outcome)
     columns, numbers = study.scaled.columns, study.table.number
     return [each for claim in study.table.claims for each in judge(claim, columns, values, numbers)]

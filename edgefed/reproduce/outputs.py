@@ -25,7 +25,7 @@ from edgefed.units import size
 
 
 def summary(study: Study, outcome: Outcome, folder: Path) -> dict[str, Any]:
-    """Return what ``--json`` prints and ``table.json`` holds; accuracies are shares."""
+    """Return the object of ``--json`` and ``table.json``; accuracies are shares."""
     table = study.table
     return {
         **described(table),
@@ -47,7 +47,7 @@ def summary(study: Study, outcome: Outcome, folder: Path) -> dict[str, Any]:
 
 
 def described(table: Table) -> dict[str, Any]:
-    """Return what the list tells of a table."""
+    """Return a table's row in the list."""
     return {
         "table": table.name,
         "title": table.title,
@@ -98,7 +98,7 @@ def write_recipes(study: Study, folder: Path) -> list[Path]:
 
 
 def text(study: Study, outcome: Outcome) -> str:
-    """Return the table for people, then the claims, what was left out, and notes."""
+    """Return the table for people, then the claims, the omissions, and notes."""
     found = entries(study, outcome)
     parts = [
         f"{study.table.name}, scale {study.scale}: {study.table.title}",

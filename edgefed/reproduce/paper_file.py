@@ -2,7 +2,7 @@
 
 ``[shared]`` has texts, lists and tables under names; ``"@name"`` stands for one anywhere in the
 file, and a list inside a list is spliced. ``[bases]``, ``[setups.KIND.SCALE]`` and ``[rows]`` are
-recipe keys; each may extend what stands above it. A table's columns name the kinds of set-ups.
+recipe keys; each may extend one above it. A table's columns name the kinds of set-ups.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Extending(RecipeKeys):
 
 
 class RowKeys(Extending):
-    """A row: what makes it, over the column's set-up."""
+    """The settings of a row, over the column's set-up."""
 
     label: str = ""
     """As the paper calls it, where that is not the row's key."""
@@ -78,7 +78,7 @@ class RowKeys(Extending):
 
 
 class Amounts(Section):
-    """What the functions of ``edgefed.reproduce.derived`` need to know of a set-up."""
+    """Numbers of a set-up for the functions of ``edgefed.reproduce.derived``."""
 
     alone: int = 1
     """Epochs of devices that train once."""
@@ -94,7 +94,7 @@ class Amounts(Section):
 
 
 class SetupKeys(Extending):
-    """The recipe of all rows of a column, and what some rows have of their own in it."""
+    """The recipe of all rows of a column, and settings of single rows in it."""
 
     label: str = ""
     """What is run; the beginning of the column's label."""
@@ -146,7 +146,7 @@ class Axis(Section):
 class ColumnKeys(RecipeKeys):
     """Columns of a table: one, or one for each combination of values on the axes.
 
-    The recipe keys are what the column varies.
+    The recipe keys are those that the column varies.
     """
 
     setup: str

@@ -1,4 +1,4 @@
-"""The tables of a paper's file: what set-ups and rows extend, and the columns at each scale."""
+"""The tables of a paper's file: extended set-ups and rows, and the columns at each scale."""
 
 from __future__ import annotations
 

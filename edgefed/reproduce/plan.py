@@ -34,8 +34,8 @@ class Study:
     Attributes:
         scaled: the table at the scale, or the part of it that is run.
         cells: those that are run, column by column.
-        missing: rows that cannot be run as this version lacks something, and what.
-        notes: what is to be known about the data.
+        missing: rows that this version cannot run, with the missing part.
+        notes: about the data.
     """
 
     table: Table
@@ -64,22 +64,22 @@ def make_study(
     data: Path | None = None,
     scratch: Path,
 ) -> Study:
-    """Return what a table takes at a scale.
+    """Return the study of a table at a scale.
 
-    Settings files and ``EDGEFED_`` variables count for nothing: the recipes are the table's.
+    Settings files and ``EDGEFED_`` variables have no effect: the recipes are the table's.
 
     Args:
-        table: which one.
-        scale: which of its set-ups.
+        table: to run.
+        scale: of its set-ups.
         check: checks each recipe to the last key.
         seeds: in place of the table's.
         rows: the only ones, by their labels; none for all.
         columns: likewise, or the paper's.
         data: the folder with the data; None to download it.
-        scratch: where data that is made here is kept.
+        scratch: folder for generated data.
 
     Raises:
-        DataError: the data is not there, or that of no column.
+        DataError: the data is missing, or that of all columns.
         RecipeError: a recipe is wrong.
         UnknownNameError: there is no such row or column.
     """

@@ -20,10 +20,10 @@ class Place:
     """A way in which a data set may lie in a folder.
 
     Attributes:
-        pattern: what is looked for, from the folder.
+        pattern: of the searched path, from the folder.
         name: the recipe's data set that reads it.
-        root: what of the folder the recipe names; None for what was found.
-        beside: what must lie beside what was found.
+        root: the part of the folder that the recipe names; None for the found path.
+        beside: a path that must exist beside the found one.
     """
 
     pattern: str
@@ -70,7 +70,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Located:
-    """Recipe keys that name data on this machine, and what is to be known about them."""
+    """Recipe keys that name data on this machine, with notes about them."""
 
     settings: Settings
     note: str = ""
@@ -125,16 +125,16 @@ SOURCES: Mapping[str, Source] = {
 
 
 def locate(settings: Settings, folder: Path | None, scratch: Path) -> Located:
-    """Return a recipe's keys with the data that they mean.
+    """Return a recipe's keys with the places of their data.
 
     Args:
         settings: ``data.name`` is a set's name as the tables have it.
-        folder: where to look, and nowhere else; None to download what can be.
-        scratch: where what is made here is kept.
+        folder: the only folder to search; None to download the data if possible.
+        scratch: folder for generated data.
 
     Raises:
-        DataError: it is not there, or cannot be downloaded.
-        StorageError: what is made here cannot be written.
+        DataError: it is missing, or cannot be downloaded.
+        StorageError: generated data cannot be written.
     """
     name = str(settings.get("data.name", "digits"))
     made = MADE.get(name)
@@ -154,7 +154,7 @@ def locate(settings: Settings, folder: Path | None, scratch: Path) -> Located:
 
 
 def fetch(section: DataSection, folder: Path) -> None:
-    """Download what a recipe names, if it is one of torchvision's sets and not there yet.
+    """Download a recipe's data set, if it is one of torchvision's and missing.
 
     Raises:
         DataError: it cannot be downloaded.

@@ -51,11 +51,11 @@ class Paper:
 
 @dataclass(frozen=True)
 class Row:
-    """What is compared.
+    """A compared method.
 
     Attributes:
-        label: as the paper calls it; one of its kind in a table.
-        settings: what makes it, over the column's set-up.
+        label: the paper's name, unique in a table.
+        settings: of the row, over the column's set-up.
     """
 
     label: str
@@ -64,13 +64,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Score:
-    """How a run is scored.
+    """The score of a run.
 
     Attributes:
         metric: ``accuracy`` on the coordinator's test samples, or ``device_accuracy`` on those that
             the devices hold out, or only those that never train (``accuracy_newcomer``); or how
             well the devices are clustered. ``final_accuracy`` is on the coordinator's samples when
-            the run has ended, with what was collected after its last round.
+            the run has ended, including gates collected after its last round.
         last: the mean of so many last tests.
     """
 
@@ -83,14 +83,14 @@ class Column:
     """A data set, or a setting that is varied.
 
     Attributes:
-        label: what is run; one of its kind at a scale.
-        of: the paper's column that it is, or stands for; published numbers and claims name it.
+        label: its name, unique at a scale.
+        of: the paper's column that it is, or represents; published numbers and claims name it.
         setup: the recipe of all rows.
-        varies: what sets it apart from the table's other columns.
-        rows: what some rows have of their own here, by label.
+        varies: its difference from the table's other columns.
+        rows: settings of single rows here, by label.
         target: the accuracy of which the rounds are counted; None for none.
         score: how a run is scored.
-        optional: where its data is not there, it is left out.
+        optional: whether it is left out if its data is missing.
     """
 
     label: str
@@ -165,9 +165,9 @@ class Table:
     """One published table.
 
     Attributes:
-        name: the paper's key and what it calls the table.
+        name: the paper's key and name of the table.
         rows: in the paper's order.
-        known: what is known of the published numbers, and from where.
+        known: the known published numbers, with their source.
         notes: where our set-up is a reading of the paper, or differs from it.
     """
 
@@ -182,7 +182,7 @@ class Table:
     notes: tuple[str, ...] = ()
 
     def number(self, row: str, column: str) -> Published | None:
-        """Return what the paper has for a row in one of its columns, where that is known."""
+        """Return the paper's number for a row in one of its columns, if known."""
         found = (each for each in self.published if (each.row, each.column) == (row, column))
         return next(found, None)
 

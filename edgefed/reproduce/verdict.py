@@ -34,12 +34,12 @@ errs on the side of noise."""
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim in one column, or over several.
+    """The result of a claim in one column, or over several.
 
     Attributes:
         column: the column's label; empty for a claim over several.
         mean: of the sum over seeds, as a share; None when there is none.
-        noise: what it may be off by; None with fewer than two seeds.
+        noise: its possible deviation; None with fewer than two seeds.
         reason: why it is unknown.
         published: the sum of the published numbers, as a share; None where one is not known.
     """
@@ -79,8 +79,8 @@ def published_sum(claim: Claim, numbers: Numbers, each: str = "") -> float | Non
     """Return a claim's sum over published numbers, as a share; None where one is not known.
 
     Args:
-        claim: what the paper says.
-        numbers: what it has published.
+        claim: of the paper.
+        numbers: published in it.
         each: the paper's column that a term of any column means.
     """
     columns = (each if term.column == EACH else term.column for term in claim.terms)
