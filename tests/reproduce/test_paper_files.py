@@ -8,7 +8,7 @@ import pytest
 
 from edgefed.errors import RecipeError
 from edgefed.reproduce.paper_tables import read_tables
-from edgefed.reproduce.table import EACH, Claim, Score, Term, read_claim
+from edgefed.reproduce.table import EACH, SCALES, Claim, Score, Term, read_claim
 
 PAPER = """\
 key = "tiny"
@@ -97,6 +97,114 @@ def test_what_a_column_varies_is_not_overridden_by_the_method(tmp_path: Path) ->
     (column,) = table.scales["smoke"].columns
     assert column.varies == {"algorithm.mu": 1}
     assert column.rows["FedProx"] == {"rounds.count": 7}
+
+
+WHOLE = """\
+key = "whole"
+authors = "Nobody"
+title = "Nothing"
+where = "nowhere"
+seeds = [1, 2]
+takes = { smoke = "a moment", small = "a minute", paper = "an hour" }
+known = "something"
+exact = true
+
+[rows]
+first = { label = "FedMA", derived = ["output_epochs"], algorithm.name = "fedma" }
+once = { derived = ["trained_once"], algorithm.name = "ensemble" }
+all = { derived = ["pooled"], algorithm.name = "fedavg", simulation.devices = 1 }
+
+[bases.one]
+training = { batch_size = 8, learning_rate = 0.5 }
+
+[bases.two]
+training.batch_size = 16
+
+[setups.images.smoke]
+extends = ["one", "two"]
+label = "digits"
+of = "MNIST"
+target = 0.5
+score = "device_accuracy"
+last = 3
+amounts = { alone = 7, pooled = 9, epochs = 5, output = 2 }
+simulation.devices = 4
+
+[setups.images.paper]
+label = "MNIST"
+amounts.epochs = 5
+training.epochs = 6
+simulation.devices = 40
+
+[[tables]]
+name = "whole-first"
+title = "a table"
+rows = ["first", "once", "all"]
+left_out_at.smoke.large = "too dear"
+left_out.far = "too far"
+[[tables.columns]]
+setup = "images"
+optional = true
+[[tables.columns]]
+setup = "images"
+of = "K"
+untargeted = true
+score = "accuracy"
+methods.fedma.algorithm.gamma = 2.0
+
+[[tables]]
+name = "whole-second"
+title = "another"
+known = "nothing"
+seeds = [5]
+takes.smoke = "a second"
+exact = false
+rows = ["first", "all"]
+[[tables.columns]]
+setup = "images"
+of = "{E}, {sigma}"
+label = "{setup}: {E}, {sigma}, {of}"
+axes.E = { key = "training.epochs", values = { 20 = 2 } }
+axes.sigma = { rows = ["FedMA"], values.low = { algorithm.sigma = 0.1 } }
+"""
+
+
+def test_what_columns_and_rows_have_of_their_own(tmp_path: Path) -> None:
+    first, second = read_tables(written(tmp_path, WHOLE))
+    smoke = first.scales["smoke"]
+    plain, other = smoke.columns
+    assert [row.label for row in first.rows] == ["FedMA", "once", "all"]
+    assert plain.setup["training.batch_size"] == 16, "the later one overrides"
+    assert plain.rows == {
+        "FedMA": {"algorithm.last_epochs": 10},
+        "once": {"training.epochs": 7},
+        "all": {"data.parts_per_device": 4, "training.epochs": 1, "rounds.count": 9},
+    }
+    assert (plain.of, plain.target, plain.score) == ("MNIST", 0.5, Score("device_accuracy", 3))
+    assert (plain.optional, other.optional) == (True, False)
+    assert (other.label, other.target, other.score) == ("digits, K", None, Score("accuracy", 3))
+    assert other.rows["FedMA"] == {"algorithm.last_epochs": 10, "algorithm.gamma": 2.0}
+    paper = first.scales["paper"].columns[0].rows
+    assert paper["FedMA"] == {"algorithm.last_epochs": 18}, "the set-up has epochs"
+    assert paper["all"] == {"data.parts_per_device": 40}
+    (column,) = second.scales["smoke"].columns
+    assert (column.label, column.of) == ("digits: 2, low, 20, low", "20, low")
+    assert column.varies == {"training.epochs": 2}
+    assert column.rows["FedMA"] == {"algorithm.last_epochs": 4, "algorithm.sigma": 0.1}
+    assert "algorithm.sigma" not in column.rows["all"]
+
+
+def test_a_table_overrides_its_file(tmp_path: Path) -> None:
+    first, second = read_tables(written(tmp_path, WHOLE))
+    smoke, paper = first.scales["smoke"], first.scales["paper"]
+    assert (first.known, second.known) == ("something", "nothing")
+    assert (smoke.seeds, second.scales["smoke"].seeds) == ((1, 2), (5,))
+    assert (smoke.takes, paper.takes) == ("a moment", "an hour")
+    takes = [second.scales[scale].takes for scale in SCALES]
+    assert takes == ["a second", "a minute", "an hour"]
+    assert (smoke.exact, paper.exact, second.scales["paper"].exact) == (False, True, False)
+    assert smoke.left_out == {"far": "too far", "large": "too dear"}
+    assert paper.left_out == {"far": "too far"}
 
 
 @pytest.mark.parametrize(

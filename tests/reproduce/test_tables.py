@@ -35,7 +35,7 @@ def test_all_tables_are_found_in_their_papers_order() -> None:
         *(f"moe-figure{number}" for number in (3, 4, 11, 13)),
         *("moe-rotation", "moe-permutation", "moe-newshard", "moe-vae"),
         "moe-table1",
-        *("pfnm-mnist", "pfnm-grid"),
+        *("pfnm-mnist", "pfnm-grid", "privacy-digits"),
     ]
 
 
