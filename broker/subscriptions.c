@@ -15,7 +15,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static const char COORDINATOR[] = "coordinator"; /* broker.acl knows it as COORDINATOR_USER */
+static const char COORDINATOR[] = "coordinator"; /* COORDINATOR_USER of edgefed.trust */
 
 enum { MAX_FILTER_BYTES = 255 };
 
@@ -149,7 +149,7 @@ static int check_access(int event, void *data, void *state)
     if (mosquitto_client_sub_count(check->client) >= MAX_SUBSCRIPTIONS) {
         return DENIED;
     }
-    is_broadcast = begins(after_levels(filter, 2), "all/c/") && strpbrk(filter, "+#") == NULL;
+    is_broadcast = begins(after_levels(filter, 2), "all/c/");
     if (!pays(state, check->client, is_broadcast ? BROADCAST_PRICE : PRICE)) {
         return DENIED;
     }
