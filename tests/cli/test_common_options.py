@@ -231,9 +231,9 @@ def test_an_answer_is_text_or_json_or_the_file_that_has_it(
     for options, expected in ((plain, "one row\n"), (quiet, "one row\n"), (as_json, '{"a": 1}\n')):
         options.answer({"a": 1}, lambda value: "one row" if value["a"] else "", empty="none")
         assert printed(capsys) == (expected, "")
-    for options, expected in ((plain, ("", "none yet\n")), (as_json, ("[]\n", ""))):
+    for options, told in ((plain, ("", "none yet\n")), (as_json, ("[]\n", ""))):
         options.answer([], "a table's head", empty="none yet")
-        assert printed(capsys) == expected
+        assert printed(capsys) == told
     for options, out in ((plain, "x.svg\n"), (as_json, '{"a": 1, "file": "x.svg"}\n')):
         options.answer({"a": 1}, "one row", file=Path("x.svg"))
         assert printed(capsys) == (out, "")
