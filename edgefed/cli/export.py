@@ -15,7 +15,7 @@ from edgefed.console import collect_at_end
 from edgefed.prediction.options import Best, ModelName, UserModels
 
 if TYPE_CHECKING:
-    from edgefed.cli.run_folders import ModelSource
+    from edgefed.cli.model_source import ModelSource
 
 EPILOG = examples(
     "edgefed run export latest --format onnx",
@@ -66,7 +66,7 @@ def export(
     of any size and returns probabilities: it scales and normalises them as training does. The file
     names the labels, the run and the round. A file that does not return what torch does is refused.
     """
-    from edgefed.cli.run_folders import model_source
+    from edgefed.cli.model_source import model_source
     from edgefed.prediction.command import model_path
 
     options = globals_of(context)

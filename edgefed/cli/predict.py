@@ -48,7 +48,7 @@ def predict(
     class and the accuracy are printed, too. Images that cannot be read are left out and listed at
     the end, with exit code 7. The newest run that has a model is called latest.
     """
-    from edgefed.cli.run_folders import model_source
+    from edgefed.cli.model_source import model_source
     from edgefed.prediction.command import PredictRequest, form_of, predict_and_print
 
     options = globals_of(context)
