@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from edgefed.cli import device_diagnostics, device_membership
+from edgefed.cli import device_diagnostics, membership
 from edgefed.cli.cells import STANDING_COLOURS, ago, device_state
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
@@ -137,7 +137,7 @@ def _order(context: typer.Context, action: str, **arguments: Any) -> None:
 
 
 device_diagnostics.add_commands(app)
-device_membership.add_commands(app)
+membership.add_device_commands(app)
 
 
 def _find(devices: list[dict[str, Any]], name: str) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def _coordinator(options: Globals) -> str:
 
 def _inbox(options: Globals) -> Finding:
     """Look whether the coordinator keeps up with its devices' messages."""
-    from edgefed.cli.floods import in_words
+    from edgefed.cli.status import refused_in_words
     from edgefed.diagnostics import Finding
     from edgefed.errors import EdgeFedError
 
@@ -131,7 +131,7 @@ def _inbox(options: Globals) -> Finding:
         return Finding(
             "inbox",
             "warning",
-            f"senders over their limits; {in_words(refused)}",
+            f"senders over their limits; {refused_in_words(refused)}",
             "look at these senders; on a broker with an access list, take away their rights",
         )
     if not dropped:

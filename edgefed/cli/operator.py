@@ -8,8 +8,7 @@ import typer
 
 from edgefed.cli.context import globals_of
 from edgefed.cli.help import examples
-from edgefed.cli.membership import EXPIRES, Expires, Qr, Yes, invite, listing
-from edgefed.cli.membership import remove as end_membership
+from edgefed.cli.membership import EXPIRES, Expires, Qr, Yes, end_membership, invite, listing
 from edgefed.command_line import CommandLine
 from edgefed.console import data, json_out, talk
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import typer
@@ -13,7 +14,7 @@ from edgefed.console import columns
 from edgefed.units import counted, score, size
 
 MOST_NAMED = 3
-"""Excluded devices that are named with the reason."""
+"""Excluded devices, and senders of too many messages, that are named."""
 
 EPILOG = examples("edgefed status", "edgefed --fleet plant-a status --json")
 
@@ -90,14 +91,12 @@ def _excluded(snapshot: dict[str, Any]) -> str:
 
 def _dropped(inbox: dict[str, Any]) -> list[tuple[str, ...]]:
     """Return the messages that the coordinator did not take; nothing if it took all."""
-    from edgefed.cli.floods import in_words
-
     dropped, refused = inbox["dropped"], inbox["refused"]
     rows: list[tuple[str, ...]] = []
     if dropped:
         rows.append(("dropped", f"{dropped}, because messages came too fast"))
     if refused:
-        rows.append(("over limits", in_words(refused)))
+        rows.append(("over limits", refused_in_words(refused)))
     return rows
 
 
@@ -121,3 +120,15 @@ def _shared(devices: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     whose = counted(len(sharers), "device")
     told = f"{entries} from {whose}, of {counted(least, 'sample')} or more each"
     return [("means", told)]
+
+
+def refused_in_words(refused: Mapping[str, int]) -> str:
+    """Return how many messages were not read, and the sender of most of them.
+
+    Args:
+        refused: messages by sender, the largest number first.
+    """
+    named = [f"{sender} {count}" for sender, count in list(refused.items())[:MOST_NAMED]]
+    more = len(refused) - len(named)
+    senders = ", ".join([*named, *([f"{more} more"] if more else [])])
+    return f"{sum(refused.values())} messages were not read: {senders}"

@@ -80,9 +80,6 @@ _PARTIES: Mapping[Branch, tuple[str, re.Pattern[str]]] = {
 class TopicSpec:
     """One kind of topic: the message it carries and how it is published.
 
-    As an attribute of ``Topics`` it is the function that formats its topic of a device, a client
-    (USER/SLOT) or a token.
-
     Attributes:
         branch, leaf: the words that tell it from the other lanes.
         message: class of the messages on it.
@@ -107,6 +104,13 @@ class TopicSpec:
         if self.branch == "up":
             return ("device",)
         return ("operator", "viewer") if self.leaf == "request" else ("coordinator",)
+
+
+class PartyTopic(TopicSpec):
+    """A topic of each device, client or token.
+
+    As an attribute of ``Topics`` it is the function that formats the topic of one of them.
+    """
 
     def __get__(self, topics: Topics, owner: object = None) -> Callable[[str], str]:
         """Return the function that formats this topic of one of a fleet's parties."""
@@ -153,31 +157,31 @@ class Topics:
 
     fleet: str
 
-    task = TopicSpec("down", "task", Task)
-    receipt = TopicSpec("down", "receipt", Receipt)
-    cancel = TopicSpec("down", "cancel", Cancel)
-    down_need = TopicSpec("down", "need", Need)
-    down_chunk = TopicSpec("down", CHUNK_LEAF, Chunk)
-    renewal_order = TopicSpec("down", "renewal", RenewalOrder)
-    certificate = TopicSpec("down", "certificate", IssuedCertificate)
-    left = TopicSpec("down", "leave", Leave)
+    task = PartyTopic("down", "task", Task)
+    receipt = PartyTopic("down", "receipt", Receipt)
+    cancel = PartyTopic("down", "cancel", Cancel)
+    down_need = PartyTopic("down", "need", Need)
+    down_chunk = PartyTopic("down", CHUNK_LEAF, Chunk)
+    renewal_order = PartyTopic("down", "renewal", RenewalOrder)
+    certificate = PartyTopic("down", "certificate", IssuedCertificate)
+    left = PartyTopic("down", "leave", Leave)
     """The coordinator confirms to a device that it has left."""
-    ping = TopicSpec("down", "ping", Ping, qos=0)
-    log_request = TopicSpec("down", "log", LogRequest, qos=0)
-    birth = TopicSpec("up", "birth", Birth, retained=True)
-    progress = TopicSpec("up", "progress", Progress)
-    telemetry = TopicSpec("up", "telemetry", Telemetry, qos=0)
-    reply = TopicSpec("up", "reply", Reply)
-    up_need = TopicSpec("up", "need", Need)
-    up_chunk = TopicSpec("up", CHUNK_LEAF, Chunk)
-    renewal = TopicSpec("up", "renewal", RenewalRequest)
-    leave = TopicSpec("up", "leave", Leave)
-    pong = TopicSpec("up", "ping", Pong, qos=0)
-    log_tail = TopicSpec("up", "log", LogTail, qos=0)
-    request = TopicSpec("control", "request", Request)
-    response = TopicSpec("control", "response", Response)
-    enrolment_request = TopicSpec("enrol", "request", EnrolmentRequest)
-    enrolment_response = TopicSpec("enrol", "response", EnrolmentResponse)
+    ping = PartyTopic("down", "ping", Ping, qos=0)
+    log_request = PartyTopic("down", "log", LogRequest, qos=0)
+    birth = PartyTopic("up", "birth", Birth, retained=True)
+    progress = PartyTopic("up", "progress", Progress)
+    telemetry = PartyTopic("up", "telemetry", Telemetry, qos=0)
+    reply = PartyTopic("up", "reply", Reply)
+    up_need = PartyTopic("up", "need", Need)
+    up_chunk = PartyTopic("up", CHUNK_LEAF, Chunk)
+    renewal = PartyTopic("up", "renewal", RenewalRequest)
+    leave = PartyTopic("up", "leave", Leave)
+    pong = PartyTopic("up", "ping", Pong, qos=0)
+    log_tail = PartyTopic("up", "log", LogTail, qos=0)
+    request = PartyTopic("control", "request", Request)
+    response = PartyTopic("control", "response", Response)
+    enrolment_request = PartyTopic("enrol", "request", EnrolmentRequest)
+    enrolment_response = PartyTopic("enrol", "response", EnrolmentResponse)
 
     def __post_init__(self) -> None:
         _level(_NAME, self.fleet)
@@ -261,7 +265,7 @@ _FLEET_WIDE = (
     TopicSpec("all", CHUNK_LEAF, Chunk),
     TopicSpec("events", "events", EventMessage, qos=0),
 )
-_OF_PARTIES = tuple(spec for spec in vars(Topics).values() if isinstance(spec, TopicSpec))
+_OF_PARTIES = tuple(spec for spec in vars(Topics).values() if isinstance(spec, PartyTopic))
 TOPIC_SPECS: Mapping[tuple[str, str], TopicSpec] = MappingProxyType(
     {(spec.branch, spec.leaf): spec for spec in (*_FLEET_WIDE, *_OF_PARTIES)}
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefed.charts.axes import Scale, ticks, whole_ticks
+from edgefed.charts.axes import LETTER, Scale, ticks, whole_ticks
 from edgefed.charts.grids import Panel, share_maps
 from edgefed.charts.lines import LARGEST, MAX_POINTS, LineChart, Series, line_chart
 from edgefed.charts.rows import Bar, bar_chart, course_map, heat_map
@@ -89,6 +90,24 @@ def test_a_legend_only_where_there_are_several() -> None:
     one, two = Series("only", [(1, 1.0)]), Series("other", [(1, 2.0)])
     assert "only" not in texts(line_chart(LineChart("a", [one])))
     assert {"only", "other"} <= set(texts(line_chart(LineChart("a", [one, two]))))
+
+
+def test_a_long_legend_goes_on_in_the_next_line_within_the_picture() -> None:
+    names = [f"series number {number}" for number in range(12)]
+    svg = line_chart(LineChart("a", [Series(name, [(1, 1.0), (2, 2.0)]) for name in names]))
+    root = parsed(svg)
+    places = {
+        each.text: (float(each.attrib["x"]), float(each.attrib["y"]))
+        for each in root.iter()
+        if each.tag.endswith("text") and each.text in names
+    }
+    assert list(places) == names
+    for name, (x, y) in places.items():
+        assert x + LETTER * len(name) <= float(root.attrib["width"])
+        assert y <= float(root.attrib["height"])
+    lines = sorted({y for _, y in places.values()})
+    assert len(lines) > 1 and len(set(places.values())) == len(names)
+    assert {below - above for above, below in pairwise(lines)} == {20}
 
 
 @given(FINITE, FINITE, st.integers(2, 12))

@@ -176,3 +176,45 @@ def test_an_empty_value_is_refused(program: str, words: list[str], named: str) -
     told = CliRunner().invoke(PROGRAMS[program], words)
     assert (told.exit_code, told.stdout) == (2, "")
     assert f"{named} is empty" in told.stderr
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    told = capsys.readouterr()
+    return told.out, told.err
+
+
+def test_an_answer_is_text_or_json_or_the_file_that_has_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plain, as_json, quiet = CommonOptions(), CommonOptions(json=True), CommonOptions(quiet=True)
+    for options, expected in ((plain, "one row\n"), (quiet, "one row\n"), (as_json, '{"a": 1}\n')):
+        options.answer({"a": 1}, lambda value: "one row" if value["a"] else "", empty="none")
+        assert printed(capsys) == (expected, "")
+    for options, told in ((plain, ("", "none yet\n")), (as_json, ("[]\n", ""))):
+        options.answer([], "a table's head", empty="none yet")
+        assert printed(capsys) == told
+    for options, out in ((plain, "x.svg\n"), (as_json, '{"a": 1, "file": "x.svg"}\n')):
+        options.answer({"a": 1}, "one row", file=Path("x.svg"))
+        assert printed(capsys) == (out, "")
+
+
+def test_a_note_is_for_people_who_want_notes(capsys: pytest.CaptureFixture[str]) -> None:
+    for options, note in ((CommonOptions(), "done\n"), (CommonOptions(quiet=True), "")):
+        options.note("done")
+        assert printed(capsys) == ("", note)
+        options.done({"a": 1}, "done")
+        assert printed(capsys) == ("", note)
+    as_json = CommonOptions(json=True)
+    as_json.note("done")
+    assert printed(capsys) == ("", "")
+    as_json.done({"a": 1}, "done")
+    assert printed(capsys) == ('{"a": 1}\n', "")
+
+
+@pytest.mark.parametrize(("command", "own"), [("list", True), ("pause", False)])
+def test_json_is_shown_among_the_options_of_commands_that_print_a_value(
+    command: str, own: bool
+) -> None:
+    told = CliRunner().invoke(edgefed_app, ["run", command, "--help"], terminal_width=100).stdout
+    before, _, common = told.partition("Common options")
+    assert ("Print JSON" in before, "Print JSON" in common) == (own, not own)

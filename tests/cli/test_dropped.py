@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.mosquitto import MosquittoBroker
-from edgefed.cli.floods import in_words
+from edgefed.cli.status import refused_in_words
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.request_handler import RequestHandler
@@ -110,5 +110,5 @@ def test_status_and_doctor_show_who_floods(overrun: Overrun) -> None:
 
 def test_most_senders_are_counted_only() -> None:
     refused = {f"device d-{number}": 9 - number for number in range(6)}
-    told = in_words(refused)
+    told = refused_in_words(refused)
     assert told == "39 messages were not read: device d-0 9, device d-1 8, device d-2 7, 3 more"

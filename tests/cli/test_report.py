@@ -227,8 +227,9 @@ def test_a_page_shows_no_character_that_turns_or_hides_text(world: MakeWorld) ->
 @pytest.mark.parametrize("lines", [[], ["{}"], ['{"kind": "note", "time": "", "text": "hm"}']])
 def test_a_log_of_almost_nothing_makes_a_page(lines: list[str], tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    page = Page(report(run_data_of_folder(tmp_path)))
-    assert "nothing was measured" in page.words
+    text = report(run_data_of_folder(tmp_path))
+    assert "nothing was measured" in Page(text).words
+    assert "<b></b>" not in text, "a tile without a value"
 
 
 def test_a_folder_that_is_no_runs_is_refused(tmp_path: Path) -> None:
