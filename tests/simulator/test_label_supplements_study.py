@@ -74,6 +74,7 @@ def test_a_study_ends_in_a_row_for_each_method_and_goes_on_after_a_kill(
 
 def test_a_choice_of_which_a_run_failed_is_not_made() -> None:
     assert best_of({"a": 0.2, "b": math.nan, "c": 0.3}) == "c"
+    assert best_of({"a": math.nan, "b": 0.2}) == "b"
 
 
 def test_the_means_are_compared_in_the_published_order() -> None:
