@@ -101,8 +101,15 @@ def finished(hub: Hub, name: str) -> dict[str, Any]:
     return dict(hub.ask("run.show", run=name))
 
 
-def test_all_keys_are_replaced_in_mid_run(tmp_path: Path) -> None:
-    with running_hub(tmp_path) as hub, agents(hub, tmp_path), hub.coordinator() as watching:
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    """The machine of all tests whose certificates live long."""
+    with running_hub(tmp_path_factory.mktemp("hub")) as made:
+        yield made
+
+
+def test_all_keys_are_replaced_in_mid_run(hub: Hub, tmp_path: Path) -> None:
+    with agents(hub, tmp_path), hub.coordinator() as watching:
         undisturbed = finished(hub, run(hub))["weights_digest"]
         held = [
             hub.trust / "coordinator",
@@ -150,36 +157,39 @@ def test_all_keys_are_replaced_in_mid_run(tmp_path: Path) -> None:
         assert finished(hub, run(hub))["weights_digest"] == undisturbed
 
 
-def test_a_device_that_is_away_replaces_its_keys_when_it_comes_back(tmp_path: Path) -> None:
-    with running_hub(tmp_path) as hub:
-        hub.enroll("cam-1")
-        folder = hub.credentials("cam-1")
-        old = load_credentials(folder, SystemClock().now()).certificate
-        code, out, err = hub.edgefed("rotate-keys", "cam-1")
-        assert (code, "asked" in out, "when it comes back" in err) == (0, True, True)
-        hub.kill_coordinator()
-        hub.start_coordinator()
-        process, _ = hub.fork_agent("cam-1", write_data(tmp_path / "data.npz", 1))
-        try:
-            wait(
-                lambda: load_credentials(folder, SystemClock().now()).certificate != old,
-                "the new certificate",
-            )
-        finally:
-            process.kill()
-            process.wait()
+def test_a_device_that_is_away_replaces_its_keys_when_it_comes_back(
+    hub: Hub, tmp_path: Path
+) -> None:
+    hub.enroll("cam-7")
+    folder = hub.credentials("cam-7")
+    old = load_credentials(folder, SystemClock().now()).certificate
+    code, out, err = hub.edgefed("rotate-keys", "cam-7")
+    assert (code, "asked" in out, "when it comes back" in err) == (0, True, True)
+    hub.kill_coordinator()
+    hub.start_coordinator()
+    process, _ = hub.fork_agent("cam-7", write_data(tmp_path / "data.npz", 1))
+    try:
+        wait(
+            lambda: load_credentials(folder, SystemClock().now()).certificate != old,
+            "the new certificate",
+        )
+    finally:
+        process.kill()
+        process.wait()
 
 
-def test_whose_keys_is_to_be_said(tmp_path: Path) -> None:
-    with running_hub(tmp_path) as hub:
-        for words, code, word in (
-            ((), 2, "usage.users"),
-            (("coordinator", "--all"), 2, "usage.users"),
-            (("--all",), 2, "usage.confirm"),
-            (("cam-9",), 5, "enrol.unknown"),
-        ):
-            told, _, err = hub.edgefed("rotate-keys", *words)
-            assert (told, word in err) == (code, True), (words, err)
+@pytest.mark.parametrize(
+    ("words", "code", "word"),
+    [
+        ((), 2, "usage.users"),
+        (("coordinator", "--all"), 2, "usage.users"),
+        (("--all",), 2, "usage.confirm"),
+        (("cam-9",), 5, "enrol.unknown"),
+    ],
+)
+def test_whose_keys_is_to_be_said(hub: Hub, words: tuple[str, ...], code: int, word: str) -> None:
+    told, _, err = hub.edgefed("rotate-keys", *words)
+    assert (told, word in err) == (code, True), err
 
 
 def test_certificates_renew_themselves_in_a_fleet_that_works(tmp_path: Path) -> None:

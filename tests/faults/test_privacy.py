@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,9 +66,18 @@ def cost(releases: int) -> float:
     return epsilon_of([Releases(releases, 1.5)], 1e-5)
 
 
-def releases(home: FleetProcesses, device: str) -> list[dict[str, Any]]:
+def releases(home: FleetProcesses, device: str, run: str) -> list[dict[str, Any]]:
     found = read_releases(home.folder / "state" / "agents" / FLEET / device, device)
-    return [dict(each.entry) for each in found if each.entry["kind"] == "update"]
+    updates = [each for each in found if each.entry["kind"] == "update" and each.run == run]
+    return [dict(each.entry) for each in updates]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    """A fleet whose noise anybody can derive."""
+    folder, plan = tmp_path_factory.mktemp("home"), recipe({"mechanism": "local"})
+    with fleet(folder, plan, **SEEDED) as made:
+        yield made
 
 
 @pytest.mark.parametrize(
@@ -77,20 +86,19 @@ def releases(home: FleetProcesses, device: str) -> list[dict[str, Any]]:
     ids=["central", "local"],
 )
 def test_a_killed_fleet_ends_in_the_simulators_bits_and_epsilon(
-    privacy: dict[str, Any], tmp_path: Path
+    privacy: dict[str, Any], home: FleetProcesses, tmp_path: Path
 ) -> None:
     plan = recipe(privacy)
-    with fleet(tmp_path / "home", plan, **SEEDED) as home:
-        spy = Spy(home.address, FLEET)
-        try:
-            run = home.begin()
-            for number, part in ((1, VICTIM), (2, "coordinator"), (3, VICTIM)):
-                spy.at(number, "training", VICTIM, partial(home.kill, part))
-                home.start(part)
-            record = home.finish(run)
-        finally:
-            spy.close()
-        entries = {device: releases(home, device) for device in device_names(3)}
+    spy = Spy(home.address, FLEET)
+    try:
+        run = home.begin(plan)
+        for number, part in ((1, VICTIM), (2, "coordinator"), (3, VICTIM)):
+            spy.at(number, "training", VICTIM, partial(home.kill, part))
+            home.start(part)
+        record = home.finish(run)
+    finally:
+        spy.close()
+    entries = {device: releases(home, device, run) for device in device_names(3)}
     assert record["status"] == "finished", record["reason"]
     virtual = simulated(plan, tmp_path / "sim")
     assert record["weights_digest"] == virtual.weights_digest
@@ -108,7 +116,7 @@ def test_an_owner_with_a_limit_leaves_when_it_is_spent(tmp_path: Path) -> None:
     with fleet(tmp_path / "home", plan, settings=limit) as home:
         record = home.finish(run := home.begin())
         refused = home.events(run, "reply", device=VICTIM, outcome="refused")
-        kept = releases(home, VICTIM)
+        kept = releases(home, VICTIM, run)
     assert record["status"] == "finished", record["reason"]
     assert [row["replies"] for row in record["history"]] == [3, 3, 2]
     assert len(kept) == 2
@@ -116,13 +124,11 @@ def test_an_owner_with_a_limit_leaves_when_it_is_spent(tmp_path: Path) -> None:
     assert "update_epsilon" in refused[0]["reason"]
 
 
-def test_a_recipe_beyond_its_budget_is_refused_before_a_run_exists(tmp_path: Path) -> None:
-    plan = recipe({"mechanism": "central"})
-    over = recipe({"mechanism": "central", "epsilon": 1.0})
-    with fleet(tmp_path / "home", plan, absent=device_names(3)) as home:
-        with pytest.raises(Exception, match="the recipe's budget is 1") as caught:
-            home.begin(over)
-        assert "privacy.noise_multiplier to at least" in getattr(caught.value, "hint", "")
-        with pytest.raises(Exception, match="the recipe's budget is 1"):
-            home._ask("run.check", recipe=over.model_dump(mode="json"))
-        assert home._ask("run.list") == []
+def test_a_recipe_beyond_its_budget_is_refused_before_a_run_exists(home: FleetProcesses) -> None:
+    over, known = recipe({"mechanism": "central", "epsilon": 1.0}), home._ask("run.list")
+    with pytest.raises(Exception, match="the recipe's budget is 1") as caught:
+        home.begin(over)
+    assert "privacy.noise_multiplier to at least" in getattr(caught.value, "hint", "")
+    with pytest.raises(Exception, match="the recipe's budget is 1"):
+        home._ask("run.check", recipe=over.model_dump(mode="json"))
+    assert home._ask("run.list") == known

@@ -39,6 +39,7 @@ from edgefed.learn.types import (
 )
 from edgefed.native.library import native
 from tests.learn.test_chain import MODELS, a_batch, a_model, params_of
+from tests.pairwise import pairwise
 
 pytestmark = pytest.mark.skipif(native().library is None, reason=native().reason or "built")
 
@@ -140,17 +141,11 @@ class Literal:
         return (1 - self.ratio) * own + self.ratio * theirs + third
 
 
-@pytest.mark.parametrize(("name", "shape", "classes", "more"), MODELS)
-@pytest.mark.parametrize("objective", MIXING)
-@pytest.mark.parametrize("size", [1, 4, 20])
+@pytest.mark.parametrize(("built", "objective", "size"), pairwise(MODELS, MIXING, [1, 4, 20]))
 def test_every_way_of_mixing_is_torchs(
-    name: str,
-    shape: tuple[int, ...],
-    classes: int,
-    more: dict[str, Any],
-    objective: Objective,
-    size: int,
+    built: tuple[str, tuple[int, ...], int, dict[str, Any]], objective: Objective, size: int
 ) -> None:
+    name, shape, classes, more = built
     model = a_model(name, shape, classes, **more)
     given_ = params_of(model), a_batch(model, size), a_context(model, objective, size)
     ours = by_chain(model, objective, *given_)
@@ -223,9 +218,10 @@ def test_the_proximal_term_goes_around_each(objective: Any, mu: float) -> None:
     assert_close(by_chain(model, around, *given_), by_torch(model, around, *given_))
 
 
-@pytest.mark.parametrize("objective", [CrossEntropy(), *MIXING])
-@pytest.mark.parametrize("kind", ["zeros", "any sum", "one-hot"])
-@pytest.mark.parametrize("name", ["cnn", "mlp"])
+@pytest.mark.parametrize(
+    ("objective", "kind", "name"),
+    pairwise([CrossEntropy(), *MIXING], ["zeros", "any sum", "one-hot"], ["cnn", "mlp"]),
+)
 def test_targets_of_any_sum(objective: Objective, kind: str, name: str) -> None:
     model = a_model(name, (1, 8, 8), 10)
     batch, context = a_batch(model, 8), a_context(model, objective, 8)

@@ -28,6 +28,7 @@ from edgefed.learn.training import Trainer
 from edgefed.learn.types import Array, Job, Samples, Schedule, Tensors, Trained
 from edgefed.native.library import native
 from tests.learn import worlds
+from tests.pairwise import pairwise
 
 ADAMW = Schedule(3, 6, 0.01, optimizer="adamw", weight_decay=0.1, epsilon=1e-3)
 NESTEROV = Schedule(3, 6, 0.05, momentum=0.9, nesterov=True, weight_decay=0.01)
@@ -165,9 +166,9 @@ def without_kernels(model: Model, job: Job, data: Samples, patch: pytest.MonkeyP
 
 
 @pytest.mark.skipif(native().library is None, reason=native().reason or "built")
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("loss", LOSSES, ids=str)
-@pytest.mark.parametrize("pull", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("name", "loss", "pull"), pairwise([*SCHEDULES], LOSSES, [0.0, 0.1]), ids=str
+)
 def test_the_kernels_take_part_and_end_as_torch(
     name: str, loss: CrossEntropy, pull: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,9 +189,7 @@ def test_the_kernels_take_part_and_end_as_torch(
         np.testing.assert_allclose(array, slow[key], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("loss", LOSSES, ids=str)
-@pytest.mark.parametrize("most", [0, 4])
+@pytest.mark.parametrize(("name", "loss", "most"), pairwise([*SCHEDULES], LOSSES, [0, 4]), ids=str)
 def test_a_stack_ends_where_each_client_ends(name: str, loss: CrossEntropy, most: int) -> None:
     model = worlds.model("mlp")
     model.module.double()

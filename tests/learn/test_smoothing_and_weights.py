@@ -35,6 +35,7 @@ from edgefed.native.library import native
 from tests.learn import worlds
 from tests.learn.test_chain import MODELS, a_batch, a_model, params_of
 from tests.learn.test_chain_mixing import a_context, an_extra
+from tests.pairwise import pairwise
 
 WEIGHTS = torch.tensor([0.5, 2.0, 0.0, 1.5, 1.0], dtype=torch.float64)
 ADJUSTED = [CrossEntropy(0.1), CrossEntropy(0.0, "balanced"), CrossEntropy(0.3, "balanced")]
@@ -215,9 +216,7 @@ def test_mixing_is_the_mixture_of_torchs_losses(loss: CrossEntropy, number: int)
 
 
 @pytest.mark.skipif(native().library is None, reason=native().reason or "built")
-@pytest.mark.parametrize("built", MODELS, ids=str)
-@pytest.mark.parametrize("loss", ADJUSTED, ids=str)
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize(("built", "loss", "number"), pairwise(MODELS, ADJUSTED, range(8)), ids=str)
 def test_the_kernels_loss_and_gradients_are_torchs(
     built: tuple[str, tuple[int, ...], int, dict[str, Any]], loss: CrossEntropy, number: int
 ) -> None:
