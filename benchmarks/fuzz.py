@@ -15,8 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.fuzzing.all_targets import TARGETS
-from benchmarks.fuzzing.harness import Report, in_own_process
+from benchmarks.fuzzing.running import Report, in_own_process
+from benchmarks.fuzzing.targets import TARGETS
 
 
 def shares(inputs: int, kind: str) -> dict[str, int]:
