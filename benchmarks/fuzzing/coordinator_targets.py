@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from unittest.mock import patch
 
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import initialize, rule
 
 from benchmarks.fuzzing import fleet
 from benchmarks.fuzzing.fleet import CLIENTS, TOPICS
@@ -48,11 +48,12 @@ from edgefed.transport.link import Link
 from edgefed.trust.authority import AUTHORITY_FOLDER
 from edgefed.trust.certificates import Certificate, Role
 from edgefed.trust.issuing import make_request
+from edgefed.trust.signatures import Signer
 from edgefed.trust.tokens import Token
 from edgefed.wire import enrolment_messages as enrolment
 from edgefed.wire.enrolment_messages import EnrolmentRequest, EnrolmentResponse
 from edgefed.wire.envelope import decode, encode
-from edgefed.wire.messages import BlobRef, CoordinatorState, Request, Task
+from edgefed.wire.messages import Birth, BlobRef, CoordinatorState, Request, Task
 from edgefed.wire.tensors import digest
 from edgefed.wire.topics import TOPIC_SPECS
 
@@ -233,6 +234,14 @@ class Coordinator(Service):
         self._link._pending.clear()
         fleet.read_again(data, self._dispatcher._deps.verifier)
 
+    def join(self, device: str) -> None:
+        """Let a device that has taken part before go online."""
+        self._known.add(device)
+        signed = self._membership is not None
+        signer = Signer(fleet.credentials_of(device)) if signed else None
+        birth, topic = Birth(session=SESSION, status="online", samples=8), TOPICS.birth(device)
+        self(b"-" + topic.encode() + b"\n" + encode(birth, topic, signer))
+
     def next_exchange(self) -> None:
         """Close the exchange that is open, and open the same again."""
         if self._opened is not None:
@@ -363,7 +372,13 @@ SIGNED_MESSAGES = arrivals(
 
 
 class DispatcherMachine(Machine):
-    """Messages, the passage of time, and exchanges that end and begin."""
+    """Messages of devices, the passage of time, and exchanges that end and begin."""
+
+    @initialize(devices=st.lists(st.sampled_from(DEVICES), min_size=1, unique=True))
+    def join(self, devices: list[str]) -> None:
+        """Let devices go online."""
+        for device in devices:
+            self.reader.join(device)
 
     @rule(inputs=MESSAGES)
     def process(self, inputs: list[bytes]) -> None:

@@ -46,6 +46,14 @@ JSON_PARTS = (
 )
 
 
+NESTED = st.builds(
+    lambda part, count: part * count,
+    st.sampled_from(("[", '{"a":', "[1,", "a = [")),
+    st.sampled_from((3, 1100, 12_000)),
+)
+"""JSON and TOML that is nested deeply."""
+
+
 def reading(
     name: str, read: Callable[[Path, bytes], object]
 ) -> Callable[[Path], AbstractContextManager[Reader]]:
@@ -63,11 +71,6 @@ def reading(
         yield read_one
 
     return opened
-
-
-def parts_of(parts: tuple[str, ...], most: int) -> SearchStrategy[list[bytes]]:
-    """Return a strategy of files that are parts of a grammar in any order, and broken ones."""
-    return mostly_broken(joined(parts, most).map(lambda text: text.encode()))
 
 
 # -- samples ----------------------------------------------------------------------------------
@@ -161,7 +164,8 @@ def leaf(field: str, value: Any) -> bytes:
 
 
 LEAVES = st.builds(leaf, st.sampled_from(("x", "y", "z")), st.sampled_from(STRANGE))
-LEAF = LEAVES.map(lambda data: [data]) | mostly_broken(LEAVES) | parts_of(JSON_PARTS, 60)
+GRAMMAR = (joined(JSON_PARTS, 60) | NESTED).map(lambda text: text.encode())
+LEAF = LEAVES.map(lambda data: [data]) | mostly_broken(LEAVES) | mostly_broken(GRAMMAR)
 
 RECORD = json.dumps({"role": "A", "text": "to be or not to be " * 9}) + "\n"
 
@@ -188,7 +192,7 @@ def make_toml(text: str, draws: random.Random) -> bytes:
     return ((text[:at] + more + text[at:]) * draws.choice((*5 * (1,), 1000))).encode()
 
 
-TOML = siblings(joined(TOML_PARTS, 20), make_toml) | mostly_broken(
+TOML = siblings(joined(TOML_PARTS, 20) | NESTED, make_toml) | mostly_broken(
     st.sampled_from(WHOLE).map(lambda text: text.encode())
 )
 
@@ -349,7 +353,8 @@ def credentials(folder: Path) -> Iterator[Reader]:
 
 
 CREDENTIALS = siblings(
-    st.tuples(st.sampled_from(range(len(NUMBERED))), joined(JSON_PARTS, 40)), make_credentials
+    st.tuples(st.sampled_from(range(len(NUMBERED))), joined(JSON_PARTS, 40) | NESTED),
+    make_credentials,
 )
 
 

@@ -42,8 +42,13 @@ BATCH = 200
 STEPS = 20
 """Rules that a stateful machine applies in one example."""
 
+PHASES = (Phase.generate, Phase.shrink)
+
 MAX_CORPUS_BYTES, KEPT = 4096, 4
 """Size of the largest input that is kept for the corpus, and how many of each outcome are."""
+
+FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""Where targets keep their files: in memory where possible, since databases wait for the disk."""
 
 Reader = Callable[[bytes], object]
 """Reads one input; anything but an ``EdgeFedError`` that it raises is a crash."""
@@ -135,7 +140,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._stack = contextlib.ExitStack()
-        folder = self._stack.enter_context(tempfile.TemporaryDirectory())
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(dir=FOLDER))
         self.reader = self._stack.enter_context(self.target.open(Path(folder)))
 
     def feed(self, inputs: list[bytes]) -> None:
@@ -193,7 +198,8 @@ def run(target: Target, inputs: int, seed: int, keep: Keep = lambda outcome, dat
     feeder, begun, before = Feeder(report, keep), time.monotonic(), _resident()
     batch = 0
     while report.inputs < inputs and not report.crashes:
-        examples = max(1, min(BATCH, (inputs - report.inputs) // (16 if batch else 64)))
+        # One example alone would be the simplest one, which may feed nothing.
+        examples = max(8, min(BATCH, (inputs - report.inputs) // 64))
         try:
             _search(target, feeder, examples, seed * 10**6 + batch)
         except (Exception, HungError) as error:
@@ -217,7 +223,7 @@ def _search(target: Target, feeder: Feeder, examples: int, seed: int) -> None:
     chosen = settings(
         max_examples=examples,
         stateful_step_count=STEPS,
-        phases=(Phase.generate, Phase.shrink),
+        phases=PHASES,
         suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
         database=None,
@@ -227,7 +233,7 @@ def _search(target: Target, feeder: Feeder, examples: int, seed: int) -> None:
         made = type(target.name, (target.machine,), {"target": target, "feeder": feeder})
         run_state_machine_as_test(hypothesis.seed(seed)(made), settings=chosen)
         return
-    with tempfile.TemporaryDirectory() as folder, target.open(Path(folder)) as read:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder, target.open(Path(folder)) as read:
 
         def check(inputs: list[bytes]) -> None:
             for data in inputs:

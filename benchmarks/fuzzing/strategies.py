@@ -122,8 +122,10 @@ def choices(model: type[BaseModel], pools: Pools) -> Choices:
     hints, found = get_type_hints(model, include_extras=True), {}
     for name in model.model_fields:
         typed, pool = _valid(hints[name], pools), pools.get(name, ())
-        repeats = -(-9 * len(typed) // len(pool)) if pool else 0
-        found[name] = (*pool * repeats, *typed)
+        if pool:
+            found[name] = pool * -(-9 * len(typed) // len(pool)) + typed * -(-len(pool) // 90)
+        else:
+            found[name] = typed
     return found
 
 
@@ -181,6 +183,8 @@ class Draft:
             version = draws.choice((PROTOCOL - 1, PROTOCOL + 1, 0, "3"))
         elif how < 0.74:
             kind = draws.choice(MESSAGES).kind
+        elif how < 0.76:
+            return version, kind, msgpack.packb(strange_value(draws))
         return version, kind, msgpack.packb(fields)
 
     def payload(self, draws: random.Random) -> bytes:
