@@ -39,7 +39,7 @@ MEMORY = 1024 * 2**20
 BATCH = 200
 """Examples of one search, after which Hypothesis forgets what it has tried: it keeps a tree."""
 
-STEPS = 20
+STEPS = 40
 """Rules that a stateful machine applies in one example."""
 
 PHASES = (Phase.generate, Phase.shrink)
@@ -231,7 +231,8 @@ def _search(target: Target, feeder: Feeder, examples: int, seed: int) -> None:
     )
     if target.machine is not None:
         made = type(target.name, (target.machine,), {"target": target, "feeder": feeder})
-        run_state_machine_as_test(hypothesis.seed(seed)(made), settings=chosen)
+        search: Callable[..., None] = run_state_machine_as_test
+        search(hypothesis.seed(seed)(made), settings=chosen)
         return
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder, target.open(Path(folder)) as read:
 

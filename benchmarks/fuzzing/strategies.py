@@ -33,7 +33,7 @@ NUMBERS = (0, 1, -1, 7, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63, 2**64,
 
 TEXTS = ("", "a", "ä", "\x00", "\u202e", "x" * 129, "x" * 5000, "../..", "a/b", "+", "#", "NaN")
 
-VALID = (
+VALID: tuple[Any, ...] = (
     *(None, True, False, 0, 1, 2, 5, 1000, 2**40, 0.0, 0.5, 1.0, 30.0, "", "fit", "weights"),
     *("delta", "fedavg", "fp32", "mlp", "dev-1", "dev-2", "x", "0" * 8, "f" * 16, "0" * 64, b""),
     *(b"x", bytes(8), bytes(32), bytes(range(30)), bytes(2000), {}, {"a": 1}, {"b": [0.5, None]}),
@@ -123,7 +123,9 @@ def choices(model: type[BaseModel], pools: Pools) -> Choices:
     for name in model.model_fields:
         typed, pool = _valid(hints[name], pools), pools.get(name, ())
         if pool:
-            found[name] = pool * -(-9 * len(typed) // len(pool)) + typed * -(-len(pool) // 90)
+            found[name] = pool * -(-9 * len(typed) // len(pool)) + typed * -(
+                -len(pool) // (9 * len(typed))
+            )
         else:
             found[name] = typed
     return found
@@ -170,7 +172,8 @@ class Draft:
     def envelope(self, draws: random.Random) -> tuple[Any, str, bytes]:
         """Return version, kind and body of the message or of one that is similar or wrong."""
         fields, how = dict(self.fields), draws.random()
-        version, kind = PROTOCOL, self.model.kind
+        version: Any = PROTOCOL
+        kind = self.model.kind
         names = (*self.choices, "more")
         if how < 0.35:
             for name in draws.choices(names[:-1], k=2):
@@ -201,7 +204,8 @@ def drafts(model: type[Message], pools: Pools) -> SearchStrategy[Draft]:
         return choices(model, pools)
 
     def made() -> SearchStrategy[Draft]:
-        given, optional = {}, {}
+        given: dict[str, SearchStrategy[Any]] = {}
+        optional: dict[str, SearchStrategy[Any]] = {}
         for name, values in known().items():
             required = model.model_fields[name].is_required() or name in pools
             (given if required else optional)[name] = st.sampled_from(values)

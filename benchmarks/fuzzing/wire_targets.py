@@ -50,7 +50,18 @@ MAX_BYTES = 2**24
 EVERY = (*MESSAGES, *DIAGNOSTIC_MESSAGES, *ENROLMENT_MESSAGES)
 MESSAGE = st.one_of([payloads(model, {}) for model in EVERY])
 
-LEVELS = ("up", "down", "all", "control", "events", "task", "c", "birth", "reply", "coordinator")
+LEVELS: tuple[str, ...] = (
+    "up",
+    "down",
+    "all",
+    "control",
+    "events",
+    "task",
+    "c",
+    "birth",
+    "reply",
+    "coordinator",
+)
 LEVELS += ("dev-1", "0" * 64, "0" * 63, "0", "00", "9999999", *TEXTS)
 TOPIC = mostly_broken(
     st.builds(
@@ -212,7 +223,8 @@ def check_received(read: Received, topic: str, payload: bytes) -> None:
         assert read.signer is None
         return
     _, kind, body, key, signature, _ = msgpack.unpackb(payload, use_list=False)
-    user, role = "", ("coordinator",)
+    user = ""
+    role: tuple[str, ...] = ("coordinator",)
     if parsed.branch == "up":
         user, role = parsed.who, ("device",)
     elif (parsed.branch, parsed.leaf) == ("control", "request"):

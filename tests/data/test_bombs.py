@@ -16,7 +16,6 @@ from edgefed.data.limits import MAX_BYTES, MAX_PIXELS
 from edgefed.data.sources import load_device
 from edgefed.errors import DataError
 from tests.data.bombs import (
-    header,
     repacked,
     write_lzma,
     write_members,

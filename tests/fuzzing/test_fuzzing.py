@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -102,7 +103,7 @@ def test_inputs_are_shared_out_and_none_is_lost() -> None:
 
 def test_the_table_shows_each_target_and_its_refusals() -> None:
     outcomes = {"ok": 7, "wire.malformed": 3}
-    report = Report("envelope", 10, 2.0, running.Counter(outcomes), [], 2**21, (0.25, 4))
+    report = Report("envelope", 10, 2.0, Counter(outcomes), [], 2**21, (0.25, 4))
     shown = table([report])
     for word in ("envelope", "10", "wire.malformed 3", "2.0", "250.0"):
         assert word in shown
