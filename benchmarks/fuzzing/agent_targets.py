@@ -125,7 +125,8 @@ def _lanes(pools: Pools) -> Iterator[tuple[Any, tuple[str, ...], Pools]]:
     """Return the topics that an agent reads; tasks are of each algorithm with its settings."""
     for spec in TOPIC_SPECS.values():
         if spec.branch in ("all", "down"):
-            yield spec, (DEVICE,) if spec.branch == "down" else ("",), pools
+            names = (DEVICE,) if spec.branch == "down" else ("",)
+            yield from [(spec, names, pools)] * 2  # as many as there are tasks of algorithms
     # Another agent of its name would end it.
     yield TOPIC_SPECS["up", "birth"], (DEVICE,), {**pools, "session": (SESSION,)}
     for name, known in algorithms().items():

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from unittest.mock import patch
 
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from benchmarks.fuzzing import fleet
 from benchmarks.fuzzing.fleet import CLIENTS, TOPICS
@@ -122,10 +122,14 @@ def make_enrolling(token: Token, draws: random.Random) -> bytes:
     return join(TOPICS.enrolment_request(token.id), make_enrolment(token, draws), draws)
 
 
+def make_numbered(token: Token, draws: random.Random) -> bytes:
+    """Return the number of a token, most often the given one, and a request proven by it."""
+    token = draws.choice((token, draws.choice(tokens())))
+    return token.id.encode() + make_enrolment(token, draws)
+
+
 TOKENS = st.deferred(lambda: st.sampled_from(tokens()))
-ENROLMENT = siblings(
-    TOKENS, lambda token, draws: token.id.encode() + make_enrolment(token, draws)
-) | siblings(
+ENROLMENT = siblings(TOKENS, make_numbered) | siblings(
     st.tuples(TOKENS, drafts(EnrolmentRequest, {"request": certificate_requests()})),
     lambda drawn, draws: drawn[0].id.encode() + drawn[1].payload(draws),
 )
@@ -481,9 +485,11 @@ class EnrolmentMachine(Machine):
         """Approve a request, if one waits."""
         self.reader.approve(name)
 
+    @precondition(lambda self: self.fed > 60)
     @rule()
     def reset_members(self) -> None:
-        """Give out the tokens again."""
+        """Give out the tokens again, when many may have been used."""
+        self.fed = 0
         self.reader.reset_members()
 
 

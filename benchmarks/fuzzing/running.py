@@ -132,13 +132,19 @@ class Feeder:
 
 
 class Machine(RuleBasedStateMachine):
-    """Rules over the reader of a target, which is opened anew for each example."""
+    """Rules over the reader of a target, which is opened anew for each example.
+
+    Attributes:
+        reader: reads the inputs.
+        fed: how many it was given.
+    """
 
     target: ClassVar[Target]
     feeder: ClassVar[Feeder]
 
     def __init__(self) -> None:
         super().__init__()
+        self.fed = 0
         self._stack = contextlib.ExitStack()
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(dir=FOLDER))
         self.reader = self._stack.enter_context(self.target.open(Path(folder)))
@@ -147,6 +153,7 @@ class Machine(RuleBasedStateMachine):
         """Hand inputs to the reader, one after another."""
         for data in inputs:
             self.feeder.feed(self.reader, data)
+        self.fed += len(inputs)
 
     def teardown(self) -> None:
         """Close the reader."""

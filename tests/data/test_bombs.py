@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.fuzzing.file_targets import npy_header
 from edgefed.data.limits import MAX_BYTES, MAX_PIXELS
 from edgefed.data.sources import load_device
 from edgefed.errors import DataError
