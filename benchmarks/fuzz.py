@@ -1,8 +1,8 @@
 """Feed random and broken input to everything that reads what others send or supply.
 
-Inputs are made from a seed and their number, so that each can be made again. Every target has a
-process of its own with bounded memory; an input may take 20 seconds of processor time. Anything but
-an error of EdgeFed's own is a crash.
+Hypothesis makes the inputs, the same ones for a seed. Every target has a process of its own with
+bounded memory; an input may take 20 seconds of processor time. Anything but an error of EdgeFed's
+own is a crash, at which its target stops.
 
     python -m benchmarks.fuzz [--inputs 20000] [--files 2000] [--seed 0] [--corpus FOLDER]
 """
@@ -15,8 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.fuzzing.all_targets import TARGETS
-from benchmarks.fuzzing.harness import Report, in_own_process
+from benchmarks.fuzzing.running import Report, in_own_process
+from benchmarks.fuzzing.targets import TARGETS
 
 
 def shares(inputs: int, kind: str) -> dict[str, int]:

@@ -1,31 +1,11 @@
-"""What is fuzzed: how inputs are made, and what reads them."""
+"""Every target by its name."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from pathlib import Path
+from benchmarks.fuzzing import agent_targets, coordinator_targets, file_targets, wire_targets
 
-Reader = Callable[[bytes], object]
-"""Reads one input; anything but an ``EdgeFedError`` that it raises is a crash."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """One thing that reads what others send or supply.
-
-    Attributes:
-        name: of its folder in the corpus.
-        make: an input from a random generator.
-        open: what reads inputs, given a folder of its own; it is closed at the end.
-        share: of all inputs of its kind, relative to the others'.
-        kind: ``wire`` for what comes from the network, ``file`` for what users supply.
-    """
-
-    name: str
-    make: Callable[[random.Random], bytes]
-    open: Callable[[Path], AbstractContextManager[Reader]]
-    share: float
-    kind: str
+TARGETS = {
+    target.name: target
+    for part in (wire_targets, coordinator_targets, agent_targets, file_targets)
+    for target in part.TARGETS
+}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzzing.agent_target import BLOBS, DEVICE, MODEL, TOPICS, end, unconnected_agent
-from benchmarks.fuzzing.fuzz_clock import FuzzClock
+from benchmarks.fuzzing.agent_targets import BLOBS, DEVICE, MODEL, end, unconnected_agent
+from benchmarks.fuzzing.fleet import TOPICS, FuzzClock
 from device_agent.arrival_limits import COMPLAIN_EVERY, LOOK_EVERY, OverflowReport
 from device_agent.task_session import PREEMPTIONS
 from edgefed.transport.inbox import InboxCounts

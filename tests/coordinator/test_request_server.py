@@ -13,7 +13,7 @@ import zstandard
 from paho.mqtt.client import MQTTMessageInfo
 from paho.mqtt.enums import MQTTErrorCode
 
-from benchmarks.fuzzing.broker_message import UnconnectedLink
+from benchmarks.fuzzing.fleet import UnconnectedLink
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.challenges import Challenges
 from edgefed.coordinator.event_journal import EventJournal

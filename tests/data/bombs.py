@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.fuzzing.npy_header import header as header  # noqa: PLC0414 - tests use it
+from benchmarks.fuzzing.file_targets import npy_header
 
 CHUNK = 2**24
 
@@ -37,7 +37,7 @@ def write_lzma(path: Path, packed: bytes, declared: int) -> Path:
     data = struct.pack("<BBH", 9, 4, len(properties)) + properties + packed
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", data)
-        archive.writestr("y.npy", header("(100,)", "|u1") + bytes(100))
+        archive.writestr("y.npy", npy_header("(100,)", "|u1") + bytes(100))
         info = archive.getinfo("x.npy")
         info.compress_type, info.file_size = zipfile.ZIP_LZMA, declared
     raw = bytearray(path.read_bytes())
@@ -48,14 +48,14 @@ def write_lzma(path: Path, packed: bytes, declared: int) -> Path:
 
 def write_zeros(path: Path, samples: int, values: int) -> Path:
     """Write an NPZ file of so many float32 zeros, which compress to a thousandth."""
-    start = header(f"({samples}, {values})")
+    start = npy_header(f"({samples}, {values})")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         with archive.open("x.npy", "w", force_zip64=True) as member:
             member.write(start)
             left = samples * values * 4
             while left:
                 left -= member.write(bytes(min(CHUNK, left)))
-        labels = header(f"({samples},)", "|u1") + bytes(samples)
+        labels = npy_header(f"({samples},)", "|u1") + bytes(samples)
         archive.writestr("y.npy", labels)
     return path
 

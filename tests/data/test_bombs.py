@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.fuzzing.file_targets import npy_header
 from edgefed.data.limits import MAX_BYTES, MAX_PIXELS
 from edgefed.data.sources import load_device
 from edgefed.errors import DataError
 from tests.data.bombs import (
-    header,
     repacked,
     write_lzma,
     write_members,
@@ -51,7 +51,7 @@ def assert_refused(ended: Ended, path: Path, *words: str, code: str = "data.too_
 
 def test_an_npz_file_that_declares_a_million_million_values(tmp_path: Path) -> None:
     path = tmp_path / "declares.npz"
-    write_members(path, x=header("(1000000000, 1000)"), y=header("(1000000000,)", "|u1"))
+    write_members(path, x=npy_header("(1000000000, 1000)"), y=npy_header("(1000000000,)", "|u1"))
     assert path.stat().st_size < 700
     assert_refused(
         loaded(f"npz:{path}"), path, "declares", "the file holds", code="data.unreadable"
@@ -69,11 +69,11 @@ def test_an_npz_file_of_3_mb_that_unpacks_to_more_than_2_gib(tmp_path: Path) -> 
 def test_lzma_that_unpacks_to_more_than_it_declares_fills_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "lzma.npz"
     packed = lzma.compress(
-        header("(100, 3000)") + np.random.default_rng(0).bytes(30_000) + bytes(2**29),
+        npy_header("(100, 3000)") + np.random.default_rng(0).bytes(30_000) + bytes(2**29),
         lzma.FORMAT_RAW,
         filters=[{"id": lzma.FILTER_LZMA1, "preset": 0, "dict_size": 2**16}],
     )
-    write_lzma(path, packed, declared=len(header("(100, 3000)")) + 1_200_000)
+    write_lzma(path, packed, declared=len(npy_header("(100, 3000)")) + 1_200_000)
     assert path.stat().st_size < 200_000
     # What is too much ends at its checksum, long before memory does.
     assert_refused(loaded(f"npz:{path}"), path, "CRC-32", code="data.unreadable")
@@ -103,9 +103,9 @@ def test_values_of_no_or_of_great_length(tmp_path: Path, kind: str) -> None:
     path = write_npz(tmp_path / "a.npz", x=np.zeros((4, 2)), y=labels)
     write_members(
         path,
-        x=header("(4, 2)", "|u1") + bytes(8),
-        y=header("(4,)", "|u1") + bytes(4),
-        classes=header("(1000000000000,)" if kind.endswith("0") else "(1000,)", kind),
+        x=npy_header("(4, 2)", "|u1") + bytes(8),
+        y=npy_header("(4,)", "|u1") + bytes(4),
+        classes=npy_header("(1000000000000,)" if kind.endswith("0") else "(1000,)", kind),
     )
     ended = loaded(f"npz:{path}")
     assert ended.trouble == ""
@@ -117,7 +117,7 @@ def test_a_header_that_is_a_bomb_itself(tmp_path: Path) -> None:
     long = b"\x93NUMPY\x02\x00" + (2**29).to_bytes(4, "little") + b"(" * 2**29
     path = write_members(tmp_path / "a.npz", x=long, y=b"")
     assert_refused(loaded(f"npz:{path}", 64), path, code="data.unreadable")
-    deep = header("(" * 4000 + ")" * 4000)
+    deep = npy_header("(" * 4000 + ")" * 4000)
     path = write_members(tmp_path / "b.npz", x=deep, y=b"")
     assert_refused(loaded(f"npz:{path}", 64), path, code="data.unreadable")
 
@@ -175,7 +175,7 @@ def test_pixels_that_were_kept_and_then_damaged_are_decoded_anew(tmp_path: Path)
     path = write_packed(tmp_path / "a.npz", jpeg, [0, len(jpeg)])
     first = load_device(f"npz:{path}", 0.0)
     (kept,) = (tmp_path / "decoded").glob("*.npy")
-    kept.write_bytes(header("(1, 1000000, 1000000)", "|u1"))
+    kept.write_bytes(npy_header("(1, 1000000, 1000000)", "|u1"))
     ended = loaded(f"npz:{path}")
     assert (ended.said, ended.trouble) == ("ok", "")
     assert np.array_equal(load_device(f"npz:{path}", 0.0).train.inputs, first.train.inputs)

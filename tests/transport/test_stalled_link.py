@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 from paho.mqtt.client import MQTTMessageInfo
 
-from benchmarks.fuzzing.broker_message import UnconnectedLink
+from benchmarks.fuzzing.fleet import UnconnectedLink
 from broker.address import LOOPBACK
 from broker.mosquitto import MosquittoBroker
 from edgefed.config.address import Address

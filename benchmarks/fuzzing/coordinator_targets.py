@@ -1,0 +1,503 @@
+"""Targets of the coordinator: its dispatcher, its answers to requests, its limits and enrolment."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import random
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import timedelta
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest.mock import patch
+
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+
+from benchmarks.fuzzing import fleet
+from benchmarks.fuzzing.fleet import CLIENTS, TOPICS
+from benchmarks.fuzzing.running import Machine, Reader, Target, opening
+from benchmarks.fuzzing.strategies import (
+    Pools,
+    arrivals,
+    broken,
+    drafts,
+    join,
+    payloads,
+    siblings,
+    strange_value,
+)
+from edgefed.config.address import Address
+from edgefed.config.recipe import Recipe
+from edgefed.coordinator import service
+from edgefed.coordinator.challenges import Challenges
+from edgefed.coordinator.device_diagnostics import _Question
+from edgefed.coordinator.membership import Membership, MembershipSettings
+from edgefed.coordinator.new_run import create_run
+from edgefed.coordinator.pending_exchanges import PendingExchange
+from edgefed.coordinator.run_records import OpenExchange, RunRecord
+from edgefed.coordinator.sender_limits import SenderLimits
+from edgefed.coordinator.service import Service
+from edgefed.coordinator.service_settings import ServiceSettings
+from edgefed.coordinator.store import Store
+from edgefed.errors import EdgeFedError, NotAllowedError
+from edgefed.transport.inbox import Inbox
+from edgefed.transport.link import Link
+from edgefed.trust.authority import AUTHORITY_FOLDER
+from edgefed.trust.certificates import Certificate, Role
+from edgefed.trust.issuing import make_request
+from edgefed.trust.signatures import Signer
+from edgefed.trust.tokens import Token
+from edgefed.wire import enrolment_messages as enrolment
+from edgefed.wire.enrolment_messages import EnrolmentRequest, EnrolmentResponse
+from edgefed.wire.envelope import decode, encode
+from edgefed.wire.messages import Birth, BlobRef, CoordinatorState, Request, Task
+from edgefed.wire.tensors import digest
+from edgefed.wire.topics import TOPIC_SPECS
+
+DEVICES = ("dev-1", "dev-2", "dev-3")
+SESSION, NONCE = "a" * 16, "0" * 8
+BLOBS = tuple(bytes([number]) * (number * 70_000 + 5) for number in range(3))
+POOLS: Pools = {
+    "device": DEVICES,
+    "session": (SESSION, "b" * 16),
+    "exchange": ("r-1-0", "r-1-1", "r-1-0-x"),
+    "run": ("r-1",),
+    "index": (0, 1),
+    "digest": tuple(digest(blob) for blob in BLOBS),
+    "nonce": tuple(f"{number:08x}" for number in range(2000)),
+    "chunks": ((), (0,), (0, 1, 2), (99,)),
+}
+
+# -- who asks for certificates ----------------------------------------------------------------
+
+INVITED: tuple[tuple[Role, str], ...] = (
+    ("device", "new-1"),
+    ("device", "new-2"),
+    ("operator", "new"),
+    ("device", ""),
+    ("device", ""),
+    ("device", "expired"),
+)
+"""Holders of tokens; those without a name choose one."""
+
+NAMES = ("", "new-1", "cam-1", "dev-1", "coordinator", "authority")
+ASKED_ROLES: tuple[tuple[Role, ...], ...] = (("device",), ("operator", "viewer"))
+"""Of the two programs that enrol."""
+
+
+@lru_cache
+def tokens() -> tuple[Token, ...]:
+    """Return tokens whose secrets are known, and at the end one that nobody gave out."""
+    authority = fleet.certificate_of("authority").public_bytes
+    words = [name for _, name in INVITED]
+    return tuple(
+        Token(authority, hashlib.sha256(b"%d" % i).digest()[:16], "127.0.0.1", 2, fleet.FLEET, name)
+        for i, name in enumerate((*words, "unknown"))
+    )
+
+
+@lru_cache
+def certificate_requests() -> tuple[bytes, ...]:
+    """Return requests for certificates of several keys, one with a long name."""
+    names = ("new-1", "new-2", "cam-1", "dev-1", "x" * 60)
+    return tuple(make_request(fleet.keys_of(f"key {name}"), name) for name in names)
+
+
+def make_enrolment(token: Token, draws: random.Random) -> bytes:
+    """Return a request for a certificate, proven by a token or not, or broken."""
+    name = token.name if draws.random() < 0.5 else draws.choice(NAMES)
+    chosen = draws.choice(certificate_requests())
+    request = broken(chosen, draws)[:2048] if draws.random() < 0.3 else chosen
+    prover = token if draws.random() < 0.9 else draws.choice(tokens())
+    asked = enrolment.signed_request(name, request, prover.proof_key, draws.choice(ASKED_ROLES))
+    data = encode(asked)
+    return broken(data, draws) if draws.random() < 0.2 else data
+
+
+def make_enrolling(token: Token, draws: random.Random) -> bytes:
+    """Return such a request as a broker delivers it."""
+    return join(TOPICS.enrolment_request(token.id), make_enrolment(token, draws), draws)
+
+
+def make_numbered(token: Token, draws: random.Random) -> bytes:
+    """Return the number of a token, most often the given one, and a request proven by it."""
+    token = draws.choice((token, draws.choice(tokens())))
+    return token.id.encode() + make_enrolment(token, draws)
+
+
+TOKENS = st.deferred(lambda: st.sampled_from(tokens()))
+ENROLMENT = siblings(TOKENS, make_numbered) | siblings(
+    st.tuples(TOKENS, drafts(EnrolmentRequest, {"request": certificate_requests()})),
+    lambda drawn, draws: drawn[0].id.encode() + drawn[1].payload(draws),
+)
+
+# -- requests ---------------------------------------------------------------------------------
+
+ACTIONS = (
+    *("challenge", "snapshot", "run.list", "run.show", "run.summary", "run.check", "run.start"),
+    *("run.order", "run.evaluate", "run.evaluation", "run.delete", "device.forget", "label.order"),
+    *("nothing", "device.quarantine", "device.release", "device.pause", "device.resume"),
+    *("device.ping", "device.log", "member.list", "member.invite", "member.approve"),
+    *("member.reject", "member.remove"),
+)
+NAMED = (
+    *("run", "action", "device", "label", "recipe", "on", "mode", "best", "evaluation", "reason"),
+    *("devices", "timeout", "lines", "after", "name", "user", "role", "seconds"),
+)
+VALUES = (
+    *(*DEVICES, "dev-4", "r-1", "", "open", "pause", "device", "viewer", "new-1", "device.dev-1"),
+    *({"name": "x"}, {"rounds": {"count": 3}}, ["dev-1"], 2, 0.5, 60.0),
+)
+
+
+def _arguments() -> Iterator[dict[str, Any]]:
+    """Return arguments of requests, a third of them with values that nothing expects."""
+    draws = random.Random(1)
+    for number in range(600):
+        names, strange = draws.sample(NAMED, number % 5), number % 3 == 0
+        yield {n: strange_value(draws, 2) if strange else draws.choice(VALUES) for n in names}
+
+
+REQUESTS: Pools = {
+    **POOLS,
+    "action": ACTIONS,
+    "challenge": (NONCE,),
+    "arguments": tuple(_arguments()),
+    "request": certificate_requests(),
+}
+
+
+# -- the coordinator --------------------------------------------------------------------------
+
+
+class Coordinator(Service):
+    """A coordinator without a connection; its own threads process no messages."""
+
+    def __init__(self, folder: Path, *, signed: bool) -> None:
+        own = fleet.credentials_of("coordinator") if signed else None
+        address, members = Address("127.0.0.1", 1, tls=signed, credentials=own), None
+        if signed:
+            fleet.saved_authority(folder / "trust" / AUTHORITY_FOLDER)
+            members = MembershipSettings(
+                folder / "trust", timedelta(days=30), lambda users, revoked: None
+            )
+        self.clock = fleet.FuzzClock()
+        settings = ServiceSettings(address, fleet.FLEET, folder / "state", membership=members)
+        with (
+            patch.object(service, "Store", partial(Store, durable=False)),
+            patch.object(service, "refuse_second_coordinator"),
+        ):
+            super().__init__(settings, self.clock)
+        self._requests._handler._challenges = Challenges(self.clock, lambda: NONCE)
+        self._diagnostics._open.update(
+            (nonce, _Question(DEVICES[number % 3], SESSION, nonce, 0.0))
+            for number, nonce in enumerate(POOLS["nonce"])
+        )
+        self._diagnostics._wait = lambda asked, timeout: None  # type: ignore[method-assign]
+        for blob in BLOBS[:2]:
+            self._cache.put(blob)
+        self._opened: PendingExchange | None = None
+        self.next_exchange()
+        if signed:
+            self.reset_members()
+
+    def _make_link(self, inbox: Inbox[NoReturn], state: CoordinatorState) -> Link:
+        del state
+        return fleet.UnconnectedLink(inbox, self._settings.address.credentials)
+
+    def _make_enrolment(self, membership: Membership, inbox: Inbox[NoReturn]) -> None:
+        del membership, inbox
+
+    def start(self, recipe: Recipe, *, paused: bool = False) -> RunRecord:
+        """Start nothing."""
+        raise NotAllowedError("Nothing is started here.", code="run.busy")
+
+    def check(self, recipe: Recipe) -> dict[str, Any]:
+        """Return nothing."""
+        del recipe
+        return {}
+
+    def _take_request(self, client: str, request: Request, signer: Certificate | None) -> None:
+        handler = self._requests._handler
+        handler._challenges.issue("")
+        self._requests._publish(client, handler.answer(request, signer))
+
+    def __call__(self, data: bytes) -> None:
+        """Process a message.
+
+        Raises:
+            WireError: it was refused.
+        """
+        self.clock.move(0.05)
+        with self._dispatcher._lock:
+            self._dispatcher._take(fleet.split(data))
+            self._dispatcher._tick()
+        self._link._pending.clear()
+        fleet.read_again(data, self._dispatcher._deps.verifier)
+
+    def join(self, device: str) -> None:
+        """Let a device that has taken part before go online."""
+        self._known.add(device)
+        signed = self._membership is not None
+        signer = Signer(fleet.credentials_of(device)) if signed else None
+        birth, topic = Birth(session=SESSION, status="online", samples=8), TOPICS.birth(device)
+        self(b"-" + topic.encode() + b"\n" + encode(birth, topic, signer))
+
+    def next_exchange(self) -> None:
+        """Close the exchange that is open, and open the same again."""
+        if self._opened is not None:
+            self._dispatcher.close(self._opened)
+            self._dispatcher.forget("r-1", 0)
+        self._opened = PendingExchange(_exchange(), self.clock.monotonic())
+        self._dispatcher.open(self._opened)
+
+    def reset_members(self) -> None:
+        """Make the known parties members again, and give out the tokens that are known anew."""
+        assert self._membership is not None
+        parties, enrolment = self._membership.parties, self._membership._enrolment
+        for user in {each.user for each in parties.all() if each.state == "enrolled"}:
+            parties.revoke(user, "removed")
+        everybody = parties._store.invitations()
+        parties._store.write([], delete=[*everybody, *parties._store.issued()])
+        parties._issued.clear()
+        enrolment._invitations.clear()
+        for name in fleet.PARTIES:
+            if name not in ("broker", "stranger", "renewed", "revoked"):
+                parties.register(fleet.certificate_of(name))
+        secrets = iter(token.secret for token in tokens())
+        enrolment._random_bytes = lambda count: next(secrets)
+        for role, name in INVITED:
+            enrolment.invite(role, name, -1.0 if name == "expired" else 10.0**6)
+        enrolment._random_bytes = random.Random(self.clock.monotonic()).randbytes
+
+    def close(self) -> None:
+        """End the threads, and close the files."""
+        self._dispatcher._sender.stop()
+        self._dispatcher._replies.stop()
+        self._lock.release()
+        for part in (self._store, self._trust, self._pauses, self._membership):
+            if part is not None:
+                part.close()
+
+
+class RequestReader(Coordinator):
+    """A coordinator that carries out requests without a topic, with a run and a device."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, signed=False)
+        create_run(self._store, Recipe(), self.clock)
+        self._journal.emit("device", device="dev-1", state="idle")
+
+    def __call__(self, data: bytes) -> None:
+        """Carry out a request, and answer it.
+
+        Raises:
+            WireError: it cannot be read.
+        """
+        request, handler, body = decode(data, Request), self._requests._handler, None
+        handler._challenges.issue("")
+        with suppress(EdgeFedError, ValueError):  # ValueError: pydantic's, which becomes an answer
+            body = handler._carry_out(request, None)
+        assert body is None or handler.answer(request, None)
+
+
+class Authority(Coordinator):
+    """A coordinator that answers the holders of tokens; certificates need a token."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, signed=True)
+        self._tokens = {token.id: token for token in tokens()}
+
+    def __call__(self, data: bytes) -> None:
+        """Answer a request that comes after the number of a token.
+
+        Raises:
+            NotAllowedError: it is refused.
+        """
+        self.clock.move(0.1)
+        token, asked = data[:20].decode("latin-1"), decode(data[20:], EnrolmentRequest)
+        assert self._membership is not None
+        answer = self._membership.answer(token, asked)
+        assert answer is not None, "no request is dropped at this rate"
+        assert decode(encode(answer), EnrolmentResponse) == answer
+        if answer.status == "refused":
+            raise NotAllowedError(answer.reason, code=answer.code)
+        check_answer(self._tokens.get(token), asked, answer)
+
+    def approve(self, name: str) -> None:
+        """Approve a request, if one waits."""
+        assert self._membership is not None
+        with suppress(EdgeFedError):
+            self._membership.approve(name)
+
+
+def _exchange() -> OpenExchange:
+    """Return an exchange that asks each device to train."""
+    fields = {
+        "run": "r-1",
+        "exchange": "r-1-1",
+        "index": 1,
+        "round": 1,
+        "question": "fit",
+        "deadline": 60.0,
+        "seed": 1,
+        "algorithm": "fedavg",
+        "settings": {},
+        "model": {},
+        "training": {},
+        "codec": "fp32",
+        "samples": 5,
+        "params": {},
+        "receivers": DEVICES,
+        "blobs": {"weights": BlobRef(digest=digest(BLOBS[1]), size=len(BLOBS[1]))},
+        "max_relay_bytes": 2**20,
+    }
+    tasks = tuple(Task.model_validate({**fields, "device": device}) for device in DEVICES)
+    return OpenExchange("r-1-1", 1, "fit", 1, tasks, wanted=3, quorum=1, deadline=60.0)
+
+
+LANES = [spec for spec in TOPIC_SPECS.values() if spec.branch == "up"]
+LANES += [TOPIC_SPECS["all", "coordinator"]]
+REQUEST_LANE = TOPIC_SPECS["control", "request"]
+MESSAGES = arrivals(
+    TOPICS,
+    [(spec, (*DEVICES, "nobody") if spec.branch == "up" else ("",), POOLS) for spec in LANES]
+    + [(REQUEST_LANE, ("local/0",), REQUESTS)],
+)
+SIGNED_MESSAGES = arrivals(
+    TOPICS,
+    [(spec, (*DEVICES, "dev-4") if spec.branch == "up" else ("",), REQUESTS) for spec in LANES]
+    + [(REQUEST_LANE, (*CLIENTS,), REQUESTS)] * 2,
+    fleet.sealing(forged=0.1),
+) | siblings(TOKENS, make_enrolling)
+
+
+class DispatcherMachine(Machine):
+    """Messages of devices, the passage of time, and exchanges that end and begin."""
+
+    @initialize(devices=st.lists(st.sampled_from(DEVICES), min_size=1, unique=True))
+    def join(self, devices: list[str]) -> None:
+        """Let devices go online."""
+        for device in devices:
+            self.reader.join(device)
+
+    @rule(inputs=MESSAGES)
+    def process(self, inputs: list[bytes]) -> None:
+        """Process messages."""
+        self.feed(inputs)
+
+    @rule(seconds=st.sampled_from((1.0, 20.0, 300.0)))
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.reader.clock.move(seconds)
+
+    @rule()
+    def next_exchange(self) -> None:
+        """Open another exchange."""
+        self.reader.next_exchange()
+
+
+class SignedDispatcherMachine(DispatcherMachine):
+    """The same in a signed fleet, whose members may change."""
+
+    @rule(inputs=SIGNED_MESSAGES)
+    def process(self, inputs: list[bytes]) -> None:
+        """Process signed messages."""
+        self.feed(inputs)
+
+    @rule()
+    def reset_members(self) -> None:
+        """Admit those again who have left or were removed."""
+        self.reader.reset_members()
+
+
+# -- other targets ----------------------------------------------------------------------------
+
+
+def limits(
+    make_gate: Callable[[fleet.FuzzClock], Any],
+) -> Callable[[Path], AbstractContextManager[Reader]]:
+    """Return how a target is opened whose messages a gate judges before they enter an inbox."""
+
+    @contextmanager
+    def opened(folder: Path) -> Iterator[Reader]:
+        del folder
+        clock = fleet.FuzzClock()
+        inbox: Inbox[NoReturn] = Inbox(clock, gate=make_gate(clock))
+
+        def read(data: bytes) -> None:
+            clock.move(0.001)
+            inbox.put(fleet.split(data))
+            while inbox.get(0.0) is not None:
+                pass
+
+        yield read
+
+    return opened
+
+
+def _sender_limits(clock: fleet.FuzzClock) -> SenderLimits:
+    return SenderLimits(TOPICS, clock, lambda device: device == "dev-1")
+
+
+def make_sender(levels: list[str], draws: random.Random) -> bytes:
+    """Return a message of any sender."""
+    levels = [f"n-{draws.getrandbits(40)}" if level == "?" else level for level in levels]
+    topic = "/".join((TOPICS.root, *levels))
+    return join(topic, draws.randbytes(draws.choice((0, 1, 9000))), draws)
+
+
+BRANCHES = st.sampled_from(("up", "control", "all", "", "x" * 500))
+LEAVES = st.sampled_from((*(spec.leaf for spec in LANES), "c/1/2", "", "request"))
+SENDERS = siblings(st.tuples(BRANCHES, st.just("?"), LEAVES).map(list), make_sender)
+
+
+def check_answer(token: Token | None, asked: EnrolmentRequest, answer: EnrolmentResponse) -> None:
+    """Check that only the holder of a token gets more than a refusal, and for its own name."""
+    assert token is not None
+    assert token.name not in ("unknown", "expired"), "the token is not valid"
+    roles = ",".join(asked.roles).encode()
+    parts = (b"enrolment_request", asked.name.encode(), asked.request, roles)
+    covered = b"".join(len(part).to_bytes(4, "big") + part for part in parts[1:])
+    proof = hmac.new(token.proof_key, parts[0] + b"\0" + covered, hashlib.sha256).digest()
+    assert asked.proof == proof, "the token was not proven"
+    assert not token.name or answer.name == token.name, "the token is for another"
+    if answer.status == "enrolled":
+        assert answer.role in ("device", "operator")
+        assert answer.role in asked.roles, "the token is for another program"
+        unproven = answer.model_copy(update={"proof": b""})
+        assert answer.proof == enrolment.sealed(unproven, token.proof_key).proof
+
+
+class EnrolmentMachine(Machine):
+    """Requests for certificates, approvals, and tokens that are given out anew."""
+
+    @rule(inputs=ENROLMENT)
+    def ask(self, inputs: list[bytes]) -> None:
+        """Ask for certificates."""
+        self.feed(inputs)
+
+    @rule(name=st.sampled_from(NAMES))
+    def approve(self, name: str) -> None:
+        """Approve a request, if one waits."""
+        self.reader.approve(name)
+
+    @precondition(lambda self: self.fed > 60)
+    @rule()
+    def reset_members(self) -> None:
+        """Give out the tokens again, when many may have been used."""
+        self.fed = 0
+        self.reader.reset_members()
+
+
+PLAIN, SIGNED = (opening(partial(Coordinator, signed=signed)) for signed in (False, True))
+TARGETS = (
+    Target("dispatcher", PLAIN, MESSAGES, 10, machine=DispatcherMachine),
+    Target("signed-dispatcher", SIGNED, SIGNED_MESSAGES, 6, machine=SignedDispatcherMachine),
+    Target("senders", limits(_sender_limits), SENDERS, 8),
+    Target("request", opening(RequestReader), payloads(Request, REQUESTS), 5),
+    Target("enrolment", opening(Authority), ENROLMENT, 5, machine=EnrolmentMachine),
+)

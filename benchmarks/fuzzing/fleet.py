@@ -1,0 +1,275 @@
+"""A fleet whose clock, keys and connections are under control, so that inputs can be made again.
+
+Keys come from the names of their holders. Certificates hold random numbers, so they are not made
+anew: they are in ``certificates``, written by ``python -m benchmarks.fuzzing.fleet``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import struct
+from datetime import datetime, timedelta, timezone
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import paho.mqtt.client as paho
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from benchmarks.fuzzing.strategies import Seal, broken, strange_value
+from edgefed.config.address import Address
+from edgefed.transport.inbox import Inbox
+from edgefed.transport.link import Incoming, Link
+from edgefed.transport.reading import _signer
+from edgefed.trust.authority import Authority, save_authority
+from edgefed.trust.certificates import Certificate, Role, read_certificate
+from edgefed.trust.credentials import Credentials, save_credentials
+from edgefed.trust.issuing import KeyPair, issue, make_authority
+from edgefed.trust.signatures import Signer, Verifier
+from edgefed.wire import limits
+from edgefed.wire.envelope import decode_body, open_envelope
+from edgefed.wire.messages import MESSAGES
+from edgefed.wire.topics import Topics
+
+FLEET = "fuzz"
+TOPICS = Topics(FLEET)
+BROKER = "mqtts://127.0.0.1:1"
+BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
+LIFE = timedelta(days=3600)
+FOLDER = Path(__file__).parent / "certificates"
+CONTEXT = b"edgefed message 3\0"
+
+AUTHORITY, STRANGERS_AUTHORITY = "authority", "other-authority"
+PARTIES: dict[str, tuple[Role, str]] = {
+    "coordinator": ("coordinator", ""),
+    "operator": ("operator", "ops"),
+    "viewer": ("viewer", "eye"),
+    "broker": ("broker", ""),
+    "dev-1": ("device", "dev-1"),
+    "dev-2": ("device", "dev-2"),
+    "dev-3": ("device", "dev-3"),
+    "renewed": ("device", "dev-1"),
+    "revoked": ("device", "dev-4"),
+    "stranger": ("device", "dev-1"),
+}
+"""All signers: ``renewed`` has dev-1's next certificate, ``stranger`` another fleet's."""
+
+CLIENTS = {"operator.ops/0": "operator", "viewer.eye/15": "viewer"}
+
+
+class FuzzClock:
+    """A clock that stops until it is moved."""
+
+    def __init__(self) -> None:
+        self._seconds = 1000.0
+
+    def move(self, seconds: float) -> None:
+        """Let time pass."""
+        self._seconds += seconds
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        return self._seconds
+
+    def now(self) -> datetime:
+        """Return the time in UTC."""
+        return BEGIN + timedelta(seconds=self._seconds)
+
+
+class UnconnectedLink(Link):
+    """A link that accepts messages to publish, and never sends them."""
+
+    def __init__(self, inbox: Inbox[Any], credentials: Credentials | None = None) -> None:
+        super().__init__(Address("127.0.0.1", 1), FLEET, inbox.put)
+        self._up.set()
+        if credentials is not None:
+            self.renew(credentials)
+
+    def renew(self, credentials: Credentials) -> None:
+        """Sign with other credentials from now on."""
+        self.signer = Signer(credentials)
+
+    def publish(
+        self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False
+    ) -> paho.MQTTMessageInfo:
+        """Check a message as the link does; it counts as acknowledged."""
+        del topic, qos, retain
+        assert len(payload) <= limits.MAX_MESSAGE_BYTES
+        self.sent += len(payload)
+        info = paho.MQTTMessageInfo(1)
+        info._set_as_published()
+        return info
+
+
+def split(data: bytes) -> Incoming:
+    """Return the message of an input."""
+    topic, _, payload = data[1:].partition(b"\n")
+    return Incoming(topic.decode("utf-8", "replace"), payload, retained=data[:1] == b"r")
+
+
+def read_again(data: bytes, verifier: Verifier | None = None) -> None:
+    """Read a message that a handler has processed, whose errors it only logs.
+
+    Raises:
+        WireError: its signature is refused, or it is not a message of its topic.
+    """
+    arrival = split(data)
+    parsed = TOPICS.parse(arrival.topic)
+    if parsed is not None and arrival.payload:
+        envelope = open_envelope(arrival.payload)
+        _signer(parsed, arrival.topic, envelope, verifier)
+        decode_body(envelope, parsed.spec.message)
+
+
+# -- keys and certificates --------------------------------------------------------------------
+
+
+@lru_cache
+def keys_of(party: str) -> KeyPair:
+    """Return the private keys of a party."""
+    seeds = (hashlib.sha256(f"{use} {party}".encode()).digest() for use in ("sign", "encrypt"))
+    signing, encryption = seeds
+    return KeyPair(
+        Ed25519PrivateKey.from_private_bytes(signing),
+        X25519PrivateKey.from_private_bytes(encryption),
+    )
+
+
+@lru_cache
+def certificate_of(party: str) -> Certificate:
+    """Return the certificate of a party."""
+    return read_certificate((FOLDER / f"{party}.der").read_bytes())
+
+
+@lru_cache
+def credentials_of(party: str, folder: Path = FOLDER) -> Credentials:
+    """Return the credentials of a party, which are not on disk."""
+    own, authority = certificate_of(party), certificate_of(AUTHORITY)
+    return Credentials(folder, keys_of(party), own, authority, FLEET, BROKER)
+
+
+def saved_credentials(party: str, trust: Path) -> Credentials:
+    """Return the credentials of a party, written below a folder."""
+    return save_credentials(credentials_of(party, trust / certificate_of(party).user))
+
+
+def saved_authority(folder: Path) -> Authority:
+    """Return the fleet's authority, written into a folder."""
+    own = keys_of(AUTHORITY).signing
+    made = Authority(own, certificate_of(AUTHORITY), FLEET, BROKER, ("127.0.0.1",))
+    folder.mkdir(parents=True)
+    save_authority(made, folder)
+    return made
+
+
+def fleet_json() -> bytes:
+    """Return the file that names the fleet, of a device and of the authority alike."""
+    content = {"fleet": FLEET, "broker": BROKER, "hosts": ["127.0.0.1"], "name": "dev-1"}
+    return json.dumps(content).encode()
+
+
+def damaged_certificate(party: str, draws: random.Random) -> bytes:
+    """Return the certificate of a party as bytes, now and then broken."""
+    found = certificate_of(party).der
+    return broken(found, draws)[:2048] if draws.random() < 0.2 else found
+
+
+# -- signatures -------------------------------------------------------------------------------
+
+
+def signed_bytes(topic: str, kind: str, body: bytes) -> bytes:
+    """Return what a signature covers, as docs/protocol.md says."""
+    parts = (topic.encode(), kind.encode(), body)
+    return CONTEXT + b"".join(struct.pack("<I", len(part)) + part for part in parts)
+
+
+def usual_signer(topic: str) -> str:
+    """Return the party that may sign messages on a topic."""
+    branch, who, *_ = (*topic.split("/")[2:], "")
+    if branch == "control" and topic.endswith("request"):
+        return "viewer" if who.startswith("viewer") else "operator"
+    if branch == "up":
+        return {"dev-4": "revoked"}.get(who, who if who in PARTIES else "dev-2")
+    return "coordinator"
+
+
+def sealing(forged: float, other_signer: float = 0.0) -> Seal:
+    """Return a function that signs messages.
+
+    Args:
+        forged: share of messages whose proof is not the signer's for their topic.
+        other_signer: share of messages that any party signs.
+    """
+
+    def seal(topic: str, kind: str, body: bytes, draws: random.Random) -> tuple[Any, ...]:
+        party = usual_signer(topic)
+        if draws.random() < other_signer:
+            party = draws.choice((*PARTIES,))
+        right = _seal(party, topic, kind, body)
+        if draws.random() < 0.3:
+            right = (*right[:2], b"")
+        return _forged(draws, topic, kind, body, right) if draws.random() < forged else right
+
+    return seal
+
+
+def _seal(signer: str, topic: str, kind: str, body: bytes) -> tuple[Any, ...]:
+    own = certificate_of(signer)
+    return own.key_id, keys_of(signer).signing.sign(signed_bytes(topic, kind, body)), own.der
+
+
+def _forged(
+    draws: random.Random, topic: str, kind: str, body: bytes, right: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """Return a proof by another party, or for another message, or parts of two."""
+    another = draws.choice((*PARTIES,))
+    signed = (
+        (topic, kind, body),
+        (topic.replace("dev-1", "dev-2"), kind, body),
+        (topic, draws.choice(MESSAGES).kind, body),
+        (topic, kind, body + b"\0"),
+    )
+    wrong = (
+        (right[0], right[1], broken(certificate_of(another).der, draws)),
+        (right[0], broken(right[1], draws), right[2]),
+        (draws.randbytes(8), right[1], right[2]),
+        tuple(strange_value(draws) for _ in range(draws.choice((1, 2, 3, 4)))),
+        (),
+    )
+    number = draws.randrange(len(signed) + len(wrong))
+    chosen = _seal(another, *signed[number]) if number < 4 else wrong[number - 4]
+    if len(chosen) == 3 and draws.random() < 0.4:
+        chosen = tuple(draws.choice(pair) for pair in zip(chosen, right, strict=True))
+    return chosen
+
+
+def main() -> None:
+    """Write the certificates; inputs of signed targets differ from then on."""
+    FOLDER.mkdir(exist_ok=True)
+    ours, theirs = (
+        make_authority(keys_of(name).signing, FLEET, BEGIN, timedelta(days=3650))
+        for name in (AUTHORITY, STRANGERS_AUTHORITY)
+    )
+    (FOLDER / f"{AUTHORITY}.der").write_bytes(ours.der)
+    for party, (role, name) in PARTIES.items():
+        issuer, key = (theirs, STRANGERS_AUTHORITY) if party == "stranger" else (ours, AUTHORITY)
+        keys = keys_of(party)
+        made = issue(
+            issuer,
+            keys_of(key).signing,
+            role=role,
+            name=name,
+            signing_key=keys.signing.public_key(),
+            encryption_key=keys.encryption.public_key(),
+            now=BEGIN,
+            life=LIFE,
+            hosts=("127.0.0.1",) if role == "broker" else (),
+        )
+        (FOLDER / f"{party}.der").write_bytes(made.der)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Defects that are planted in decoders and handlers, to see that the fuzzing finds them."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import Phase
+
+from benchmarks.fuzzing import running
+from benchmarks.fuzzing.running import run
+from benchmarks.fuzzing.targets import TARGETS
+from device_agent.agent import Agent
+from edgefed.coordinator.device_diagnostics import DeviceDiagnostics
+from edgefed.coordinator.enrolment import Enrolment
+from edgefed.data import femnist
+from edgefed.trust import sealed_data, signatures
+from edgefed.wire import codecs, envelope, frame
+from edgefed.wire.chunk_staging import Staging
+
+
+@dataclass(frozen=True)
+class Defect:
+    """A change of one function.
+
+    Attributes:
+        name: what is wrong.
+        target: of the fuzzing, which must find it.
+        function: the one that is changed.
+        right, wrong: text of its source, and its replacement.
+    """
+
+    name: str
+    target: str
+    function: Callable[..., Any]
+    right: str
+    wrong: str
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Let the function be wrong, wherever it has been imported."""
+        source = textwrap.dedent(inspect.getsource(self.function))
+        assert source.count(self.right) == 1, f"{self.name}: the function has changed"
+        made: dict[str, Any] = {}
+        text = "from __future__ import annotations\n" + source.replace(self.right, self.wrong)
+        exec(text, self.function.__globals__, made)
+        before = self.function.__code__
+        self.function.__code__ = made[self.function.__name__].__code__
+        try:
+            yield
+        finally:
+            self.function.__code__ = before
+
+
+DEFECTS = (
+    Defect(
+        "no check of length",
+        "tensors",
+        frame.check_body,
+        *("len(body) != size or size >", "size >"),
+    ),
+    Defect(
+        "an exception is not caught",
+        "codec",
+        codecs._inflate,
+        *("except zstandard.ZstdError", "except KeyError"),
+    ),
+    Defect(
+        "no bound on a size",
+        "chunks",
+        Staging.__init__,
+        *("not 0 < size <= limits.MAX_BLOB_BYTES", "size <= 0"),
+    ),
+    Defect(
+        "no check of a type",
+        "envelope",
+        envelope._fields,
+        *("not isinstance(fields, dict)", "fields is None"),
+    ),
+    Defect(
+        "no check of a role",
+        "signed",
+        signatures._check_sender,
+        *("signer.role not in roles", "not signer.role"),
+    ),
+    Defect(
+        "no check of a signature",
+        "sealed",
+        sealed_data._from_sender,
+        *("not is_signed(sender, ", "not (sender, "),
+    ),
+    Defect(
+        "an expired token counts",
+        "enrolment",
+        Enrolment._check,
+        *('known.state == "open" and timestamp', 'known.state == "" and timestamp'),
+    ),
+    Defect(
+        "nesting ends in a RecursionError",
+        "leaf",
+        femnist._users,
+        *("(ValueError, RecursionError)", "ValueError"),
+    ),
+    Defect(
+        "the answer to an unknown ping is accepted",
+        "dispatcher",
+        DeviceDiagnostics.take,
+        *("asked is None or (asked", "(asked"),
+    ),
+    Defect(
+        "chunks of an unknown blob are sent",
+        "agent",
+        Agent._take_need,
+        *("size is None or not self", "not self"),
+    ),
+)
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+def test_the_fuzzing_finds(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "PHASES", (Phase.generate,))
+    with defect.planted():
+        report = run(TARGETS[defect.target], 5000, 1)
+    assert report.crashes, f"{report.inputs} inputs found nothing"
