@@ -26,16 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Finished,
-    Member,
-    State,
-)
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView
+from edgefed.algorithms.exchange import Finished
 from edgefed.algorithms.expert_records import MIXTURES, PHI, TABLE, KnownMixture
+from edgefed.algorithms.member import Member
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.devices import set_threads

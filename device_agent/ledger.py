@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgefed.algorithms.base import LedgerEntry
+from edgefed.algorithms.device_side import LedgerEntry
 from edgefed.database.database import Database, Table
 
 PAGE = 256

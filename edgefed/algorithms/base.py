@@ -15,47 +15,28 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from edgefed.algorithms.answer import Answer as Answer  # noqa: PLC0414 - of the interface
-from edgefed.algorithms.answer import Group as Group  # noqa: PLC0414
-from edgefed.algorithms.answer import Remark as Remark  # noqa: PLC0414
+from edgefed.algorithms.answer import Answer, Remark
 from edgefed.algorithms.cohort_sampling import draw_testers
-from edgefed.algorithms.device_side import Chosen as Chosen  # noqa: PLC0414 - of the interface
-from edgefed.algorithms.device_side import DensityFit as DensityFit  # noqa: PLC0414 - of the interface
-from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414
-from edgefed.algorithms.device_side import DeviceTest as DeviceTest  # noqa: PLC0414
-from edgefed.algorithms.device_side import DeviceView as DeviceView  # noqa: PLC0414
-from edgefed.algorithms.device_side import Encoding as Encoding  # noqa: PLC0414
-from edgefed.algorithms.device_side import EvalJob as EvalJob  # noqa: PLC0414
-from edgefed.algorithms.device_side import LedgerEntry as LedgerEntry  # noqa: PLC0414
-from edgefed.algorithms.device_side import LowestLossJob as LowestLossJob  # noqa: PLC0414
-from edgefed.algorithms.device_side import PredictorEvalJob as PredictorEvalJob  # noqa: PLC0414
-from edgefed.algorithms.device_side import Result as Result  # noqa: PLC0414
-from edgefed.algorithms.device_side import StatisticsJob as StatisticsJob  # noqa: PLC0414
-from edgefed.algorithms.device_side import TrainedEvalJob as TrainedEvalJob  # noqa: PLC0414
-from edgefed.algorithms.device_side import Work as Work  # noqa: PLC0414
-from edgefed.algorithms.exchange import Exchange as Exchange  # noqa: PLC0414 - of the interface
-from edgefed.algorithms.exchange import Finished as Finished  # noqa: PLC0414
-from edgefed.algorithms.exchange import Payload as Payload  # noqa: PLC0414
-from edgefed.algorithms.exchange import Question as Question  # noqa: PLC0414
-from edgefed.algorithms.exchange import Relay as Relay  # noqa: PLC0414
-from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
-from edgefed.algorithms.expert_report import ExpertReport as ExpertReport  # noqa: PLC0414
-from edgefed.algorithms.match_report import MatchReport as MatchReport  # noqa: PLC0414
-from edgefed.algorithms.member import Member as Member  # noqa: PLC0414 - of the interface
-from edgefed.algorithms.member import Roster as Roster  # noqa: PLC0414
+from edgefed.algorithms.device_side import DeviceTask, DeviceTest, DeviceView, EvalJob, Result, Work
+from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question
+from edgefed.algorithms.expert_report import ExpertReport
+from edgefed.algorithms.match_report import MatchReport
+from edgefed.algorithms.member import Roster
 from edgefed.config.images_section import NO_IMAGES, ImagesSection
 from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting, ModelSection, RoundsSection
 from edgefed.config.training_section import TrainingSection
 from edgefed.errors import UsageError
 from edgefed.events.method_tables import MethodTable
 from edgefed.learn.models import Model
-from edgefed.learn.scoring import Predict as Predict  # noqa: PLC0414 - part of the interface
-from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414
+from edgefed.learn.scoring import Predict, Predictor
 from edgefed.learn.types import Tensors
+from edgefed.published_paths import lookup
 from edgefed.sharing.bounty_report import BountyOrder, BountyReport
 
 if TYPE_CHECKING:
     from edgefed.algorithms.exchange_part import ExchangePart
+else:  # names that plug-ins of the release before import from here
+    __getattr__ = lookup("algorithms.base")
 
 
 class AlgorithmSettings(BaseModel):

@@ -12,23 +12,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
+from edgefed.algorithms.answer import Answer, Remark
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.bounty_exchange import BountyExchange
+from edgefed.algorithms.device_side import (
     Chosen,
     DeviceTask,
     DeviceView,
-    Exchange,
-    Finished,
     LowestLossJob,
-    Remark,
     Result,
-    Roster,
-    State,
     Work,
 )
-from edgefed.algorithms.bounty_exchange import BountyExchange
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.exchange_part import ExchangePart
+from edgefed.algorithms.member import Roster
 from edgefed.algorithms.personal_models import PersonalModels
 from edgefed.algorithms.personal_names import personal_names
 from edgefed.algorithms.private_updates import (

@@ -25,19 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Finished,
-    Group,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
+from edgefed.algorithms.exchange import Exchange, Finished
+from edgefed.algorithms.member import Roster
 from edgefed.algorithms.privacy_plan import (
     PrivacyPlan,
     count_deviation,

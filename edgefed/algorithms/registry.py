@@ -54,7 +54,7 @@ def _checked(name: str, member: object) -> type[AnyAlgorithm]:
         ValueError: it is none.
     """
     if not (inspect.isclass(member) and issubclass(member, Algorithm)):
-        raise ValueError("is no subclass of edgefed.algorithms.base.Algorithm")
+        raise ValueError("is no subclass of edgefed.extension.Algorithm")
     if inspect.isabstract(member):
         raise ValueError(f"does not define {', '.join(sorted(member.__abstractmethods__))}")
     if getattr(member, "name", "") != name:

@@ -25,23 +25,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Finished,
-    LowestLossJob,
-    Payload,
-    Question,
-    Remark,
-    ReplyRole,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer, Remark
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, LowestLossJob, Result, Work
+from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question, ReplyRole
+from edgefed.algorithms.member import Roster
 from edgefed.algorithms.secure_answers import wrong_answer
 from edgefed.algorithms.secure_device_half import (
     advertise,

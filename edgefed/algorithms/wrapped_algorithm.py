@@ -5,28 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceTest,
-    DeviceView,
-    Exchange,
-    ExpertReport,
-    Finished,
-    MatchReport,
-    Predict,
-    Predictor,
-    Remark,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer, Remark
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.device_side import DeviceTask, DeviceTest, DeviceView, Result, Work
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.exchange_part import ExchangePart
+from edgefed.algorithms.expert_report import ExpertReport
+from edgefed.algorithms.match_report import MatchReport
+from edgefed.algorithms.member import Roster
 from edgefed.config.recipe import ModelSection
 from edgefed.events.method_tables import MethodTable
 from edgefed.learn.models import Model
+from edgefed.learn.scoring import Predict, Predictor
 from edgefed.learn.types import Tensors
 from edgefed.sharing.bounty_report import BountyOrder, BountyReport
 

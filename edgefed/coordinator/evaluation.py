@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Answer, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm, State
 from edgefed.algorithms.evaluation_place import evaluation_place
 from edgefed.algorithms.evaluation_reply import (
     ACCURACY_BEFORE,

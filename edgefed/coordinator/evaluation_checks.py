@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgefed.algorithms.base import Group
+from edgefed.algorithms.answer import Group
 from edgefed.algorithms.evaluation_reply import (
     ACCURACY_BEFORE,
     CONFUSION,

@@ -6,7 +6,7 @@ import queue
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from edgefed.algorithms.base import Roster
+from edgefed.algorithms.member import Roster
 from edgefed.clock import Clock
 from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.dispatcher import Dispatcher

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from edgefed.algorithms.base import Answer
+from edgefed.algorithms.answer import Answer
 from edgefed.algorithms.device_side import MODE
 
 NEWCOMER, PARTICIPANT = "newcomer", "participant"

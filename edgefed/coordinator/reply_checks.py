@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, Group, ReplyRole
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.exchange import ReplyRole
 from edgefed.coordinator.evaluation_checks import evaluation_problem
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.relay_checks import relay_problem, sent_relays

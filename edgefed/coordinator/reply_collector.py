@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Answer, Relay
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.exchange import Relay
 from edgefed.config.checks_section import ChecksSection
 from edgefed.config.merging_section import MergingSection
 from edgefed.coordinator.engine_deps import EngineDeps

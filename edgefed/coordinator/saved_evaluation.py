@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Answer, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm, State
 from edgefed.algorithms.device_side import MODE
 from edgefed.algorithms.evaluation_place import evaluation_place
 from edgefed.algorithms.evaluation_reply import ACCURACY_BEFORE, LOSS_BEFORE

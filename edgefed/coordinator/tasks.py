@@ -6,9 +6,10 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question, Roster
+from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.evaluation_reply import with_confusion
-from edgefed.algorithms.exchange import FROZEN
+from edgefed.algorithms.exchange import FROZEN, Exchange, Payload, Question
+from edgefed.algorithms.member import Roster
 from edgefed.algorithms.privacy_plan import privacy_plan
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder

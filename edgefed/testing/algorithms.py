@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import Algorithm, Answer, Exchange, Finished, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.registry import PLUGINS, built_in, make, make_device_half
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe

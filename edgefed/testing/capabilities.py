@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import CAPABILITIES, Algorithm, Answer, Exchange, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import CAPABILITIES, Algorithm, State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.learn.types import Tensors
 from edgefed.testing.common import called, require
 from edgefed.testing.play import asked

@@ -8,20 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Finished,
-    Member,
-    Question,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
+from edgefed.algorithms.exchange import Exchange, Finished, Question
+from edgefed.algorithms.member import Member, Roster
 from edgefed.config.recipe import ModelSection
 from edgefed.data.types import no_samples
 from edgefed.learn.model_building import build

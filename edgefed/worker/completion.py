@@ -9,14 +9,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Result,
-    Work,
-)
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
 from edgefed.algorithms.evaluation_reply import measures_of_task
 from edgefed.errors import DIVERGED, EdgeFedError, PluginError
 from edgefed.learn.model_memory import ModelTooLargeError

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from edgefed.algorithms.base import Result
-from edgefed.algorithms.device_side import MODE
+from edgefed.algorithms.device_side import MODE, Result
 from edgefed.algorithms.evaluation_reply import (
     ACCURACY_BEFORE,
     CONFUSION,

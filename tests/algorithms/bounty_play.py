@@ -12,23 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Finished,
-    Group,
-    Member,
-    Question,
-    Relay,
-    Roster,
-    State,
-)
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import Algorithm, State
 from edgefed.algorithms.bounty_exchange import BountyExchange
 from edgefed.algorithms.bounty_records import BountyRecords
-from edgefed.algorithms.device_side import operating_system_generator
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, operating_system_generator
+from edgefed.algorithms.exchange import Exchange, Finished, Question, Relay
+from edgefed.algorithms.member import Member, Roster
 from edgefed.algorithms.registry import make, make_device_half
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.data.types import UNPREPARED, Preparation

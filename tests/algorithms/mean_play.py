@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import Algorithm, Answer, Exchange, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.mean_exchange import AVERAGED, MEAN, MeanExchange
 from edgefed.sharing.packing import unpack
 from tests.algorithms.play import SIZES, Players, algorithm, asked

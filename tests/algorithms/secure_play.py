@@ -9,17 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Question,
-    Relay,
-    State,
-)
-from edgefed.algorithms.device_side import DeviceTrust
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.device_side import DeviceTask, DeviceTrust, DeviceView
+from edgefed.algorithms.exchange import Exchange, Question, Relay
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
 from edgefed.seeds import derive

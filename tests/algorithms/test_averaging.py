@@ -9,19 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Group,
-    Member,
-    Question,
-    ReplyRole,
-    State,
-)
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView
+from edgefed.algorithms.exchange import Exchange, Question, ReplyRole
 from edgefed.algorithms.fedavg import MOST_SAMPLES
+from edgefed.algorithms.member import Member
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.model_building import build

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from edgefed.algorithms.base import Answer, Exchange, Group
+from edgefed.algorithms.answer import Answer, Group
 from edgefed.algorithms.bounty_answers import COLUMNS, NEEDS, OFFERS, RECEIVED, ROLES
 from edgefed.algorithms.bounty_exchange import NOISE_SEED
 from edgefed.algorithms.composition import compose
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
 from edgefed.algorithms.registry import check_fleet, make, make_device_half
 from edgefed.config.recipe import ModelSection

@@ -8,19 +8,13 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import (
-    Answer,
-    DeviceTask,
-    DeviceView,
-    EvalJob,
-    Payload,
-    Question,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
 from edgefed.algorithms.composition import Composition, compose
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, EvalJob, Work
+from edgefed.algorithms.exchange import Payload, Question
 from edgefed.algorithms.fedmix import FedMix
+from edgefed.algorithms.member import Roster
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.types import Tensors

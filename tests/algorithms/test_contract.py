@@ -15,7 +15,10 @@ import torch
 from annotated_types import Ge, Gt, Le, Len, Lt, MaxLen
 from pydantic import ValidationError
 
-from edgefed.algorithms.base import Algorithm, Answer, Exchange, Finished, State, TrainedEvalJob
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.device_side import TrainedEvalJob
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.fedma_records import LAYER
 from edgefed.algorithms.mean_exchange import MEAN
 from edgefed.algorithms.registry import algorithms, make

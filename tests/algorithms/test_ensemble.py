@@ -10,14 +10,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    Exchange,
-    Group,
-    PredictorEvalJob,
-    State,
-)
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.device_side import PredictorEvalJob
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
 from edgefed.learn.training import ModelPredictions

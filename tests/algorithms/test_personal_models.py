@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    EvalJob,
-    Exchange,
-    Payload,
-    TrainedEvalJob,
-)
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.device_side import EvalJob, TrainedEvalJob
+from edgefed.algorithms.exchange import Exchange, Payload
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.personal_models import PERSONAL, START, PersonalModels
 from edgefed.algorithms.registry import make, make_device_half

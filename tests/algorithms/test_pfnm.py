@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from edgefed.algorithms.base import Algorithm, Answer, Exchange, Group, State
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import Algorithm, State
 from edgefed.algorithms.class_shares import LABELS
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.growth import bound_remarks
 from edgefed.algorithms.match_report import LayerMatch
 from edgefed.algorithms.pfnm import ASSIGNMENT, INITIAL, Pfnm

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, Exchange, Finished, Group, State
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.privacy_plan import check_privacy, privacy_plan
 from edgefed.algorithms.private_updates import PRIVACY, PrivateUpdates

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, DeviceTask, Exchange, Payload, Question
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.device_side import DeviceTask
+from edgefed.algorithms.exchange import Exchange, Payload, Question
 from edgefed.algorithms.registry import find, make_device_half
 from edgefed.algorithms.secure_device_half import grid_of, sign_of, with_own_params
 from edgefed.algorithms.secure_device_record import SecureRecord

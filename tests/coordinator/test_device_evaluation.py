@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from edgefed.algorithms.base import Exchange, Roster, State
+from edgefed.algorithms.base import State
 from edgefed.algorithms.composition import compose
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.fedmix import FedMix
+from edgefed.algorithms.member import Roster
 from edgefed.algorithms.registry import make
 from edgefed.coordinator.fleet import Delivered, Fleet
 from edgefed.coordinator.run_records import OpenExchange

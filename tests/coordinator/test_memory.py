@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import Algorithm, Answer, Exchange, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe

@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import AlgorithmSettings, Exchange, Finished, Group
+from edgefed.algorithms.answer import Group
+from edgefed.algorithms.base import AlgorithmSettings
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
 from edgefed.testing.algorithms import check_algorithm
 

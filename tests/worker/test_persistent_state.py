@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from edgefed.algorithms import registry
-from edgefed.algorithms.base import Algorithm, Answer, DeviceTask, DeviceView, Work
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Work
 from edgefed.learn.types import Tensors
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task

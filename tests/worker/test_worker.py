@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Algorithm, Answer, DeviceTask, DeviceView, Group, Work
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Work
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.secure_aggregation import SecureAggregation
 from edgefed.algorithms.secure_phases import FORM
