@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from importlib import import_module
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -85,7 +86,7 @@ def moved_module(name: str) -> ModuleSpec | None:
     return ModuleSpec(name, _MovedModule(), is_package=holds_paths)
 
 
-class _MovedModule:
+class _MovedModule(Loader):
     """Loads a module that has nothing but published names."""
 
     def create_module(self, spec: ModuleSpec) -> None:

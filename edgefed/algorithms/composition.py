@@ -26,6 +26,7 @@ from edgefed.algorithms.device_side import (
 from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.member import Roster
+from edgefed.algorithms.method import Method
 from edgefed.algorithms.personal_models import PersonalModels
 from edgefed.algorithms.personal_names import personal_names
 from edgefed.algorithms.private_updates import (
@@ -36,55 +37,42 @@ from edgefed.algorithms.private_updates import (
 from edgefed.algorithms.secure_aggregation import SecureAggregation
 from edgefed.algorithms.secure_compatibility import check_sums, check_without_privacy
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
-from edgefed.config.privacy_section import NO_PRIVACY, PrivacySection
-from edgefed.config.recipe import LabelsSection, ModelSection, PersonalSection
-from edgefed.config.secure_aggregation_section import SecureAggregationSection
+from edgefed.config.recipe import ModelSection
 from edgefed.events.method_tables import MethodTable
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors, Trained
 from edgefed.sharing.bounty_report import BountyOrder, BountyReport
 
-NO_LABELS = LabelsSection()
-"""No supplements for missing labels."""
-
-NOTHING_PERSONAL = PersonalSection()
-"""All weights are shared."""
-
-NOT_SECURE = SecureAggregationSection()
-"""The coordinator sees every update."""
-
 
 def compose(
     algorithm: Algorithm[Any],
-    labels: LabelsSection = NO_LABELS,
-    personal: PersonalSection = NOTHING_PERSONAL,
-    privacy: PrivacySection = NO_PRIVACY,
+    method: Method,
     randomness: CoordinatorRandomness = from_operating_system,
-    secure: SecureAggregationSection = NOT_SECURE,
 ) -> Algorithm[Any]:
-    """Return an algorithm with its parts in place; one without parts as it is.
+    """Return an algorithm with all that its method adds: parts, personal weights, privacy or masks.
 
     Args:
-        algorithm: trains, and merges what was trained.
-        labels: the recipe's ``[labels]`` table, which is a part of any algorithm.
-        personal: its ``[personal]`` table; what stays on devices, no part sends either.
-        privacy: its ``[privacy]`` table, for what is sent of all the others.
+        algorithm: trains, and merges what was trained; one without additions is returned as it is.
+        method: of its tables, ``labels`` is a part of any algorithm; what ``personal`` keeps on
+            devices, no part sends; ``privacy`` and ``secure_aggregation`` cover what is sent.
         randomness: of the coordinator's privacy noise; only code can pass another one.
-        secure: its ``[secure_aggregation]`` table; what is masked is what would be sent otherwise.
 
     Raises:
         RecipeError: ``privacy.algorithm``: the table does not cover the algorithm; or
             ``secure.unfit``: it does not go with masked updates.
     """
-    supplements = _supplements(algorithm, labels) if labels.wanted else ()
-    parts = (*supplements, *algorithm.parts())
+    personal, privacy = method.personal, method.privacy
+    parts = algorithm.parts()
+    if method.labels.wanted:
+        needed = algorithm.needed_columns()
+        parts = (BountyExchange(method.labels, algorithm.training, needed), *parts)
     whole = Composition(algorithm, parts) if parts else algorithm
     if personal.wanted:
         whole = PersonalModels(whole, personal)
-    if secure.wanted:
+    if method.secure_aggregation.wanted:
         check_without_privacy(privacy)
         check_sums(algorithm)
-        return SecureAggregation(whole, secure)
+        return SecureAggregation(whole, method.secure_aggregation)
     if not privacy.wanted:
         return whole
 
@@ -93,10 +81,6 @@ def compose(
         return tuple(name for name in model.names if name not in kept)
 
     return PrivateUpdates(whole, privacy, shared_names, randomness)
-
-
-def _supplements(algorithm: Algorithm[Any], labels: LabelsSection) -> tuple[BountyExchange]:
-    return (BountyExchange(labels, algorithm.training, algorithm.needed_columns()),)
 
 
 class Composition(WrappedAlgorithm):

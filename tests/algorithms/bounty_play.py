@@ -31,6 +31,7 @@ from edgefed.sharing.bounty_report import Bounty, BountyOrder
 from edgefed.sharing.policy import ANYTHING, Policy, Withheld
 from edgefed.wire.tensors import digest
 from edgefed.worker.persistent_state import PersistentState, checked_changes
+from tests.algorithms.play import task_fields
 
 IMAGE = (1, 4, 4)
 LABELS = 4
@@ -65,10 +66,7 @@ def recipe(name: str = "fedavg", rounds: int = 100, loss: str = "", **labels: An
 
 def halves(plan: Recipe) -> tuple[Algorithm[Any], Algorithm[Any]]:
     """Return the coordinator's half and the devices', which knows what a task tells."""
-    half = make(plan)
-    tables = plan.training.model_dump(mode="json"), plan.labels.model_dump(mode="json")
-    settings = half.settings.model_dump(mode="json")
-    return half, make_device_half(plan.algorithm.name, settings, *tables)
+    return make(plan), make_device_half(task_fields(plan))
 
 
 def model(shape: tuple[int, ...] = IMAGE, classes: int = LABELS) -> Model:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from edgefed.algorithms.answer import Answer
 from edgefed.algorithms.base import Algorithm, State
 from edgefed.algorithms.device_side import DeviceTask, DeviceTrust, DeviceView
-from edgefed.algorithms.exchange import Exchange, Question, Relay
+from edgefed.algorithms.exchange import Exchange, Question
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
 from edgefed.seeds import derive
@@ -56,27 +55,18 @@ class SecureDevices(Players):
     Attributes:
         seed: of all randomness of keys.
         trust: of each device, where there are certificates.
-        relayed: what devices sent each other.
         answered: every answer, by the exchange's name.
     """
 
     seed: int = 0
     trust: dict[str, DeviceTrust] = field(default_factory=dict)
-    relayed: dict[Relay, bytes] = field(default_factory=dict)
     answered: dict[str, list[Answer]] = field(default_factory=dict)
     _draws: int = 0
 
     def task(self, exchange: Exchange, question: Question) -> DeviceTask:
-        """Return what a device is asked, with what others sent it."""
-        relays = {each.sender: (self.relayed[each],) for each in question.relays}
-        return replace(
-            super().task(exchange, question),
-            run=RUN,
-            relays=relays,
-            receivers=question.receivers,
-            max_relay_bytes=exchange.max_relay_bytes,
-            task_digest=task_digest(wire_task(exchange, question)),
-        )
+        """Return what a device is asked, with the digest of the message."""
+        digest = task_digest(wire_task(exchange, question))
+        return replace(super().task(exchange, question), run=RUN, task_digest=digest)
 
     def view(self, device: str, model: Any = None) -> DeviceView:
         """Return what a device's half may use."""
@@ -87,17 +77,6 @@ class SecureDevices(Players):
         """Return bytes that nobody guesses, and that are the same in every test run."""
         self._draws += 1
         return np.random.default_rng(derive(self.seed, "secret", self._draws)).bytes(count)
-
-    def answer(self, half: Algorithm[Any], exchange: Exchange, question: Question) -> Answer:
-        """Return an answer as the coordinator gets it."""
-        made = super().answer(half, exchange, question)
-        found = []
-        for receiver, data in sorted(made.relays.items()):
-            name = hashlib.sha256(data).hexdigest()
-            relay = Relay(exchange.name, question.device, receiver, name, len(data))
-            self.relayed[relay] = data
-            found.append(relay)
-        return replace(made, relays={}, relayed=tuple(found))
 
     def rejected(self, half: Algorithm[Any], exchange: Exchange, answer: Answer) -> str:
         """Return why the coordinator does not merge an answer."""

@@ -25,7 +25,7 @@ from edgefed.learn.image_transforms import ImageTransforms
 from edgefed.learn.model_building import build
 from edgefed.learn.training import ModelPredictions, Trainer
 from edgefed.learn.types import Array, Job, Samples, Score
-from tests.algorithms.play import Players, asked, bits
+from tests.algorithms.play import Players, asked, bits, task_fields
 from tests.run_fixture import CLASSES, SHAPE, samples
 
 RATE = 0.5
@@ -232,15 +232,12 @@ def test_an_algorithm_with_several_models_is_refused() -> None:
 
 
 def test_the_device_s_half_has_the_table_of_the_task() -> None:
-    half = make(recipe({"preset": "biased"}))
-    tables = half.settings.model_dump(mode="json"), half.training.model_dump(mode="json")
-    personal = recipe({"fine_tune_epochs": 1}).personal.model_dump(mode="json")
-    made = make_device_half("fedavg", *tables, {}, personal)
-    assert isinstance(made, PersonalModels)
-    assert type(make_device_half("fedavg", *tables, {}, {})) is FedAvg
-    del personal["preset"]
+    fields = task_fields(recipe({"fine_tune_epochs": 1}))
+    assert isinstance(make_device_half(fields), PersonalModels)
+    assert type(make_device_half({**fields, "personal": {}})) is FedAvg
+    del fields["personal"]["preset"]
     with pytest.raises(WireError, match="does not contain preset of personal"):
-        make_device_half("fedavg", *tables, {}, personal)
+        make_device_half(fields)
 
 
 def test_fine_tuning_augments_as_training_does() -> None:

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_a_published_path_leads_to_the_same_thing(path: str, name: str) -> None:
 
 def test_a_name_that_a_module_had_for_plug_ins_works_with_a_warning() -> None:
     with pytest.warns(DeprecationWarning, match="import Chosen from edgefed.extension") as caught:
-        from edgefed.algorithms.base import Chosen
+        from edgefed.algorithms.base import Chosen  # type: ignore[attr-defined]
     assert Chosen is extension.Chosen
     assert caught[0].filename == __file__
     with pytest.raises(ImportError, match="cannot import name 'Chose'"):
@@ -96,7 +97,8 @@ def test_a_name_that_a_module_had_for_plug_ins_works_with_a_warning() -> None:
 def test_a_module_that_moved_works_with_a_warning() -> None:
     for path in ("gone", "wide.room.gone"):
         with pytest.warns(DeprecationWarning, match=f"edgefed.{path}.ExactMean will be removed"):
-            exec(f"from edgefed.{path} import ExactMean as found", names := {})
+            names: dict[str, Any] = {}
+            exec(f"from edgefed.{path} import ExactMean as found", names)
         assert names["found"] is extension.ExactMean
     with pytest.warns(DeprecationWarning, match="import trained_arrays from"):
         found = importlib.import_module("edgefed.wide.room.gone").trained

@@ -14,6 +14,7 @@ from edgefed.algorithms import registry
 from edgefed.algorithms.answer import Answer
 from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.device_side import DeviceTask, DeviceView, Work
+from edgefed.algorithms.method import fields_of
 from edgefed.learn.types import Tensors
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
@@ -75,7 +76,7 @@ def test_state_changes_with_an_answer_only() -> None:
     with pytest.raises(ValueError, match="read-only"):
         seen += 1
     given = task(algorithm=NAME)
-    algorithm = registry.make_device_half(NAME, given.settings, given.training)
+    algorithm = registry.make_device_half(fields_of(given))
     prepare = type(algorithm).prepare
 
     def spoiling(self: Algorithm[Any], seen: DeviceTask, device: DeviceView) -> Work | Answer:
