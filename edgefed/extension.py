@@ -40,6 +40,16 @@ from edgefed.algorithms.fedavg import (
     trained as trained_arrays,
 )
 from edgefed.algorithms.member import Member, Roster
+from edgefed.algorithms.optional_interfaces import (
+    AnswerGroups,
+    BountyOrders,
+    CompleteAlgorithm,
+    DeviceTests,
+    RecipeNeeds,
+    Recovery,
+    RoundMetrics,
+    SavedModels,
+)
 from edgefed.algorithms.training import augment_of, loss_of, objective_of, schedule_of
 from edgefed.config.images_section import ImagesSection
 from edgefed.config.recipe import ModelSection, RoundsSection
@@ -100,6 +110,9 @@ __all__ = [  # noqa: RUF022 - by what they are for
     # An algorithm: its class, its settings, what it keeps, and algorithms and parts to build on.
     "Algorithm", "AlgorithmSettings", "State", "AveragingSettings", "FedAvg", "ExchangePart",
     "Remark",
+    # Optional interfaces of an algorithm; FedAvg has all of them.
+    "AnswerGroups", "BountyOrders", "CompleteAlgorithm", "DeviceTests", "RecipeNeeds", "Recovery",
+    "RoundMetrics", "SavedModels",
     # Exchanges: what the coordinator asks of which devices, and what answers must look like.
     "Exchange", "Finished", "Payload", "Question", "Relay", "ReplyRole", "Member", "Roster",
     "Cohort", "draw_cohort", "draw_testers", "MAX_DELTA", "delta_role", "CodecName", "TensorSpec",

@@ -27,6 +27,7 @@ from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.member import Roster
 from edgefed.algorithms.method import Method
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.personal_models import PersonalModels
 from edgefed.algorithms.personal_names import personal_names
 from edgefed.algorithms.private_updates import (
@@ -36,7 +37,7 @@ from edgefed.algorithms.private_updates import (
 )
 from edgefed.algorithms.secure_aggregation import SecureAggregation
 from edgefed.algorithms.secure_compatibility import check_sums, check_without_privacy
-from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
+from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm, complete
 from edgefed.config.recipe import ModelSection
 from edgefed.events.method_tables import MethodTable
 from edgefed.learn.models import Model
@@ -48,7 +49,7 @@ def compose(
     algorithm: Algorithm[Any],
     method: Method,
     randomness: CoordinatorRandomness = from_operating_system,
-) -> Algorithm[Any]:
+) -> CompleteAlgorithm[Any]:
     """Return an algorithm with all that its method adds: parts, personal weights, privacy or masks.
 
     Args:
@@ -62,11 +63,12 @@ def compose(
             ``secure.unfit``: it does not go with masked updates.
     """
     personal, privacy = method.personal, method.privacy
-    parts = algorithm.parts()
+    whole, parts = complete(algorithm), algorithm.parts()
     if method.labels.wanted:
-        needed = algorithm.needed_columns()
+        needed = whole.needed_columns()
         parts = (BountyExchange(method.labels, algorithm.training, needed), *parts)
-    whole = Composition(algorithm, parts) if parts else algorithm
+    if parts:
+        whole = Composition(whole, parts)
     if personal.wanted:
         whole = PersonalModels(whole, personal)
     if method.secure_aggregation.wanted:
@@ -91,10 +93,10 @@ class Composition(WrappedAlgorithm):
         parts: in the order in which their exchanges are put.
     """
 
-    def __init__(self, algorithm: Algorithm[Any], parts: tuple[ExchangePart, ...]) -> None:
+    def __init__(self, algorithm: CompleteAlgorithm[Any], parts: tuple[ExchangePart, ...]) -> None:
         super().__init__(algorithm)
         self._parts = parts
-        self._each: tuple[Algorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
+        self._each: tuple[CompleteAlgorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
         self.takes_user_loss = all(each.takes_user_loss for each in self._each)
         self._owners = {name: part for part in parts for name in part.exchanges}
 
@@ -178,7 +180,7 @@ class Composition(WrappedAlgorithm):
             state = part.with_bounty_orders(state, orders)
         return state
 
-    def _owner(self, exchange: str) -> Algorithm[Any] | ExchangePart:
+    def _owner(self, exchange: str) -> CompleteAlgorithm[Any] | ExchangePart:
         return self._owners.get(exchange, self.inner)
 
     # -- the device -----------------------------------------------------------------------------

@@ -15,10 +15,11 @@ from edgefed.algorithms.base import ExchangeOwner, State
 from edgefed.algorithms.device_side import DeviceTask, DeviceView
 from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.member import Roster
+from edgefed.algorithms.optional_interfaces import AnswerGroups, BountyOrders, RecipeNeeds
 from edgefed.learn.types import Job
 
 
-class ExchangePart(ExchangeOwner):
+class ExchangePart(RecipeNeeds, AnswerGroups, BountyOrders, ExchangeOwner):
     """Both halves of a part.
 
     Attributes:

@@ -25,7 +25,7 @@ from typing import ClassVar
 import numpy as np
 
 from edgefed.algorithms.answer import Answer, Group, Remark
-from edgefed.algorithms.base import Algorithm, AlgorithmSettings, State
+from edgefed.algorithms.base import AlgorithmSettings, State
 from edgefed.algorithms.class_shares import wrong_counts
 from edgefed.algorithms.cohort_sampling import draw, draw_testers
 from edgefed.algorithms.device_side import (
@@ -64,6 +64,7 @@ from edgefed.algorithms.fedma_report import match_remarks, match_report
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.algorithms.match_report import MatchReport
 from edgefed.algorithms.member import Roster
+from edgefed.algorithms.optional_interfaces import DeviceTests, RecipeNeeds, SavedModels
 from edgefed.algorithms.training import objective_of
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
@@ -75,7 +76,7 @@ from edgefed.learn.pooled_statistics import MeasuredStatistics, check_statistics
 from edgefed.learn.types import Tensors, Trained
 
 
-class FedMa(Algorithm[FedMaSettings]):
+class FedMa(SavedModels[FedMaSettings], DeviceTests[FedMaSettings], RecipeNeeds):
     """Matched averaging, layer by layer."""
 
     name = "fedma"

@@ -22,7 +22,7 @@ from typing import ClassVar
 import numpy as np
 
 from edgefed.algorithms.answer import Answer, Group, Remark
-from edgefed.algorithms.base import Algorithm, AlgorithmSettings, State
+from edgefed.algorithms.base import AlgorithmSettings, State
 from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
 from edgefed.algorithms.device_side import DeviceTask, DeviceTest, DeviceView, Result, Work
 from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question, ReplyRole
@@ -60,6 +60,7 @@ from edgefed.algorithms.fedavg import MAX_DELTA, delta_role, difference
 from edgefed.algorithms.gate_collection import GateCollection, collected_gates, no_gates
 from edgefed.algorithms.marginal_gates import likely_shares, marginal
 from edgefed.algorithms.member import Member, Roster
+from edgefed.algorithms.optional_interfaces import DeviceTests, RecipeNeeds, SavedModels
 from edgefed.algorithms.training import augment_of, loss_of, refuse_label_settings, schedule_of
 from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting, ModelSection
 from edgefed.errors import DataError, RecipeError
@@ -75,7 +76,7 @@ UPDATE = "update"
 """The exchange in which all devices train the same weights, with ``start = "updates"``."""
 
 
-class FedMoe(Algorithm[ExpertSettings]):
+class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNeeds):
     """A mixture of experts with private gates."""
 
     name = "fedmoe"

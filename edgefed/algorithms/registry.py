@@ -15,6 +15,7 @@ from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.composition import compose
 from edgefed.algorithms.merging_check import check_merging
 from edgefed.algorithms.method import Method
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.private_updates import CoordinatorRandomness, from_operating_system
 from edgefed.algorithms.secure_compatibility import check_secure_aggregation
 from edgefed.algorithms.training import check_label_settings, schedule_of
@@ -25,13 +26,13 @@ from edgefed.errors import UnknownNameError, UsageError
 from edgefed.learn.local_optimizers import check_optimizer
 from edgefed.plugins import Plugins
 
-AnyAlgorithm = Algorithm[Any]
+AnyAlgorithm = CompleteAlgorithm[Any]
 
 
 @cache
-def built_in() -> dict[str, type[AnyAlgorithm]]:
+def built_in() -> dict[str, type[Algorithm[Any]]]:
     """Return the algorithms of this package by name, sorted."""
-    found: dict[str, type[AnyAlgorithm]] = {}
+    found: dict[str, type[Algorithm[Any]]] = {}
     for module in pkgutil.iter_modules(edgefed.algorithms.__path__):
         contents = importlib.import_module(f"{edgefed.algorithms.__name__}.{module.name}")
         for _, member in inspect.getmembers(contents, inspect.isclass):
@@ -43,7 +44,7 @@ def built_in() -> dict[str, type[AnyAlgorithm]]:
     return dict(sorted(found.items()))
 
 
-def _checked(name: str, member: object) -> type[AnyAlgorithm]:
+def _checked(name: str, member: object) -> type[Algorithm[Any]]:
     """Return what a package offers as an algorithm of this name.
 
     Raises:
@@ -62,12 +63,12 @@ PLUGINS = Plugins("algorithm", "edgefed.algorithms", built_in, _checked, code="a
 """The algorithms of installed packages."""
 
 
-def algorithms() -> dict[str, type[AnyAlgorithm]]:
+def algorithms() -> dict[str, type[Algorithm[Any]]]:
     """Return every algorithm that can be used by its name, sorted; a broken package's is not."""
     return dict(sorted({**built_in(), **PLUGINS.loaded()}.items()))
 
 
-def find(name: str) -> type[AnyAlgorithm]:
+def find(name: str) -> type[Algorithm[Any]]:
     """Return the algorithm of a name.
 
     Raises:

@@ -68,7 +68,7 @@ def show(
                     "name": kind.name,
                     "summary": kind.summary,
                     "paper": kind.paper,
-                    "simulation_only": kind.simulation_only,
+                    "simulation_only": getattr(kind, "simulation_only", False),
                     "settings": described["properties"],
                 }
             )

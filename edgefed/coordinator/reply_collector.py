@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.exchange import Relay
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.config.checks_section import ChecksSection
 from edgefed.config.merging_section import MergingSection
 from edgefed.coordinator.engine_deps import EngineDeps
@@ -253,7 +253,7 @@ def make_collector(deps: EngineDeps, run_model: RunModel, opened: OpenExchange) 
     def reject_reason(answer: Answer) -> str:
         return deps.algorithm.reject_reason(asked, answer, model)
 
-    algorithm: Algorithm[Any] = deps.algorithm
+    algorithm: CompleteAlgorithm[Any] = deps.algorithm
     return ReplyCollector(
         opened,
         CollectorDeps(

@@ -6,11 +6,11 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.evaluation_reply import with_confusion
 from edgefed.algorithms.exchange import FROZEN, Exchange, Payload, Question
 from edgefed.algorithms.member import Roster
 from edgefed.algorithms.method import Method
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.relay_checks import task_relays
@@ -37,7 +37,7 @@ def open_exchange(
     recipe: Recipe,
     section: ModelSection,
     run_model: RunModel,
-    algorithm: Algorithm[Any],
+    algorithm: CompleteAlgorithm[Any],
     downlink: DownlinkEncoder,
     attempt: int,
     testers: Roster = (),
@@ -100,7 +100,7 @@ def open_exchange(
     )
 
 
-def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: Algorithm[Any]) -> int:
+def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: CompleteAlgorithm[Any]) -> int:
     """Return the bytes of blobs that a reply may have; coded, they may take twice the arrays'."""
     return max(
         2 * sum(array.nbytes for array in model.weights().values()),

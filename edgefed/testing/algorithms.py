@@ -18,6 +18,7 @@ from edgefed.algorithms.answer import Answer
 from edgefed.algorithms.base import Algorithm, State
 from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.method import Method
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import PLUGINS, built_in, make, make_device_half
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
@@ -54,14 +55,14 @@ class Case:
     name: str
     recipe: Recipe
 
-    def coordinator(self) -> Algorithm[Any]:
+    def coordinator(self) -> CompleteAlgorithm[Any]:
         """Return the coordinator's half, made anew as after a restart; a seed draws its noise."""
         return make(
             self.recipe,
             randomness=lambda *purpose: generator_words(generator(6, *purpose)),
         )
 
-    def device(self, question: str) -> Algorithm[Any]:
+    def device(self, question: str) -> CompleteAlgorithm[Any]:
         """Return the device's half, made of what a task of this name carries."""
         method = Method.of(self.recipe, self.coordinator().settings)
         fields = method.asked(question, self.recipe.rounds).task_fields()
@@ -165,8 +166,8 @@ def _check_resumed(case: Case, straight: list[State]) -> None:
 def _states(
     case: Case,
     players: Players,
-    coordinator: Callable[[], Algorithm[Any]],
-    device: Callable[[str], Algorithm[Any]],
+    coordinator: Callable[[], CompleteAlgorithm[Any]],
+    device: Callable[[str], CompleteAlgorithm[Any]],
     kept: Callable[[State], State],
 ) -> list[State]:
     """Return the state after the start and after each exchange of a whole run."""

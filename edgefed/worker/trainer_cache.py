@@ -6,8 +6,8 @@ import json
 from collections import OrderedDict
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.method import fields_of
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import make_device_half
 from edgefed.learn.training import Trainer
 from edgefed.learn.warm_trainers import FrozenBlob, Trainers
@@ -31,7 +31,7 @@ class TrainerCache:
     ) -> None:
         self.user_models = user_models
         self._trainers = Trainers(accelerator, memory)
-        self._algorithms: OrderedDict[str, Algorithm[Any]] = OrderedDict()
+        self._algorithms: OrderedDict[str, CompleteAlgorithm[Any]] = OrderedDict()
 
     def trainer(
         self,
@@ -52,7 +52,7 @@ class TrainerCache:
         """Return the most bytes that training may take."""
         return self._trainers.most_bytes()
 
-    def algorithm(self, task: Task) -> Algorithm[Any]:
+    def algorithm(self, task: Task) -> CompleteAlgorithm[Any]:
         """Return the algorithm that a task names, with its settings."""
         method = fields_of(task)
         key = json.dumps(method, sort_keys=True)

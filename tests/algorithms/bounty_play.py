@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from edgefed.algorithms.answer import Answer, Group
-from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.base import State
 from edgefed.algorithms.bounty_exchange import BountyExchange
 from edgefed.algorithms.bounty_records import BountyRecords
 from edgefed.algorithms.device_side import DeviceTask, DeviceView, operating_system_generator
 from edgefed.algorithms.exchange import Exchange, Finished, Question, Relay
 from edgefed.algorithms.member import Member, Roster
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import make, make_device_half
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.data.types import UNPREPARED, Preparation
@@ -64,7 +65,7 @@ def recipe(name: str = "fedavg", rounds: int = 100, loss: str = "", **labels: An
     )
 
 
-def halves(plan: Recipe) -> tuple[Algorithm[Any], Algorithm[Any]]:
+def halves(plan: Recipe) -> tuple[CompleteAlgorithm[Any], CompleteAlgorithm[Any]]:
     """Return the coordinator's half and the devices', which knows what a task tells."""
     return make(plan), make_device_half(task_fields(plan))
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.base import State
 from edgefed.algorithms.device_side import DeviceTask, DeviceTrust, DeviceView
 from edgefed.algorithms.exchange import Exchange, Question
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
 from edgefed.seeds import derive
@@ -32,7 +33,7 @@ KEYS, SHARES, FIT, LISTS, UNMASK = (
 )
 
 
-def algorithm(secure: bool = True, name: str = "fedavg", **tables: Any) -> Algorithm[Any]:
+def algorithm(secure: bool = True, name: str = "fedavg", **tables: Any) -> CompleteAlgorithm[Any]:
     """Return an algorithm with short training, masked or not."""
     return make(
         Recipe.model_validate(
@@ -78,7 +79,7 @@ class SecureDevices(Players):
         self._draws += 1
         return np.random.default_rng(derive(self.seed, "secret", self._draws)).bytes(count)
 
-    def rejected(self, half: Algorithm[Any], exchange: Exchange, answer: Answer) -> str:
+    def rejected(self, half: CompleteAlgorithm[Any], exchange: Exchange, answer: Answer) -> str:
         """Return why the coordinator does not merge an answer."""
         return half.reject_reason(asked(exchange), answer, self.trainer.model)
 
@@ -127,12 +128,12 @@ class Round:
         state: before the next exchange.
     """
 
-    half: Algorithm[Any]
+    half: CompleteAlgorithm[Any]
     devices: SecureDevices
     state: State
 
     @classmethod
-    def of(cls, half: Algorithm[Any], devices: SecureDevices) -> Round:
+    def of(cls, half: CompleteAlgorithm[Any], devices: SecureDevices) -> Round:
         """Return a run's first round."""
         return cls(half, devices, devices.start(half))
 

@@ -16,11 +16,12 @@ from annotated_types import Ge, Gt, Le, Len, Lt, MaxLen
 from pydantic import ValidationError
 
 from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.base import State
 from edgefed.algorithms.device_side import TrainedEvalJob
 from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.fedma_records import LAYER
 from edgefed.algorithms.mean_exchange import MEAN
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import algorithms, make
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
@@ -223,7 +224,7 @@ def test_some_answers_suffice(name: str) -> None:
 # -- purity -------------------------------------------------------------------------------------
 
 
-def first_exchange(half: Algorithm[Any], players: Players) -> Exchange:
+def first_exchange(half: CompleteAlgorithm[Any], players: Players) -> Exchange:
     planned = half.plan(players.start(half), players.roster, 1)
     assert isinstance(planned, Exchange)
     return planned
@@ -266,7 +267,9 @@ def test_nothing_given_is_changed_and_no_global_generator_is_drawn_from(name: st
     assert draws() == before
 
 
-def watched(half: Algorithm[Any], players: Players, exchange: Exchange, number: int) -> Answer:
+def watched(
+    half: CompleteAlgorithm[Any], players: Players, exchange: Exchange, number: int
+) -> Answer:
     """Return a device's answer, having seen that it changed nothing that it was given."""
     question = exchange.questions[number]
     task = players.task(exchange, question)

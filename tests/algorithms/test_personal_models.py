@@ -14,6 +14,7 @@ from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.device_side import EvalJob, TrainedEvalJob
 from edgefed.algorithms.exchange import Exchange, Payload
 from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.personal_models import PERSONAL, START, PersonalModels
 from edgefed.algorithms.registry import make, make_device_half
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
@@ -41,7 +42,7 @@ def recipe(personal: dict[str, Any], name: str = "fedavg", rounds: int = 2, **ke
     return Recipe.model_validate({**values, **keys})
 
 
-def checked(plan: Recipe, players: Players) -> Algorithm[Any]:
+def checked(plan: Recipe, players: Players) -> CompleteAlgorithm[Any]:
     """Return the recipe's algorithm as the engine has it before a run."""
     half = make(plan)
     half.check_model(players.trainer.model)

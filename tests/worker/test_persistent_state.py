@@ -12,9 +12,9 @@ import pytest
 
 from edgefed.algorithms import registry
 from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.device_side import DeviceTask, DeviceView, Work
 from edgefed.algorithms.method import fields_of
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.learn.types import Tensors
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
@@ -79,7 +79,9 @@ def test_state_changes_with_an_answer_only() -> None:
     algorithm = registry.make_device_half(fields_of(given))
     prepare = type(algorithm).prepare
 
-    def spoiling(self: Algorithm[Any], seen: DeviceTask, device: DeviceView) -> Work | Answer:
+    def spoiling(
+        self: CompleteAlgorithm[Any], seen: DeviceTask, device: DeviceView
+    ) -> Work | Answer:
         device.device_state["releases"]["count"][:] = 99
         return prepare(self, seen, device)
 

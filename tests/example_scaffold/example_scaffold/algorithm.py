@@ -39,6 +39,7 @@ from edgefed.extension import (
     Model,
     Payload,
     Question,
+    RecipeNeeds,
     ReplyRole,
     Result,
     Roster,
@@ -76,7 +77,7 @@ CLIENTS = "clients"
 """In the state's params: N."""
 
 
-class Scaffold(Algorithm[ScaffoldSettings]):
+class Scaffold(Algorithm[ScaffoldSettings], RecipeNeeds):
     """Stochastic controlled averaging."""
 
     name = "scaffold"
