@@ -21,7 +21,7 @@ from edgefed.plugins import installed as entry_points_found
 from tests.forked_programs import ended
 
 GOOD = """
-from edgefed.algorithms.fedavg import FedAvg
+from edgefed.extension import FedAvg
 print("imported good", file=__import__("sys").stderr)
 
 class Good(FedAvg):
@@ -34,7 +34,7 @@ EXITS = "raise SystemExit('leave me')"
 NO_ALGORITHM = "class Thing: ..."
 OTHER_NAME = GOOD.replace('"good"', '"other"')
 ABSTRACT = """
-from edgefed.algorithms.base import Algorithm
+from edgefed.extension import Algorithm
 
 class Half(Algorithm):
     name = "abstract"
