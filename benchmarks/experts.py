@@ -26,16 +26,13 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Finished,
-    Member,
-    State,
-)
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView
+from edgefed.algorithms.exchange import Finished
 from edgefed.algorithms.expert_records import MIXTURES, PHI, TABLE, KnownMixture
+from edgefed.algorithms.member import Member
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.devices import set_threads
@@ -87,7 +84,7 @@ class Variant:
     sharp: bool = False
     labels: tuple[int, ...] = tuple(range(CLASSES))
 
-    def algorithm(self, anchor: Anchor) -> Algorithm[Any]:
+    def algorithm(self, anchor: Anchor) -> CompleteAlgorithm[Any]:
         """Return the algorithm, whose training is one epoch."""
         settings = {"name": "fedmoe", "experts": self.experts, **self.settings}
         training = {"batch_size": anchor.batch, "learning_rate": 0.02, "epochs": 1}

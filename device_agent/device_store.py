@@ -29,7 +29,7 @@ from edgefed.wire.tensors import pack, unpack
 from edgefed.worker.persistent_state import PersistentState
 
 if TYPE_CHECKING:
-    from edgefed.algorithms.base import LedgerEntry
+    from edgefed.algorithms.device_side import LedgerEntry
     from edgefed.learn.types import Tensors
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgefed.algorithms.base import LedgerEntry
+from edgefed.algorithms.device_side import LedgerEntry
 from edgefed.config.layers import DEFAULT
 from edgefed.config.load import Loaded
 from edgefed.config.settings import AgentSettings

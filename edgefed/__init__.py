@@ -1,5 +1,7 @@
 """EdgeFed from Python; ``import edgefed`` imports nothing before a name is used."""
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from edgefed.api.result import Result
@@ -50,3 +52,17 @@ if not TYPE_CHECKING:  # or a checker would take every name for one of this pack
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})
+
+    class _MovedModules:
+        """Finds published modules that have moved, after every other finder."""
+
+        @staticmethod
+        def find_spec(name: str, path: object = None, target: object = None) -> object:
+            """Return how to import a module of this package that is nowhere else."""
+            if not name.startswith("edgefed."):
+                return None
+            from edgefed.published_paths import moved_module
+
+            return moved_module(name)
+
+    sys.meta_path.append(_MovedModules)

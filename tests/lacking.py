@@ -16,8 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, Exchange, Roster, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.member import Roster
 from edgefed.learn.types import Tensors
 from edgefed.sharing.bounty_report import Bounty, BountyOrder, BountyReport, Budget
 from tests.plugin_package import importable, write_package

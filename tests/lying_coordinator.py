@@ -17,7 +17,9 @@ import numpy as np
 
 import edgefed.algorithms.secure_merging
 import edgefed.coordinator.tasks
-from edgefed.algorithms.base import Answer, Exchange, Group, Payload, Question, ReplyRole, State
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange, Payload, Question, ReplyRole
 from edgefed.algorithms.fedavg import delta_role
 from edgefed.algorithms.secure_aggregation import SecureAggregation
 from edgefed.algorithms.secure_device_half import grid_of, wire_bytes

@@ -19,24 +19,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import (
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Finished,
-    Group,
-    Payload,
-    Predict,
-    Predictor,
-    Question,
-    Relay,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
+from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question, Relay
 from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
+from edgefed.algorithms.member import Roster
+from edgefed.learn.scoring import Predict, Predictor
 from edgefed.learn.types import Tensors
 from edgefed.seeds import derive
 from edgefed.sharing.label_mixes import MixSettings

@@ -22,8 +22,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgefed.algorithms.base import Group
-from edgefed.algorithms.fedavg import FedAvg
+from edgefed.extension import FedAvg, Group
 
 
 class Releasing(FedAvg):

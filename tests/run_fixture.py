@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.engine import Engine
@@ -135,7 +135,7 @@ class World:
         self,
         fleet: Fleet | None = None,
         controls: RunControls | None = None,
-        algorithm: Algorithm[Any] | None = None,
+        algorithm: CompleteAlgorithm[Any] | None = None,
         listener: Callable[[Event], None] | None = None,
         trackers: tuple[Tracker, ...] = (),
         memory: int = 0,

@@ -17,16 +17,11 @@ import numpy as np
 import torch
 
 from benchmarks.studies.runs import Private
-from edgefed.algorithms.base import (
-    DeviceTask,
-    DeviceView,
-    Member,
-    PredictorEvalJob,
-    Question,
-    State,
-    TrainedEvalJob,
-)
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, PredictorEvalJob, TrainedEvalJob
+from edgefed.algorithms.exchange import Question
 from edgefed.algorithms.expert_records import mixtures_of, role
+from edgefed.algorithms.member import Member
 from edgefed.algorithms.personal_models import PERSONAL, START
 from edgefed.algorithms.registry import AnyAlgorithm
 from edgefed.data.types import Shard

@@ -9,53 +9,31 @@ so a run can stop after any exchange, be stored, and resume in another process.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from edgefed.algorithms.answer import Answer as Answer  # noqa: PLC0414 - of the interface
-from edgefed.algorithms.answer import Group as Group  # noqa: PLC0414
-from edgefed.algorithms.answer import Remark as Remark  # noqa: PLC0414
-from edgefed.algorithms.cohort_sampling import draw_testers
-from edgefed.algorithms.device_side import Chosen as Chosen  # noqa: PLC0414 - of the interface
-from edgefed.algorithms.device_side import DensityFit as DensityFit  # noqa: PLC0414 - of the interface
-from edgefed.algorithms.device_side import DeviceTask as DeviceTask  # noqa: PLC0414
-from edgefed.algorithms.device_side import DeviceTest as DeviceTest  # noqa: PLC0414
-from edgefed.algorithms.device_side import DeviceView as DeviceView  # noqa: PLC0414
-from edgefed.algorithms.device_side import Encoding as Encoding  # noqa: PLC0414
-from edgefed.algorithms.device_side import EvalJob as EvalJob  # noqa: PLC0414
-from edgefed.algorithms.device_side import LedgerEntry as LedgerEntry  # noqa: PLC0414
-from edgefed.algorithms.device_side import LowestLossJob as LowestLossJob  # noqa: PLC0414
-from edgefed.algorithms.device_side import PredictorEvalJob as PredictorEvalJob  # noqa: PLC0414
-from edgefed.algorithms.device_side import Result as Result  # noqa: PLC0414
-from edgefed.algorithms.device_side import StatisticsJob as StatisticsJob  # noqa: PLC0414
-from edgefed.algorithms.device_side import TrainedEvalJob as TrainedEvalJob  # noqa: PLC0414
-from edgefed.algorithms.device_side import Work as Work  # noqa: PLC0414
-from edgefed.algorithms.exchange import Exchange as Exchange  # noqa: PLC0414 - of the interface
-from edgefed.algorithms.exchange import Finished as Finished  # noqa: PLC0414
-from edgefed.algorithms.exchange import Payload as Payload  # noqa: PLC0414
-from edgefed.algorithms.exchange import Question as Question  # noqa: PLC0414
-from edgefed.algorithms.exchange import Relay as Relay  # noqa: PLC0414
-from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
-from edgefed.algorithms.expert_report import ExpertReport as ExpertReport  # noqa: PLC0414
-from edgefed.algorithms.match_report import MatchReport as MatchReport  # noqa: PLC0414
-from edgefed.algorithms.member import Member as Member  # noqa: PLC0414 - of the interface
-from edgefed.algorithms.member import Roster as Roster  # noqa: PLC0414
+from edgefed.algorithms.answer import Answer, Remark
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
+from edgefed.algorithms.exchange import Exchange, Finished
+from edgefed.algorithms.expert_report import ExpertReport
+from edgefed.algorithms.match_report import MatchReport
+from edgefed.algorithms.member import Roster
 from edgefed.config.images_section import NO_IMAGES, ImagesSection
-from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting, ModelSection, RoundsSection
+from edgefed.config.recipe import RoundsSection
 from edgefed.config.training_section import TrainingSection
-from edgefed.errors import UsageError
 from edgefed.events.method_tables import MethodTable
 from edgefed.learn.models import Model
-from edgefed.learn.scoring import Predict as Predict  # noqa: PLC0414 - part of the interface
-from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414
 from edgefed.learn.types import Tensors
-from edgefed.sharing.bounty_report import BountyOrder, BountyReport
+from edgefed.published_paths import lookup
+from edgefed.sharing.bounty_report import BountyReport
 
 if TYPE_CHECKING:
     from edgefed.algorithms.exchange_part import ExchangePart
+else:  # names that plug-ins of the release before import from here
+    __getattr__ = lookup("algorithms.base")
 
 
 class AlgorithmSettings(BaseModel):
@@ -133,21 +111,6 @@ class ExchangeOwner(ABC):
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
         """Return the answer from the finished work."""
 
-    def needs_simulation(self) -> str:
-        """Return the requirement that only a simulation meets, or nothing."""
-        return ""
-
-    def check_recipe(self, section: ModelSection | None) -> None:
-        """Check a recipe's combination of settings, as far as possible without data and model.
-
-        Args:
-            section: the recipe's ``[model]`` table; None for a model that no recipe describes.
-
-        Raises:
-            RecipeError: the tables do not fit together; ``check_model`` raises it, too.
-        """
-        del section
-
     def check_model(self, model: Model) -> None:
         """Check that a run can train this model.
 
@@ -156,29 +119,9 @@ class ExchangeOwner(ABC):
         """
         del model
 
-    def can_carry_state(self) -> bool:
-        """Return whether ``training.carry_state`` may be set; see ``capabilities.is_single_pass``.
-
-        It may where every training step calls the model once, on the batch's own inputs.
-        """
-        return False
-
-    def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
-        """Return the most bytes of an answer, where it can be larger than two models."""
-        del exchange, model
-        return 0
-
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return why an answer cannot be merged, or nothing; the reason is reported and shown."""
         del exchange, answer, model
-        return ""
-
-    def merge_group(self, answer: Answer) -> str:
-        """Return the name of the group of answers that are averaged with this one.
-
-        Every trained role is averaged over the answers of one group that hold it.
-        """
-        del answer
         return ""
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
@@ -199,11 +142,6 @@ class ExchangeOwner(ABC):
         del state
         return BountyReport()
 
-    def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
-        """Return the state after an operator's orders; repeated orders change nothing."""
-        del orders
-        return state
-
 
 def _declares(kind: type[object], capability: str, methods: Collection[str]) -> bool:
     """Return whether a class, or one that it inherits the methods from, states a capability."""
@@ -218,21 +156,21 @@ def _declares(kind: type[object], capability: str, methods: Collection[str]) -> 
 class Algorithm(ExchangeOwner, Generic[SettingsT]):
     """Both halves of one federated algorithm.
 
+    More that it can do is in ``optional_interfaces``: other models than the recipe's one
+    (``SavedModels``), tests on devices (``DeviceTests``), what it needs of a recipe
+    (``RecipeNeeds``), large answers and groups of them (``AnswerGroups``), failed exchanges
+    (``Recovery``), measures of a round (``RoundMetrics``), operators' orders (``BountyOrders``).
+
     Attributes:
         name: as the recipe names it.
         summary: one line for lists.
-        paper: authors, title, venue.
-        simulation_only: whether it needs a simulation with any settings.
-        evaluation_place: where the result is tested, unless the recipe states it.
-        evaluation_weighting: weights in the mean of the devices' tests, unless the recipe states
-            it.
+        paper: authors, title, where.
         averages_updates: whether ``merge`` takes weighted means of the trained roles of its
             answers, so that a rule of ``[merging]`` can take the place of the mean.
         personal_weights: whether a recipe's ``[personal]`` table can keep some of its weights on
             devices: its tasks bring one model as ``weights``, and its answers hold a ``delta``.
         private_updates: whether a recipe's ``[privacy]`` table can cover it: an answer's only
             result of the training is one ``delta``, and ``merge`` only averages it.
-        evaluation_modes: the words of ``EvalJob.mode`` that an operator may ask all devices for.
         sums_deltas: whether it only sums the ``delta`` of the answers to ``fit``, weighted, with
             ``ExactMean``, so that their sum is enough (``[secure_aggregation]``).
 
@@ -246,13 +184,9 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     name: str
     summary: str
     paper: str
-    simulation_only: ClassVar[bool] = False
-    evaluation_place: EvaluationPlace = "coordinator"
-    evaluation_weighting: EvaluationWeighting = "samples"
     averages_updates: bool = False
     personal_weights: bool = False
     private_updates: bool = False
-    evaluation_modes: tuple[str, ...] = ()
     sums_deltas: bool = False
     Settings: ClassVar[type[AlgorithmSettings]]
 
@@ -275,10 +209,6 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
             raise RuntimeError(f"The device half of {self.name} has no rounds.")
         return self.planned_rounds
 
-    def needed_columns(self) -> tuple[str, ...]:
-        """Return the columns without which it cannot train on a device's samples."""
-        return ()
-
     def parts(self) -> tuple[ExchangePart, ...]:
         """Return the parts that the method is composed of, beside training; see ``composition``."""
         return ()
@@ -291,85 +221,9 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
         """Return the next exchange; ``seed`` is this exchange's own."""
 
-    def begin_anew(self, state: State, exchange: Exchange, causes: Collection[str] = ()) -> State:
-        """Return the state in which to plan again after an exchange that was not merged.
-
-        Its quorum was missed, or ``merge`` raised ``UnmergeableError``. Most algorithms ask the
-        same question again, from the same state.
-
-        Args:
-            state: that the exchange was planned from.
-            exchange: as ``merge`` sees it.
-            causes: devices whose answers made the merge fail.
-        """
-        del exchange, causes
-        return state
-
-    def restored(self, state: State, number: int) -> State:
-        """Return a state from a backup, adapted to devices that are ahead of it.
-
-        Args:
-            state: as it was committed.
-            number: larger than every number sent to devices in this run.
-        """
-        del number
-        return state
-
-    def needs_simulation(self) -> str:
-        """Return the requirement of its settings that only a simulation meets, or nothing."""
-        return "raw data of all devices" if self.simulation_only else ""
-
     def weights(self, state: State) -> Tensors:
         """Return the weights of the global model."""
         return state.groups["weights"]
-
-    def model(self, state: State) -> ModelSection | None:
-        """Return the network that the state's weights belong to; None for the recipe's own."""
-        del state
-        return None
-
-    def models(self, state: State) -> Mapping[str, Tensors]:
-        """Return the run's saved models: weights of ``model``'s network, by name."""
-        return {"model": self.weights(state)}
-
-    def with_models(self, state: State, models: Mapping[str, Tensors]) -> State:
-        """Return a state with the models of an earlier round, as ``models`` returned them.
-
-        Raises:
-            UsageError: ``evaluate.best``: a prediction takes more than one model, or it has another
-                shape by now.
-        """
-        now, before = self.models(state), models.get("model", {})
-        same = all(
-            name in before and before[name].shape == array.shape
-            for name, array in state.groups.get("weights", {}).items()
-        )
-        if set(now) != {"model"} or set(models) != {"model"} or not same:
-            raise UsageError(
-                f"An earlier model of {self.name} cannot be evaluated by itself.",
-                code="evaluate.best",
-                hint="leave --best out",
-            )
-        weights = {name: before[name] for name in state.groups["weights"]}
-        return replace(state, groups={**state.groups, "weights": weights})
-
-    def model_shares(self, state: State) -> Mapping[str, float]:
-        """Return the weight of each of several ``models`` in the mean that ``predictor`` returns.
-
-        Empty where there is one model, or where ``predictor`` is not a mean of predictions.
-        """
-        del state
-        return {}
-
-    def predictor(self, state: State, predict: Predict) -> Predictor:
-        """Return how the trained state predicts, given how a single model does."""
-        weights = self.weights(state)
-        return lambda inputs: predict(weights, inputs)
-
-    def round_metrics(self, state: State) -> Mapping[str, float]:
-        """Return further measurements of a merge, by name, for the row of its round."""
-        del state
-        return {}
 
     def expert_report(self, state: State) -> ExpertReport:
         """Return the state of the experts; empty for an algorithm without experts."""
@@ -380,34 +234,3 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         """Return the state of matched layers; empty for an algorithm without matching."""
         del state
         return MatchReport()
-
-    def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
-        """Return the exchange that asks devices to test the state's model.
-
-        Its name is ``evaluate``, its round the state's, and its answers hold metrics only.
-        """
-        cohort = draw_testers(roster, self.rounds, seed)
-        return Exchange(
-            name="evaluate",
-            round=state.round,
-            questions=tuple(
-                Question(member.device, member.samples, {"weights": "weights"})
-                for member in cohort.members
-            ),
-            payloads={"weights": Payload(self.weights(state))},
-            wanted=cohort.wanted,
-            quorum=1,
-            deadline=self.rounds.deadline,
-        )
-
-    def evaluation_in_mode(self, state: State, asked: Exchange, mode: str) -> Exchange:
-        """Return an evaluation's exchange that makes every device test in one of the modes."""
-        del state
-        with_mode = (
-            replace(each, params={**each.params, "mode": mode}) for each in asked.questions
-        )
-        return replace(asked, questions=tuple(with_mode))
-
-    def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:
-        """Return how this device tests the model of an ``evaluate`` task."""
-        return EvalJob(task.groups["weights"], device.test, self.training.loss)

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, Exchange, Group, Question
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.exchange import Exchange, Question
 from edgefed.algorithms.received_mixes import most_mixes
 from edgefed.config.recipe import LabelsSection
 from edgefed.learn.models import Model

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group, LedgerEntry
+from edgefed.algorithms.answer import Answer, Group
 from edgefed.algorithms.bounty_answers import (
     NEEDS,
     OFFERS,
@@ -17,6 +17,7 @@ from edgefed.algorithms.bounty_answers import (
     group_of,
 )
 from edgefed.algorithms.completed_samples import needs_of
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, LedgerEntry
 from edgefed.algorithms.received_mixes import (
     added,
     group_name,

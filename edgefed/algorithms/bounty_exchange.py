@@ -25,20 +25,8 @@ from itertools import accumulate
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from edgefed.algorithms.base import (
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Member,
-    Question,
-    Remark,
-    ReplyRole,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer, Remark
+from edgefed.algorithms.base import State
 from edgefed.algorithms.bounty_answers import FILL, MIX, NEED, OFFER, ROLES, wrong_rows
 from edgefed.algorithms.bounty_device_half import (
     kept_mixes,
@@ -57,7 +45,10 @@ from edgefed.algorithms.bounty_merging import (
 from edgefed.algorithms.bounty_records import LABELS, BountyRecords, SentMixes, missing
 from edgefed.algorithms.bounty_remarks import bounty_remarks
 from edgefed.algorithms.completed_samples import check_size, completed
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
+from edgefed.algorithms.exchange import Exchange, Question, ReplyRole
 from edgefed.algorithms.exchange_part import ExchangePart
+from edgefed.algorithms.member import Member, Roster
 from edgefed.algorithms.received_mixes import blob_size, fingerprint
 from edgefed.config.recipe import LabelsSection, ModelSection
 from edgefed.config.training_section import TrainingSection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from edgefed.algorithms.base import Answer, Exchange
+from edgefed.algorithms.answer import Answer
 from edgefed.algorithms.bounty_answers import NEEDS, OFFERS, RECEIVED, budget_of, rows_of
 from edgefed.algorithms.bounty_device_half import asks_of
 from edgefed.algorithms.bounty_records import (
@@ -17,6 +17,7 @@ from edgefed.algorithms.bounty_records import (
     ended,
     missing,
 )
+from edgefed.algorithms.exchange import Exchange
 from edgefed.seeds import derive
 from edgefed.sharing.bounty_report import Bounty
 from edgefed.sharing.equal_split import equal_split

@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from edgefed.algorithms.base import Relay, Roster, State
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Relay
+from edgefed.algorithms.member import Roster
 from edgefed.sharing.bounty_report import Bounty, BountyOrder, Budget
 
 LABELS = "labels"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.errors import RecipeError
 from edgefed.learn.models import Model
 
 
-def check_carried_state(algorithm: Algorithm[Any], model: Model) -> None:
+def check_carried_state(algorithm: CompleteAlgorithm[Any], model: Model) -> None:
     """Check that the model has a state, and that the algorithm's devices can carry it.
 
     Raises:

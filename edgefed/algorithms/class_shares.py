@@ -11,7 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group, LedgerEntry, ReplyRole
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, LedgerEntry
+from edgefed.algorithms.exchange import ReplyRole
 from edgefed.algorithms.fedavg import MOST_SAMPLES
 from edgefed.learn.matching.layer_merging import class_proportions
 from edgefed.learn.types import Array

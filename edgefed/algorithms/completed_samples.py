@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgefed.algorithms.base import DeviceView
+from edgefed.algorithms.device_side import DeviceView
 from edgefed.algorithms.received_mixes import held, of_label
 from edgefed.config.recipe import LabelsSection
 from edgefed.data.limits import MAX_BYTES, VALUE_BYTES

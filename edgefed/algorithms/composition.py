@@ -12,23 +12,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
+from edgefed.algorithms.answer import Answer, Remark
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.bounty_exchange import BountyExchange
+from edgefed.algorithms.device_side import (
     Chosen,
     DeviceTask,
     DeviceView,
-    Exchange,
-    Finished,
     LowestLossJob,
-    Remark,
     Result,
-    Roster,
-    State,
     Work,
 )
-from edgefed.algorithms.bounty_exchange import BountyExchange
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.exchange_part import ExchangePart
+from edgefed.algorithms.member import Roster
+from edgefed.algorithms.method import Method
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.personal_models import PersonalModels
 from edgefed.algorithms.personal_names import personal_names
 from edgefed.algorithms.private_updates import (
@@ -38,57 +37,44 @@ from edgefed.algorithms.private_updates import (
 )
 from edgefed.algorithms.secure_aggregation import SecureAggregation
 from edgefed.algorithms.secure_compatibility import check_sums, check_without_privacy
-from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
-from edgefed.config.privacy_section import NO_PRIVACY, PrivacySection
-from edgefed.config.recipe import LabelsSection, ModelSection, PersonalSection
-from edgefed.config.secure_aggregation_section import SecureAggregationSection
+from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm, complete
+from edgefed.config.recipe import ModelSection
 from edgefed.events.method_tables import MethodTable
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors, Trained
 from edgefed.sharing.bounty_report import BountyOrder, BountyReport
 
-NO_LABELS = LabelsSection()
-"""No supplements for missing labels."""
-
-NOTHING_PERSONAL = PersonalSection()
-"""All weights are shared."""
-
-NOT_SECURE = SecureAggregationSection()
-"""The coordinator sees every update."""
-
 
 def compose(
     algorithm: Algorithm[Any],
-    labels: LabelsSection = NO_LABELS,
-    personal: PersonalSection = NOTHING_PERSONAL,
-    privacy: PrivacySection = NO_PRIVACY,
+    method: Method,
     randomness: CoordinatorRandomness = from_operating_system,
-    secure: SecureAggregationSection = NOT_SECURE,
-) -> Algorithm[Any]:
-    """Return an algorithm with its parts in place; one without parts as it is.
+) -> CompleteAlgorithm[Any]:
+    """Return an algorithm with all that its method adds: parts, personal weights, privacy or masks.
 
     Args:
-        algorithm: trains and merges.
-        labels: the recipe's ``[labels]`` table, which is a part of any algorithm.
-        personal: its ``[personal]`` table; no part sends the weights that stay on devices.
-        privacy: its ``[privacy]`` table, for the update of algorithm and parts together.
+        algorithm: trains, and merges what was trained; one without additions is returned as it is.
+        method: of its tables, ``labels`` is a part of any algorithm; what ``personal`` keeps on
+            devices, no part sends; ``privacy`` and ``secure_aggregation`` cover what is sent.
         randomness: of the coordinator's privacy noise; only code can pass another one.
-        secure: its ``[secure_aggregation]`` table; it masks the update that would be sent
-            otherwise.
 
     Raises:
         RecipeError: ``privacy.algorithm``: the table does not cover the algorithm; or
             ``secure.unfit``: it does not support masked updates.
     """
-    supplements = _supplements(algorithm, labels) if labels.wanted else ()
-    parts = (*supplements, *algorithm.parts())
-    whole = Composition(algorithm, parts) if parts else algorithm
+    personal, privacy = method.personal, method.privacy
+    whole, parts = complete(algorithm), algorithm.parts()
+    if method.labels.wanted:
+        needed = whole.needed_columns()
+        parts = (BountyExchange(method.labels, algorithm.training, needed), *parts)
+    if parts:
+        whole = Composition(whole, parts)
     if personal.wanted:
         whole = PersonalModels(whole, personal)
-    if secure.wanted:
+    if method.secure_aggregation.wanted:
         check_without_privacy(privacy)
         check_sums(algorithm)
-        return SecureAggregation(whole, secure)
+        return SecureAggregation(whole, method.secure_aggregation)
     if not privacy.wanted:
         return whole
 
@@ -99,10 +85,6 @@ def compose(
     return PrivateUpdates(whole, privacy, shared_names, randomness)
 
 
-def _supplements(algorithm: Algorithm[Any], labels: LabelsSection) -> tuple[BountyExchange]:
-    return (BountyExchange(labels, algorithm.training, algorithm.needed_columns()),)
-
-
 class Composition(WrappedAlgorithm):
     """An algorithm whose parts have exchanges of their own.
 
@@ -111,10 +93,10 @@ class Composition(WrappedAlgorithm):
         parts: in the order in which their exchanges are put.
     """
 
-    def __init__(self, algorithm: Algorithm[Any], parts: tuple[ExchangePart, ...]) -> None:
+    def __init__(self, algorithm: CompleteAlgorithm[Any], parts: tuple[ExchangePart, ...]) -> None:
         super().__init__(algorithm)
         self._parts = parts
-        self._each: tuple[Algorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
+        self._each: tuple[CompleteAlgorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
         self.takes_user_loss = all(each.takes_user_loss for each in self._each)
         self._owners = {name: part for part in parts for name in part.exchanges}
 
@@ -198,7 +180,7 @@ class Composition(WrappedAlgorithm):
             state = part.with_bounty_orders(state, orders)
         return state
 
-    def _owner(self, exchange: str) -> Algorithm[Any] | ExchangePart:
+    def _owner(self, exchange: str) -> CompleteAlgorithm[Any] | ExchangePart:
         return self._owners.get(exchange, self.inner)
 
     # -- the device -----------------------------------------------------------------------------

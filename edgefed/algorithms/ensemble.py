@@ -18,32 +18,26 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    AlgorithmSettings,
-    Answer,
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import AlgorithmSettings, State
+from edgefed.algorithms.cohort_sampling import draw, draw_testers
+from edgefed.algorithms.device_side import (
     DeviceTask,
     DeviceTest,
     DeviceView,
-    Exchange,
-    Finished,
-    Group,
-    Payload,
-    Predict,
-    Predictor,
     PredictorEvalJob,
-    Question,
     Result,
-    Roster,
-    State,
     Work,
 )
-from edgefed.algorithms.cohort_sampling import draw, draw_testers
+from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question
 from edgefed.algorithms.fedavg import MOST_SAMPLES, delta_role, difference
 from edgefed.algorithms.mean_prediction import mean_prediction
+from edgefed.algorithms.member import Roster
+from edgefed.algorithms.optional_interfaces import DeviceTests, RecipeNeeds, SavedModels
 from edgefed.algorithms.training import augment_of, loss_of, schedule_of
 from edgefed.learn.capabilities import is_single_pass
 from edgefed.learn.initial_weights import redrawn
+from edgefed.learn.scoring import Predict, Predictor
 from edgefed.learn.types import Job, Tensors, Trained
 from edgefed.seeds import derive
 
@@ -66,7 +60,7 @@ class EnsembleSettings(AlgorithmSettings):
     """Weigh the probabilities of each device's model by its number of samples, or all equally."""
 
 
-class Ensemble(Algorithm[EnsembleSettings]):
+class Ensemble(SavedModels[EnsembleSettings], DeviceTests[EnsembleSettings], RecipeNeeds):
     """Models that are trained separately and predict together."""
 
     name = "ensemble"

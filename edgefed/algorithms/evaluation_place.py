@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.optional_interfaces import DeviceTests
 from edgefed.config.recipe import EvaluationPlace, Recipe
 
 HOLDOUT = 0.2
 """Fraction of its samples that a virtual device holds out, where evaluation is on devices."""
 
 
-def evaluation_place(recipe: Recipe, algorithm: Algorithm[Any]) -> EvaluationPlace:
+def evaluation_place(recipe: Recipe, algorithm: DeviceTests[Any]) -> EvaluationPlace:
     """Return where a run's result is tested."""
     return recipe.evaluation.on or algorithm.evaluation_place
 
 
-def holdout_of(recipe: Recipe, algorithm: Algorithm[Any]) -> float:
+def holdout_of(recipe: Recipe, algorithm: DeviceTests[Any]) -> float:
     """Return the fraction of its samples that each virtual device holds out."""
     if recipe.simulation.holdout is not None:
         return recipe.simulation.holdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edgefed.algorithms.base import Group
+from edgefed.algorithms.answer import Group
 from edgefed.algorithms.exchange import Exchange, ReplyRole
 from edgefed.config.recipe import EvaluationSection
 from edgefed.config.training_section import TrainingSection

@@ -10,19 +10,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
-from edgefed.algorithms.base import (
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    ExchangeOwner,
-    Roster,
-    State,
-)
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import ExchangeOwner, State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView
+from edgefed.algorithms.exchange import Exchange
+from edgefed.algorithms.member import Roster
+from edgefed.algorithms.optional_interfaces import AnswerGroups, BountyOrders, RecipeNeeds
 from edgefed.learn.types import Job
 
 
-class ExchangePart(ExchangeOwner):
+class ExchangePart(RecipeNeeds, AnswerGroups, BountyOrders, ExchangeOwner):
     """Both halves of a part.
 
     Attributes:

@@ -7,13 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Answer,
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.device_side import (
     DeviceTask,
     DeviceTest,
     DeviceView,
     EvalJob,
-    Group,
     PredictorEvalJob,
     TrainedEvalJob,
 )

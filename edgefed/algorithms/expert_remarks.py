@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefed.algorithms.base import Remark
+from edgefed.algorithms.answer import Remark
 from edgefed.algorithms.expert_report import ExpertReport
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer
+from edgefed.algorithms.answer import Answer
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.merging import ExactMean
 from edgefed.learn.types import Array, Tensors

@@ -19,24 +19,13 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    AlgorithmSettings,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Finished,
-    Group,
-    Payload,
-    Question,
-    ReplyRole,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import AlgorithmSettings, State
 from edgefed.algorithms.cohort_sampling import draw
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
+from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question, ReplyRole
+from edgefed.algorithms.member import Roster
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.training import augment_of, objective_of, schedule_of
 from edgefed.learn.capabilities import is_single_pass
 from edgefed.learn.merging import ExactMean
@@ -92,8 +81,8 @@ class AveragingSettings(AlgorithmSettings):
     """Whether every round measures how much the devices' updates differ in direction."""
 
 
-class FedAvg(Algorithm[AveragingSettings]):
-    """Weighted averaging of local training."""
+class FedAvg(CompleteAlgorithm[AveragingSettings]):
+    """Weighted averaging of local training, with every optional interface for subclasses."""
 
     name = "fedavg"
     summary = "Average what the devices learned, weighted by their samples"

@@ -24,27 +24,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    AlgorithmSettings,
-    Answer,
+from edgefed.algorithms.answer import Answer, Group, Remark
+from edgefed.algorithms.base import AlgorithmSettings, State
+from edgefed.algorithms.class_shares import wrong_counts
+from edgefed.algorithms.cohort_sampling import draw, draw_testers
+from edgefed.algorithms.device_side import (
     DeviceTask,
     DeviceTest,
     DeviceView,
     EvalJob,
-    Exchange,
-    Finished,
-    Group,
-    MatchReport,
-    Remark,
     Result,
-    Roster,
-    State,
     StatisticsJob,
     Work,
 )
-from edgefed.algorithms.class_shares import wrong_counts
-from edgefed.algorithms.cohort_sampling import draw, draw_testers
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.fedavg import MOST_SAMPLES
 from edgefed.algorithms.fedma_device_half import DeviceHalf, complete_weights
 from edgefed.algorithms.fedma_exchanges import Exchanges
@@ -69,6 +62,9 @@ from edgefed.algorithms.fedma_records import (
 )
 from edgefed.algorithms.fedma_report import match_remarks, match_report
 from edgefed.algorithms.fedma_settings import FedMaSettings
+from edgefed.algorithms.match_report import MatchReport
+from edgefed.algorithms.member import Roster
+from edgefed.algorithms.optional_interfaces import DeviceTests, RecipeNeeds, SavedModels
 from edgefed.algorithms.training import objective_of
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
@@ -80,7 +76,7 @@ from edgefed.learn.pooled_statistics import MeasuredStatistics, check_statistics
 from edgefed.learn.types import Tensors, Trained
 
 
-class FedMa(Algorithm[FedMaSettings]):
+class FedMa(SavedModels[FedMaSettings], DeviceTests[FedMaSettings], RecipeNeeds):
     """Matched averaging, layer by layer."""
 
     name = "fedma"

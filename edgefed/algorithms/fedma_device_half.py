@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group, Work
+from edgefed.algorithms.answer import Answer, Group
 from edgefed.algorithms.class_shares import label_counts_of
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Work
 from edgefed.algorithms.fedma_records import ATOMS, LAYER, part
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.algorithms.training import augment_of, objective_of, schedule_of

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgefed.algorithms.base import Exchange, Payload, Question, ReplyRole, State
+from edgefed.algorithms.base import State
 from edgefed.algorithms.class_shares import LABELS, labels_role
 from edgefed.algorithms.cohort_sampling import Cohort
+from edgefed.algorithms.exchange import Exchange, Payload, Question, ReplyRole
 from edgefed.algorithms.fedma_records import (
     ATOMS,
     COUNTS,

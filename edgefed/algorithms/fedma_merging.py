@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
 from edgefed.algorithms.class_shares import class_shares
 from edgefed.algorithms.fedma_matching import GroupMatching, averaging_of
 from edgefed.algorithms.fedma_records import (

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from edgefed.algorithms.base import Exchange, State
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.matching.steps import Decides, Step, matching_steps
 from edgefed.learn.network_groups import permutation_groups, resized

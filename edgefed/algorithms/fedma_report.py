@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from edgefed.algorithms.base import Exchange, MatchReport, Remark, State
+from edgefed.algorithms.answer import Remark
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.fedma_records import (
     DEVICES,
     GROWTH,
@@ -14,7 +16,7 @@ from edgefed.algorithms.fedma_records import (
 )
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.algorithms.growth import bound_remarks
-from edgefed.algorithms.match_report import LayerMatch
+from edgefed.algorithms.match_report import LayerMatch, MatchReport
 from edgefed.units import counted
 
 

@@ -21,30 +21,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    AlgorithmSettings,
-    Answer,
-    DeviceTask,
-    DeviceTest,
-    DeviceView,
-    Exchange,
-    ExpertReport,
-    Finished,
-    Group,
-    Member,
-    Payload,
-    Predict,
-    Predictor,
-    Question,
-    Remark,
-    ReplyRole,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer, Group, Remark
+from edgefed.algorithms.base import AlgorithmSettings, State
 from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
+from edgefed.algorithms.device_side import DeviceTask, DeviceTest, DeviceView, Result, Work
+from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question, ReplyRole
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.expert_device_half import EXPERTS, FITTED, KNOWN, MARGINAL, DeviceHalf
 from edgefed.algorithms.expert_load import expert_report, load_of
@@ -71,18 +52,22 @@ from edgefed.algorithms.expert_records import (
     role,
 )
 from edgefed.algorithms.expert_remarks import expert_remarks
+from edgefed.algorithms.expert_report import ExpertReport
 from edgefed.algorithms.expert_reseeding import reseeded
 from edgefed.algorithms.expert_settings import ExpertSettings
 from edgefed.algorithms.expert_start import from_updates, independent
 from edgefed.algorithms.fedavg import MAX_DELTA, delta_role, difference
 from edgefed.algorithms.gate_collection import GateCollection, collected_gates, no_gates
 from edgefed.algorithms.marginal_gates import likely_shares, marginal
+from edgefed.algorithms.member import Member, Roster
+from edgefed.algorithms.optional_interfaces import DeviceTests, RecipeNeeds, SavedModels
 from edgefed.algorithms.training import augment_of, loss_of, refuse_label_settings, schedule_of
 from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting, ModelSection
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.mixture_prediction import mixture_scores
 from edgefed.learn.mixture_table import HYSTERESIS
 from edgefed.learn.models import Model
+from edgefed.learn.scoring import Predict, Predictor
 from edgefed.learn.types import Array, Job, Tensors, Trained
 from edgefed.seeds import generator
 from edgefed.wire.tensors import TensorSpec
@@ -91,7 +76,7 @@ UPDATE = "update"
 """The exchange in which all devices train the same weights, with ``start = "updates"``."""
 
 
-class FedMoe(Algorithm[ExpertSettings]):
+class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNeeds):
     """A mixture of experts with private gates."""
 
     name = "fedmoe"

@@ -16,24 +16,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Answer,
-    DensityFit,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Group,
-    Question,
-    Remark,
-    ReplyRole,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer, Group, Remark
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import DensityFit, DeviceTask, DeviceView, Result, Work
+from edgefed.algorithms.exchange import Exchange, Question, ReplyRole
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.expert_device_half import OWN
 from edgefed.algorithms.expert_records import COLLECT, DENSITIES, output_width, role
+from edgefed.algorithms.member import Roster
 from edgefed.config.recipe import RoundsSection
 from edgefed.errors import UsageError
 from edgefed.learn.density import can_be_fitted, density_specs

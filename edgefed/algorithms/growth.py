@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
-from edgefed.algorithms.base import Remark
+from edgefed.algorithms.answer import Remark
 from edgefed.algorithms.match_report import LayerMatch
 from edgefed.algorithms.matching_settings import MatchingSettings
 from edgefed.learn.permutation_groups import PermutationGroups

@@ -21,38 +21,30 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from edgefed.algorithms.base import (
-    Answer,
+from edgefed.algorithms.answer import Answer, Group, Remark
+from edgefed.algorithms.base import State
+from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
+from edgefed.algorithms.device_side import (
     Chosen,
     DeviceTask,
     DeviceTest,
     DeviceView,
-    Exchange,
-    Finished,
-    Group,
     LowestLossJob,
-    Payload,
-    Predict,
-    Predictor,
     PredictorEvalJob,
-    Question,
-    Remark,
-    ReplyRole,
     Result,
-    Roster,
-    State,
     Work,
+    lowest,
 )
-from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
-from edgefed.algorithms.device_side import lowest
+from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question, ReplyRole
 from edgefed.algorithms.fedavg import MOST_SAMPLES, AveragingSettings, FedAvg, delta_role
 from edgefed.algorithms.mean_prediction import mean_prediction
+from edgefed.algorithms.member import Roster
 from edgefed.config.recipe import EvaluationPlace
 from edgefed.config.sections import LossName
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.merging import ExactMean
 from edgefed.learn.models import Model
-from edgefed.learn.scoring import score
+from edgefed.learn.scoring import Predict, Predictor, score
 from edgefed.learn.types import Samples, Tensors
 from edgefed.wire.tensors import TensorSpec
 

@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
 from edgefed.algorithms.expert_records import MIXTURE, PHI, TABLE
 from edgefed.algorithms.fedma_records import LAYER, STEP, WEIGHTS
 from edgefed.algorithms.training import adjusts_labels, schedule_of

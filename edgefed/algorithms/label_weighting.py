@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import replace
 
-from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Work
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Work
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.training import refuse_label_settings
 from edgefed.config.recipe import ModelSection

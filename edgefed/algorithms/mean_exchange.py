@@ -21,23 +21,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Encoding,
-    Exchange,
-    Group,
-    Member,
-    Payload,
-    Question,
-    Remark,
-    ReplyRole,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer, Group, Remark
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Encoding, Result, Work
+from edgefed.algorithms.exchange import Exchange, Payload, Question, ReplyRole
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.mean_records import (
     ASKED,
@@ -52,6 +39,7 @@ from edgefed.algorithms.mean_records import (
     shares_of,
 )
 from edgefed.algorithms.mean_settings import MeanSettings
+from edgefed.algorithms.member import Member, Roster
 from edgefed.algorithms.mix_layer import averages_hidden, behind, check_split, entry_shape
 from edgefed.algorithms.training import loss_of
 from edgefed.config.recipe import ModelSection

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from edgefed.algorithms.base import Answer, Exchange, Member, Remark, Roster, State
+from edgefed.algorithms.answer import Answer, Remark
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
+from edgefed.algorithms.member import Member, Roster
 from edgefed.learn.types import Tensors
 from edgefed.sharing.packing import Packed, unpack
 from edgefed.sharing.types import Entries

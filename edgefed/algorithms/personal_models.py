@@ -19,32 +19,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import (
     DeviceTask,
     DeviceTest,
     DeviceView,
     EvalJob,
-    Exchange,
-    Finished,
-    Group,
-    Payload,
-    Predict,
-    Predictor,
     PredictorEvalJob,
     Result,
-    Roster,
-    State,
     TrainedEvalJob,
     Work,
 )
+from edgefed.algorithms.exchange import Exchange, Finished, Payload
+from edgefed.algorithms.member import Roster
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.personal_names import personal_names
 from edgefed.algorithms.training import augment_of, objective_of, schedule_of
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
 from edgefed.config.recipe import ModelSection, PersonalSection
 from edgefed.errors import RecipeError
 from edgefed.learn.models import Model
+from edgefed.learn.scoring import Predict, Predictor
 from edgefed.learn.types import Array, Job, Tensors, Trained
 from edgefed.seeds import derive
 
@@ -73,7 +69,7 @@ class PersonalModels(WrappedAlgorithm):
         section: the recipe's ``[personal]`` table.
     """
 
-    def __init__(self, inner: Algorithm[Any], section: PersonalSection) -> None:
+    def __init__(self, inner: CompleteAlgorithm[Any], section: PersonalSection) -> None:
         super().__init__(inner)
         self.evaluation_place = "devices"
         if section.keeps_weights:

@@ -20,23 +20,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Finished,
-    Group,
-    MatchReport,
-    Payload,
-    Question,
-    Remark,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer, Group, Remark
+from edgefed.algorithms.base import State
 from edgefed.algorithms.class_shares import (
     LABELS,
     class_shares,
@@ -45,8 +30,13 @@ from edgefed.algorithms.class_shares import (
     wrong_counts,
 )
 from edgefed.algorithms.cohort_sampling import draw
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
+from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question
 from edgefed.algorithms.fedavg import delta_role, difference
 from edgefed.algorithms.growth import bound_remarks
+from edgefed.algorithms.match_report import MatchReport
+from edgefed.algorithms.member import Roster
+from edgefed.algorithms.optional_interfaces import RecipeNeeds, SavedModels
 from edgefed.algorithms.pfnm_records import PfnmRecords, own_start
 from edgefed.algorithms.pfnm_settings import PfnmSettings
 from edgefed.algorithms.training import augment_of, objective_of, schedule_of
@@ -68,7 +58,7 @@ MATCHED = "matched"
 the global network was matched before."""
 
 
-class Pfnm(Algorithm[PfnmSettings]):
+class Pfnm(SavedModels[PfnmSettings], RecipeNeeds):
     """Matched averaging of multilayer perceptrons."""
 
     name = "pfnm"

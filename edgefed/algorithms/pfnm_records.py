@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from edgefed.algorithms.base import MatchReport, State
+from edgefed.algorithms.base import State
 from edgefed.algorithms.growth import growth_of
-from edgefed.algorithms.match_report import LayerMatch
+from edgefed.algorithms.match_report import LayerMatch, MatchReport
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.matching.mlp import MatchedPerceptron

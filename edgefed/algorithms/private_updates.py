@@ -25,19 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Finished,
-    Group,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
+from edgefed.algorithms.exchange import Exchange, Finished
+from edgefed.algorithms.member import Roster
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.privacy_plan import (
     PrivacyPlan,
     count_deviation,
@@ -92,7 +85,7 @@ class PrivateUpdates(WrappedAlgorithm):
 
     def __init__(
         self,
-        inner: Algorithm[Any],
+        inner: CompleteAlgorithm[Any],
         section: PrivacySection,
         shared_names: Callable[[Model], Iterable[str]],
         randomness: CoordinatorRandomness = from_operating_system,
@@ -288,7 +281,7 @@ class _CountedAnswers:
             yield answer
 
 
-def check_combination(algorithm: Algorithm[Any], section: PrivacySection) -> None:
+def check_combination(algorithm: CompleteAlgorithm[Any], section: PrivacySection) -> None:
     """Check that devices disclose nothing with an algorithm but the noised update.
 
     Raises:

@@ -12,30 +12,27 @@ from typing import Any, get_origin
 
 import edgefed.algorithms
 from edgefed.algorithms.base import Algorithm
-from edgefed.algorithms.complete_sections import complete_section
-from edgefed.algorithms.composition import NO_LABELS, NOT_SECURE, NOTHING_PERSONAL, compose
+from edgefed.algorithms.composition import compose
 from edgefed.algorithms.merging_check import check_merging
+from edgefed.algorithms.method import Method
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.private_updates import CoordinatorRandomness, from_operating_system
 from edgefed.algorithms.secure_compatibility import check_secure_aggregation
 from edgefed.algorithms.training import check_label_settings, schedule_of
-from edgefed.config.images_section import NO_IMAGES, ImagesSection
 from edgefed.config.layers import Layer
-from edgefed.config.privacy_section import NO_PRIVACY, PrivacySection
-from edgefed.config.recipe import LabelsSection, PersonalSection, Recipe
-from edgefed.config.secure_aggregation_section import SecureAggregationSection
-from edgefed.config.training_section import TrainingSection
+from edgefed.config.recipe import Recipe
 from edgefed.config.validate import check_section
 from edgefed.errors import UnknownNameError, UsageError
 from edgefed.learn.local_optimizers import check_optimizer
 from edgefed.plugins import Plugins
 
-AnyAlgorithm = Algorithm[Any]
+AnyAlgorithm = CompleteAlgorithm[Any]
 
 
 @cache
-def built_in() -> dict[str, type[AnyAlgorithm]]:
+def built_in() -> dict[str, type[Algorithm[Any]]]:
     """Return the algorithms of this package by name, sorted."""
-    found: dict[str, type[AnyAlgorithm]] = {}
+    found: dict[str, type[Algorithm[Any]]] = {}
     for module in pkgutil.iter_modules(edgefed.algorithms.__path__):
         contents = importlib.import_module(f"{edgefed.algorithms.__name__}.{module.name}")
         for _, member in inspect.getmembers(contents, inspect.isclass):
@@ -47,14 +44,14 @@ def built_in() -> dict[str, type[AnyAlgorithm]]:
     return dict(sorted(found.items()))
 
 
-def _checked(name: str, member: object) -> type[AnyAlgorithm]:
+def _checked(name: str, member: object) -> type[Algorithm[Any]]:
     """Return a package's object as an algorithm of this name.
 
     Raises:
         ValueError: it is not one.
     """
     if not (inspect.isclass(member) and issubclass(member, Algorithm)):
-        raise ValueError("is no subclass of edgefed.algorithms.base.Algorithm")
+        raise ValueError("is no subclass of edgefed.extension.Algorithm")
     if inspect.isabstract(member):
         raise ValueError(f"does not define {', '.join(sorted(member.__abstractmethods__))}")
     if getattr(member, "name", "") != name:
@@ -66,12 +63,12 @@ PLUGINS = Plugins("algorithm", "edgefed.algorithms", built_in, _checked, code="a
 """The algorithms of installed packages."""
 
 
-def algorithms() -> dict[str, type[AnyAlgorithm]]:
+def algorithms() -> dict[str, type[Algorithm[Any]]]:
     """Return the usable algorithms by name, sorted; those of broken packages are left out."""
     return dict(sorted({**built_in(), **PLUGINS.loaded()}.items()))
 
 
-def find(name: str) -> type[AnyAlgorithm]:
+def find(name: str) -> type[Algorithm[Any]]:
     """Return the algorithm of a name.
 
     Raises:
@@ -116,64 +113,26 @@ def make(
         layer,
         hint=f"edgefed algo show {recipe.algorithm.name}",
     )
-    algorithm = kind(settings, recipe.training, recipe.rounds, recipe.images)
+    method = Method.of(recipe, settings)
+    algorithm = method.bare(kind, recipe.rounds)
     check_merging(recipe, algorithm)
     check_secure_aggregation(recipe, algorithm)
-    return compose(
-        algorithm,
-        recipe.labels,
-        recipe.personal,
-        recipe.privacy,
-        randomness,
-        recipe.secure_aggregation,
-    )
+    return compose(algorithm, method, randomness)
 
 
-def make_device_half(
-    name: str,
-    settings: Mapping[str, Any],
-    training: Mapping[str, Any],
-    labels: Mapping[str, Any] | None = None,
-    personal: Mapping[str, Any] | None = None,
-    images: Mapping[str, Any] | None = None,
-    privacy: Mapping[str, Any] | None = None,
-    secure_aggregation: Mapping[str, Any] | None = None,
-) -> AnyAlgorithm:
+def make_device_half(task: Mapping[str, Any]) -> AnyAlgorithm:
     """Return the algorithm of a task: the device's half, with nothing left to its own defaults.
 
     Args:
-        name: of the algorithm.
-        settings: every one of the algorithm's settings.
-        training: every key of the recipe's ``[training]`` table.
-        labels: every key of its ``[labels]`` table; None or empty for no supplements.
-        personal: every key of its ``[personal]`` table; None or empty for no personal weights.
-        images: every key of its ``[images]`` table; None or empty for an empty table.
-        privacy: every key of its ``[privacy]`` table, with its noise multiplier; None or empty for
-            none.
-        secure_aggregation: every key of its ``[secure_aggregation]`` table; None or empty where
-            updates are not masked.
+        task: the fields of its method, as ``Method.task_fields`` returns them.
 
     Raises:
         UnknownNameError: there is no such algorithm here.
-        WireError: ``wire.incomplete``: a value is missing, which this release would fill in with a
-            default of its own; or ``wire.malformed``: one is unknown or out of range.
+        WireError: as ``Method.read``.
     """
-    kind = find(name)
-    own = complete_section(kind.Settings, settings, f"algorithm '{name}'")
-    half = kind(
-        own,
-        complete_section(TrainingSection, training, "training"),
-        images=complete_section(ImagesSection, images, "images") if images else NO_IMAGES,
-    )
-    return compose(
-        half,
-        complete_section(LabelsSection, labels, "labels") if labels else NO_LABELS,
-        complete_section(PersonalSection, personal, "personal") if personal else NOTHING_PERSONAL,
-        complete_section(PrivacySection, privacy, "privacy") if privacy else NO_PRIVACY,
-        secure=complete_section(SecureAggregationSection, secure_aggregation, "secure_aggregation")
-        if secure_aggregation
-        else NOT_SECURE,
-    )
+    kind = find(task["algorithm"])
+    method = Method.read(task, kind.Settings)
+    return compose(method.bare(kind), method)
 
 
 def check_fleet(algorithm: AnyAlgorithm) -> None:

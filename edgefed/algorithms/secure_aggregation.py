@@ -25,23 +25,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Finished,
-    LowestLossJob,
-    Payload,
-    Question,
-    Remark,
-    ReplyRole,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer, Remark
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, LowestLossJob, Result, Work
+from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question, ReplyRole
+from edgefed.algorithms.member import Roster
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.secure_answers import wrong_answer
 from edgefed.algorithms.secure_device_half import (
     advertise,
@@ -121,7 +110,7 @@ class SecureAggregation(WrappedAlgorithm):
         section: the recipe's ``[secure_aggregation]`` table.
     """
 
-    def __init__(self, inner: Algorithm[Any], section: SecureAggregationSection) -> None:
+    def __init__(self, inner: CompleteAlgorithm[Any], section: SecureAggregationSection) -> None:
         super().__init__(inner)
         self._section = section
 

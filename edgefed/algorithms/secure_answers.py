@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, Exchange, Question
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.exchange import Exchange, Question
 from edgefed.algorithms.secure_keys import (
     CERTIFICATE,
     MAX_CERTIFICATE,

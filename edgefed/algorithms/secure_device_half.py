@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.device_side import DeviceTask, DeviceView
 from edgefed.algorithms.fedavg import MOST_SAMPLES
 from edgefed.algorithms.secure_device_record import ALREADY, PRIVATE, Phase, SecureRecord
 from edgefed.algorithms.secure_keys import (

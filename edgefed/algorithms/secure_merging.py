@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, Exchange, Group, Question, Relay, State
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange, Question, Relay
 from edgefed.algorithms.fedavg import MOST_SAMPLES
 from edgefed.algorithms.secure_device_half import sign_of
 from edgefed.algorithms.secure_keys import (

@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgefed.algorithms.base import Exchange, Question, Roster, State
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange, Question
+from edgefed.algorithms.member import Roster
 from edgefed.algorithms.secure_keys import MAX_DEVICES
 from edgefed.algorithms.secure_phases import (
     FIT,

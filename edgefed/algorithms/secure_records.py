@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from edgefed.algorithms.base import Relay, State
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Relay
 from edgefed.algorithms.secure_keys import CohortKeys
 from edgefed.algorithms.secure_phases import FORM, SECURE
 from edgefed.learn.types import Tensors

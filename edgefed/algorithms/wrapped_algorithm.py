@@ -2,80 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, TypeVar, cast
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceTest,
-    DeviceView,
-    Exchange,
-    ExpertReport,
-    Finished,
-    MatchReport,
-    Predict,
-    Predictor,
-    Remark,
-    Result,
-    Roster,
-    State,
-    Work,
-)
-from edgefed.algorithms.exchange_part import ExchangePart
-from edgefed.config.recipe import ModelSection
-from edgefed.events.method_tables import MethodTable
-from edgefed.learn.models import Model
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import CAPABILITIES, Algorithm, State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
+from edgefed.algorithms.exchange import Exchange, Finished
+from edgefed.algorithms.member import Roster
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm, DeviceTests
 from edgefed.learn.types import Tensors
-from edgefed.sharing.bounty_report import BountyOrder, BountyReport
+
+Kind = TypeVar("Kind", bound=type[CompleteAlgorithm[Any]])
+
+ATTRIBUTES = ("name", "summary", "paper", *DeviceTests.__annotations__, *CAPABILITIES)
+"""What a wrapper takes over from the algorithm inside, if that has it."""
 
 
-class WrappedAlgorithm(Algorithm[Any]):
+def _delegated(name: str) -> Callable[..., Any]:
+    """Return a method that calls the one of ``inner``, or the default if ``inner`` has none."""
+    default = getattr(CompleteAlgorithm, name)
+
+    @wraps(default)
+    def method(self: WrappedAlgorithm, *arguments: Any, **named: Any) -> Any:
+        own = getattr(self.inner, name, None)
+        return default(self, *arguments, **named) if own is None else own(*arguments, **named)
+
+    return method
+
+
+def delegating(kind: Kind) -> Kind:
+    """Let a class call the methods of ``inner`` for all that it does not define itself."""
+    for name, _ in inspect.getmembers(CompleteAlgorithm, inspect.isfunction):
+        if not name.startswith("_") and name not in vars(kind):
+            setattr(kind, name, _delegated(name))
+    return kind
+
+
+@delegating
+class WrappedAlgorithm(CompleteAlgorithm[Any]):
     """Every method calls the same one of ``inner``.
 
     Args:
         inner: the algorithm, with its parts.
     """
 
-    def __init__(self, inner: Algorithm[Any]) -> None:
+    def __init__(self, inner: CompleteAlgorithm[Any]) -> None:
         super().__init__(inner.settings, inner.training, inner.planned_rounds, inner.images)
-        self.name, self.summary, self.paper = inner.name, inner.summary, inner.paper
-        self.evaluation_place = inner.evaluation_place
-        self.evaluation_weighting = inner.evaluation_weighting
-        self.evaluation_modes = inner.evaluation_modes
-        self.averages_updates = inner.averages_updates
-        self.personal_weights = inner.personal_weights
-        self.private_updates = inner.private_updates
-        self.sums_deltas = inner.sums_deltas
-        self.takes_user_loss = inner.takes_user_loss
+        for name in ATTRIBUTES:
+            if hasattr(inner, name):
+                setattr(self, name, getattr(inner, name))
         self.inner = inner
-
-    def parts(self) -> tuple[ExchangePart, ...]:
-        """Return the parts."""
-        return self.inner.parts()
-
-    def needed_columns(self) -> tuple[str, ...]:
-        """Return the columns without which it cannot train on a device's samples."""
-        return self.inner.needed_columns()
-
-    # -- the coordinator ------------------------------------------------------------------------
-
-    def needs_simulation(self) -> str:
-        """Return the requirement that only a simulation meets, or nothing."""
-        return self.inner.needs_simulation()
-
-    def check_recipe(self, section: ModelSection | None) -> None:
-        """Check a recipe's combination of settings."""
-        self.inner.check_recipe(section)
-
-    def check_model(self, model: Model) -> None:
-        """Check that a run can train this model."""
-        self.inner.check_model(model)
-
-    def can_carry_state(self) -> bool:
-        """Return whether ``training.carry_state`` may be set."""
-        return self.inner.can_carry_state()
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Return the state before the first round."""
@@ -89,88 +68,6 @@ class WrappedAlgorithm(Algorithm[Any]):
         """Return the state after the answers."""
         return self.inner.merge(state, exchange, answers)
 
-    def begin_anew(self, state: State, exchange: Exchange, causes: Collection[str] = ()) -> State:
-        """Return the state in which to plan again after an exchange that was not merged."""
-        return self.inner.begin_anew(state, exchange, causes)
-
-    def restored(self, state: State, number: int) -> State:
-        """Return a state from a backup as one that devices go on from."""
-        return self.inner.restored(state, number)
-
-    def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
-        """Return the bytes that an answer may take."""
-        return self.inner.max_reply_bytes(exchange, model)
-
-    def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
-        """Return why an answer cannot be merged, or nothing."""
-        return self.inner.reject_reason(exchange, answer, model)
-
-    def merge_group(self, answer: Answer) -> str:
-        """Return the name of the group of answers that are averaged with this one."""
-        return self.inner.merge_group(answer)
-
-    def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
-        """Return messages to the operator about a merge."""
-        return self.inner.remarks(before, exchange, after)
-
-    def view(self, state: State) -> tuple[MethodTable, ...]:
-        """Return the inner algorithm's tables; a wrapper that must hide some overrides this."""
-        return self.inner.view(state)
-
-    def bounty_report(self, state: State) -> BountyReport:
-        """Return the state of label bounties."""
-        return self.inner.bounty_report(state)
-
-    def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
-        """Return the state after an operator's orders."""
-        return self.inner.with_bounty_orders(state, orders)
-
-    def weights(self, state: State) -> Tensors:
-        """Return the weights of the global model."""
-        return self.inner.weights(state)
-
-    def model(self, state: State) -> ModelSection | None:
-        """Return the network that the state's weights belong to."""
-        return self.inner.model(state)
-
-    def models(self, state: State) -> Mapping[str, Tensors]:
-        """Return the run's saved models."""
-        return self.inner.models(state)
-
-    def with_models(self, state: State, models: Mapping[str, Tensors]) -> State:
-        """Return a state with the models of an earlier round."""
-        return self.inner.with_models(state, models)
-
-    def model_shares(self, state: State) -> Mapping[str, float]:
-        """Return the weight of each of several models in their predictions."""
-        return self.inner.model_shares(state)
-
-    def predictor(self, state: State, predict: Predict) -> Predictor:
-        """Return how the trained state predicts."""
-        return self.inner.predictor(state, predict)
-
-    def round_metrics(self, state: State) -> Mapping[str, float]:
-        """Return further measurements of a merge."""
-        return self.inner.round_metrics(state)
-
-    def expert_report(self, state: State) -> ExpertReport:
-        """Return the state of the experts."""
-        return self.inner.expert_report(state)
-
-    def match_report(self, state: State) -> MatchReport:
-        """Return the state of matched layers."""
-        return self.inner.match_report(state)
-
-    def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
-        """Return the exchange that asks devices to test the state's model."""
-        return self.inner.evaluation(state, roster, seed)
-
-    def evaluation_in_mode(self, state: State, asked: Exchange, mode: str) -> Exchange:
-        """Return an evaluation's exchange that makes every device test in one of the modes."""
-        return self.inner.evaluation_in_mode(state, asked, mode)
-
-    # -- the device -----------------------------------------------------------------------------
-
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
         """Return the work that the task requires, or the answer at once."""
         return self.inner.prepare(task, device)
@@ -179,6 +76,10 @@ class WrappedAlgorithm(Algorithm[Any]):
         """Return the answer from the finished work."""
         return self.inner.answer(task, device, result)
 
-    def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:
-        """Return how this device tests the model of an ``evaluate`` task."""
-        return self.inner.eval_job(task, device)
+
+def complete(algorithm: Algorithm[Any]) -> CompleteAlgorithm[Any]:
+    """Return an algorithm with every optional interface: its own, and defaults for the others."""
+    if isinstance(algorithm, CompleteAlgorithm):
+        return algorithm
+    # Delegation finds the methods that it has, whatever it inherits them from.
+    return WrappedAlgorithm(cast("CompleteAlgorithm[Any]", algorithm))

@@ -60,7 +60,7 @@ def show(
         "name": kind.name,
         "summary": kind.summary,
         "paper": kind.paper,
-        "simulation_only": kind.simulation_only,
+        "simulation_only": getattr(kind, "simulation_only", False),
         "settings": settings,
     }
     rows = columns([_row(key, value) for key, value in settings.items()])

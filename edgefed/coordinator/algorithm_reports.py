@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.base import State
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.expert_updates import ExpertUpdates
 from edgefed.coordinator.matching_updates import MatchingUpdates
@@ -27,7 +28,7 @@ class AlgorithmReports:
         journal: receives the changes.
     """
 
-    def __init__(self, run: str, algorithm: Algorithm[Any], journal: EventJournal) -> None:
+    def __init__(self, run: str, algorithm: CompleteAlgorithm[Any], journal: EventJournal) -> None:
         self._algorithm = algorithm
         self._experts = ExpertUpdates(run, algorithm, journal)
         self._matching = MatchingUpdates(run, algorithm, journal)

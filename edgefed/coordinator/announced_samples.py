@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from edgefed.algorithms.base import Member
+from edgefed.algorithms.member import Member
 from edgefed.database.database import Database, Table
 from edgefed.errors import StorageError
 from edgefed.events.coordinator_states import RELEASE

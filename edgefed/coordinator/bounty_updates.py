@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.base import State
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.event_journal import EventJournal
@@ -29,7 +30,7 @@ class LabelBounties:
     """
 
     def __init__(
-        self, run: str, algorithm: Algorithm[Any], store: Store, journal: EventJournal
+        self, run: str, algorithm: CompleteAlgorithm[Any], store: Store, journal: EventJournal
     ) -> None:
         self._run = run
         self._algorithm = algorithm
@@ -57,7 +58,7 @@ class LabelBounties:
 
 
 def planned_state(
-    algorithm: Algorithm[Any], store: Store, run: str, checkpoint: Checkpoint
+    algorithm: CompleteAlgorithm[Any], store: Store, run: str, checkpoint: Checkpoint
 ) -> tuple[State, int]:
     """Return the state that the open exchange was planned from, and the number of its orders.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from edgefed.algorithms.base import Member, Roster
+from edgefed.algorithms.member import Member, Roster
 from edgefed.config.recipe import Recipe
 from edgefed.config.write import toml_value
 from edgefed.data.class_names import in_words, numbered, twice, unlisted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from edgefed.algorithms.base import Member, Roster
+from edgefed.algorithms.member import Member, Roster
 from edgefed.clock import Clock
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.compatibility import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edgefed.algorithms.base import Member, Roster
+from edgefed.algorithms.member import Member, Roster
 from edgefed.clock import Clock
 from edgefed.coordinator.device_pauses import DevicePauses
 from edgefed.coordinator.device_reports import DeviceReports

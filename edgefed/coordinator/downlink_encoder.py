@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import Payload
+from edgefed.algorithms.exchange import Payload
 from edgefed.errors import StorageError
 from edgefed.learn.types import Tensors
 from edgefed.seeds import generator

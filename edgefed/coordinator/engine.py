@@ -12,7 +12,10 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from edgefed.algorithms.base import Answer, Exchange, Finished, Roster, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange, Finished
+from edgefed.algorithms.member import Roster
 from edgefed.clock import timestamp
 from edgefed.coordinator.algorithm_reports import AlgorithmReports
 from edgefed.coordinator.bounty_updates import LabelBounties

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.clock import Clock
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.augmentation import with_augmentation
@@ -48,7 +48,7 @@ class EngineDeps:
     """
 
     recipe: Recipe
-    algorithm: Algorithm[Any]
+    algorithm: CompleteAlgorithm[Any]
     fleet: Fleet
     dataset: Dataset
     store: Store

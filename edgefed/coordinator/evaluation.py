@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Answer, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
 from edgefed.algorithms.evaluation_place import evaluation_place
 from edgefed.algorithms.evaluation_reply import (
     ACCURACY_BEFORE,
@@ -16,6 +17,7 @@ from edgefed.algorithms.evaluation_reply import (
     NUMERATOR,
     TOP_K_HITS,
 )
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipe import Recipe
 from edgefed.config.user_functions import metric_name
 from edgefed.coordinator.reply_stats import DeviceScores
@@ -45,7 +47,7 @@ class Evaluation:
     def __init__(
         self,
         recipe: Recipe,
-        algorithm: Algorithm[Any],
+        algorithm: CompleteAlgorithm[Any],
         device_answers: Callable[[RunState], Iterable[Answer]],
         warn: Callable[[str], None],
     ) -> None:
@@ -80,7 +82,7 @@ class Evaluation:
 
 
 def coordinator_scores(
-    recipe: Recipe, algorithm: Algorithm[Any], state: State, run_model: RunModel
+    recipe: Recipe, algorithm: CompleteAlgorithm[Any], state: State, run_model: RunModel
 ) -> Scores:
     """Return the scores of a state's model on the coordinator's samples."""
     trainer = run_model.trainers.get(algorithm.model(state))
@@ -98,7 +100,7 @@ def coordinator_scores(
 
 def device_scores(
     recipe: Recipe,
-    algorithm: Algorithm[Any],
+    algorithm: CompleteAlgorithm[Any],
     run_model: RunModel,
     number: int,
     answers: Iterable[Answer],

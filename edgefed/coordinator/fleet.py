@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from edgefed.algorithms.base import Roster
+from edgefed.algorithms.member import Roster
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.wire.messages import Reply
 

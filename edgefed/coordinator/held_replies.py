@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from edgefed.algorithms.base import Answer, Group
+from edgefed.algorithms.answer import Answer, Group
 from edgefed.config.checks_section import ChecksSection
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.reply_checks import read_role

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from edgefed.algorithms.base import Answer, Exchange, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.label_audit import disclosures
 from edgefed.config.training_section import TrainingSection
 from edgefed.coordinator.engine_deps import EngineDeps

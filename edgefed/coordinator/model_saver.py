@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.base import State
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.model_file import (
     checkpoint_file,
@@ -36,7 +37,7 @@ class ModelSaver:
     """
 
     def __init__(
-        self, recorder: RunRecorder, recipe: Recipe, algorithm: Algorithm[Any], store: Store
+        self, recorder: RunRecorder, recipe: Recipe, algorithm: CompleteAlgorithm[Any], store: Store
     ) -> None:
         self._recorder = recorder
         self._recipe = recipe

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from edgefed.algorithms.base import Roster
+from edgefed.algorithms.member import Roster
 from edgefed.clock import Clock, timestamp
 from edgefed.coordinator.device_registry import DeviceRegistry
 from edgefed.coordinator.dispatcher import Dispatcher

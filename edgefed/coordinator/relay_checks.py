@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from edgefed.algorithms.base import Exchange, Question, Relay
+from edgefed.algorithms.exchange import Exchange, Question, Relay
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.errors import UsageError
 from edgefed.wire import limits

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from edgefed.algorithms.base import Exchange, Question, Relay
+from edgefed.algorithms.exchange import Exchange, Question, Relay
 from edgefed.coordinator.relay_checks import check_relays, task_relays
 from edgefed.coordinator.reply_checks import Rejection
 from edgefed.coordinator.run_records import OpenExchange

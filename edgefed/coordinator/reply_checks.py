@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, Group, ReplyRole
+from edgefed.algorithms.answer import Answer, Group
 from edgefed.algorithms.evaluation_reply import (
     ACCURACY_BEFORE,
     CONFUSION,
@@ -17,6 +17,7 @@ from edgefed.algorithms.evaluation_reply import (
     TOP_K_HITS,
     measures_of_task,
 )
+from edgefed.algorithms.exchange import ReplyRole
 from edgefed.config.user_functions import metric_name
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.relay_checks import relay_problem, sent_relays

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Answer, Relay
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.exchange import Relay
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.config.checks_section import ChecksSection
 from edgefed.config.merging_section import MergingSection
 from edgefed.coordinator.engine_deps import EngineDeps
@@ -252,7 +254,7 @@ def make_collector(deps: EngineDeps, run_model: RunModel, opened: OpenExchange) 
     def reject_reason(answer: Answer) -> str:
         return deps.algorithm.reject_reason(asked, answer, model)
 
-    algorithm: Algorithm[Any] = deps.algorithm
+    algorithm: CompleteAlgorithm[Any] = deps.algorithm
     return ReplyCollector(
         opened,
         CollectorDeps(

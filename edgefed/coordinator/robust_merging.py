@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgefed.algorithms.base import Answer, Exchange, Finished, Group
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.config.merging_section import MergingSection
 from edgefed.coordinator.held_replies import HeldReply, Medians, trained_roles
 from edgefed.coordinator.reply_checks import read_role

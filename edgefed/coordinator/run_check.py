@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgefed.algorithms.base import Roster
+from edgefed.algorithms.member import Roster
 from edgefed.algorithms.merging_check import least_devices
 from edgefed.algorithms.privacy_plan import check_privacy, privacy_plan
 from edgefed.algorithms.registry import check_fleet, make

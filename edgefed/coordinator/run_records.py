@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgefed.algorithms.base import ReplyRole, State
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import ReplyRole
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.events.model import RunStatus
 from edgefed.wire.messages import Task

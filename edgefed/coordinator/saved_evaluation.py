@@ -12,10 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Answer, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
 from edgefed.algorithms.device_side import MODE
 from edgefed.algorithms.evaluation_place import evaluation_place
 from edgefed.algorithms.evaluation_reply import ACCURACY_BEFORE, LOSS_BEFORE
+from edgefed.algorithms.optional_interfaces import SavedModels
 from edgefed.algorithms.registry import make
 from edgefed.coordinator.device_admission import Admission
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
@@ -193,7 +195,7 @@ def evaluation_result(
     }
 
 
-def best_state(algorithm: Algorithm[Any], state: State, folder: Path, model: Model) -> State:
+def best_state(algorithm: SavedModels[Any], state: State, folder: Path, model: Model) -> State:
     """Return the state with the model of the best round, which the run's folder holds.
 
     Raises:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from edgefed.algorithms.base import Answer
+from edgefed.algorithms.answer import Answer
 from edgefed.algorithms.device_side import MODE
 from edgefed.evaluation.classification import averages
 from edgefed.evaluation.confusion import Confusion

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 
-from edgefed.algorithms.base import Member
+from edgefed.algorithms.member import Member
 from edgefed.algorithms.secure_phases import fewest_devices
 from edgefed.config.recipe import Recipe
 

@@ -20,7 +20,8 @@ from typing import Any
 
 from safetensors.numpy import save
 
-from edgefed.algorithms.base import Relay, ReplyRole, State
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Relay, ReplyRole
 from edgefed.coordinator.run_names import only_match
 from edgefed.coordinator.run_records import Checkpoint, OpenExchange, RunRecord
 from edgefed.coordinator.state_files import Layout, StateFiles, contiguous

@@ -6,10 +6,11 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Exchange, Payload, Question, Roster
 from edgefed.algorithms.evaluation_reply import with_confusion
-from edgefed.algorithms.exchange import FROZEN
-from edgefed.algorithms.privacy_plan import privacy_plan
+from edgefed.algorithms.exchange import FROZEN, Exchange, Payload, Question
+from edgefed.algorithms.member import Roster
+from edgefed.algorithms.method import Method
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.relay_checks import task_relays
@@ -36,7 +37,7 @@ def open_exchange(
     recipe: Recipe,
     section: ModelSection,
     run_model: RunModel,
-    algorithm: Algorithm[Any],
+    algorithm: CompleteAlgorithm[Any],
     downlink: DownlinkEncoder,
     attempt: int,
     testers: Roster = (),
@@ -64,8 +65,8 @@ def open_exchange(
         every[FROZEN] = downlink.send(FROZEN, Payload(model.frozen_weights(), "fp32"), seed)
     shared = {
         **_of_the_exchange(exchange, run, index, section),
-        **_of_the_run(recipe, run_model, algorithm),
-        "privacy": _private(recipe) if exchange.name != "evaluate" else {},
+        **_of_the_run(recipe, run_model),
+        **Method.of(recipe, algorithm.settings).asked(exchange.name, recipe.rounds).task_fields(),
         "evaluation": _measured(recipe) if exchange.name == "evaluate" else {},
     }
     tasks = tuple(
@@ -99,7 +100,7 @@ def open_exchange(
     )
 
 
-def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: Algorithm[Any]) -> int:
+def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: CompleteAlgorithm[Any]) -> int:
     """Return the bytes of blobs that a reply may have; coded, they may take twice the arrays'."""
     return max(
         2 * sum(array.nbytes for array in model.weights().values()),
@@ -111,13 +112,6 @@ def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: Algorithm[Any]
 def _measured(recipe: Recipe) -> dict[str, Any]:
     """Return the part of the recipe's section about evaluation that devices need."""
     return recipe.evaluation.model_dump(mode="json", include={"confusion", "metrics", "top_k"})
-
-
-def _private(recipe: Recipe) -> dict[str, Any]:
-    """Return the settings of clipping and noise that devices need, with the noise multiplier."""
-    if not recipe.privacy.wanted:
-        return {}
-    return privacy_plan(recipe.privacy, recipe.rounds).section.model_dump(mode="json")
 
 
 def _of_the_exchange(
@@ -136,21 +130,13 @@ def _of_the_exchange(
     }
 
 
-def _of_the_run(recipe: Recipe, run_model: RunModel, algorithm: Algorithm[Any]) -> dict[str, Any]:
-    """Return the fields that are the same in all tasks of a run, with every setting written out."""
-    secure = recipe.secure_aggregation
+def _of_the_run(recipe: Recipe, run_model: RunModel) -> dict[str, Any]:
+    """Return the fields that are the same in all tasks of a run, beside those of its method."""
     return {
         "rounds": recipe.rounds.count,
-        "algorithm": recipe.algorithm.name,
-        "settings": algorithm.settings.model_dump(mode="json"),
         "shape": run_model.spec.shape,
         "classes": run_model.spec.classes,
         "class_names": run_model.spec.class_names,
-        "training": recipe.training.model_dump(mode="json"),
-        "images": recipe.images.model_dump(mode="json") if recipe.images.wanted else {},
-        "labels": recipe.labels.model_dump(mode="json") if recipe.labels.wanted else {},
-        "personal": recipe.personal.model_dump(mode="json") if recipe.personal.wanted else {},
-        "secure_aggregation": secure.model_dump(mode="json") if secure.wanted else {},
         "codec": recipe.wire.uplink,
         "error_feedback": recipe.wire.error_feedback,
     }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm
 from edgefed.algorithms.carried_state import check_carried_state
 from edgefed.algorithms.evaluation_place import evaluation_place
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.privacy_plan import check_privacy
 from edgefed.config.recipe import Recipe
 from edgefed.config.user_functions import metric_name
@@ -24,7 +24,7 @@ SCORES = ("accuracy", "balanced_accuracy", "loss", "macro_f1", "macro_precision"
 
 
 def check_training(
-    recipe: Recipe, algorithm: Algorithm[Any], model: Model, dataset: Dataset
+    recipe: Recipe, algorithm: CompleteAlgorithm[Any], model: Model, dataset: Dataset
 ) -> None:
     """Check user code, augmentation, class weights, the algorithm's demands, the best metric.
 
@@ -45,7 +45,7 @@ def check_training(
     _check_best_metric(recipe, algorithm)
 
 
-def check_combination(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
+def check_combination(recipe: Recipe, algorithm: CompleteAlgorithm[Any]) -> None:
     """Check a recipe's combination of settings as far as possible without data and devices.
 
     The algorithm's constructor has already refused combinations that it does not support.
@@ -65,7 +65,7 @@ def check_combination(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
     check_privacy(recipe)
 
 
-def _check_best_metric(recipe: Recipe, algorithm: Algorithm[Any]) -> None:
+def _check_best_metric(recipe: Recipe, algorithm: CompleteAlgorithm[Any]) -> None:
     """Check that evaluations can give the score that selects the best round.
 
     The first evaluation shows the other scores (``EvaluationHistory.check``).

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from edgefed.algorithms.base import Roster
+from edgefed.algorithms.member import Roster
 from edgefed.config.checks_section import ChecksSection
 from edgefed.coordinator.announced_samples import ANNOUNCED, MEDIANS, AnnouncedSamples
 from edgefed.database.database import Database, Schema, Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from edgefed.algorithms.base import Roster
+from edgefed.algorithms.member import Roster
 from edgefed.clock import timestamp
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.device_admission import Admission, Excluded

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, Answer, Exchange, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.merging_check import least_devices
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.reply_stats import ReplyStats

@@ -130,7 +130,7 @@ def _checked(name: str, member: object) -> DatasetReader:
     """
     del name
     if not isinstance(member, DatasetReader):
-        raise ValueError("is no edgefed.data.dataset_reader.DatasetReader")
+        raise ValueError("is no edgefed.extension.DatasetReader")
     if not _is_subclass(member.options, DataOptions):
         raise ValueError("has options that are no subclass of DataOptions")
     if not callable(member.read):

@@ -25,7 +25,7 @@ def _checked(name: str, member: object) -> Network:
         ValueError: it is not one.
     """
     if not isinstance(member, Network):
-        raise ValueError("is no edgefed.learn.networks.base.Network")
+        raise ValueError("is no edgefed.extension.Network")
     if member.name != name:
         raise ValueError(f"has the name '{member.name}'")
     if not (isinstance(member.settings, type) and issubclass(member.settings, NetworkSettings)):

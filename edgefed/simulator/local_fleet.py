@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from edgefed.algorithms.base import Member, Roster
+from edgefed.algorithms.member import Member, Roster
 from edgefed.clock import Clock
 from edgefed.config.recipe import SimulationSection
 from edgefed.coordinator.fleet import Delivered, Fleet, Verdict

@@ -7,22 +7,29 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice, permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import Algorithm, Answer, Exchange, Finished, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.exchange import Exchange, Finished
+from edgefed.algorithms.method import Method
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import PLUGINS, built_in, make, make_device_half
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
+from edgefed.errors import UnmergeableError
 from edgefed.learn.model_building import build
 from edgefed.learn.training import ModelPredictions, Trainer
 from edgefed.learn.types import Score, Tensors
 from edgefed.plugins import NAME
 from edgefed.samples import Samples
-from edgefed.seeds import derive
+from edgefed.seeds import derive, generator
+from edgefed.sharing.random_words import generator_words
 from edgefed.simulator.run import Simulation
 from edgefed.testing.capabilities import check_capabilities
 from edgefed.testing.common import called, check_settings, pure, require
@@ -48,21 +55,18 @@ class Case:
     name: str
     recipe: Recipe
 
-    def coordinator(self) -> Algorithm[Any]:
-        """Return the coordinator's half, made anew as after a restart."""
-        return make(self.recipe)
-
-    def device(self) -> Algorithm[Any]:
-        """Return the device's half, made of the settings in a task."""
-        own = self.coordinator()
-        recipe = self.recipe
-        return make_device_half(
-            self.name,
-            own.settings.model_dump(mode="json"),
-            recipe.training.model_dump(mode="json"),
-            recipe.labels.model_dump(mode="json") if recipe.labels.wanted else None,
-            recipe.personal.model_dump(mode="json") if recipe.personal.wanted else None,
+    def coordinator(self) -> CompleteAlgorithm[Any]:
+        """Return the coordinator's half, made anew as after a restart; a seed draws its noise."""
+        return make(
+            self.recipe,
+            randomness=lambda *purpose: generator_words(generator(6, *purpose)),
         )
+
+    def device(self, question: str) -> CompleteAlgorithm[Any]:
+        """Return the device's half, made of what a task of this name carries."""
+        method = Method.of(self.recipe, self.coordinator().settings)
+        fields = method.asked(question, self.recipe.rounds).task_fields()
+        return make_device_half(json.loads(json.dumps(fields)))
 
     def players(self) -> Players:
         """Return the devices and their trainer."""
@@ -86,7 +90,7 @@ def check_algorithm(
         settings: its keys of the recipe's ``[algorithm]`` table.
         recipe: further tables of the recipe.
         simulate: whether two simulations must end in the same weights; not for algorithms that add
-            privacy noise, which no seed determines.
+            privacy noise of their own, which no seed determines.
 
     Raises:
         AssertionError: it breaks the contract; the text describes how.
@@ -107,7 +111,7 @@ def check_algorithm(
         _check_resumed(case, straight)
         _check_exchanges(case)
         _check_result(case, straight[-1])
-        if simulate:
+        if simulate and not case.recipe.privacy.wanted:
             _check_simulations(case)
 
 
@@ -140,8 +144,8 @@ def _offered(kind: type[Algorithm[Any]]) -> Iterator[None]:
 
 def _played(case: Case) -> list[State]:
     """Return the states of a run that one object of each half does without a break."""
-    half, device, players = case.coordinator(), case.device(), case.players()
-    return _states(case, players, lambda: half, lambda: device, lambda state: state)
+    half, players = case.coordinator(), case.players()
+    return _states(case, players, lambda: half, cache(case.device), lambda state: state)
 
 
 def _check_resumed(case: Case, straight: list[State]) -> None:
@@ -163,8 +167,8 @@ def _check_resumed(case: Case, straight: list[State]) -> None:
 def _states(
     case: Case,
     players: Players,
-    coordinator: Callable[[], Algorithm[Any]],
-    device: Callable[[], Algorithm[Any]],
+    coordinator: Callable[[], CompleteAlgorithm[Any]],
+    device: Callable[[str], CompleteAlgorithm[Any]],
     kept: Callable[[State], State],
 ) -> list[State]:
     """Return the state after the start and after each exchange of a whole run."""
@@ -179,7 +183,8 @@ def _states(
         require(isinstance(planned, Exchange), "plan returns neither an Exchange nor Finished")
         what = f"a device's half, asked to '{planned.name}',"
         answers = [
-            called(what, players.answer, device(), planned, each) for each in planned.questions
+            called(what, players.answer, device(planned.name), planned, each)
+            for each in planned.questions
         ]
         merge = coordinator().merge
         merged = called(f"merge of '{planned.name}'", merge, state, asked(planned), iter(answers))
@@ -250,17 +255,18 @@ def _check_plan(case: Case, players: Players, state: State, seed: int) -> Exchan
 def _check_device(case: Case, players: Players, planned: Exchange, number: int) -> Answer:
     """Return a device's answer, which must be the same twice and have the roles asked for."""
     question, device = planned.questions[number], planned.questions[number].device
-    task, before = players.task(planned, question), players.private.get(device, {})
+    task, half = players.task(planned, question), case.device(planned.name)
+    before = dict(players.private), dict(players.kept)
     view = players.view(device, planned.model)
     what = f"the device's half, asked to '{planned.name}',"
     given = {"the task": task, "its samples": view.train, "its private state": view.private}
     with pure(what, given):
-        answer = players.answer(case.device(), planned, question)
-    after = players.private[device]
-    players.private[device] = before
-    again = players.answer(case.device(), planned, question)
+        answer = players.answer(half, planned, question)
+    after = players.private[device], players.kept[device]
+    players.private, players.kept = before
+    again = players.answer(case.device(planned.name), planned, question)
     require(
-        bits([again, players.private[device]]) == bits([answer, after]),
+        bits([again, players.private[device], players.kept[device]]) == bits([answer, *after]),
         f"{what} answers the same task with something else the second time",
     )
     problem = check_reply(planned, answer)
@@ -280,7 +286,7 @@ def _check_merge(case: Case, state: State, planned: Exchange, answers: list[Answ
             f"{what} depends on the order of the answers; sum with"
             " edgefed.learn.merging.ExactMean, or sort by device",
         )
-    nothing = called(f"{what} without answers", lambda: half.merge(state, asked(planned), []))
+    nothing = called(f"{what} without answers", _merged_without, half, state, planned)
     require(
         bits(half.weights(nothing)) == bits(half.weights(state)),
         f"{what} without answers changes the weights",
@@ -289,6 +295,14 @@ def _check_merge(case: Case, state: State, planned: Exchange, answers: list[Answ
     if not (case.recipe.privacy.wanted or case.recipe.secure_aggregation.wanted):
         check_capabilities(half, state, planned, answers)
     return merged
+
+
+def _merged_without(half: Algorithm[Any], state: State, planned: Exchange) -> State:
+    """Return the state after no answer came: the one before if that cannot be merged."""
+    try:
+        return half.merge(state, asked(planned), [])
+    except UnmergeableError:
+        return state
 
 
 def _check_result(case: Case, state: State) -> None:
@@ -306,7 +320,7 @@ def _check_result(case: Case, state: State) -> None:
     exchange = half.evaluation(state, players.roster, 1)
     for question in exchange.questions:
         view = players.view(question.device, half.model(state))
-        work = case.device().eval_job(players.task(exchange, question), view)
+        work = case.device(exchange.name).eval_job(players.task(exchange, question), view)
         score = players.do(work, view, half.model(state))
         require(
             isinstance(score, Score) and bool(np.isfinite(score.loss)),

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import CAPABILITIES, Algorithm, Answer, Exchange, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import CAPABILITIES, State
+from edgefed.algorithms.exchange import Exchange
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.learn.types import Tensors
 from edgefed.testing.common import called, require
 from edgefed.testing.play import asked
@@ -18,7 +21,7 @@ AVERAGING = ("averages_updates", "private_updates", "sums_deltas")
 
 
 def check_capabilities(
-    half: Algorithm[Any], state: State, planned: Exchange, answers: Sequence[Answer]
+    half: CompleteAlgorithm[Any], state: State, planned: Exchange, answers: Sequence[Answer]
 ) -> None:
     """Check the capabilities of an algorithm on the answers to one exchange.
 
@@ -65,7 +68,7 @@ def check_capabilities(
 
 
 def _weights(
-    half: Algorithm[Any], state: State, planned: Exchange, answers: Sequence[Answer]
+    half: CompleteAlgorithm[Any], state: State, planned: Exchange, answers: Sequence[Answer]
 ) -> Tensors:
     """Return the weights of all models after a merge."""
     after = half.merge(state, asked(planned), iter(answers))

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Finished,
-    Member,
-    Question,
-    Result,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
+from edgefed.algorithms.exchange import Exchange, Finished, Question, Relay
+from edgefed.algorithms.member import Member, Roster
 from edgefed.config.recipe import ModelSection
 from edgefed.data.types import no_samples
 from edgefed.learn.model_building import build
@@ -30,6 +23,7 @@ from edgefed.learn.types import Tensors
 from edgefed.samples import Samples
 from edgefed.seeds import derive
 from edgefed.sharing.policy import ANYTHING, Policy
+from edgefed.worker.persistent_state import PersistentState, checked_changes
 from edgefed.worker.run_work import run_work
 
 MOST_EXCHANGES = 100
@@ -46,6 +40,8 @@ class Players:
         trainer: of the recipe's model.
         order: puts an exchange's answers into the order in which they arrive.
         private: each device's state from answer to answer.
+        kept: what each device keeps across runs.
+        relayed: the blobs that devices sent to each other.
         policy: every device's.
         test: every device's test samples.
     """
@@ -54,6 +50,8 @@ class Players:
     trainer: Trainer
     order: Callable[[list[Answer]], list[Answer]] = lambda answers: answers
     private: dict[str, Mapping[str, Tensors]] = field(default_factory=dict)
+    kept: dict[str, PersistentState] = field(default_factory=dict)
+    relayed: dict[Relay, bytes] = field(default_factory=dict)
     policy: Policy = ANYTHING
     test: Samples = field(default_factory=no_samples)
 
@@ -79,6 +77,9 @@ class Players:
 
     def task(self, exchange: Exchange, question: Question) -> DeviceTask:
         """Return a device's task of an exchange."""
+        relays = defaultdict[str, tuple[bytes, ...]](tuple)
+        for each in question.relays:
+            relays[each.sender] += (self.relayed[each],)
         return DeviceTask(
             question=exchange.name,
             round=exchange.round,
@@ -86,6 +87,10 @@ class Players:
             seed=derive(3, exchange.round, exchange.name, question.device),
             groups={role: exchange.payloads[name].arrays for role, name in question.blobs.items()},
             params=question.params,
+            receivers=question.receivers,
+            max_relay_bytes=exchange.max_relay_bytes,
+            relays=relays,
+            task_digest=_digest(exchange),
         )
 
     def view(self, device: str, model: ModelSection | None = None) -> DeviceView:
@@ -96,23 +101,36 @@ class Players:
             self.private.get(device, {}),
             self.policy,
             self.trainer_for(model).model,
+            device_state=self._kept(device).read_only(),
+            ledger=self._kept(device).ledger,
             private_generator=np.random.default_rng(derive(4, device)),
+            private_bytes=np.random.default_rng(derive(4, device, "bytes")).bytes,
         )
+
+    def _kept(self, device: str) -> PersistentState:
+        return self.kept.get(device, PersistentState())
 
     def do(self, work: Work, view: DeviceView, model: ModelSection | None = None) -> Result:
         """Return the result of a task's work."""
         return run_work(self.trainer_for(model), work, view.train)
 
     def answer(self, half: Algorithm[Any], exchange: Exchange, question: Question) -> Answer:
-        """Return a device's answer and keep its private state."""
+        """Return a device's answer, keep its state, and take its blobs for other devices."""
         task, view = self.task(exchange, question), self.view(question.device, exchange.model)
         work = half.prepare(task, view)
         if isinstance(work, Answer):
             made = work
         else:
             made = half.answer(task, view, self.do(work, view, exchange.model))
-        self.private[question.device] = {**view.private, **made.private}
-        return replace(made, device=question.device, private={})
+        device, kept = question.device, self._kept(question.device)
+        self.private[device] = {**view.private, **made.private}
+        self.kept[device] = kept.after(made.device_state, checked_changes(kept, made))
+        sent = {
+            Relay(exchange.name, device, receiver, sha256(blob).hexdigest(), len(blob)): blob
+            for receiver, blob in sorted(made.relays.items())
+        }
+        self.relayed |= sent
+        return replace(made, device=device, private={}, relays={}, relayed=tuple(sent))
 
     def answers(self, half: Algorithm[Any], exchange: Exchange) -> list[Answer]:
         """Return the answers to an exchange, in the order in which they arrive."""
@@ -138,7 +156,12 @@ class Players:
 def asked(exchange: Exchange) -> Exchange:
     """Return an exchange as the engine hands it to ``merge``: without its payloads."""
     questions = tuple(replace(question, blobs={}) for question in exchange.questions)
-    return replace(exchange, questions=questions, payloads={})
+    return replace(exchange, questions=questions, payloads={}, task_digest=_digest(exchange))
+
+
+def _digest(exchange: Exchange) -> bytes:
+    """Return what stands for the digest of an exchange's tasks, which are not made here."""
+    return sha256(f"{exchange.name} {exchange.round} {exchange.attempt}".encode()).digest()
 
 
 def bits(value: Any) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, Exchange, ReplyRole
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.exchange import Exchange, ReplyRole
 from edgefed.learn.types import Tensors
 from edgefed.wire.tensors import specs_of
 

@@ -9,15 +9,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Result,
-    Work,
-)
-from edgefed.algorithms.device_side import MODE
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.device_side import MODE, DeviceTask, DeviceView, Result, Work
 from edgefed.algorithms.evaluation_reply import (
     ACCURACY_BEFORE,
     CONFUSION,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from edgefed.algorithms.base import LedgerEntry
+from edgefed.algorithms.device_side import LedgerEntry
 from edgefed.learn.types import Tensors
 
 

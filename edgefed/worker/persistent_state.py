@@ -10,7 +10,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edgefed.algorithms.base import Answer, LedgerEntry
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.device_side import LedgerEntry
 from edgefed.learn.types import Array, Tensors
 from edgefed.wire.limits import MAX_RELAYS
 from edgefed.wire.tensors import pack

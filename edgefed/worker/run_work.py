@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from edgefed.algorithms.base import (
+from edgefed.algorithms.device_side import (
     Chosen,
     DensityFit,
     DeviceTest,
@@ -17,8 +17,8 @@ from edgefed.algorithms.base import (
     StatisticsJob,
     TrainedEvalJob,
     Work,
+    lowest,
 )
-from edgefed.algorithms.device_side import lowest
 from edgefed.learn.batch_statistics import batch_statistics
 from edgefed.learn.density import fit_density
 from edgefed.learn.jobs import samples_of

@@ -6,7 +6,8 @@ import json
 from collections import OrderedDict
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.method import fields_of
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import make_device_half
 from edgefed.learn.training import Trainer
 from edgefed.learn.warm_trainers import FrozenBlob, Trainers
@@ -30,7 +31,7 @@ class TrainerCache:
     ) -> None:
         self.user_models = user_models
         self._trainers = Trainers(accelerator, memory)
-        self._algorithms: OrderedDict[str, Algorithm[Any]] = OrderedDict()
+        self._algorithms: OrderedDict[str, CompleteAlgorithm[Any]] = OrderedDict()
 
     def trainer(
         self,
@@ -51,20 +52,12 @@ class TrainerCache:
         """Return the most bytes that training may take."""
         return self._trainers.most_bytes()
 
-    def algorithm(self, task: Task) -> Algorithm[Any]:
+    def algorithm(self, task: Task) -> CompleteAlgorithm[Any]:
         """Return the algorithm that a task names, with its settings."""
-        tables = (
-            task.settings,
-            task.training,
-            task.labels,
-            task.personal,
-            task.images,
-            task.privacy,
-            task.secure_aggregation,
-        )
-        key = json.dumps((task.algorithm, *tables), sort_keys=True)
+        method = fields_of(task)
+        key = json.dumps(method, sort_keys=True)
         if key not in self._algorithms:
-            self._algorithms[key] = make_device_half(task.algorithm, *tables)
+            self._algorithms[key] = make_device_half(method)
             if len(self._algorithms) > MAX_ALGORITHMS:
                 self._algorithms.popitem(last=False)
         self._algorithms.move_to_end(key)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgefed.algorithms.base import Group
+from edgefed.algorithms.answer import Group
 from edgefed.learn.types import Tensors
 from edgefed.seeds import generator
 from edgefed.wire.codecs import CODECS, decode

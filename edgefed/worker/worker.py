@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from edgefed.algorithms.base import (
-    Answer,
-    DeviceTask,
-    DeviceView,
-)
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.device_side import DeviceTask, DeviceView
 from edgefed.algorithms.exchange import FROZEN
 from edgefed.algorithms.secure_device_record import PRIVATE as MASKED_RUN
 from edgefed.data.class_names import in_words, numbered, renumbered, unlisted

@@ -12,23 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Finished,
-    Group,
-    Member,
-    Question,
-    Relay,
-    Roster,
-    State,
-)
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
 from edgefed.algorithms.bounty_exchange import BountyExchange
 from edgefed.algorithms.bounty_records import BountyRecords
-from edgefed.algorithms.device_side import operating_system_generator
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, operating_system_generator
+from edgefed.algorithms.exchange import Exchange, Finished, Question, Relay
+from edgefed.algorithms.member import Member, Roster
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import make, make_device_half
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.data.types import UNPREPARED, Preparation
@@ -41,6 +32,7 @@ from edgefed.sharing.bounty_report import Bounty, BountyOrder
 from edgefed.sharing.policy import ANYTHING, Policy, Withheld
 from edgefed.wire.tensors import digest
 from edgefed.worker.persistent_state import PersistentState, checked_changes
+from tests.algorithms.play import task_fields
 
 IMAGE = (1, 4, 4)
 LABELS = 4
@@ -73,12 +65,9 @@ def recipe(name: str = "fedavg", rounds: int = 100, loss: str = "", **labels: An
     )
 
 
-def halves(plan: Recipe) -> tuple[Algorithm[Any], Algorithm[Any]]:
+def halves(plan: Recipe) -> tuple[CompleteAlgorithm[Any], CompleteAlgorithm[Any]]:
     """Return the coordinator's half and the devices', which knows what a task tells."""
-    half = make(plan)
-    tables = plan.training.model_dump(mode="json"), plan.labels.model_dump(mode="json")
-    settings = half.settings.model_dump(mode="json")
-    return half, make_device_half(plan.algorithm.name, settings, *tables)
+    return make(plan), make_device_half(task_fields(plan))
 
 
 def model(shape: tuple[int, ...] = IMAGE, classes: int = LABELS) -> Model:

@@ -8,17 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Finished,
-    Member,
-    Question,
-    State,
-)
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView
+from edgefed.algorithms.exchange import Exchange, Finished, Question
+from edgefed.algorithms.member import Member
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.model_building import build
@@ -34,7 +29,7 @@ from tests.algorithms.play import asked
 
 def half(
     *, rounds: int = 1, training: Mapping[str, Any] | None = None, **settings: Any
-) -> Algorithm[Any]:
+) -> CompleteAlgorithm[Any]:
     """Return FedMA with these settings."""
     name = settings.pop("name", "fedma")
     return make(
@@ -84,13 +79,13 @@ class Fleet:
             for number, part in enumerate(self.parts)
         )
 
-    def start(self, algorithm: Algorithm[Any]) -> State:
+    def start(self, algorithm: CompleteAlgorithm[Any]) -> State:
         model = self.model()
         algorithm.check_model(model)
         return algorithm.start(model.weights(), self.roster, 11)
 
     def play(
-        self, algorithm: Algorithm[Any], state: State | None = None, most: int = 100
+        self, algorithm: CompleteAlgorithm[Any], state: State | None = None, most: int = 100
     ) -> list[tuple[State, Exchange, list[Answer]]]:
         """Return each exchange of a run, its answers, and the state after it."""
         now, history = state or self.start(algorithm), []
@@ -122,7 +117,9 @@ class Fleet:
             params=question.params,
         )
 
-    def answer(self, algorithm: Algorithm[Any], exchange: Exchange, question: Question) -> Answer:
+    def answer(
+        self, algorithm: CompleteAlgorithm[Any], exchange: Exchange, question: Question
+    ) -> Answer:
         """Return a device's answer and keep its private state."""
         task, view = self.task(exchange, question), self.view(question.device, exchange.model)
         work = algorithm.prepare(task, view)

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import Algorithm, Answer, Exchange, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.mean_exchange import AVERAGED, MEAN, MeanExchange
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.sharing.packing import unpack
 from tests.algorithms.play import SIZES, Players, algorithm, asked
 
@@ -15,19 +18,21 @@ mixing = pytest.mark.parametrize("name", ["naivemix", "fedmix"])
 DEVICES = [f"device-{number:02d}" for number in range(len(SIZES))]
 
 
-def half_of(name: str = "fedmix", rounds: int = 2, **settings: Any) -> Algorithm[Any]:
+def half_of(name: str = "fedmix", rounds: int = 2, **settings: Any) -> CompleteAlgorithm[Any]:
     half = algorithm(name, rounds, **settings)
     assert [type(part) for part in half.parts()] == [MeanExchange]
     return half
 
 
-def planned(half: Algorithm[Any], state: State, players: Players, seed: int = 1) -> Exchange:
+def planned(
+    half: CompleteAlgorithm[Any], state: State, players: Players, seed: int = 1
+) -> Exchange:
     exchange = half.plan(state, players.roster, seed)
     assert isinstance(exchange, Exchange)
     return exchange
 
 
-def after_sharing(half: Algorithm[Any], players: Players) -> State:
+def after_sharing(half: CompleteAlgorithm[Any], players: Players) -> State:
     """Return the state after the exchange of averages."""
     state = players.start(half)
     exchange = planned(half, state, players)
@@ -39,6 +44,6 @@ def stacked(state: State) -> Any:
     return unpack(dict(state.groups[AVERAGED]))
 
 
-def first_answer(half: Algorithm[Any], players: Players) -> tuple[Exchange, Answer]:
+def first_answer(half: CompleteAlgorithm[Any], players: Players) -> tuple[Exchange, Answer]:
     exchange = planned(half, players.start(half), players)
     return exchange, players.answers(half, exchange)[0]

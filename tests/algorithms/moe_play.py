@@ -8,7 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, Exchange, Group, State
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.expert_records import (
     MIXTURE,
     MIXTURES,

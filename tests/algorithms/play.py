@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.method import Method
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.model_building import build
@@ -20,7 +21,7 @@ from tests.run_fixture import CLASSES, SHAPE, samples
 SIZES = (5, 9, 6, 4)
 
 
-def algorithm(name: str, rounds: int = 2, **settings: Any) -> Algorithm[Any]:
+def algorithm(name: str, rounds: int = 2, **settings: Any) -> CompleteAlgorithm[Any]:
     """Return an algorithm whose run has so many rounds of short training."""
     return make(
         Recipe.model_validate(
@@ -31,6 +32,12 @@ def algorithm(name: str, rounds: int = 2, **settings: Any) -> Algorithm[Any]:
             }
         )
     )
+
+
+def task_fields(plan: Recipe, **changed: Any) -> dict[str, Any]:
+    """Return what a task says of a recipe's method, with some fields changed."""
+    method = Method.of(plan, make(plan).settings).asked("fit", plan.rounds)
+    return {**method.task_fields(), **changed}
 
 
 def trainer(hidden: Sequence[int] = (3,)) -> Trainer:

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Question,
-    Relay,
-    State,
-)
-from edgefed.algorithms.device_side import DeviceTrust
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import DeviceTask, DeviceTrust, DeviceView
+from edgefed.algorithms.exchange import Exchange, Question
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
 from edgefed.seeds import derive
@@ -40,7 +33,7 @@ KEYS, SHARES, FIT, LISTS, UNMASK = (
 )
 
 
-def algorithm(secure: bool = True, name: str = "fedavg", **tables: Any) -> Algorithm[Any]:
+def algorithm(secure: bool = True, name: str = "fedavg", **tables: Any) -> CompleteAlgorithm[Any]:
     """Return an algorithm with short training, masked or not."""
     return make(
         Recipe.model_validate(
@@ -63,27 +56,18 @@ class SecureDevices(Players):
     Attributes:
         seed: of all randomness of keys.
         trust: of each device, where there are certificates.
-        relayed: what devices sent each other.
         answered: every answer, by the exchange's name.
     """
 
     seed: int = 0
     trust: dict[str, DeviceTrust] = field(default_factory=dict)
-    relayed: dict[Relay, bytes] = field(default_factory=dict)
     answered: dict[str, list[Answer]] = field(default_factory=dict)
     _draws: int = 0
 
     def task(self, exchange: Exchange, question: Question) -> DeviceTask:
-        """Return what a device is asked, with what others sent it."""
-        relays = {each.sender: (self.relayed[each],) for each in question.relays}
-        return replace(
-            super().task(exchange, question),
-            run=RUN,
-            relays=relays,
-            receivers=question.receivers,
-            max_relay_bytes=exchange.max_relay_bytes,
-            task_digest=task_digest(wire_task(exchange, question)),
-        )
+        """Return what a device is asked, with the digest of the message."""
+        digest = task_digest(wire_task(exchange, question))
+        return replace(super().task(exchange, question), run=RUN, task_digest=digest)
 
     def view(self, device: str, model: Any = None) -> DeviceView:
         """Return what a device's half may use."""
@@ -95,18 +79,7 @@ class SecureDevices(Players):
         self._draws += 1
         return np.random.default_rng(derive(self.seed, "secret", self._draws)).bytes(count)
 
-    def answer(self, half: Algorithm[Any], exchange: Exchange, question: Question) -> Answer:
-        """Return an answer as the coordinator gets it."""
-        made = super().answer(half, exchange, question)
-        found = []
-        for receiver, data in sorted(made.relays.items()):
-            name = hashlib.sha256(data).hexdigest()
-            relay = Relay(exchange.name, question.device, receiver, name, len(data))
-            self.relayed[relay] = data
-            found.append(relay)
-        return replace(made, relays={}, relayed=tuple(found))
-
-    def rejected(self, half: Algorithm[Any], exchange: Exchange, answer: Answer) -> str:
+    def rejected(self, half: CompleteAlgorithm[Any], exchange: Exchange, answer: Answer) -> str:
         """Return why the coordinator does not merge an answer."""
         return half.reject_reason(asked(exchange), answer, self.trainer.model)
 
@@ -155,12 +128,12 @@ class Round:
         state: before the next exchange.
     """
 
-    half: Algorithm[Any]
+    half: CompleteAlgorithm[Any]
     devices: SecureDevices
     state: State
 
     @classmethod
-    def of(cls, half: Algorithm[Any], devices: SecureDevices) -> Round:
+    def of(cls, half: CompleteAlgorithm[Any], devices: SecureDevices) -> Round:
         """Return a run's first round."""
         return cls(half, devices, devices.start(half))
 

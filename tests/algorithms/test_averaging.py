@@ -9,19 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    DeviceTask,
-    DeviceView,
-    Exchange,
-    Group,
-    Member,
-    Question,
-    ReplyRole,
-    State,
-)
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import DeviceTask, DeviceView
+from edgefed.algorithms.exchange import Exchange, Question, ReplyRole
 from edgefed.algorithms.fedavg import MOST_SAMPLES
+from edgefed.algorithms.member import Member
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.model_building import build
@@ -35,7 +29,7 @@ from tests.algorithms.play import Players, algorithm, bits
 START = {"out.weight": np.zeros((2, 1), np.float32), "out.bias": np.zeros(2, np.float32)}
 
 
-def full_batch(name: str, **settings: Any) -> Algorithm[Any]:
+def full_batch(name: str, **settings: Any) -> CompleteAlgorithm[Any]:
     """Return an algorithm whose devices take one step of size 1 on all that they have."""
     training = {"batch_size": 64, "learning_rate": 1.0}
     values = {"algorithm": {"name": name, **settings}, "training": training}
@@ -47,7 +41,7 @@ def one_label(label: int, count: int) -> Samples:
     return Samples(np.full((count, 1), 2, np.float32), np.full(count, label, np.int64))
 
 
-def fit(half: Algorithm[Any], device: str, train: Samples) -> Answer:
+def fit(half: CompleteAlgorithm[Any], device: str, train: Samples) -> Answer:
     model = build(ModelSection.model_validate({"name": "mlp", "hidden": []}), (1,), 2, 0)
     task = DeviceTask("fit", 1, device, 1, {"weights": START}, {})
     view = DeviceView(train, train, {}, ANYTHING, model)
@@ -96,7 +90,7 @@ def delta(device: int, samples: int, value: float) -> Answer:
     return Answer(f"device-{device}", samples, {"delta": Group(arrays)})
 
 
-def bias(half: Algorithm[Any], asked: Exchange, *answers: Answer) -> float:
+def bias(half: CompleteAlgorithm[Any], asked: Exchange, *answers: Answer) -> float:
     return float(half.merge(state(), asked, answers).groups["weights"]["out.bias"][0])
 
 

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from edgefed.algorithms.base import Answer, Exchange, Group
+from edgefed.algorithms.answer import Answer, Group
 from edgefed.algorithms.bounty_answers import COLUMNS, NEEDS, OFFERS, RECEIVED, ROLES
 from edgefed.algorithms.bounty_exchange import NOISE_SEED
 from edgefed.algorithms.composition import compose
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
+from edgefed.algorithms.method import Method
 from edgefed.algorithms.registry import check_fleet, make, make_device_half
-from edgefed.config.recipe import ModelSection
+from edgefed.config.recipe import LabelsSection, ModelSection
 from edgefed.errors import DataError, EdgeFedError, RecipeError, UsageError
 from edgefed.learn.model_building import build
 from edgefed.learn.networks.base import Shape
@@ -33,6 +35,7 @@ from tests.algorithms.bounty_play import (
     recipe,
     rows,
 )
+from tests.algorithms.play import task_fields
 from tests.worker.tasks import task
 
 EXCHANGE = {NEEDS: "label_need", OFFERS: "label_offer", RECEIVED: "label_fill"}
@@ -234,11 +237,12 @@ def test_an_algorithm_that_needs_a_column_is_refused() -> None:
             return ("site",)
 
     asked = recipe()
-    algorithm = BySite(AveragingSettings(), asked.training, asked.rounds)
+    method = Method.of(asked, AveragingSettings())
+    algorithm = method.bare(BySite, asked.rounds)
     with pytest.raises(RecipeError, match="supplements have no column 'site'") as caught:
-        compose(algorithm, asked.labels)
+        compose(algorithm, method)
     assert caught.value.code == "label.unfit"
-    compose(algorithm).check_model(model())
+    compose(algorithm, replace(method, labels=LabelsSection())).check_model(model())
 
 
 def test_tokens_are_refused() -> None:
@@ -280,12 +284,9 @@ def test_samples_of_all_devices_are_for_simulations() -> None:
 
 
 def test_a_task_names_every_setting() -> None:
-    plan = recipe()
-    training = plan.training.model_dump(mode="json")
-    settings = make(plan).settings.model_dump(mode="json")
-    labels = plan.labels.model_dump(mode="json")
-    assert make_device_half("fedavg", settings, training, labels).parts()
-    assert not make_device_half("fedavg", settings, training, {}).parts()
-    del labels["width"]
+    fields = task_fields(recipe())
+    assert make_device_half(fields).parts()
+    assert not make_device_half({**fields, "labels": {}}).parts()
+    del fields["labels"]["width"]
     with pytest.raises(EdgeFedError, match="width"):
-        make_device_half("fedavg", settings, training, labels)
+        make_device_half(fields)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, DeviceTask
+from edgefed.algorithms.answer import Answer
 from edgefed.algorithms.bounty_answers import OFFERS, RECEIVED, UNLIMITED, rows_of
 from edgefed.algorithms.bounty_device_half import MOST_GIVEN_BYTES
+from edgefed.algorithms.device_side import DeviceTask
 from edgefed.algorithms.received_mixes import (
     MOST_BYTES,
     added,

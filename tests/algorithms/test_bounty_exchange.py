@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Exchange, State
+from edgefed.algorithms.base import State
 from edgefed.algorithms.bounty_exchange import MAX_DELIVERED
 from edgefed.algorithms.bounty_records import (
     MAX_BOUNTIES,
@@ -17,6 +17,7 @@ from edgefed.algorithms.bounty_records import (
     PATIENCE,
     BountyRecords,
 )
+from edgefed.algorithms.exchange import Exchange
 from edgefed.sharing.bounty_report import Bounty
 from edgefed.sharing.policy import Policy
 from edgefed.wire import limits

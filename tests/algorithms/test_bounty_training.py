@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, EvalJob, Exchange, Question
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.device_side import EvalJob
+from edgefed.algorithms.exchange import Exchange, Question
 from edgefed.algorithms.mean_exchange import MEANS
 from edgefed.learn.objectives.label_counts import COUNTS
 from edgefed.learn.training import Trainer

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group
+from edgefed.algorithms.answer import Answer, Group
 from edgefed.algorithms.class_shares import (
     LABELS,
     class_shares,
     label_counts_of,
     wrong_counts,
 )
+from edgefed.algorithms.device_side import DeviceTask, DeviceView
 from edgefed.samples import Samples
 from edgefed.sharing.policy import ANYTHING, Policy
 from tests.algorithms.play import trainer

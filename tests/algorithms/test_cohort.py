@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefed.algorithms.base import Member, Roster
 from edgefed.algorithms.cohort_sampling import draw, draw_testers
+from edgefed.algorithms.member import Member, Roster
 from edgefed.config.recipe import RoundsSection
 
 shares = st.integers(1, 100).map(lambda percent: percent / 100)

@@ -8,19 +8,14 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import (
-    Answer,
-    DeviceTask,
-    DeviceView,
-    EvalJob,
-    Payload,
-    Question,
-    Roster,
-    State,
-    Work,
-)
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
 from edgefed.algorithms.composition import Composition, compose
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, EvalJob, Work
+from edgefed.algorithms.exchange import Payload, Question
 from edgefed.algorithms.fedmix import FedMix
+from edgefed.algorithms.member import Roster
+from edgefed.algorithms.method import Method
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.types import Tensors
@@ -51,7 +46,8 @@ class Own(FedMix):
 def composed(kind: type[FedMix] = FedMix, loss: str = "cross_entropy") -> Any:
     values = {"algorithm": {"name": "fedmix"}, "training": {"loss": loss}, "rounds": ROUNDS}
     recipe = Recipe.model_validate(values)
-    half = compose(kind(make(recipe).settings, recipe.training, recipe.rounds))
+    method = Method.of(recipe, make(recipe).settings)
+    half = compose(method.bare(kind, recipe.rounds), method)
     assert isinstance(half, Composition)
     return half
 

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Algorithm, Exchange, Finished, State, TrainedEvalJob
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import TrainedEvalJob
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.fedma_records import LAYER
 from edgefed.algorithms.mean_exchange import MEAN
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import algorithms, make
 from edgefed.config.recipe import Recipe
 from edgefed.data.types import no_samples
@@ -29,7 +32,7 @@ ROUNDS = 3
 
 
 @cache
-def played(name: str) -> tuple[Algorithm[Any], Players, list[tuple[State, Exchange]]]:
+def played(name: str) -> tuple[CompleteAlgorithm[Any], Players, list[tuple[State, Exchange]]]:
     """Return an algorithm, the devices, and each exchange of a run with the state after it."""
     half, players = algorithm(name, ROUNDS), Players()
     return half, players, players.play(half)

@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    Exchange,
-    Group,
-    PredictorEvalJob,
-    State,
-)
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import PredictorEvalJob
+from edgefed.algorithms.exchange import Exchange
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
 from edgefed.learn.training import ModelPredictions
@@ -26,7 +23,9 @@ from tests.algorithms.play import Players, algorithm, asked, bits, trainer
 from tests.run_fixture import World, recipe, samples, shards
 
 
-def trained_by(half: Algorithm[Any], players: Players) -> tuple[State, list[Answer], Exchange]:
+def trained_by(
+    half: CompleteAlgorithm[Any], players: Players
+) -> tuple[State, list[Answer], Exchange]:
     state = players.start(half)
     planned = half.plan(state, players.roster, 1)
     assert isinstance(planned, Exchange)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgefed.algorithms.base import Exchange
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.expert_records import MIXTURE, PHI, TABLE, role
 from edgefed.learn.model_memory import COPIES
 from edgefed.learn.types import Job, Trained

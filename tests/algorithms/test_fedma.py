@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import EvalJob, Exchange, Member
 from edgefed.algorithms.class_shares import LABELS
+from edgefed.algorithms.device_side import EvalJob
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.fedma_device_half import LOCAL
 from edgefed.algorithms.fedma_records import LAYER, MatchedNetwork, atoms_of, widths_of
 from edgefed.algorithms.label_audit import disclosures
+from edgefed.algorithms.member import Member
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
 from edgefed.learn.model_building import build

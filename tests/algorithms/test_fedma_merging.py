@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, Exchange, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.fedma_records import LAYER, STATISTICS, MatchedNetwork, atoms_of
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError

@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import nn
 
-from edgefed.algorithms.base import (
-    Answer,
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import (
     DeviceTask,
     DeviceView,
     EvalJob,
-    Exchange,
     PredictorEvalJob,
-    State,
     TrainedEvalJob,
 )
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.expert_device_half import BIAS, FITTED, KNOWN, OWN
 from edgefed.algorithms.expert_records import GATE, MIXTURE, PHI, TABLE, role
 from edgefed.algorithms.fedmoe import FedMoe

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Exchange, State
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.expert_records import STEPS, memory_of, role
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.types import Tensors

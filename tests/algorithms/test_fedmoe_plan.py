@@ -9,7 +9,9 @@ import msgpack
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Exchange, Group, State
+from edgefed.algorithms.answer import Group
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.expert_device_half import EXPERTS
 from edgefed.algorithms.expert_records import GATE, MIXTURE, TABLE, role
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder

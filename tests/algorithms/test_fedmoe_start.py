@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, Exchange, Group, State
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.expert_device_half import EXPERTS
 from edgefed.algorithms.expert_records import BEGUN, PHI, STEPS, TABLE, UNUSED, memory_of, role
 from edgefed.algorithms.expert_start import farthest_first, from_updates, near

@@ -8,15 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import (
-    Answer,
-    Chosen,
-    Exchange,
-    Group,
-    LowestLossJob,
-    PredictorEvalJob,
-    State,
-)
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
+from edgefed.algorithms.device_side import Chosen, LowestLossJob, PredictorEvalJob
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.ifca import CHOICE, CHOICES, STEPS, model_name
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, Group, State
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
 from edgefed.algorithms.label_audit import disclosures
 from edgefed.algorithms.training import loss_of, schedule_of
 from edgefed.config.training_section import TrainingSection

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import Answer, Exchange, Finished, Member, Remark
+from edgefed.algorithms.answer import Answer, Remark
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.mean_exchange import AVERAGED, MEAN
 from edgefed.algorithms.mean_records import PATIENCE
+from edgefed.algorithms.member import Member
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.model_building import build

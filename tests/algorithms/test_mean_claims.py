@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, Exchange, Group, Question, ReplyRole
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.exchange import Exchange, Question, ReplyRole
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.mean_exchange import AVERAGED
 from edgefed.config.recipe import ModelSection

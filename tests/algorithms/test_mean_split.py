@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Finished
+from edgefed.algorithms.exchange import Finished
 from edgefed.algorithms.mean_exchange import AVERAGED, MEAN
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError

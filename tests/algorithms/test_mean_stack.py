@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, Exchange
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.mean_exchange import AVERAGED, MEAN
 from edgefed.algorithms.mean_records import OWN, SHARED, holders

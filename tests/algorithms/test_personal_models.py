@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import (
-    Algorithm,
-    Answer,
-    EvalJob,
-    Exchange,
-    Payload,
-    TrainedEvalJob,
-)
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.device_side import EvalJob, TrainedEvalJob
+from edgefed.algorithms.exchange import Exchange, Payload
 from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.personal_models import PERSONAL, START, PersonalModels
 from edgefed.algorithms.registry import make, make_device_half
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
@@ -29,7 +26,7 @@ from edgefed.learn.image_transforms import ImageTransforms
 from edgefed.learn.model_building import build
 from edgefed.learn.training import ModelPredictions, Trainer
 from edgefed.learn.types import Array, Job, Samples, Score
-from tests.algorithms.play import Players, asked, bits
+from tests.algorithms.play import Players, asked, bits, task_fields
 from tests.run_fixture import CLASSES, SHAPE, samples
 
 RATE = 0.5
@@ -45,7 +42,7 @@ def recipe(personal: dict[str, Any], name: str = "fedavg", rounds: int = 2, **ke
     return Recipe.model_validate({**values, **keys})
 
 
-def checked(plan: Recipe, players: Players) -> Algorithm[Any]:
+def checked(plan: Recipe, players: Players) -> CompleteAlgorithm[Any]:
     """Return the recipe's algorithm as the engine has it before a run."""
     half = make(plan)
     half.check_model(players.trainer.model)
@@ -236,15 +233,12 @@ def test_an_algorithm_with_several_models_is_refused() -> None:
 
 
 def test_the_device_s_half_has_the_table_of_the_task() -> None:
-    half = make(recipe({"preset": "biased"}))
-    tables = half.settings.model_dump(mode="json"), half.training.model_dump(mode="json")
-    personal = recipe({"fine_tune_epochs": 1}).personal.model_dump(mode="json")
-    made = make_device_half("fedavg", *tables, {}, personal)
-    assert isinstance(made, PersonalModels)
-    assert type(make_device_half("fedavg", *tables, {}, {})) is FedAvg
-    del personal["preset"]
+    fields = task_fields(recipe({"fine_tune_epochs": 1}))
+    assert isinstance(make_device_half(fields), PersonalModels)
+    assert type(make_device_half({**fields, "personal": {}})) is FedAvg
+    del fields["personal"]["preset"]
     with pytest.raises(WireError, match="does not contain preset of personal"):
-        make_device_half("fedavg", *tables, {}, personal)
+        make_device_half(fields)
 
 
 def test_fine_tuning_augments_as_training_does() -> None:

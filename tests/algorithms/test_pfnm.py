@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from edgefed.algorithms.base import Algorithm, Answer, Exchange, Group, State
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
 from edgefed.algorithms.class_shares import LABELS
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.growth import bound_remarks
 from edgefed.algorithms.match_report import LayerMatch
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.pfnm import ASSIGNMENT, INITIAL, Pfnm
 from edgefed.algorithms.pfnm_records import PfnmRecords
 from edgefed.algorithms.registry import make
@@ -34,19 +37,19 @@ from tests.learn.permuted import permuted_perceptron
 from tests.run_fixture import CLASSES, SHAPE, samples
 
 
-def planned_by(half: Algorithm[Any], state: State, players: Players) -> Exchange:
+def planned_by(half: CompleteAlgorithm[Any], state: State, players: Players) -> Exchange:
     planned = half.plan(state, players.roster, 1)
     assert isinstance(planned, Exchange)
     return planned
 
 
-def global_trainer(half: Algorithm[Any], state: State) -> Trainer:
+def global_trainer(half: CompleteAlgorithm[Any], state: State) -> Trainer:
     section = half.model(state)
     assert section is not None
     return Trainer(build(section, SHAPE, CLASSES, 0), "cpu")
 
 
-def logits(half: Algorithm[Any], state: State, inputs: Array) -> Array:
+def logits(half: CompleteAlgorithm[Any], state: State, inputs: Array) -> Array:
     return half.predictor(state, ModelPredictions(global_trainer(half, state)))(inputs)
 
 

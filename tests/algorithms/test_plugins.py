@@ -21,7 +21,7 @@ from edgefed.plugins import installed as entry_points_found
 from tests.forked_programs import ended
 
 GOOD = """
-from edgefed.algorithms.fedavg import FedAvg
+from edgefed.extension import FedAvg
 print("imported good", file=__import__("sys").stderr)
 
 class Good(FedAvg):
@@ -34,7 +34,7 @@ EXITS = "raise SystemExit('leave me')"
 NO_ALGORITHM = "class Thing: ..."
 OTHER_NAME = GOOD.replace('"good"', '"other"')
 ABSTRACT = """
-from edgefed.algorithms.base import Algorithm
+from edgefed.extension import Algorithm
 
 class Half(Algorithm):
     name = "abstract"
@@ -166,7 +166,7 @@ def test_names_that_cannot_be_used_are_told_with_their_packages(tmp_path: Path) 
 LOADED = [
     ("path", "pathlib:Path", "pathlib:Path is no subclass"),
     ("sad", "a_package_that_is_not_there:Sad", "ModuleNotFoundError: No module named"),
-    ("part", "edgefed.algorithms.base:Algorithm", "does not define answer, merge, plan, prepare"),
+    ("part", "edgefed.extension:Algorithm", "does not define answer, merge, plan, prepare"),
     ("mean", "edgefed.algorithms.fedavg:FedAvg", "has the name 'fedavg'"),
     ("bare", f"{__name__}:Nameless", "has the name ''"),
 ]

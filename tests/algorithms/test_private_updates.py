@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, Exchange, Finished, Group, State
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.privacy_plan import check_privacy, privacy_plan
 from edgefed.algorithms.private_updates import PRIVACY, PrivateUpdates
 from edgefed.algorithms.registry import built_in, make, make_device_half
-from edgefed.config.images_section import ImagesSection
-from edgefed.config.recipe import LabelsSection, ModelSection, Recipe
+from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.errors import RecipeError, UsageError, WireError
 from edgefed.learn.model_building import build
 from edgefed.learn.types import Tensors
@@ -24,7 +25,7 @@ from edgefed.sharing.policy import ANYTHING, Withheld
 from edgefed.sharing.private_sum import norm_of
 from edgefed.sharing.releases import update_release
 from edgefed.sharing.update_accounting import Releases, epsilon_of
-from tests.algorithms.play import Players, asked, bits
+from tests.algorithms.play import Players, asked, bits, task_fields
 from tests.private_randomness import of_round
 
 CENTRAL = {"mechanism": "central", "noise_multiplier": 1.0, "clip": 0.5}
@@ -49,16 +50,7 @@ def half_of(plan: Recipe) -> PrivateUpdates:
 
 
 def device_half(plan: Recipe) -> PrivateUpdates:
-    section = privacy_plan(plan.privacy, plan.rounds).section
-    made = make_device_half(
-        plan.algorithm.name,
-        make(plan).settings.model_dump(mode="json"),
-        plan.training.model_dump(mode="json"),
-        LabelsSection().model_dump(mode="json"),
-        plan.personal.model_dump(mode="json"),
-        ImagesSection().model_dump(mode="json"),
-        section.model_dump(mode="json"),
-    )
+    made = make_device_half(task_fields(plan))
     assert isinstance(made, PrivateUpdates)
     return made
 
@@ -552,15 +544,10 @@ def test_a_table_that_says_too_little_or_too_much_is_refused(privacy: dict[str, 
 
 def test_a_device_fills_in_nothing_that_a_task_leaves_out() -> None:
     plan = recipe(LOCAL)
-    values = privacy_plan(plan.privacy, plan.rounds).section.model_dump(mode="json")
-    del values["clip"]
+    fields = task_fields(plan)
+    del fields["privacy"]["clip"]
     with pytest.raises(WireError) as caught:
-        make_device_half(
-            "fedavg",
-            make(plan).settings.model_dump(mode="json"),
-            plan.training.model_dump(mode="json"),
-            privacy=values,
-        )
+        make_device_half(fields)
     assert caught.value.code == "wire.incomplete"
 
 

@@ -17,7 +17,7 @@ from edgefed.config.training_section import TrainingSection
 from edgefed.errors import RecipeError, UsageError, WireError
 from edgefed.learn.model_building import build
 from edgefed.learn.models import Model
-from tests.algorithms.play import algorithm
+from tests.algorithms.play import algorithm, task_fields
 from tests.run_fixture import CLASSES, SHAPE
 
 NUMBERS = build(ModelSection.model_validate({"name": "mlp", "hidden": [3]}), SHAPE, CLASSES, 1)
@@ -109,32 +109,28 @@ def test_a_wrong_value_inside_a_section_is_named_with_its_place() -> None:
 
 
 def test_a_task_says_in_which_section_a_value_is_missing() -> None:
-    settings = FedAvg.Settings().model_dump(mode="json")
-    training = TrainingSection().model_dump(mode="json")
-    make_device_half("fedavg", settings, training)
-    for wrong, said in (
-        (({}, training), "of algorithm 'fedavg'"),
-        ((settings, {}), "of training"),
-    ):
+    fields = task_fields(Recipe())
+    make_device_half(fields)
+    for wrong, said in (("settings", "of algorithm 'fedavg'"), ("training", "of training")):
         with pytest.raises(WireError, match=said):
-            make_device_half("fedavg", *wrong)
+            make_device_half({**fields, wrong: {}})
 
 
 def test_the_device_half_of_any_algorithm_has_the_images_of_the_task() -> None:
-    training = TrainingSection().model_dump(mode="json")
-    personal = PersonalSection(fine_tune_epochs=1).model_dump(mode="json")
-    labels = LabelsSection(count=3).model_dump(mode="json")
     images = ImagesSection(flip=True, mean=(0.5,), std=(0.25,))
-    told = images.model_dump(mode="json")
-    for name, kind in built_in().items():
-        own = kind.Settings().model_dump(mode="json")
-        assert make_device_half(name, own, training).images == ImagesSection()
-        assert make_device_half(name, own, training, labels, {}, told).images == images
-    settings = FedAvg.Settings().model_dump(mode="json")
-    assert make_device_half("fedavg", settings, training, labels, personal, told).images == images
-    del told["flip"]
+    labels = LabelsSection(count=3)
+    for name in built_in():
+        plan = Recipe.model_validate({"algorithm": {"name": name}})
+        assert make_device_half(task_fields(plan)).images == ImagesSection()
+        plan = plan.model_copy(update={"images": images, "labels": labels})
+        assert make_device_half(task_fields(plan)).images == images
+    personal = PersonalSection(fine_tune_epochs=1)
+    plan = Recipe().model_copy(update={"images": images, "labels": labels, "personal": personal})
+    fields = task_fields(plan)
+    assert make_device_half(fields).images == images
+    del fields["images"]["flip"]
     with pytest.raises(WireError, match="does not contain flip of images"):
-        make_device_half("fedavg", settings, training, images=told)
+        make_device_half(fields)
 
 
 class Raw(FedAvg):

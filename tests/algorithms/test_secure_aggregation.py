@@ -14,7 +14,9 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from edgefed.algorithms.base import Answer, Exchange, Finished, Group, State
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.secure_device_record import SecureRecord
 from edgefed.algorithms.secure_merging import open_session
 from edgefed.algorithms.secure_records import keys_of

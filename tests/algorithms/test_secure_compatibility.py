@@ -19,6 +19,7 @@ from edgefed.coordinator.run_check import check_start
 from edgefed.coordinator.service_settings import ServiceSettings
 from edgefed.errors import RecipeError, UsageError
 from edgefed.simulator.run import Simulation
+from tests.algorithms.play import task_fields
 from tests.algorithms.secure_play import Round, algorithm
 from tests.algorithms.test_secure_aggregation import devices
 
@@ -133,13 +134,7 @@ def test_a_simulation_refuses_it_before_it_writes_anything(tmp_path: Path) -> No
 
 def test_a_device_takes_no_task_that_is_noised_and_masked() -> None:
     plan = recipe()
-    tables = {
-        "secure_aggregation": plan.secure_aggregation.model_dump(mode="json"),
-        "privacy": Recipe.model_validate(
-            {"privacy": {"mechanism": "local", "noise_multiplier": 1.0}}
-        ).privacy.model_dump(mode="json"),
-    }
-    settings = make(plan).settings.model_dump(mode="json")
-    training = plan.training.model_dump(mode="json")
+    noised = Recipe.model_validate({"privacy": {"mechanism": "local", "noise_multiplier": 1.0}})
+    fields = task_fields(plan, privacy=noised.privacy.model_dump(mode="json"))
     with pytest.raises(RecipeError, match=r"privacy\.mechanism = local"):
-        make_device_half("fedavg", settings, training, **tables)
+        make_device_half(fields)

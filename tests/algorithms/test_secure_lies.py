@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, DeviceTask, Exchange, Payload, Question
-from edgefed.algorithms.registry import find, make_device_half
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.device_side import DeviceTask
+from edgefed.algorithms.exchange import Exchange, Payload, Question
+from edgefed.algorithms.registry import make_device_half
 from edgefed.algorithms.secure_device_half import grid_of, sign_of, with_own_params
 from edgefed.algorithms.secure_device_record import SecureRecord
 from edgefed.algorithms.secure_keys import CERTIFICATE, SIGNATURE, joined, list_text
@@ -36,6 +38,7 @@ from edgefed.sharing.masking import add_mask, signed, unpacked
 from edgefed.sharing.pairwise_keys import agreed_key
 from edgefed.sharing.policy import Policy, Withheld
 from edgefed.sharing.shamir import SHARE_BYTES, combine
+from tests.algorithms.play import task_fields
 from tests.algorithms.secure_play import FIT, KEYS, LISTS, SHARES, UNMASK, Round, algorithm, asked
 from tests.algorithms.test_secure_aggregation import SIZES, devices
 from tests.algorithms.test_secure_signatures import of
@@ -180,17 +183,10 @@ def test_an_update_is_not_trained_in_answer_to_another_question() -> None:
 
 
 def test_a_device_masks_for_no_algorithm_that_sends_more_than_a_sum() -> None:
-    recipe = Recipe.model_validate({"algorithm": {"name": "ifca"}})
-    settings = {"clusters": 2}
+    recipe = Recipe.model_validate({"algorithm": {"name": "ifca", "clusters": 2}})
     table = SecureAggregationSection(enabled=True).model_dump(mode="json")
-    training = recipe.training.model_dump(mode="json")
     with pytest.raises(RecipeError, match="ifca does more"):
-        make_device_half("ifca", complete("ifca", settings), training, secure_aggregation=table)
-
-
-def complete(name: str, settings: dict[str, Any]) -> dict[str, Any]:
-
-    return {**find(name).Settings().model_dump(mode="json"), **settings}
+        make_device_half(task_fields(recipe, secure_aggregation=table))
 
 
 def test_what_differs_from_device_to_device_is_in_tables_that_all_are_told() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import Exchange, Question
+from edgefed.algorithms.exchange import Exchange, Question
 from edgefed.algorithms.secure_phases import FORM
 from edgefed.sharing.policy import Withheld
 from tests.algorithms.secure_play import FIT, KEYS, SHARES, UNMASK, Round, algorithm

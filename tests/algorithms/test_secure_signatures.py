@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Exchange, Payload
+from edgefed.algorithms.exchange import Exchange, Payload
 from edgefed.algorithms.secure_phases import FORM
 from edgefed.sharing.pairwise_keys import public_key
 from edgefed.sharing.policy import Withheld

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from edgefed.algorithms.base import Exchange, LowestLossJob
+from edgefed.algorithms.device_side import LowestLossJob
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.registry import built_in, make
 from edgefed.algorithms.training import schedule_of
 from edgefed.config.recipe import Recipe

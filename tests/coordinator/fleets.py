@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import zstandard
 
-from edgefed.algorithms.base import Roster
+from edgefed.algorithms.member import Roster
 from edgefed.coordinator.fleet import Delivered, Fleet, Verdict
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.learn.types import Tensors

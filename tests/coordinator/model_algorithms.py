@@ -7,22 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgefed.algorithms.base import (
-    Answer,
-    Exchange,
-    Finished,
-    Payload,
-    Predict,
-    Predictor,
-    Roster,
-    State,
-)
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange, Finished, Payload
 from edgefed.algorithms.fedavg import FedAvg, delta_role
 from edgefed.algorithms.fedmix import FedMix
 from edgefed.algorithms.match_report import LayerMatch, MatchReport
+from edgefed.algorithms.member import Roster
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.learn.model_building import build
 from edgefed.learn.models import Model
+from edgefed.learn.scoring import Predict, Predictor
 from edgefed.learn.types import Tensors
 from tests.run_fixture import CLASSES, SHAPE
 

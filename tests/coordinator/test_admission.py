@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Member, Roster
+from edgefed.algorithms.member import Member, Roster
 from edgefed.coordinator.compatibility import DataSpec
 from edgefed.coordinator.device_admission import Admission
 from edgefed.coordinator.fleet import Delivered

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.algorithms.base import Member, Roster
+from edgefed.algorithms.member import Member, Roster
 from edgefed.clock import SystemClock
 from edgefed.config.checks_section import ChecksSection
 from edgefed.coordinator.announced_samples import AnnouncedSamples

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import Relay
+from edgefed.algorithms.exchange import Relay
 from edgefed.cli.run_text import _privacy
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe

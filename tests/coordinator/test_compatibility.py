@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import Member
+from edgefed.algorithms.member import Member
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.compatibility import DataSpec, check_compatibility, misfit
 from edgefed.data.types import ClassNames, Dataset, no_samples

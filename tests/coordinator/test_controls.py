@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from edgefed.algorithms.base import Roster
+from edgefed.algorithms.member import Roster
 from edgefed.coordinator import run_beginning
 from edgefed.coordinator.fleet import Fleet
 from edgefed.coordinator.run_controls import RunControls

@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from edgefed.algorithms.base import Exchange, Roster, State
+from edgefed.algorithms.base import State
 from edgefed.algorithms.composition import compose
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.fedmix import FedMix
+from edgefed.algorithms.member import Roster
+from edgefed.algorithms.method import Method
 from edgefed.algorithms.registry import make
 from edgefed.coordinator.fleet import Delivered, Fleet
 from edgefed.coordinator.run_records import OpenExchange
@@ -42,7 +45,8 @@ def test_a_cohort_tests_the_model_unless_the_algorithm_says_otherwise(
 
 def test_an_algorithm_chooses_who_tests_its_model(world: MakeWorld) -> None:
     plan = recipe(algorithm={"name": "fedmix"}, rounds={"count": 2}, evaluation={"on": "devices"})
-    judged = compose(OneJudge(make(plan).settings, plan.training, plan.rounds))
+    method = Method.of(plan, make(plan).settings)
+    judged = compose(method.bare(OneJudge, plan.rounds), method)
     digests = []
     for cut in (False, True):
         here = world(plan, shards((5, 9, 6, 4), tested=3))

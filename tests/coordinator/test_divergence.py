@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, Exchange, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.fedavg import FedAvg, trained
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe

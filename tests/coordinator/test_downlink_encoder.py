@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Payload
+from edgefed.algorithms.exchange import Payload
 from edgefed.coordinator.downlink_encoder import CHAIN, DownlinkEncoder
 from edgefed.learn.types import Array, Tensors
 from edgefed.wire.blobs import BlobCache

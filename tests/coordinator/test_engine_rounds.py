@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from edgefed.algorithms.base import Roster
+from edgefed.algorithms.member import Roster
 from edgefed.config.recipe import ModelSection
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_records import OpenExchange

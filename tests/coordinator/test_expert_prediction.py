@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import DeviceTask, DeviceView, TrainedEvalJob
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, TrainedEvalJob
 from edgefed.algorithms.marginal_gates import likely_shares, unstacked
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe

@@ -10,6 +10,7 @@ import pytest
 from edgefed.algorithms.base import State
 from edgefed.algorithms.expert_report import DeviceMixture, ExpertReport
 from edgefed.algorithms.fedmoe import FedMoe
+from edgefed.algorithms.wrapped_algorithm import complete
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.expert_updates import (
@@ -110,7 +111,7 @@ def test_a_number_that_json_cannot_hold_ends_no_run(world: MakeWorld) -> None:
     algorithm.report = ExpertReport(
         3, 1, "label", (bad,), (mixture,), bad, math.nan, (), False, bad
     )
-    run.engine(algorithm=algorithm).run()
+    run.engine(algorithm=complete(algorithm)).run()
     (event,) = run.seen("experts")
     assert event["load"] == [0.0, 0.0, 0.5]
     assert event["divergence"] == [None, None, 0.5]

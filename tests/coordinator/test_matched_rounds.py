@@ -13,8 +13,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from edgefed.algorithms.base import Member, Roster
 from edgefed.algorithms.fedma_records import LAYER
+from edgefed.algorithms.member import Member, Roster
 from edgefed.config.address import Address
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.coordinator.fleet import Delivered

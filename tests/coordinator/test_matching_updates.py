@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import Exchange, Finished, Roster, State
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.match_report import LayerMatch, MatchReport
+from edgefed.algorithms.member import Roster
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.matching_updates import MatchingUpdates

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import Algorithm, Answer, Exchange, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.downlink_encoder import CHAIN
@@ -31,12 +34,12 @@ class Hoarder(FedAvg):
         return super().merge(state, exchange, list(answers))
 
 
-def hoarder(plan: Recipe) -> Algorithm[Any]:
+def hoarder(plan: Recipe) -> CompleteAlgorithm[Any]:
     plain = make(plan)
     return Hoarder(plain.settings, plan.training, plan.rounds)
 
 
-def peak(world: MakeWorld, devices: int, made: Callable[[Recipe], Algorithm[Any]]) -> int:
+def peak(world: MakeWorld, devices: int, made: Callable[[Recipe], CompleteAlgorithm[Any]]) -> int:
     """Return the most bytes at a time while a round of so many answers is merged.
 
     The first device's answer stands for all, so that none but the coordinator's memory is measured.

@@ -13,6 +13,8 @@ from safetensors.numpy import load_file
 from edgefed.algorithms.base import State
 from edgefed.algorithms.composition import compose
 from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.method import Method
+from edgefed.algorithms.registry import make
 from edgefed.learn.types import Tensors
 from edgefed.learn.warm_trainers import MAX_TRAINERS, Trainers
 from edgefed.wire.tensors import weights_digest
@@ -129,7 +131,9 @@ def test_a_composed_algorithm_has_its_own_models_too(
     )
     here = world(plan, shards((5, 9, 6, 4), tested=3))
     fleet = TamperedFleet(here.devices)
-    record = here.engine(fleet, algorithm=compose(of(kind, plan))).run()
+    record = here.engine(
+        fleet, algorithm=compose(of(kind, plan), Method.of(plan, make(plan).settings))
+    ).run()
     assert record.status == "finished", record.reason
     assert {outcome for _, outcome, _ in fleet.verdicts} == {"accepted"}
     assert (widths(fleet, "fit"), widths(fleet, "evaluate")) == (trained, tested)

@@ -8,20 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import (
-    Exchange,
-    Finished,
-    Predict,
-    Predictor,
-    ReplyRole,
-    Roster,
-    State,
-)
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange, Finished, ReplyRole
 from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.member import Roster
 from edgefed.algorithms.registry import make
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.reply_checks import LEAST_ROOM
 from edgefed.coordinator.run_records import OpenExchange
+from edgefed.learn.scoring import Predict, Predictor
 from edgefed.learn.types import Tensors
 from edgefed.wire.messages import BlobRef
 from edgefed.wire.tensors import specs_of

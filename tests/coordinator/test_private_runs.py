@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.private_updates import PRIVACY
 from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
@@ -32,7 +32,7 @@ def plan(count: int = 3, mechanism: str = "central", **sections: Any) -> Recipe:
     return recipe(wire=COARSE, rounds=more, privacy=privacy, **sections)
 
 
-def seeded(chosen: Recipe) -> Algorithm[Any]:
+def seeded(chosen: Recipe) -> CompleteAlgorithm[Any]:
     return make(chosen, randomness=of_round)
 
 

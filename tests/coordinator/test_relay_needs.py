@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.mosquitto import MosquittoBroker
-from edgefed.algorithms.base import Relay
+from edgefed.algorithms.exchange import Relay
 from edgefed.coordinator.pending_exchanges import PendingExchange
 from edgefed.coordinator.run_records import OpenExchange
 from edgefed.transport.link import Incoming

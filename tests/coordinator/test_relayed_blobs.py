@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.algorithms.base import Relay
+from edgefed.algorithms.exchange import Relay
 from edgefed.coordinator.relayed_blobs import RelayedBlobs, open_blobs
 from edgefed.coordinator.reply_checks import Rejection
 from edgefed.errors import StorageError, WireError

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import Exchange, Finished, Question, Relay, Roster, State
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange, Finished, Question, Relay
+from edgefed.algorithms.member import Roster
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.relayed_blobs import RelayedBlobs

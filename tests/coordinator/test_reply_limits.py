@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, ReplyRole
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.exchange import ReplyRole
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.reply_checks import (
     LEAST_ROOM,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import ReplyRole
+from edgefed.algorithms.exchange import ReplyRole
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.reply_checks import Rejection, check
 from edgefed.coordinator.run_records import OpenExchange

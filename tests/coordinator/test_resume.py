@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from edgefed.algorithms.base import Algorithm
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.fleet import Delivered
 from edgefed.coordinator.run_controls import RunControls
@@ -43,7 +43,9 @@ def parts() -> Any:
     return shards((5, 9, 6, 4), tested=5)
 
 
-def cut_in_replies(here: World, fuse: Fuse, algorithm: Algorithm[Any] | None = None) -> None:
+def cut_in_replies(
+    here: World, fuse: Fuse, algorithm: CompleteAlgorithm[Any] | None = None
+) -> None:
     """Run until the fuse blows on the way of a reply."""
 
     def tamper(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Roster
+from edgefed.algorithms.member import Roster
 from edgefed.algorithms.merging_check import least_devices
 from edgefed.algorithms.registry import built_in, make
 from edgefed.config.recipe import Recipe

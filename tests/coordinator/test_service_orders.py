@@ -12,7 +12,9 @@ import pytest
 import zstandard
 
 from broker.mosquitto import MosquittoBroker
-from edgefed.algorithms.base import Answer, Exchange, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import Member
+from edgefed.algorithms.member import Member
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.fleet import Delivered, Fleet
 from edgefed.coordinator.run_records import OpenExchange

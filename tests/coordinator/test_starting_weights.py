@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from edgefed.algorithms.base import Member
+from edgefed.algorithms.member import Member
 from edgefed.cli.run_check import _shown
 from edgefed.config.address import Address
 from edgefed.config.recipe import ModelSection

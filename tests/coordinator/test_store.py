@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from edgefed.algorithms.base import Relay, ReplyRole, State
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Relay, ReplyRole
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.run_records import OpenExchange, RunRecord

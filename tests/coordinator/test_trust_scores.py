@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import Member
+from edgefed.algorithms.member import Member
 from edgefed.config.checks_section import ChecksSection
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.fleet import Delivered

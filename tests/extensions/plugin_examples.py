@@ -10,14 +10,20 @@ import numpy as np
 from pydantic import Field
 from torch import nn
 
-from edgefed.config.sections import Section
-from edgefed.data.dataset_reader import DatasetReader
-from edgefed.data.options import DataOptions
-from edgefed.data.partitioners.cover import Cover, Parts
-from edgefed.data.partitioners.registry import Partitioner, Request
-from edgefed.data.types import Dataset
-from edgefed.learn.networks.base import Network, NetworkSettings, Shape
-from edgefed.samples import Samples
+from edgefed.extension import (
+    Cover,
+    DataOptions,
+    Dataset,
+    DatasetReader,
+    Network,
+    NetworkSettings,
+    Partitioner,
+    PartitionParts,
+    PartitionRequest,
+    Samples,
+    Section,
+    Shape,
+)
 
 # -- models ---------------------------------------------------------------------------------------
 
@@ -112,7 +118,7 @@ class TakenOptions(Section):
     """A key of every table."""
 
 
-def split_odd(request: Request, rng: np.random.Generator) -> Parts:
+def split_odd(request: PartitionRequest, rng: np.random.Generator) -> PartitionParts:
     count, devices, mode = len(request.labels), request.devices, request.own.mode
     if mode == "raise":
         return (rng.permutation(count // 0),)

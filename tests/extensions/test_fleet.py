@@ -25,7 +25,7 @@ import os
 if os.environ.get("BOARD") == "device-01":
     raise ImportError("libboard.so.1: cannot open shared object file")
 
-from edgefed.algorithms.fedavg import FedAvg
+from edgefed.extension import FedAvg
 
 class Mine(FedAvg):
     name = "mine"

@@ -34,13 +34,13 @@ KINDS: dict[str, Plugins[Any]] = {
 HERE = examples.__name__
 BROKEN = "import a_package_that_is_not_there"
 NOT_ONE = [
-    ("model", "Path", "is no edgefed.learn.networks.base.Network"),
+    ("model", "Path", "is no edgefed.extension.Network"),
     ("model", "MISNAMED", "has the name 'other'"),
     ("model", "UNSETTLED", "no subclass of NetworkSettings"),
-    ("data", "Path", "is no edgefed.data.dataset_reader.DatasetReader"),
+    ("data", "Path", "is no edgefed.extension.DatasetReader"),
     ("data", "NO_OPTIONS", "no subclass of DataOptions"),
     ("data", "NO_SOURCE", "no SourceReader"),
-    ("partition", "Path", "is no edgefed.data.partitioners.registry.Partitioner"),
+    ("partition", "Path", "is no edgefed.extension.Partitioner"),
     ("partition", "NO_COVER", "a cover that is no Cover"),
     ("partition", "TAKEN_KEY", "'alpha', which is a key of every"),
 ]

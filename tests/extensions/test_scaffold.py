@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Answer, Exchange, State
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.base import State
+from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.registry import find, make
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe

@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import AlgorithmSettings, Exchange, Finished, Group
+from edgefed.algorithms.answer import Group
+from edgefed.algorithms.base import AlgorithmSettings
+from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
 from edgefed.testing.algorithms import check_algorithm
 
@@ -256,6 +258,49 @@ def test_a_wrong_algorithm(kind: type[Good]) -> None:
     with pytest.raises(AssertionError) as caught:
         check_algorithm(kind, simulate=False)
     assert ALGORITHMS[kind] in str(caught.value)
+
+
+LOCAL = {"mechanism": "local", "noise_multiplier": 1.0}
+COVERED: dict[str, dict[str, Any]] = {
+    "images": {"images": {"mean": [0.5], "std": [0.25]}},
+    "personal": {"personal": {"preset": "biased"}},
+    "local privacy": {"privacy": LOCAL},
+    "central privacy": {"privacy": {"mechanism": "central", "noise_multiplier": 1.0}},
+    "secure aggregation": {"secure_aggregation": {"enabled": True}, "wire": {"uplink": "fp32"}},
+}
+
+
+class ByLoss(Good):
+    """Reads a metric that devices do not send under local privacy, and says that it may."""
+
+    private_updates = True
+
+    def merge(self, state: Any, exchange: Any, answers: Iterable[Any]) -> Any:
+        taken = list(answers)
+        loss = sum(each.metrics["loss"] for each in taken)
+        return moved(super().merge(state, exchange, taken), 0.01 * loss if taken else 0)
+
+
+class Scaled(Good):
+    """Trains only on inputs that the recipe scales."""
+
+    def prepare(self, task: Any, device: Any) -> Any:
+        assert self.images.mean == (0.5,)
+        return super().prepare(task, device)
+
+
+@pytest.mark.parametrize("tables", COVERED.values(), ids=COVERED)
+def test_the_good_algorithm_passes_with_what_a_recipe_adds(tables: dict[str, Any]) -> None:
+    check_algorithm(FedAvg, recipe=tables, simulate=False)
+
+
+def test_the_devices_half_has_the_tables_of_a_task() -> None:
+    check_algorithm(Scaled, recipe=COVERED["images"], simulate=False)
+
+
+def test_the_devices_half_answers_as_in_a_run_with_privacy() -> None:
+    with pytest.raises(AssertionError, match="merge of 'fit' raises KeyError: 'loss'"):
+        check_algorithm(ByLoss, recipe={"privacy": LOCAL})
 
 
 def test_an_algorithm_that_only_simulations_show_to_be_wrong() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from edgefed.algorithms.base import StatisticsJob
+from edgefed.algorithms.device_side import StatisticsJob
 from edgefed.errors import DataError
 from edgefed.learn import batch_statistics as module
 from edgefed.learn.batch_statistics import batch_statistics, normalised_layers

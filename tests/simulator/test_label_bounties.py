@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from edgefed.algorithms.base import Member, Roster
 from edgefed.algorithms.bounty_records import BountyRecords
+from edgefed.algorithms.member import Member, Roster
 from edgefed.config.recipe import Recipe, SimulationSection
 from edgefed.coordinator.engine import Engine
 from edgefed.coordinator.relayed_blobs import RelayedBlobs

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from edgefed.algorithms.base import Answer, DeviceTask, DeviceView, Group, Result
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result
 from edgefed.algorithms.personal_models import PersonalModels
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe, SimulationSection

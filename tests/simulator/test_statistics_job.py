@@ -29,8 +29,7 @@ SHAPE = (1, 4, 4)
 MODEL = {"name": "resnet20", "norm": "batch", "channels": [2, 3, 4], "inner": [2] * 9}
 
 SOURCE = """
-from edgefed.algorithms.base import Answer, Group, StatisticsJob
-from edgefed.algorithms.fedavg import FedAvg
+from edgefed.extension import Answer, FedAvg, Group, StatisticsJob
 from tests.simulator.work import process_pool
 
 

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from edgefed.algorithms import registry
-from edgefed.algorithms.base import Algorithm, Answer, DeviceTask, DeviceView, Work
+from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Work
+from edgefed.algorithms.method import fields_of
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.learn.types import Tensors
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
@@ -73,10 +76,12 @@ def test_state_changes_with_an_answer_only() -> None:
     with pytest.raises(ValueError, match="read-only"):
         seen += 1
     given = task(algorithm=NAME)
-    algorithm = registry.make_device_half(NAME, given.settings, given.training)
+    algorithm = registry.make_device_half(fields_of(given))
     prepare = type(algorithm).prepare
 
-    def spoiling(self: Algorithm[Any], seen: DeviceTask, device: DeviceView) -> Work | Answer:
+    def spoiling(
+        self: CompleteAlgorithm[Any], seen: DeviceTask, device: DeviceView
+    ) -> Work | Answer:
         device.device_state["releases"]["count"][:] = 99
         return prepare(self, seen, device)
 

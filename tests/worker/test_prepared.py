@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from edgefed.algorithms.base import EvalJob
+from edgefed.algorithms.device_side import EvalJob
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError
 from edgefed.learn.model_building import build

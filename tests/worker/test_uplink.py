@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from edgefed.algorithms.base import Group
+from edgefed.algorithms.answer import Group
 from edgefed.learn.types import Array, Tensors
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.worker.uplink import FEEDBACK, encode_groups

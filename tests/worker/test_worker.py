@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import Algorithm, Answer, DeviceTask, DeviceView, Group, Work
+from edgefed.algorithms.answer import Answer, Group
+from edgefed.algorithms.device_side import DeviceTask, DeviceView, Work
 from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.secure_aggregation import SecureAggregation
 from edgefed.algorithms.secure_phases import FORM
 from edgefed.config.recipe import ModelSection
@@ -150,7 +152,7 @@ class Talker(FedAvg):
 class TalkersCache(TrainerCache):
     """A bench on which Talker is the only algorithm."""
 
-    def algorithm(self, task: Task) -> Algorithm[Any]:
+    def algorithm(self, task: Task) -> CompleteAlgorithm[Any]:
         plain = super().algorithm(task)
         return Talker(plain.settings, plain.training)
 

@@ -191,7 +191,7 @@ def _checked(name: str, member: object) -> Partitioner:
     """
     del name
     if not isinstance(member, Partitioner):
-        raise ValueError("is no edgefed.data.partitioners.registry.Partitioner")
+        raise ValueError("is no edgefed.extension.Partitioner")
     if not callable(member.split):
         raise ValueError("has no function that splits")
     if not isinstance(member.cover, Cover):

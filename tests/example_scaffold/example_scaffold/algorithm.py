@@ -22,32 +22,42 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from edgefed.algorithms.base import (
+from edgefed.extension import (
+    MAX_DELTA,
     Algorithm,
     AlgorithmSettings,
     Answer,
+    Column,
     DeviceTask,
     DeviceView,
+    ExactMean,
     Exchange,
     Finished,
     Group,
+    Job,
+    MethodTable,
+    Model,
     Payload,
     Question,
+    RecipeNeeds,
     ReplyRole,
     Result,
     Roster,
+    ServerOptimizer,
     State,
+    Tensors,
+    Trained,
     Work,
+    augment_of,
+    delta_role,
+    difference,
+    draw_cohort,
+    loss_of,
+    method_table,
+    schedule_of,
+    specs_of,
+    trained_arrays,
 )
-from edgefed.algorithms.cohort_sampling import draw
-from edgefed.algorithms.fedavg import MAX_DELTA, delta_role, difference, trained
-from edgefed.algorithms.training import augment_of, loss_of, schedule_of
-from edgefed.events.method_tables import Column, MethodTable, method_table
-from edgefed.learn.merging import ExactMean
-from edgefed.learn.models import Model
-from edgefed.learn.server_optimizers import ServerOptimizer
-from edgefed.learn.types import Job, Tensors, Trained
-from edgefed.wire.tensors import specs_of
 from example_scaffold.corrected import Corrected
 from example_scaffold.settings import ScaffoldSettings, check_training
 
@@ -67,7 +77,7 @@ CLIENTS = "clients"
 """In the state's params: N."""
 
 
-class Scaffold(Algorithm[ScaffoldSettings]):
+class Scaffold(Algorithm[ScaffoldSettings], RecipeNeeds):
     """Stochastic controlled averaging."""
 
     name = "scaffold"
@@ -98,7 +108,7 @@ class Scaffold(Algorithm[ScaffoldSettings]):
         """Send a cohort x and c, and tell each device which of its answers was merged last."""
         if state.round >= self.rounds.count:
             return Finished()
-        cohort, merged = draw(roster, self.rounds, seed), state.params[MERGED]
+        cohort, merged = draw_cohort(roster, self.rounds, seed), state.params[MERGED]
         roles = {"weights": "weights", CONTROL: CONTROL}
         weights, control = state.groups["weights"], state.groups[CONTROL]
         return Exchange(
@@ -142,7 +152,7 @@ class Scaffold(Algorithm[ScaffoldSettings]):
     def stepped(self, weights: Tensors, mean: Tensors) -> Tensors:
         """Return x + η_g mean; running statistics are averaged."""
         optimizer = ServerOptimizer("sgd", self.settings.server_learning_rate)
-        averaged = [name for name in weights if name not in trained(weights)]
+        averaged = [name for name in weights if name not in trained_arrays(weights)]
         return optimizer.step(weights, mean, {}, 1, averaged)[0]
 
     def view(self, state: State) -> tuple[MethodTable, ...]:
@@ -208,4 +218,4 @@ def own_control(task: DeviceTask, device: DeviceView) -> Tensors:
 
 def zeros(weights: Tensors) -> Tensors:
     """Return a control variate of zeros: one for every weight that is trained."""
-    return {name: np.zeros_like(array) for name, array in trained(weights).items()}
+    return {name: np.zeros_like(array) for name, array in trained_arrays(weights).items()}

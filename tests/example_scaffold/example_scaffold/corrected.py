@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from edgefed.learn.capabilities import is_single_pass
-from edgefed.learn.types import Batch, Context, Forward, Objective, Params
+from edgefed.extension import Batch, Context, Forward, Objective, Params, is_single_pass
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from edgefed.algorithms.base import AlgorithmSettings
-from edgefed.config.training_section import TrainingSection
-from edgefed.errors import RecipeError
+from edgefed.extension import AlgorithmSettings, RecipeError, TrainingSection
 
 PLAIN: Mapping[str, object] = {
     "optimizer": "sgd",

@@ -1,0 +1,148 @@
+"""Everything that a plug-in imports from EdgeFed; this module never moves.
+
+``docs/extensions.md`` describes plug-ins, and ``docs/algorithm-interface.md`` what an algorithm can
+do. Contract tests are in ``edgefed.testing``. EdgeFed's own modules import a name from where it is
+defined.
+"""
+
+from __future__ import annotations
+
+from edgefed.algorithms.answer import Answer, Group, Remark
+from edgefed.algorithms.base import Algorithm, AlgorithmSettings, State
+from edgefed.algorithms.cohort_sampling import Cohort, draw_testers
+from edgefed.algorithms.cohort_sampling import draw as draw_cohort
+from edgefed.algorithms.device_side import (
+    Chosen,
+    DensityFit,
+    DeviceTask,
+    DeviceTest,
+    DeviceView,
+    Encoding,
+    EvalJob,
+    LedgerEntry,
+    LowestLossJob,
+    PredictorEvalJob,
+    Result,
+    StatisticsJob,
+    TrainedEvalJob,
+    Work,
+)
+from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question, Relay, ReplyRole
+from edgefed.algorithms.exchange_part import ExchangePart
+from edgefed.algorithms.fedavg import (
+    MAX_DELTA,
+    AveragingSettings,
+    FedAvg,
+    delta_role,
+    difference,
+)
+from edgefed.algorithms.fedavg import (
+    trained as trained_arrays,
+)
+from edgefed.algorithms.member import Member, Roster
+from edgefed.algorithms.optional_interfaces import (
+    AnswerGroups,
+    BountyOrders,
+    CompleteAlgorithm,
+    DeviceTests,
+    RecipeNeeds,
+    Recovery,
+    RoundMetrics,
+    SavedModels,
+)
+from edgefed.algorithms.training import augment_of, loss_of, objective_of, schedule_of
+from edgefed.config.images_section import ImagesSection
+from edgefed.config.recipe import ModelSection, RoundsSection
+from edgefed.config.sections import CodecName, Section
+from edgefed.config.training_section import TrainingSection
+from edgefed.data.checks import checked_numbers, checked_samples, checked_tokens, count_classes
+from edgefed.data.dataset_reader import DatasetReader, SourceReader
+from edgefed.data.holdout import hold_out
+from edgefed.data.options import DataOptions, SplitOptions
+from edgefed.data.partitioners.cover import Cover, too_few
+from edgefed.data.partitioners.cover import Parts as PartitionParts
+from edgefed.data.partitioners.registry import Partitioner
+from edgefed.data.partitioners.registry import Request as PartitionRequest
+from edgefed.data.paths import require_file, require_folder
+from edgefed.data.paths import resolve as resolve_path
+from edgefed.data.preparation import PreparationOptions
+from edgefed.data.types import Dataset, Indices, no_samples
+from edgefed.errors import DataError, MissingDataError, RecipeError, UnmergeableError, UsageError
+from edgefed.events.method_tables import Column, MethodTable, method_table
+from edgefed.learn.capabilities import Assigns, Checks, Draws, Phase, Phased, is_single_pass
+from edgefed.learn.merging import ExactMean
+from edgefed.learn.models import Model
+from edgefed.learn.networks.base import Network, NetworkSettings, Shape, image_shape
+from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.objectives.proximal import Proximal
+from edgefed.learn.objectives.squared_error import SquaredError
+from edgefed.learn.permutation_groups import PermutationGroups
+from edgefed.learn.pooled_statistics import (
+    LARGEST as LARGEST_STATISTIC,
+)
+from edgefed.learn.pooled_statistics import (
+    MeasuredStatistics,
+    pooled_statistics,
+)
+from edgefed.learn.scoring import Predict, Predictor
+from edgefed.learn.server_optimizers import ServerOptimizer
+from edgefed.learn.types import (
+    Array,
+    Batch,
+    Context,
+    Forward,
+    Job,
+    Objective,
+    Params,
+    Schedule,
+    Score,
+    Tensors,
+    Trained,
+)
+from edgefed.samples import Samples
+from edgefed.seeds import derive, generator
+from edgefed.sharing.policy import Policy, Withheld
+from edgefed.sharing.releases import labels_release, means_release, mixes_release, update_release
+from edgefed.wire.tensors import TensorSpec, specs_of
+
+# fmt: off
+__all__ = [  # noqa: RUF022 - by what they are for
+    # An algorithm: its class, its settings, what it keeps, and algorithms and parts to build on.
+    "Algorithm", "AlgorithmSettings", "State", "AveragingSettings", "FedAvg", "ExchangePart",
+    "Remark",
+    # Optional interfaces of an algorithm; FedAvg has all of them.
+    "AnswerGroups", "BountyOrders", "CompleteAlgorithm", "DeviceTests", "RecipeNeeds", "Recovery",
+    "RoundMetrics", "SavedModels",
+    # Exchanges: what the coordinator asks of which devices, and what answers must look like.
+    "Exchange", "Finished", "Payload", "Question", "Relay", "ReplyRole", "Member", "Roster",
+    "Cohort", "draw_cohort", "draw_testers", "MAX_DELTA", "delta_role", "CodecName", "TensorSpec",
+    "specs_of",
+    # The device's half: its task, what it may use, the work of the trainer, and the answer.
+    "Answer", "Group", "Chosen", "DensityFit", "DeviceTask", "DeviceTest", "DeviceView", "Encoding",
+    "EvalJob", "LedgerEntry", "LowestLossJob", "PredictorEvalJob", "Result", "StatisticsJob",
+    "TrainedEvalJob", "Work", "difference", "augment_of", "loss_of", "objective_of", "schedule_of",
+    "Job", "Schedule", "Score", "Trained",
+    # What a device releases: the owner's policy, and entries of its ledger.
+    "Policy", "Withheld", "labels_release", "means_release", "mixes_release", "update_release",
+    # Local objectives, and what they may declare beside their loss.
+    "Batch", "Context", "Forward", "Objective", "Params", "Assigns", "Checks", "Draws", "Phase",
+    "Phased", "is_single_pass", "CrossEntropy", "Proximal", "SquaredError",
+    # Weights, merging, and seeds.
+    "Array", "Tensors", "ExactMean", "ServerOptimizer", "trained_arrays", "LARGEST_STATISTIC",
+    "MeasuredStatistics", "pooled_statistics", "derive", "generator",
+    # Models and how they predict; a network of one's own.
+    "Model", "Predict", "Predictor", "Network", "NetworkSettings", "Shape", "image_shape",
+    "PermutationGroups",
+    # Tables of a method's state.
+    "Column", "MethodTable", "method_table",
+    # Tables of the recipe, and errors that a user can cause.
+    "Section", "ModelSection", "RoundsSection", "TrainingSection", "ImagesSection", "DataError",
+    "MissingDataError", "RecipeError", "UnmergeableError", "UsageError",
+    # Data sets: samples, their checks, and the keys of a recipe.
+    "Samples", "Dataset", "no_samples", "DatasetReader", "SourceReader", "DataOptions",
+    "SplitOptions", "PreparationOptions", "checked_numbers", "checked_samples", "checked_tokens",
+    "count_classes", "hold_out", "require_file", "require_folder", "resolve_path",
+    # Partitions: which samples each device gets.
+    "Partitioner", "PartitionRequest", "Cover", "PartitionParts", "too_few", "Indices",
+]
+# fmt: on
