@@ -13,6 +13,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual.pilot import Pilot
 
+from edgefed.tui.app import Dashboard
 from tests.tui.drawn_colours import (
     FEW_LOOKS,
     LOOKS,
@@ -36,9 +37,10 @@ ALL = {**SCREENS, **DIALOGS, **VARIANTS}
 
 
 @pytest.fixture(autouse=True)
-def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let recipes and recordings have the same paths wherever the tests run."""
+def same_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let recipes and recordings have the same paths, and notices stay, wherever the tests run."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Dashboard, "NOTIFICATION_TIMEOUT", 3600.0)
 
 
 async def draw(
