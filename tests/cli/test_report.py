@@ -22,6 +22,7 @@ from edgefed.coordinator.event_journal import EventJournal
 from edgefed.coordinator.request_handler import RequestHandler
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.events.summary import RunSummary
+from edgefed.report import sections
 from edgefed.report.page import report
 from edgefed.report.run_data import run_data_of_folder, run_data_of_response
 from edgefed.transport.inbox import InboxCounts
@@ -116,7 +117,9 @@ def test_a_runs_folder_becomes_a_page(world: MakeWorld, tmp_path: Path) -> None:
     assert any("[training]" in words for words in page.words)
 
 
-def test_the_classes_have_a_picture_and_a_table(tmp_path: Path) -> None:
+def test_the_classes_have_a_picture_and_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parts = shards((9, 6), tested=5)
     here = World(tmp_path / "lab", recipe(evaluation={"on": "both"}), parts)
     data = run_data_of_folder(folder_of(here))
@@ -134,6 +137,11 @@ def test_the_classes_have_a_picture_and_a_table(tmp_path: Path) -> None:
     for name in ("balanced_accuracy", "macro_f1", "device_balanced_accuracy"):
         assert f"{last[name]:.4f}" in page.words
     assert "Round 3, 10 held-out samples of 2 devices." in page.words
+    assert page.tags["details"] == 1, "the rounds"
+    monkeypatch.setattr(sections, "UNFOLDED", 2)
+    folded = Page(report(replace(data, record=record)))
+    assert folded.tags["details"] == 3
+    assert folded.words.count("3 classes, lowest F1 first") == 2
     here.close()
 
 
