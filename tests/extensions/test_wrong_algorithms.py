@@ -289,9 +289,26 @@ class Scaled(Good):
         return super().prepare(task, device)
 
 
+class Keeping(Good):
+    """Counts its answers in what a device keeps, which has one of each earlier round."""
+
+    def answer(self, task: Any, device: Any, result: Any) -> Any:
+        before = device.device_state.get("answers", {"count": np.zeros(1, np.int64)})
+        assert before["count"].tolist() == [len(device.ledger)] == [task.round - 1]
+        return replace(
+            super().answer(task, device, result),
+            device_state={"answers": {"count": before["count"] + 1}},
+            ledger=({"round": task.round},),
+        )
+
+
 @pytest.mark.parametrize("tables", COVERED.values(), ids=COVERED)
 def test_the_good_algorithm_passes_with_what_a_recipe_adds(tables: dict[str, Any]) -> None:
     check_algorithm(FedAvg, recipe=tables, simulate=False)
+
+
+def test_a_device_keeps_its_state_and_ledger_from_task_to_task() -> None:
+    check_algorithm(Keeping, simulate=False)
 
 
 def test_the_devices_half_has_the_tables_of_a_task() -> None:
