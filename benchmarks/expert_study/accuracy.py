@@ -18,6 +18,8 @@ from edgefed.algorithms.registry import make
 from edgefed.config.recipe import Recipe
 from edgefed.coordinator.run_model import load_dataset, make_model
 from edgefed.data.partition import deal
+from edgefed.events.expert_tables import experts_json
+from edgefed.events.method_tables import TableView
 from edgefed.learn.training import Trainer
 from edgefed.seeds import derive
 from edgefed.simulator.sweep.table import Spread, spread
@@ -175,11 +177,12 @@ class Study:
             algorithm = tests[0].algorithm
             last = number == rounds
             found: dict[str, Any] = tests[0].scores(state, devices.private, last=last)
-            report = algorithm.expert_report(state)
-            if not report.load:
+            tables = [TableView(table=table) for table in algorithm.view(state)]
+            report = experts_json(tables, {})
+            if not report.get("load"):
                 return found
-            sharpest = [max(row) for row in report.table]
-            return {**found, "load": list(report.load), "sharpest": fmean(sharpest)}
+            sharpest = [max(row["shares"]) for row in report["table"]]
+            return {**found, "load": report["load"], "sharpest": fmean(sharpest)}
 
         return look
 

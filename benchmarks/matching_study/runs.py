@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from edgefed.algorithms.registry import make
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
 from edgefed.errors import EdgeFedError
+from edgefed.events.matching_table import matching_json
+from edgefed.events.method_tables import TableView
 from edgefed.events.model import Event
 from edgefed.simulator.run import Simulation
 
@@ -76,8 +78,11 @@ class Runner:
                 row = {key: event.fields[key] for key in ("round", "accuracy", "sent", "received")}
                 checkpoint = simulation.store.checkpoint(run.run)
                 assert checkpoint is not None
-                report = algorithm.match_report(checkpoint.state)
-                rounds.append({**row, "report": asdict(report)} if report.layers else row)
+                for table in algorithm.view(checkpoint.state):
+                    row["report"] = matching_json(
+                        TableView(table=table, round=table.round or 0), {}
+                    )
+                rounds.append(row)
 
             simulation.journal.listen(hear)
             record = simulation.run().record

@@ -39,8 +39,6 @@ from edgefed.algorithms.exchange import Payload as Payload  # noqa: PLC0414
 from edgefed.algorithms.exchange import Question as Question  # noqa: PLC0414
 from edgefed.algorithms.exchange import Relay as Relay  # noqa: PLC0414
 from edgefed.algorithms.exchange import ReplyRole as ReplyRole  # noqa: PLC0414
-from edgefed.algorithms.expert_report import ExpertReport as ExpertReport  # noqa: PLC0414
-from edgefed.algorithms.match_report import MatchReport as MatchReport  # noqa: PLC0414
 from edgefed.algorithms.member import Member as Member  # noqa: PLC0414 - of the interface
 from edgefed.algorithms.member import Roster as Roster  # noqa: PLC0414
 from edgefed.config.images_section import NO_IMAGES, ImagesSection
@@ -52,7 +50,7 @@ from edgefed.learn.models import Model
 from edgefed.learn.scoring import Predict as Predict  # noqa: PLC0414 - part of the interface
 from edgefed.learn.scoring import Predictor as Predictor  # noqa: PLC0414
 from edgefed.learn.types import Tensors
-from edgefed.sharing.bounty_report import BountyOrder, BountyReport
+from edgefed.sharing.bounty_report import BountyOrder
 
 if TYPE_CHECKING:
     from edgefed.algorithms.exchange_part import ExchangePart
@@ -193,11 +191,6 @@ class ExchangeOwner(ABC):
         """
         del state
         return ()
-
-    def bounty_report(self, state: State) -> BountyReport:
-        """Return what is known of label bounties; empty without any."""
-        del state
-        return BountyReport()
 
     def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
         """Return the state after an operator's orders; those it has seen before change nothing."""
@@ -369,16 +362,6 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         """Return what a merge measured beside its result, by name, for the row of its round."""
         del state
         return {}
-
-    def expert_report(self, state: State) -> ExpertReport:
-        """Return what is known of the experts; empty for an algorithm without experts."""
-        del state
-        return ExpertReport()
-
-    def match_report(self, state: State) -> MatchReport:
-        """Return what is known of matched layers; empty for an algorithm without matching."""
-        del state
-        return MatchReport()
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that asks devices to test the state's model.

@@ -29,7 +29,6 @@ from edgefed.algorithms.base import (
     DeviceTest,
     DeviceView,
     Exchange,
-    ExpertReport,
     Finished,
     Group,
     Member,
@@ -47,7 +46,7 @@ from edgefed.algorithms.base import (
 from edgefed.algorithms.cohort_sampling import Cohort, draw, draw_testers
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.expert_device_half import EXPERTS, FITTED, KNOWN, MARGINAL, DeviceHalf
-from edgefed.algorithms.expert_load import expert_report, load_of
+from edgefed.algorithms.expert_load import ExpertLoad, expert_remarks, expert_view, load_of
 from edgefed.algorithms.expert_merging import merged, sample_limits
 from edgefed.algorithms.expert_records import (
     BEGUN,
@@ -70,7 +69,6 @@ from edgefed.algorithms.expert_records import (
     output_width,
     role,
 )
-from edgefed.algorithms.expert_remarks import expert_remarks
 from edgefed.algorithms.expert_reseeding import reseeded
 from edgefed.algorithms.expert_settings import ExpertSettings
 from edgefed.algorithms.expert_start import from_updates, independent
@@ -80,6 +78,7 @@ from edgefed.algorithms.marginal_gates import likely_shares, marginal
 from edgefed.algorithms.training import augment_of, loss_of, refuse_label_settings, schedule_of
 from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting, ModelSection
 from edgefed.errors import DataError, RecipeError
+from edgefed.events.method_tables import MethodTable
 from edgefed.learn.mixture_prediction import mixture_scores
 from edgefed.learn.mixture_table import HYSTERESIS
 from edgefed.learn.models import Model
@@ -287,11 +286,13 @@ class FedMoe(Algorithm[ExpertSettings]):
         """Say that an expert is dead, or that one does everything."""
         if exchange.name == UPDATE:
             return ()
-        return expert_remarks(self.expert_report(before), self.expert_report(after))
+        count = self.settings.experts
+        loads = (ExpertLoad.of(mixtures_of(each), count) for each in (before, after))
+        return expert_remarks(after.round, *loads)
 
-    def expert_report(self, state: State) -> ExpertReport:
-        """Return what is known of the experts."""
-        return expert_report(self.settings, state)
+    def view(self, state: State) -> tuple[MethodTable, ...]:
+        """Return the experts, the shares of labels, and the devices' mixtures."""
+        return expert_view(self.settings, state)
 
     def weights(self, state: State) -> Tensors:
         """Return the weights of the most used expert."""

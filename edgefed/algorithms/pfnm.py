@@ -15,7 +15,7 @@ devices hold. ``edgefed.learn.matching.mlp`` matches; docs/matched-averaging.md 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,7 +28,6 @@ from edgefed.algorithms.base import (
     Exchange,
     Finished,
     Group,
-    MatchReport,
     Payload,
     Question,
     Remark,
@@ -46,12 +45,14 @@ from edgefed.algorithms.class_shares import (
 )
 from edgefed.algorithms.cohort_sampling import draw
 from edgefed.algorithms.fedavg import delta_role, difference
-from edgefed.algorithms.growth import bound_remarks
+from edgefed.algorithms.growth import bound_remarks, growth_metric
+from edgefed.algorithms.matched_layers import matched_table
 from edgefed.algorithms.pfnm_records import PfnmRecords, own_start
 from edgefed.algorithms.pfnm_settings import PfnmSettings
 from edgefed.algorithms.training import augment_of, objective_of, schedule_of
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
+from edgefed.events.method_tables import MethodTable
 from edgefed.learn.matching.mlp import Prior, match_perceptrons
 from edgefed.learn.models import Model
 from edgefed.learn.network_groups import permutation_groups
@@ -194,9 +195,16 @@ class Pfnm(Algorithm[PfnmSettings]):
         """Return the global network, with the widths that were found."""
         return PfnmRecords.of(state).matched_section
 
-    def match_report(self, state: State) -> MatchReport:
+    def view(self, state: State) -> tuple[MethodTable, ...]:
         """Return the widths of all hidden layers."""
-        return PfnmRecords.of(state).report()
+        records = PfnmRecords.of(state)
+        number, devices = records.matched, len(records.assignments)
+        matched = len(records.layers) if number else 0
+        return (matched_table(records.layers, number, matched, devices, records.growth),)
+
+    def round_metrics(self, state: State) -> Mapping[str, float]:
+        """Return the growth of the global model."""
+        return growth_metric(PfnmRecords.of(state).growth)
 
     # -- the device -----------------------------------------------------------------------------
 

@@ -12,9 +12,7 @@ from edgefed.algorithms.base import (
     DeviceTest,
     DeviceView,
     Exchange,
-    ExpertReport,
     Finished,
-    MatchReport,
     Predict,
     Predictor,
     Remark,
@@ -28,7 +26,7 @@ from edgefed.config.recipe import ModelSection
 from edgefed.events.method_tables import MethodTable
 from edgefed.learn.models import Model
 from edgefed.learn.types import Tensors
-from edgefed.sharing.bounty_report import BountyOrder, BountyReport
+from edgefed.sharing.bounty_report import BountyOrder
 
 
 class WrappedAlgorithm(Algorithm[Any]):
@@ -117,10 +115,6 @@ class WrappedAlgorithm(Algorithm[Any]):
         """Return the inner algorithm's tables; a wrapper that must hide some overrides this."""
         return self.inner.view(state)
 
-    def bounty_report(self, state: State) -> BountyReport:
-        """Return what is known of label bounties."""
-        return self.inner.bounty_report(state)
-
     def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
         """Return the state after an operator's orders."""
         return self.inner.with_bounty_orders(state, orders)
@@ -152,14 +146,6 @@ class WrappedAlgorithm(Algorithm[Any]):
     def round_metrics(self, state: State) -> Mapping[str, float]:
         """Return what a merge measured beside its result."""
         return self.inner.round_metrics(state)
-
-    def expert_report(self, state: State) -> ExpertReport:
-        """Return what is known of the experts."""
-        return self.inner.expert_report(state)
-
-    def match_report(self, state: State) -> MatchReport:
-        """Return what is known of matched layers."""
-        return self.inner.match_report(state)
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that asks devices to test the state's model."""

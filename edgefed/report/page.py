@@ -14,9 +14,7 @@ from edgefed.config.write import tables_toml
 from edgefed.events.early_stopping import history_of
 from edgefed.report import sections
 from edgefed.report.classes import classes_section
-from edgefed.report.experts import experts_section
 from edgefed.report.html import code, folded, page, pairs, section, tiles
-from edgefed.report.matching import matching_section
 from edgefed.report.run_data import RunData
 from edgefed.report.tables import table_sections
 from edgefed.units import clock_time, counted, short_time, size
@@ -41,8 +39,6 @@ def _body(run_data: RunData) -> Iterator[str]:
     yield classes_section(run_data)
     yield sections.traffic(run_data)
     yield sections.labels(run_data.summary)
-    yield experts_section(run_data)
-    yield matching_section(run_data)
     yield from table_sections(run_data)
     yield sections.answers(run_data.summary)
     yield sections.device_table(run_data.summary)

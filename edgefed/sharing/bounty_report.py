@@ -1,4 +1,4 @@
-"""What is known of a run's label bounties and of the privacy budgets of those who answer them."""
+"""Label bounties, the privacy budgets of devices that answer them, and orders about both."""
 
 from __future__ import annotations
 
@@ -65,19 +65,6 @@ class Budget:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class BountyReport:
-    """Both, for all devices that stated a need or made an offer.
-
-    Attributes:
-        bounties: sorted by device and label.
-        budgets: sorted by device.
-    """
-
-    bounties: tuple[Bounty, ...] = ()
-    budgets: tuple[Budget, ...] = ()
 
 
 @dataclass(frozen=True)

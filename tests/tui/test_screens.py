@@ -122,9 +122,11 @@ def test_devices_that_share_averages(
 def test_devices_with_experts(
     snap_compare: Compare, screen: ScreenName, size: tuple[int, int]
 ) -> None:
-    assert snap_compare(watched(fine(mixing(dead=(1,))), screen=screen), terminal_size=size)
+    assert snap_compare(
+        watched(fine(mixing(states={1: "dead"})), screen=screen), terminal_size=size
+    )
 
 
 def test_many_experts(snap_compare: Compare) -> None:
-    many = fine(mixing(experts=24, collapsed=True, dead=(1, 2)))
+    many = fine(mixing(experts=24, states={0: "collapsed", 1: "dead", 2: "dead"}))
     assert snap_compare(watched(many, screen="experts"), terminal_size=SMALL)
