@@ -134,7 +134,8 @@ class MethodTable(View):
         columns: the columns, without the key.
         rows: one for each key, in the order in which they are shown; those of devices are sorted.
         key: heading of the keys. ``device``: they are ids of devices, or begin with one and a
-            slash; such a table names who takes part. ``label``: numbers of labels.
+            slash. ``label``: numbers of labels. A table or column called ``device`` names those who
+            take part, so it is not shown where a recipe keeps cohorts secret.
         series: numbers of the state's round, by name; their history over the rounds is kept. Those
             named as a row belong to it.
         round: that the series are of; None for the state's.
@@ -158,6 +159,11 @@ class MethodTable(View):
     def of_devices(self) -> bool:
         """Whether the keys name devices."""
         return self.key == DEVICE
+
+    @property
+    def names_devices(self) -> bool:
+        """Whether keys or a column name devices."""
+        return self.of_devices or any(column.name == DEVICE for column in self.columns)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -87,9 +87,10 @@ def _curves(view: TableView) -> Iterator[tuple[str, str]]:
     names = dict.fromkeys(name for point in view.history for name in point.values)
     of_rows = [key for key in keys if key in names]
     others = [name for name in names if name not in set(keys)]
+    more = ", ".join(others)
     for heading, group in (
         (f"{view.table.name} by round", of_rows),
-        (f"{view.table.name}: {', '.join(others)} by round", others),
+        (f"{view.table.name}{f': {more}' if of_rows else ''} by round", others),
     ):
         curves = [
             Series(name, [(point.round, point.values.get(name)) for point in view.history])

@@ -83,7 +83,7 @@ def bounties(snapshot: Snapshot) -> dict[tuple[str, int], tuple[str, int, int]]:
 
 def changes(run: World) -> list[dict[str, Any]]:
     """Return the events about bounties."""
-    return run.seen("table", name=BOUNTIES)
+    return [dict(event) for event in run.seen("table", name=BOUNTIES)]
 
 
 def test_every_change_of_the_report_is_told(world: MakeWorld) -> None:
