@@ -21,8 +21,10 @@ from edgefed.algorithms.base import State
 from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.fedavg import FedAvg
 from edgefed.algorithms.member import Roster
+from edgefed.events.bounty_tables import bounty_view
+from edgefed.events.method_tables import MethodTable
 from edgefed.learn.types import Tensors
-from edgefed.sharing.bounty_report import Bounty, BountyOrder, BountyReport, Budget
+from edgefed.sharing.bounty_report import Bounty, BountyOrder, Budget
 from tests.plugin_package import importable, write_package
 
 ROOT = Path(__file__).parents[1]
@@ -54,13 +56,13 @@ class Lacking(FedAvg):
         merged = replace(merged, groups={**merged.groups, "weights": weights})
         return _with(merged, [_filled(row) for row in rows], ordered)
 
-    def bounty_report(self, state: State) -> BountyReport:
+    def view(self, state: State) -> tuple[MethodTable, ...]:
         rows = _bounties(state)
         given: Counter[str] = Counter()
         for row in rows:
             given[row.device] += row.received
         budgets = [Budget(device, count, 100 - count, None) for device, count in given.items()]
-        return BountyReport(tuple(rows), tuple(budgets))
+        return bounty_view(rows, budgets)
 
     def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
         rows, ordered = _bounties(state), int(state.params["ordered"])

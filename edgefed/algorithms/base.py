@@ -18,8 +18,6 @@ from pydantic import BaseModel, ConfigDict
 from edgefed.algorithms.answer import Answer, Remark
 from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
 from edgefed.algorithms.exchange import Exchange, Finished
-from edgefed.algorithms.expert_report import ExpertReport
-from edgefed.algorithms.match_report import MatchReport
 from edgefed.algorithms.member import Roster
 from edgefed.config.images_section import NO_IMAGES, ImagesSection
 from edgefed.config.recipe import RoundsSection
@@ -28,7 +26,6 @@ from edgefed.events.method_tables import MethodTable
 from edgefed.learn.models import Model
 from edgefed.learn.types import Tensors
 from edgefed.published_paths import lookup
-from edgefed.sharing.bounty_report import BountyReport
 
 if TYPE_CHECKING:
     from edgefed.algorithms.exchange_part import ExchangePart
@@ -137,11 +134,6 @@ class ExchangeOwner(ABC):
         del state
         return ()
 
-    def bounty_report(self, state: State) -> BountyReport:
-        """Return the state of label bounties; empty without any."""
-        del state
-        return BountyReport()
-
 
 def _declares(kind: type[object], capability: str, methods: Collection[str]) -> bool:
     """Return whether a class, or one that it inherits the methods from, states a capability."""
@@ -224,13 +216,3 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     def weights(self, state: State) -> Tensors:
         """Return the weights of the global model."""
         return state.groups["weights"]
-
-    def expert_report(self, state: State) -> ExpertReport:
-        """Return the state of the experts; empty for an algorithm without experts."""
-        del state
-        return ExpertReport()
-
-    def match_report(self, state: State) -> MatchReport:
-        """Return the state of matched layers; empty for an algorithm without matching."""
-        del state
-        return MatchReport()

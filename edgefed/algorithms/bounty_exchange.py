@@ -53,12 +53,14 @@ from edgefed.algorithms.received_mixes import blob_size, fingerprint
 from edgefed.config.recipe import LabelsSection, ModelSection
 from edgefed.config.training_section import TrainingSection
 from edgefed.errors import RecipeError
+from edgefed.events.bounty_tables import bounty_view
+from edgefed.events.method_tables import MethodTable
 from edgefed.learn.models import Model
 from edgefed.learn.objectives.label_counts import COUNTS, label_counts
 from edgefed.learn.types import Job, Samples
 from edgefed.natural_noise.shapes import noise_samples
 from edgefed.seeds import derive
-from edgefed.sharing.bounty_report import Bounty, BountyOrder, BountyReport
+from edgefed.sharing.bounty_report import Bounty, BountyOrder
 
 MAX_DELIVERED = 64
 MAX_ROWS = 8192
@@ -189,10 +191,10 @@ class BountyExchange(ExchangePart):
             return ()
         return bounty_remarks(exchange.name, BountyRecords.of(before), BountyRecords.of(after))
 
-    def bounty_report(self, state: State) -> BountyReport:
+    def view(self, state: State) -> tuple[MethodTable, ...]:
         """Return all bounties and budgets."""
         records = BountyRecords.of(state)
-        return BountyReport(records.bounties, records.budgets)
+        return bounty_view(records.bounties, records.budgets)
 
     def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
         """Open bounties again, or cancel them."""

@@ -42,7 +42,7 @@ from edgefed.config.recipe import ModelSection
 from edgefed.events.method_tables import MethodTable
 from edgefed.learn.models import Model
 from edgefed.learn.types import Job, Tensors, Trained
-from edgefed.sharing.bounty_report import BountyOrder, BountyReport
+from edgefed.sharing.bounty_report import BountyOrder
 
 
 def compose(
@@ -165,14 +165,6 @@ class Composition(WrappedAlgorithm):
     def view(self, state: State) -> tuple[MethodTable, ...]:
         """Return the tables of the algorithm and of all parts."""
         return tuple(table for part in self._each for table in part.view(state))
-
-    def bounty_report(self, state: State) -> BountyReport:
-        """Return the label bounties of all parts."""
-        reports = [part.bounty_report(state) for part in self._each]
-        return BountyReport(
-            tuple(bounty for report in reports for bounty in report.bounties),
-            tuple(budget for report in reports for budget in report.budgets),
-        )
 
     def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
         """Carry out orders in every part."""

@@ -18,7 +18,7 @@ those units of the global model that most devices have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -46,6 +46,7 @@ from edgefed.algorithms.fedma_records import (
     ATOMS,
     COUNTS,
     DEVICES,
+    GROWTH,
     LAYERS,
     MATCHED,
     NETWORK,
@@ -60,14 +61,15 @@ from edgefed.algorithms.fedma_records import (
     begun_anew,
     widths_of,
 )
-from edgefed.algorithms.fedma_report import match_remarks, match_report
+from edgefed.algorithms.fedma_report import layer_view, match_remarks
 from edgefed.algorithms.fedma_settings import FedMaSettings
-from edgefed.algorithms.match_report import MatchReport
+from edgefed.algorithms.growth import growth_metric
 from edgefed.algorithms.member import Roster
 from edgefed.algorithms.optional_interfaces import DeviceTests, RecipeNeeds, SavedModels
 from edgefed.algorithms.training import objective_of
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
+from edgefed.events.method_tables import MethodTable
 from edgefed.learn.capabilities import is_single_pass
 from edgefed.learn.matching.layer_merging import is_recurrent
 from edgefed.learn.model_building import complete_model
@@ -188,9 +190,13 @@ class FedMa(SavedModels[FedMaSettings], DeviceTests[FedMaSettings], RecipeNeeds)
             return error.message
         return ""
 
-    def match_report(self, state: State) -> MatchReport:
+    def view(self, state: State) -> tuple[MethodTable, ...]:
         """Return the widths that were found."""
-        return match_report(state)
+        return (layer_view(state),)
+
+    def round_metrics(self, state: State) -> Mapping[str, float]:
+        """Return the growth of the global model."""
+        return growth_metric(state.params.get(GROWTH))
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Say which widths were found, and that devices are left out."""

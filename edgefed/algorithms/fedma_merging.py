@@ -31,7 +31,7 @@ from edgefed.algorithms.fedma_records import (
 )
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.algorithms.growth import growth_of
-from edgefed.algorithms.match_report import LayerMatch
+from edgefed.algorithms.matched_layers import LayerMatch
 from edgefed.learn.matching.layer_merging import (
     DeviceLayer,
     MergedStep,

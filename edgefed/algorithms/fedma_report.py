@@ -1,4 +1,4 @@
-"""FedMA's reports about its matchings: the widths, and remarks to the operator."""
+"""What FedMA shows of its matchings: the table of widths, and remarks to the operator."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ from edgefed.algorithms.fedma_records import (
 )
 from edgefed.algorithms.fedma_settings import FedMaSettings
 from edgefed.algorithms.growth import bound_remarks
-from edgefed.algorithms.match_report import LayerMatch, MatchReport
+from edgefed.algorithms.matched_layers import LayerMatch, matched_table
+from edgefed.events.method_tables import MethodTable
 from edgefed.units import counted
 
 
-def match_report(state: State) -> MatchReport:
-    """Return the widths that were found, in this round or in the last complete one."""
+def layers_of(state: State) -> tuple[LayerMatch, ...]:
+    """Return every layer that is matched, with what its last matching found."""
     network = MatchedNetwork.of(state)
     found = {each["layer"]: LayerMatch(**each) for each in state.params[LAYERS]}
     order = [group for step in network.steps for group in step.decides]
-    layers = tuple(
-        found.get(group, LayerMatch(group, network.local.widths[group])) for group in order
-    )
+    widths = network.local.widths
+    return tuple(found.get(group, LayerMatch(group, widths[group])) for group in order)
+
+
+def layer_view(state: State) -> MethodTable:
+    """Return the widths that were found, in this round or in the last complete one."""
     under_way = state.params[STEP] > 0
-    return MatchReport(
-        round=state.round + under_way,
-        layers=layers,
-        matched=len(state.groups[NEW_COUNTS]) if under_way else len(found),
-        devices=len(state.params[DEVICES]),
-        growth=state.params.get(GROWTH),
+    return matched_table(
+        layers_of(state),
+        state.round + under_way,
+        len(state.groups[NEW_COUNTS]) if under_way else len(state.params[LAYERS]),
+        len(state.params[DEVICES]),
+        state.params.get(GROWTH),
     )
 
 
@@ -43,7 +47,6 @@ def match_remarks(
 ) -> tuple[Remark, ...]:
     """Return remarks to the operator about a step."""
     remarks = []
-    report = match_report(after)
     missed = len(before.params[DEVICES]) - len(after.params[DEVICES])
     if before.params[STEP] and begins(exchange):
         out = "too few of its devices are there, so the round begins again with others"
@@ -51,6 +54,5 @@ def match_remarks(
     elif before.params[STEP] and missed > 0:
         out = f"{counted(missed, 'device is', 'devices are')} left out until the next round"
         remarks.append(Remark(f"round {exchange.round}: {out}", warning=True))
-    new = report.layers if after.round > before.round else ()
-    known = match_report(before).layers
-    return (*remarks, *bound_remarks(settings, exchange.round, new, known))
+    new = layers_of(after) if after.round > before.round else ()
+    return (*remarks, *bound_remarks(settings, exchange.round, new, layers_of(before)))

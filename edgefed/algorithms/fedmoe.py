@@ -28,7 +28,7 @@ from edgefed.algorithms.device_side import DeviceTask, DeviceTest, DeviceView, R
 from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question, ReplyRole
 from edgefed.algorithms.exchange_part import ExchangePart
 from edgefed.algorithms.expert_device_half import EXPERTS, FITTED, KNOWN, MARGINAL, DeviceHalf
-from edgefed.algorithms.expert_load import expert_report, load_of
+from edgefed.algorithms.expert_load import ExpertLoad, expert_remarks, expert_view, load_of
 from edgefed.algorithms.expert_merging import merged, sample_limits
 from edgefed.algorithms.expert_records import (
     BEGUN,
@@ -51,8 +51,6 @@ from edgefed.algorithms.expert_records import (
     output_width,
     role,
 )
-from edgefed.algorithms.expert_remarks import expert_remarks
-from edgefed.algorithms.expert_report import ExpertReport
 from edgefed.algorithms.expert_reseeding import reseeded
 from edgefed.algorithms.expert_settings import ExpertSettings
 from edgefed.algorithms.expert_start import from_updates, independent
@@ -64,6 +62,7 @@ from edgefed.algorithms.optional_interfaces import DeviceTests, RecipeNeeds, Sav
 from edgefed.algorithms.training import augment_of, loss_of, refuse_label_settings, schedule_of
 from edgefed.config.recipe import EvaluationPlace, EvaluationWeighting, ModelSection
 from edgefed.errors import DataError, RecipeError
+from edgefed.events.method_tables import MethodTable
 from edgefed.learn.mixture_prediction import mixture_scores
 from edgefed.learn.mixture_table import HYSTERESIS
 from edgefed.learn.models import Model
@@ -272,11 +271,13 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
         """Report that an expert is dead, or that one has nearly all of the load."""
         if exchange.name == UPDATE:
             return ()
-        return expert_remarks(self.expert_report(before), self.expert_report(after))
+        count = self.settings.experts
+        loads = (ExpertLoad.of(mixtures_of(each), count) for each in (before, after))
+        return expert_remarks(after.round, *loads)
 
-    def expert_report(self, state: State) -> ExpertReport:
-        """Return the state of the experts."""
-        return expert_report(self.settings, state)
+    def view(self, state: State) -> tuple[MethodTable, ...]:
+        """Return the experts, the shares of labels, and the devices' mixtures."""
+        return expert_view(self.settings, state)
 
     def weights(self, state: State) -> Tensors:
         """Return the weights of the most used expert."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import prod
 
 from edgefed.algorithms.answer import Remark
-from edgefed.algorithms.match_report import LayerMatch
+from edgefed.algorithms.matched_layers import LayerMatch
 from edgefed.algorithms.matching_settings import MatchingSettings
 from edgefed.learn.permutation_groups import PermutationGroups
 from edgefed.learn.types import Tensors
@@ -21,6 +21,11 @@ def growth_of(weights: Tensors, local: PermutationGroups) -> float:
     """
     own = sum(prod(local.shape_of(name, array.shape)) for name, array in weights.items())
     return sum(array.size for array in weights.values()) / own
+
+
+def growth_metric(growth: float | None) -> dict[str, float]:
+    """Return the growth as the row of a round has it; nothing before the first complete round."""
+    return {} if growth is None else {"growth": growth}
 
 
 APART = 0.7

@@ -15,7 +15,7 @@ devices hold. ``edgefed.learn.matching.mlp`` matches; docs/matched-averaging.md 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,8 +33,8 @@ from edgefed.algorithms.cohort_sampling import draw
 from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
 from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question
 from edgefed.algorithms.fedavg import delta_role, difference
-from edgefed.algorithms.growth import bound_remarks
-from edgefed.algorithms.match_report import MatchReport
+from edgefed.algorithms.growth import bound_remarks, growth_metric
+from edgefed.algorithms.matched_layers import matched_table
 from edgefed.algorithms.member import Roster
 from edgefed.algorithms.optional_interfaces import RecipeNeeds, SavedModels
 from edgefed.algorithms.pfnm_records import PfnmRecords, own_start
@@ -42,6 +42,7 @@ from edgefed.algorithms.pfnm_settings import PfnmSettings
 from edgefed.algorithms.training import augment_of, objective_of, schedule_of
 from edgefed.config.recipe import ModelSection
 from edgefed.errors import RecipeError
+from edgefed.events.method_tables import MethodTable
 from edgefed.learn.matching.mlp import Prior, match_perceptrons
 from edgefed.learn.models import Model
 from edgefed.learn.network_groups import permutation_groups
@@ -184,9 +185,16 @@ class Pfnm(SavedModels[PfnmSettings], RecipeNeeds):
         """Return the global network, with the widths that were found."""
         return PfnmRecords.of(state).matched_section
 
-    def match_report(self, state: State) -> MatchReport:
+    def view(self, state: State) -> tuple[MethodTable, ...]:
         """Return the widths of all hidden layers."""
-        return PfnmRecords.of(state).report()
+        records = PfnmRecords.of(state)
+        number, devices = records.matched, len(records.assignments)
+        matched = len(records.layers) if number else 0
+        return (matched_table(records.layers, number, matched, devices, records.growth),)
+
+    def round_metrics(self, state: State) -> Mapping[str, float]:
+        """Return the growth of the global model."""
+        return growth_metric(PfnmRecords.of(state).growth)
 
     # -- the device -----------------------------------------------------------------------------
 

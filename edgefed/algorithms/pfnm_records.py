@@ -10,7 +10,7 @@ import numpy as np
 
 from edgefed.algorithms.base import State
 from edgefed.algorithms.growth import growth_of
-from edgefed.algorithms.match_report import LayerMatch, MatchReport
+from edgefed.algorithms.matched_layers import LayerMatch
 from edgefed.config.recipe import ModelSection
 from edgefed.learn.initial_weights import redrawn
 from edgefed.learn.matching.mlp import MatchedPerceptron
@@ -164,17 +164,10 @@ class PfnmRecords:
         """Return the weights from which a device trains; see ``own_start``."""
         return own_start(self.weights, self.groups, self.assignment(device), seed)
 
-    def report(self) -> MatchReport:
-        """Return the report of the matching."""
-        if not self.matched:
-            return MatchReport(layers=self.layers)
-        return MatchReport(
-            round=self.matched,
-            layers=self.layers,
-            matched=len(self.layers),
-            devices=len(self.assignments),
-            growth=growth_of(self.weights, self.groups),
-        )
+    @property
+    def growth(self) -> float | None:
+        """Parameters of the global network divided by a device's; None before it was matched."""
+        return growth_of(self.weights, self.groups) if self.matched else None
 
 
 def own_start(

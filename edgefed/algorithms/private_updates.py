@@ -41,6 +41,7 @@ from edgefed.algorithms.privacy_plan import (
 from edgefed.algorithms.wrapped_algorithm import WrappedAlgorithm
 from edgefed.config.privacy_section import PrivacySection
 from edgefed.errors import RecipeError
+from edgefed.events.method_tables import MethodTable
 from edgefed.learn.models import Model
 from edgefed.learn.types import Tensors
 from edgefed.sharing.policy import Withheld
@@ -140,6 +141,13 @@ class PrivateUpdates(WrappedAlgorithm):
             replace(each, params={**each.params, **params}) for each in planned.questions
         )
         return replace(planned, questions=questions)
+
+    def view(self, state: State) -> tuple[MethodTable, ...]:
+        """Return the algorithm's tables; where cohorts are secret, none that names devices."""
+        tables = self.inner.view(state)
+        if not self._section.population:
+            return tables
+        return tuple(table for table in tables if not table.names_devices)
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Merge the noisy mean, or the noisy answers, and record the releases."""

@@ -17,7 +17,7 @@ from edgefed.units import counted
 
 if TYPE_CHECKING:
     from edgefed.cli.label_views import LabelView
-    from edgefed.events.snapshot import BountyView, BudgetView
+    from edgefed.events.bounty_tables import BountyView, BudgetView
 
 app = CommandLine(help="Show and order supplements for labels that devices lack.")
 
@@ -214,7 +214,7 @@ def _order(
 
 
 def _acknowledged(told: dict[str, Any]) -> str:
-    from edgefed.events.bounty_events import totals_in_words
+    from edgefed.events.bounty_tables import totals_in_words
 
     found = counted(sum(told["bounties"].values()), "bounty", "bounties")
     what = f"{told['run']}: {told['action']} {found} ({totals_in_words(told['bounties'])})"

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from edgefed.cli.context import Globals
     from edgefed.events.snapshot import Snapshot
 
-_TOLD = ("run", "device", "roster", "labels")
-"""Kinds of events that tell of labels."""
+_KINDS = ("run", "device", "roster", "labels", "table")
+"""Kinds of events that the view depends on."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _local(options: Globals, run: str) -> LabelView:
     record = local_run(options.settings().value.state, run)
     builder = SnapshotBuilder(Snapshot())
     for event in Log(Path(record["folder"]) / EVENTS).events():
-        if event.get("kind") in _TOLD:
+        if event.get("kind") in _KINDS:
             with suppress(KeyError, TypeError, ValueError, AttributeError):  # not understood
                 builder.apply(Event.from_flat(event))
     return LabelView(builder.snapshot(), record)

@@ -13,10 +13,8 @@ from edgefed.cli import (
     demo,
     device,
     doctor,
-    expert,
     init,
     label,
-    match,
     noise,
     operator,
     plugin,
@@ -27,6 +25,7 @@ from edgefed.cli import (
     run,
     sim,
     status,
+    tables,
     ui,
     up,
     version,
@@ -54,8 +53,8 @@ app.command("rotate-keys", epilog=rotate_keys.EPILOG, json=True)(rotate_keys.rot
 app.command(epilog=backup.BACKUP_EPILOG, json=True)(backup.backup)
 app.command(epilog=backup.RESTORE_EPILOG, json=True)(backup.restore)
 app.add_typer(label.app, name="label")
-app.add_typer(expert.app, name="expert")
-app.add_typer(match.app, name="match")
+app.add_typer(tables.expert, name="expert")
+app.add_typer(tables.match, name="match")
 app.add_typer(algo.app, name="algo")
 app.add_typer(plugin.app, name="plugin")
 app.add_typer(sim.app, name="sim")

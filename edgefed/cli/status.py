@@ -65,7 +65,7 @@ def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ..
     ]
     if snapshot["rounds"]:
         rows.append(("bytes", f"{size(snapshot['received'])} up, {size(snapshot['sent'])} down"))
-    return [*rows, *_shared(devices), *_bounties(snapshot["bounties"])]
+    return [*rows, *_shared(devices), *_bounties(snapshot["tables"])]
 
 
 def _excluded(snapshot: dict[str, Any]) -> str:
@@ -100,14 +100,12 @@ def _dropped(inbox: dict[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _bounties(bounties: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+def _bounties(tables: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     """Return the label bounties of the run by status; nothing without any."""
-    from collections import Counter
+    from edgefed.events.bounty_tables import BOUNTIES
 
-    from edgefed.events.bounty_events import totals_in_words
-
-    counts = Counter(bounty["status"] for bounty in bounties)
-    return [("bounties", totals_in_words(counts))] if bounties else []
+    found = (view["table"]["verdict"] for view in tables if view["table"]["name"] == BOUNTIES)
+    return [("bounties", verdict) for verdict in found]
 
 
 def _shared(devices: list[dict[str, Any]]) -> list[tuple[str, ...]]:

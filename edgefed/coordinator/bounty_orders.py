@@ -1,19 +1,22 @@
-"""Handle an operator's order about label bounties: check it, and store it before the response.
+"""An operator's orders about label bounties: check and store one, and carry out those of a run.
 
-The engine carries it out before it plans the next exchange.
+An order is stored before it is answered. The engine carries it out before it plans the next
+exchange. It changes a state once, however often it is carried out.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from edgefed.algorithms.base import State
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.run_records import RunRecord
+from edgefed.coordinator.run_records import Checkpoint, RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.errors import UnknownNameError, UsageError
-from edgefed.events.bounty_events import totals
+from edgefed.events.bounty_tables import BountyView, totals
 from edgefed.events.model import UNFINISHED
-from edgefed.events.snapshot import BountyView, Snapshot
+from edgefed.events.snapshot import Snapshot
 from edgefed.sharing.bounty_report import BountyAction
 
 
@@ -110,3 +113,26 @@ def _concerned(
             hint="edgefed label bounties",
         )
     return found
+
+
+def after_orders(
+    algorithm: CompleteAlgorithm[Any], store: Store, run: str, state: State
+) -> tuple[State, int]:
+    """Return the state after all orders of a run so far, and how many they are."""
+    orders = store.bounty_orders(run)
+    return (algorithm.with_bounty_orders(state, orders) if orders else state), len(orders)
+
+
+def planned_state(
+    algorithm: CompleteAlgorithm[Any], store: Store, run: str, checkpoint: Checkpoint
+) -> tuple[State, int]:
+    """Return the state that the open exchange was planned from, and the number of its orders.
+
+    Orders are committed with the answers to the next exchange. After a restart, the answers are
+    therefore merged into the same state as without one, regardless of later orders.
+    """
+    number = max((opened.bounty_orders for opened in checkpoint.open), default=0)
+    orders = store.bounty_orders(run)[:number]
+    if not orders:
+        return checkpoint.state, number
+    return algorithm.with_bounty_orders(checkpoint.state, orders), number

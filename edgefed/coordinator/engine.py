@@ -17,8 +17,7 @@ from edgefed.algorithms.base import State
 from edgefed.algorithms.exchange import Exchange, Finished
 from edgefed.algorithms.member import Roster
 from edgefed.clock import timestamp
-from edgefed.coordinator.algorithm_reports import AlgorithmReports
-from edgefed.coordinator.bounty_updates import LabelBounties
+from edgefed.coordinator.bounty_orders import after_orders
 from edgefed.coordinator.engine_deps import EngineDeps
 from edgefed.coordinator.evaluation import Evaluation
 from edgefed.coordinator.label_audit import audited
@@ -35,6 +34,7 @@ from edgefed.coordinator.run_records import OpenExchange, RunRecord
 from edgefed.coordinator.run_state import RunState
 from edgefed.coordinator.saved_evaluation import evaluate_paused
 from edgefed.coordinator.scores import NO_SCORES, with_part
+from edgefed.coordinator.table_updates import TableUpdates
 from edgefed.coordinator.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
@@ -83,8 +83,7 @@ class Engine:
             self._recipe, self._algorithm, self._device_answers, self._recorder.warn
         )
         self._models = ModelSaver(self._recorder, self._recipe, self._algorithm, deps.store)
-        self._labels = LabelBounties(record.run, self._algorithm, deps.store, deps.journal)
-        self._reports = AlgorithmReports(record.run, self._algorithm, deps.journal)
+        self._tables = TableUpdates(record.run, self._algorithm, deps.journal)
 
     # -- the whole run ------------------------------------------------------------------------
 
@@ -150,8 +149,7 @@ class Engine:
         self._close_through(state)
         self._recorder.status("running")
         self._roster(state, state.state.round + 1)  # tells who is left out, also after a restart
-        self._labels.tell(state.state)
-        self._reports.tell(state.state)
+        self._tables.tell(state.state)
         return state
 
     def _loop(self, state: RunState) -> str:
@@ -228,7 +226,11 @@ class Engine:
 
     def _planned(self, state: RunState) -> Exchange | Finished:
         seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
-        state.state, state.bounty_orders = self._labels.ordered(state.state)
+        run, store = self._recorder.record.run, self._deps.store
+        ordered = after_orders(self._algorithm, store, run, state.state)
+        state.state, state.bounty_orders = ordered
+        if state.bounty_orders:
+            self._tables.tell(state.state)
         roster = self._roster(state, state.state.round + 1)
         roster = tuple(each for each in roster if not each.newcomer)
         planned = self._algorithm.plan(state.state, roster, seed)
@@ -288,7 +290,8 @@ class Engine:
         assert isinstance(merged, State)
         self._deps.journal.emit("exchange", exchange=opened.exchange, phase="merge")
         stats = ReplyStats() if opened.preparatory else collector.stats
-        after = self._recorder.with_answers(stats, self._reports.epsilon(merged))
+        epsilon = self._algorithm.round_metrics(merged).get("epsilon")
+        after = self._recorder.with_answers(stats, epsilon)
         held = state.downlink.to_json()
         relays = (collector.relayed, delivered_relays(opened, collector.stats.devices))
         store = self._deps.store
@@ -298,8 +301,7 @@ class Engine:
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
         state.downlink.committed()
-        self._labels.tell(merged)
-        self._reports.tell(merged)
+        self._tables.tell(merged)
         self._close_through(state)
 
     def _give_up(self, opened: OpenExchange) -> None:
@@ -346,7 +348,7 @@ class Engine:
         # An exchange that an earlier life left open tells that it found it was time.
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
         scores = self._evaluation.scores(state) if due else NO_SCORES
-        measured = self._reports.round_metrics(state.state)
+        measured = self._tables.round_metrics(state.state)
         row = self._recorder.close_round(number, scores, state.open, measured)
         self._tracking.round(row)
         state.history.add(row)

@@ -8,20 +8,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from edgefed.coordinator.bounty_updates import saved_report
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.events.device_tests import DeviceTests, device_test
 from edgefed.events.evaluation_views import ConfusionView
-from edgefed.events.expert_events import ExpertChange, ExpertTable
 from edgefed.events.fold import MAX_ROUNDS
 from edgefed.events.log import Log
-from edgefed.events.matching_events import MatchingChange, MatchingTable
-from edgefed.events.method_tables import MethodTables, TableChange
+from edgefed.events.method_tables import MethodTables
 from edgefed.events.model import UNFINISHED
+from edgefed.events.old_tables import KINDS, changes_of
 from edgefed.events.snapshot import (
-    BountyView,
-    BudgetView,
     PreviousRunView,
     RoundView,
     RunView,
@@ -39,14 +35,12 @@ def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
         return Snapshot(**{name: getattr(snapshot, name) for name in _OF_FLEET})
     unfinished = [record for record in records if record.status in UNFINISHED]
     record = unfinished[-1] if unfinished else records[0]
-    rows, labels = store.rounds(record.run), saved_report(store, record)
+    rows = store.rounds(record.run)
     return snapshot.model_copy(
         update={
             "run": _run_view(record),
             "rounds": _round_views(rows),
             "previous": _previous(store, records, record),
-            "bounties": tuple(BountyView(**row.to_json()) for row in labels.bounties),
-            "budgets": tuple(BudgetView(**row.to_json()) for row in labels.budgets),
             "confusions": tuple(
                 ConfusionView.model_validate(each) for each in store.confusions(record.run)
             ),
@@ -71,29 +65,21 @@ def _previous(store: Store, records: list[RunRecord], record: RunRecord) -> Prev
 
 
 def _reports(folder: Path) -> dict[str, Any]:
-    """Return experts, layers, tables and tests of the event log, for a snapshot."""
-    experts, matching, tests = ExpertTable(None, ()), MatchingTable(None), DeviceTests(())
-    tables = MethodTables()
+    """Return what the event log says of the method's tables and of tests, for a snapshot."""
+    tables, tests = MethodTables(), DeviceTests(())
+
+    def take_table(event: Mapping[str, Any]) -> None:
+        for change in changes_of(event["kind"], event, tables):
+            tables.apply(change)
 
     def take_reply(event: Mapping[str, Any]) -> None:
         test = device_test(event)
         if test is not None:
             tests.put(test)
 
-    takers: dict[str, Taker] = {
-        "experts": lambda event: experts.apply(ExpertChange.of(event)),
-        "matching": lambda event: matching.apply(MatchingChange.of(event)),
-        "table": lambda event: tables.apply(TableChange.of(event)),
-        "reply": take_reply,
-    }
-    replay_events(folder, takers)
-    return {
-        "experts": experts.view(),
-        "mixtures": experts.mixtures(),
-        "matching": matching.view(),
-        "tables": tables.views(),
-        "tests": tests.rows(),
-    }
+    takers: dict[str, Taker] = dict.fromkeys(KINDS, take_table)
+    replay_events(folder, {**takers, "reply": take_reply})
+    return {"tables": tables.views(), "tests": tests.rows()}
 
 
 def _run_view(record: RunRecord) -> RunView:

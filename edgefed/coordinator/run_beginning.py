@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from edgefed.algorithms.merging_check import least_devices
 from edgefed.clock import timestamp
-from edgefed.coordinator.bounty_updates import planned_state
+from edgefed.coordinator.bounty_orders import planned_state
 from edgefed.coordinator.device_admission import Admission, admit
 from edgefed.coordinator.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.engine_deps import EngineDeps

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from edgefed.algorithms.base import Algorithm, State
+from edgefed.algorithms.base import State
+from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.coordinator.event_journal import EventJournal
 from edgefed.events.method_tables import (
     MAX_NAME,
@@ -31,7 +32,7 @@ class TableUpdates:
         journal: receives the events.
     """
 
-    def __init__(self, run: str, algorithm: Algorithm[Any], journal: EventJournal) -> None:
+    def __init__(self, run: str, algorithm: CompleteAlgorithm[Any], journal: EventJournal) -> None:
         self._run = run
         self._algorithm = algorithm
         self._journal = journal
@@ -50,22 +51,29 @@ class TableUpdates:
             self._journal.emit("table", **removal(self._run, state.round, name))
             del self._sent[name]
         for made in views:
-            view = made.model_copy(update={"round": state.round if made.table.series else 0})
+            number = state.round if made.table.round is None else made.table.round
+            table = made.table.model_copy(update={"round": None})
+            update = {"table": table, "round": number if table.series else 0}
+            view = made.model_copy(update=update)
             before = self._sent.get(view.table.name)
             if view == before:
                 continue
-            for fields in table_events(self._run, state.round, before, view):
+            for fields in table_events(self._run, number, before, view):
                 self._journal.emit("table", **fields)
             self._sent[view.table.name] = view
 
-    def series(self) -> Mapping[str, float]:
-        """Return the last values of all series, for the row of a round: ``TABLE.SERIES``."""
-        return {
+    def round_metrics(self, state: State) -> Mapping[str, float]:
+        """Return what the row of a round has of the state.
+
+        These are the last values of all series, named ``TABLE.SERIES``, and the metrics.
+        """
+        series = {
             _NOT_IN_NAMES.sub("_", f"{name}.{series}")[:MAX_NAME]: value
             for name, view in self._sent.items()
             for series, value in view.table.series.items()
             if value is not None
         }
+        return {**series, **self._algorithm.round_metrics(state)}
 
     def _warn(self, error: Exception) -> None:
         if self._warned:

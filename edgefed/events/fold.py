@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from edgefed.events.alert_events import with_alert
-from edgefed.events.bounty_events import NO_BOUNTIES, LabelChange, LabelTable
+from edgefed.events.bounty_tables import BOUNTIES, bounty_of
 from edgefed.events.confusion_events import with_confusion
 from edgefed.events.coordinator_states import with_state
 from edgefed.events.device_rounds import with_loss, with_reply
 from edgefed.events.device_tests import NO_TEST, DeviceTests, device_test
-from edgefed.events.expert_events import NO_MIXTURE, ExpertChange, ExpertTable
+from edgefed.events.expert_tables import MIXTURES, mixture_of
 from edgefed.events.lines import describe
-from edgefed.events.matching_events import MatchingChange, MatchingTable
 from edgefed.events.method_tables import MethodTables, TableChange
-from edgefed.events.model import Event, EventKind
+from edgefed.events.model import Event
+from edgefed.events.old_tables import KINDS, changes_of
 from edgefed.events.roster import roster_rows
 from edgefed.events.snapshot import (
     DeviceView,
@@ -33,8 +33,6 @@ MAX_ROUNDS = 600
 
 MAX_LINES = 200
 """Lines kept for the event pane."""
-
-T = TypeVar("T")
 
 Devices = Mapping[str, DeviceView]
 """Devices by id."""
@@ -58,13 +56,17 @@ SLOWEST = {"slowest", "slowest_seconds"}
 NO_REPLIES: dict[str, Any] = {"slowest": "", "slowest_seconds": 0.0, "refused": 0}
 """The replies of a round before the first one."""
 
+NO_ROWS: dict[str, Any] = {
+    "open_bounties": 0,
+    "received_mixes": 0,
+    "noise_samples": 0,
+    "mixture": (),
+    "kept_experts": (),
+}
+"""What a device shows that no table names."""
+
 _EMPTY = {
     "devices": (),
-    "bounties": (),
-    "budgets": (),
-    "experts": None,
-    "mixtures": (),
-    "matching": None,
     "tables": (),
     "tests": (),
 }
@@ -84,9 +86,6 @@ class SnapshotBuilder:
     def __init__(self, start: Snapshot) -> None:
         self._devices = {view.device: view for view in start.devices}
         self._names: list[str] = []
-        self._labels = LabelTable(start.bounties, start.budgets)
-        self._experts = ExpertTable(start.experts, start.mixtures)
-        self._matching = MatchingTable(start.matching)
         self._tables = MethodTables(start.tables)
         self._tests = DeviceTests(start.tests)
         self._rest = start.model_copy(update=_EMPTY)
@@ -102,10 +101,7 @@ class SnapshotBuilder:
         rest = _FOLDS[event.kind](self._rest, event.fields, event.time)
         fold_devices = _DEVICE_FOLDS.get(event.kind, _no_devices)
         changed = fold_devices(self._devices, event.fields, event.time, self._rest.run)
-        labels = self._change(event, "labels", LabelChange.of)
-        experts = self._change(event, "experts", ExpertChange.of)
-        matching = self._change(event, "matching", MatchingChange.of)
-        table = self._change(event, "table", TableChange.of)
+        tables = self._table_changes(event)
         test = device_test(event.fields) if event.kind == "reply" else None
         update: dict[str, Any] = {"time": event.time}
         line = describe(event)
@@ -113,9 +109,6 @@ class SnapshotBuilder:
             update["lines"] = _kept((line, *rest.lines))
         if _run_id(rest) != _run_id(self._rest):
             changed = {view.device: _unshared(view, event.time) for view in self._devices.values()}
-            self._labels.clear()
-            self._experts.clear()
-            self._matching.clear()
             self._tables.clear()
             self._tests.clear()
         elif _is_at_work(rest.run) and not _is_at_work(self._rest.run):  # it is taken up again
@@ -124,27 +117,20 @@ class SnapshotBuilder:
         self._rest = rest.model_copy(update=update)
         for device, view in changed.items():
             self._put(device, view)
-        of_run = self._labels.apply(labels) if labels is not None else set[str]()
-        of_run |= self._experts.apply(experts) if experts is not None else set[str]()
+        of_run = {device for table in tables for device in self._tables.apply(table)}
         if test is not None:
             self._tests.put(test)
             of_run.add(test.device)
-        if matching is not None:
-            self._matching.apply(matching)
-        if table is not None:
-            self._tables.apply(table)
         for device in of_run & self._devices.keys():
             self._devices[device] = self._with_run(self._devices[device])
         self._frozen = None
 
-    def _change(
-        self, event: Event, kind: EventKind, read: Callable[[Mapping[str, Any]], T]
-    ) -> T | None:
-        """Return the change of the current run in an event of this kind; None for any other."""
-        if event.kind != kind:
-            return None
-        change = read(event.fields)
-        return change if event.fields["run"] == _run_id(self._rest) else None
+    def _table_changes(self, event: Event) -> tuple[TableChange, ...]:
+        """Return what an event changes in the tables of the current run."""
+        if event.kind not in KINDS:
+            return ()
+        changes = changes_of(event.kind, event.fields, self._tables)
+        return changes if event.fields["run"] == _run_id(self._rest) else ()
 
     def _put(self, device: str, view: DeviceView | None) -> None:
         """Put a device's new view in its place; the run may know one that is new already."""
@@ -157,9 +143,22 @@ class SnapshotBuilder:
 
     def _with_run(self, view: DeviceView) -> DeviceView:
         """Return a device with its bounties, its mixture of experts and its test."""
-        tables = (self._labels, self._experts, self._tests)
-        told = (table.of_device(view.device) for table in tables)
-        return view.model_copy(update={key: value for each in told for key, value in each.items()})
+        update = {**self._of_tables(view.device), **self._tests.of_device(view.device)}
+        return view.model_copy(update=update)
+
+    def _of_tables(self, device: str) -> dict[str, Any]:
+        """Return what a ``DeviceView`` has of a device's rows."""
+        bounties = list(map(bounty_of, self._tables.of_device(BOUNTIES, device)))
+        update = {
+            **NO_ROWS,
+            "open_bounties": sum(each.status == "open" for each in bounties),
+            "received_mixes": sum(each.received for each in bounties),
+            "noise_samples": sum(each.noise for each in bounties),
+        }
+        for mixture in map(mixture_of, self._tables.of_device(MIXTURES, device)):
+            update["mixture"] = tuple(mixture["shares"])
+            update["kept_experts"] = tuple(mixture["kept"])
+        return update
 
     def snapshot(self) -> Snapshot:
         """Return the fleet after all events so far; made at most once for each event."""
@@ -167,14 +166,8 @@ class SnapshotBuilder:
             if len(self._names) != len(self._devices):
                 self._names = sorted(self._devices)
             devices = tuple(map(self._devices.__getitem__, self._names))
-            bounties, budgets = self._labels.rows()
             update = {
                 "devices": devices,
-                "bounties": bounties,
-                "budgets": budgets,
-                "experts": self._experts.view(),
-                "mixtures": self._experts.mixtures(),
-                "matching": self._matching.view(),
                 "tables": self._tables.views(),
                 "tests": self._tests.rows(),
             }
@@ -290,7 +283,7 @@ def _unshared(device: DeviceView, time: str) -> DeviceView:
     """Return a device of which a run knows no rounds, averages, bounties, mixture or test yet."""
     shared = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
     replies = {"rounds": (), "refused_at": "", "refused_reason": "", "excluded": ""}
-    update = {**shared, **replies, **NO_BOUNTIES, **NO_MIXTURE, **NO_TEST}
+    update = {**shared, **replies, **NO_ROWS, **NO_TEST}
     return with_state(device, device.model_copy(update=update), time)
 
 

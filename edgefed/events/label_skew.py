@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgefed.events.snapshot import BountyView, DeviceView, Snapshot
+from edgefed.events.bounty_tables import BountyView
+from edgefed.events.snapshot import DeviceView, Snapshot
 
 Counts = tuple[int, ...]
 """Samples by label, as the run numbers its labels."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgefed.events.alert_events import alert_in_words
-from edgefed.events.bounty_events import totals_in_words
+from edgefed.events.bounty_tables import totals_in_words
 from edgefed.events.model import Event
 from edgefed.events.snapshot import LineView
 from edgefed.units import counted, score, short_time, size

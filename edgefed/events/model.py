@@ -17,10 +17,6 @@
 | | paused_by and pause_reason, empty where no operator has paused it; |
 | | excluded, why the run does not ask it, empty if it does |
 | ``roster`` | devices; joined; and fields of ``device`` as columns with a value for each device |
-| ``labels`` | run, bounties, budgets, removed, totals: label bounties or budgets changed |
-| ``experts`` | run, rows, mixtures, and the fields of ``ExpertsView``: the devices' use of experts
-|
-| ``matching`` | run, layers, and the fields of ``MatchingView``: results of the layers' matching |
 | ``table`` | run, round, anew, rows, removed, left_out, and the fields of ``MethodTable`` |
 | ``confusion`` | run, and the fields of ``ConfusionView``: counts of an evaluation by label |
 | ``order`` | action, by, about, outcome, reason: a user gave an order |
@@ -32,15 +28,6 @@ averaged data and the smallest number of samples behind an entry, ``group``.
 
 ``waiting`` of an ``exchange`` names the devices that it waits for, as in ``WaitingView``, or is
 null. It is sent when it changes: the quorum is met, or a device that was asked is lost or returns.
-
-``labels`` has the changed rows: ``bounties`` as in ``BountyView``, ``budgets`` as in
-``BudgetView``, and in ``removed`` device and label of each bounty that is gone. ``totals``, the
-number of bounties of each status, is in the last of several events about one change.
-
-``experts`` follows each merge of an algorithm that has experts, and a restart. It has the load of
-all experts; of the table, in ``rows``, number and shares of the rows that changed, for 64 experts
-the first 128 rows at most; and in ``mixtures``, as in ``MixtureView``, those of the devices that
-answered.
 
 A ``reply`` to the question ``evaluate`` that was accepted has the device's ``accuracy``.
 
@@ -57,13 +44,11 @@ without; ``about`` the run or device; ``outcome`` ``taken`` or ``refused``, with
 ``alert`` names in ``alert`` its subject, as in ``AlertView``, and in ``about`` the run, empty for
 the fleet. ``over`` is true in the event that ends it.
 
-``matching`` follows each merge of an algorithm that matches layers, and a restart. ``layers`` has
-number and row, as in ``LayerMatchView``, of the layers that changed, of the first 1024 layers.
-
 ``table`` follows each merge of an algorithm with a ``view``, and a restart. ``rows`` has key and
 cells of the rows that changed, and ``removed`` the keys of those that are gone; with ``anew``, all
 rows before the event are. Of a table that the run no longer has, the event has its name and
-``gone``.
+``gone``. Earlier versions wrote ``labels``, ``experts`` and ``matching`` instead, which
+``old_tables`` reads.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from edgefed.events.alert_events import AlertView
+from edgefed.events.bounty_tables import BountyView, BudgetView, bounties_of, budgets_of
 from edgefed.events.evaluation_views import ConfusionView, DeviceTestView
 from edgefed.events.method_tables import TableView
 from edgefed.events.model import Phase, RunStatus
 from edgefed.events.view import View
-from edgefed.sharing.bounty_report import BountyStatus
 from edgefed.wire.messages import DeviceState
 
 ShownState = Literal[DeviceState, "excluded"]
@@ -225,115 +225,6 @@ class DeviceView(View):
     excluded: str = ""
 
 
-class BountyView(View):
-    """A device's request for samples of a label that it lacks; ``Bounty`` has the meanings."""
-
-    device: str
-    label: int
-    count: int
-    mixes: int
-    offered: int = 0
-    received: int = 0
-    noise: int = 0
-    status: BountyStatus = "open"
-
-
-class BudgetView(View):
-    """A device's statement about its mixes with its last offer; ``Budget`` has the meanings."""
-
-    device: str
-    released: int = 0
-    mixes_left: int | None = None
-    epsilon: float | None = 0.0
-    epsilon_left: float | None = None
-    shares: bool = True
-
-
-class MixtureView(View):
-    """A device's shares of the experts; ``DeviceMixture`` has the meanings."""
-
-    device: str
-    samples: int = 0
-    round: int = 0
-    shares: tuple[float, ...] = ()
-    kept: tuple[int, ...] = ()
-
-
-class ExpertRoundView(View):
-    """The load of the experts after a round."""
-
-    round: int
-    load: tuple[float, ...] = ()
-    entropy: float | None = None
-
-
-class ExpertsView(View):
-    """The experts of the current run; ``ExpertReport`` has the meanings.
-
-    Attributes:
-        table: the first rows of the table; empty where there is none, as is a row not known yet.
-        labels: rows of the whole table.
-        rounds: the load after the last rounds, oldest first.
-    """
-
-    experts: int
-    round: int = 0
-    condition: str = ""
-    load: tuple[float, ...] = ()
-    entropy: float | None = None
-    dead: tuple[int, ...] = ()
-    collapsed: bool = False
-    divergence: tuple[float | None, ...] = ()
-    table: tuple[tuple[float, ...], ...] = ()
-    labels: int = 0
-    rounds: tuple[ExpertRoundView, ...] = ()
-
-
-class LayerMatchView(View):
-    """The last matching of a layer; ``LayerMatch`` has the meanings.
-
-    A layer that is not known yet has no name.
-    """
-
-    layer: str = ""
-    local: int = 0
-    atoms: int = 0
-    holders: float = 0.0
-    objective: float | None = None
-
-
-class MatchRoundView(View):
-    """The layers that were matched in a round.
-
-    Attributes:
-        devices: number that took part.
-        widths: atoms of each matched layer, in the order of the network; fewer than the network has
-            during the round.
-    """
-
-    round: int
-    devices: int = 0
-    widths: tuple[int, ...] = ()
-
-
-class MatchingView(View):
-    """The matched layers of the current run; ``MatchReport`` has the meanings.
-
-    Attributes:
-        layers: the first layers of the network.
-        total: how many layers the network has.
-        rounds: the last rounds, oldest first.
-    """
-
-    round: int = 0
-    matched: int = 0
-    devices: int = 0
-    growth: float | None = None
-    total: int
-    layers: tuple[LayerMatchView, ...] = ()
-    rounds: tuple[MatchRoundView, ...] = ()
-
-
 class LineView(View):
     """One line of the event pane.
 
@@ -355,11 +246,6 @@ class Snapshot(View):
         devices: sorted by id.
         rounds: the last rounds of the current run, oldest first.
         previous: the run before it; None for the first one.
-        bounties: of the current run, sorted by device and label.
-        budgets: of the devices that offered mixes in the current run, sorted by device.
-        experts: of the current run; None for an algorithm without experts.
-        mixtures: of the devices that have answered in a run with experts, sorted by device.
-        matching: of the current run; None for an algorithm without matching.
         tables: that the method of the current run shows.
         confusions: of the current run's last evaluation, of each place at most one.
         tests: the last accepted test of each device in the current run, sorted by device.
@@ -374,11 +260,6 @@ class Snapshot(View):
     devices: tuple[DeviceView, ...] = ()
     rounds: tuple[RoundView, ...] = ()
     previous: PreviousRunView | None = None
-    bounties: tuple[BountyView, ...] = ()
-    budgets: tuple[BudgetView, ...] = ()
-    experts: ExpertsView | None = None
-    mixtures: tuple[MixtureView, ...] = ()
-    matching: MatchingView | None = None
     tables: tuple[TableView, ...] = ()
     confusions: tuple[ConfusionView, ...] = ()
     tests: tuple[DeviceTestView, ...] = ()
@@ -386,3 +267,13 @@ class Snapshot(View):
     lines: tuple[LineView, ...] = ()
     sent: int = 0
     received: int = 0
+
+    @property
+    def bounties(self) -> tuple[BountyView, ...]:
+        """The label bounties of the current run, sorted by device and label."""
+        return bounties_of(self.tables)
+
+    @property
+    def budgets(self) -> tuple[BudgetView, ...]:
+        """Of the devices that offered mixes in the current run, sorted by device."""
+        return budgets_of(self.tables)

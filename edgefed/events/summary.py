@@ -10,13 +10,13 @@ from pydantic import ValidationError
 
 from edgefed.events.confusion_events import with_confusion
 from edgefed.events.evaluation_views import ConfusionView
-from edgefed.events.expert_history import ExpertHistory, GatheredExperts
 from edgefed.events.fold import SnapshotBuilder, shared_by
 from edgefed.events.lines import describe
-from edgefed.events.matching_history import GatheredMatching, MatchingHistory
-from edgefed.events.method_tables import MethodTables, TableChange, TableView
+from edgefed.events.method_tables import MethodTables, TableView
 from edgefed.events.model import Event
+from edgefed.events.old_tables import changes_of
 from edgefed.events.roster import roster_rows
+from edgefed.events.share_courses import Course, ShareCourses
 from edgefed.events.snapshot import LineView, RunView, Snapshot
 from edgefed.events.view import View
 
@@ -72,8 +72,8 @@ class RunSummary(View):
         devices: by name.
         more_devices: number of further devices.
         lines: notable events, newest first.
-        experts: how its experts developed; None without any.
-        matching: how its matched layers developed; None without any.
+        tables: that its method shows; of those of devices the first rows.
+        courses: the shares in the tables' first rows by round.
         confusions: counts of the last evaluation, of each place at most one.
         left_out: bytes of the log that were not read.
     """
@@ -83,9 +83,8 @@ class RunSummary(View):
     devices: tuple[DeviceSummary, ...] = ()
     more_devices: int = 0
     lines: tuple[LineView, ...] = ()
-    experts: ExpertHistory | None = None
-    matching: MatchingHistory | None = None
     tables: tuple[TableView, ...] = ()
+    courses: tuple[Course, ...] = ()
     confusions: tuple[ConfusionView, ...] = ()
     left_out: int = 0
 
@@ -103,12 +102,20 @@ def summarise(events: Iterable[Mapping[str, Any]], left_out: int = 0) -> RunSumm
         devices=tuple(DeviceSummary(**device) for device in devices[:MAX_DEVICES]),
         more_devices=max(0, len(devices) - MAX_DEVICES),
         lines=tuple(reversed(gathered.lines)),
-        experts=gathered.experts.history(),
-        matching=gathered.matching.history(),
-        tables=gathered.tables.views(),
+        tables=tuple(map(_shortened, gathered.tables.views())),
+        courses=gathered.courses.courses(),
         confusions=gathered.confusions,
         left_out=left_out,
     )
+
+
+def _shortened(view: TableView) -> TableView:
+    rows = view.table.rows
+    if len(rows) <= MAX_DEVICES:
+        return view
+    table = view.table.model_copy(update={"rows": rows[:MAX_DEVICES]})
+    left_out = view.left_out + len(rows) - MAX_DEVICES
+    return view.model_copy(update={"table": table, "left_out": left_out})
 
 
 class _Gathered:
@@ -119,9 +126,7 @@ class _Gathered:
         self.rounds: dict[int, dict[str, Any]] = {}
         self.devices: dict[str, dict[str, Any]] = {}
         self.lines: list[LineView] = []
-        self.experts = GatheredExperts()
-        self.matching = GatheredMatching()
-        self.tables = MethodTables()
+        self.tables, self.courses = MethodTables(), ShareCourses()
         self.confusions: tuple[ConfusionView, ...] = ()
         self._exchange = ""
         self._answered: set[str] = set()
@@ -143,23 +148,17 @@ class _Gathered:
                 self._take_device(row)
         elif kind == "reply":
             self._take_reply(event)
+        elif kind == "confusion":
+            self.confusions = with_confusion(self.confusions, event)
         else:
-            self._take_report(event)
+            for change in changes_of(kind, event, self.tables):
+                self.tables.apply(change)
+                self.courses.take(change)
         if (
             kind in ("run", "note", "device", "labels", "alert")
             or event.get("outcome", "accepted") != "accepted"
         ):
             self._take_line(event)
-
-    def _take_report(self, event: Mapping[str, Any]) -> None:
-        if event["kind"] == "experts":
-            self.experts.take(event)
-        elif event["kind"] == "matching":
-            self.matching.take(event)
-        elif event["kind"] == "table":
-            self.tables.apply(TableChange.of(event))
-        elif event["kind"] == "confusion":
-            self.confusions = with_confusion(self.confusions, event)
 
     def _take_line(self, event: Mapping[str, Any]) -> None:
         line = None if "joined" in event else describe(Event.from_flat(dict(event)))

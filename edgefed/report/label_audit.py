@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.expert_report import ExpertReport
+from edgefed.algorithms.base import State
+from edgefed.algorithms.expert_records import PHI, TABLE, mixtures_of
 from edgefed.algorithms.registry import make
 from edgefed.charts.grids import Panel, share_maps
 from edgefed.charts.svg import stacked, standalone
@@ -21,6 +22,7 @@ from edgefed.coordinator.store import Store
 from edgefed.errors import DataError, UnknownNameError
 from edgefed.events.class_names import label_names
 from edgefed.files import storage_error
+from edgefed.learn.mixture_table import shares_of
 from edgefed.report.run_data import RunData
 from edgefed.sharing.label_leakage import frequencies_of_mixture, total_variation
 
@@ -167,27 +169,26 @@ def _row(values: Mapping[str, Any]) -> AuditRow:
 
 def _of_state(folder: Path) -> Iterator[AuditRow]:
     """Yield what the last mixtures tell with the last table, which is not quite that of any."""
-    report = _expert_report(folder)
-    if report.condition != "label" or not report.table:
+    state = _state(folder)
+    if state is None or TABLE not in state.groups:
         return
-    table = np.asarray(report.table)
-    for mixture in report.mixtures:
+    table = shares_of(state.groups[TABLE][PHI])
+    for device, mixture in mixtures_of(state).items():
         found = frequencies_of_mixture(np.asarray(mixture.shares), table)
         shares = tuple(found.shares.tolist())
-        yield AuditRow(
-            mixture.device, mixture.round, mixture.samples, STATE, "", found.determined, shares
-        )
+        yield AuditRow(device, mixture.round, mixture.samples, STATE, "", found.determined, shares)
 
 
-def _expert_report(folder: Path) -> ExpertReport:
+def _state(folder: Path) -> State | None:
+    """Return the state of a run whose experts are chosen by label; None of any other."""
     if not (folder.parent.parent / "edgefed.db").is_file():
-        return ExpertReport()
+        return None
     with closing(Store(folder.parent.parent)) as store:
+        recipe = Recipe.model_validate_json(store.run(folder.name).recipe)
         checkpoint = store.checkpoint(folder.name)
-        if checkpoint is None:
-            return ExpertReport()
-        algorithm = make(Recipe.model_validate_json(store.run(folder.name).recipe))
-        return algorithm.expert_report(checkpoint.state)
+        if checkpoint is None or getattr(make(recipe).settings, "condition", "") != "label":
+            return None
+        return checkpoint.state
 
 
 def _true(counts: Sequence[int], labels: int) -> tuple[float, ...] | None:

@@ -13,9 +13,7 @@ from edgefed.config.recipe import EvaluationSection
 from edgefed.config.write import tables_toml
 from edgefed.events.early_stopping import history_of
 from edgefed.report import sections
-from edgefed.report.experts import experts_section
 from edgefed.report.html import render
-from edgefed.report.matching import matching_section
 from edgefed.report.run_data import RunData
 from edgefed.report.tables import table_sections
 from edgefed.units import clock_time, short_time, size
@@ -49,11 +47,7 @@ def report(run_data: RunData) -> str:
         classes=list(sections.classes(run_data)),
         traffic=sections.traffic(run_data.rounds),
         labels=sections.labels(summary),
-        method=[
-            experts_section(run_data),
-            matching_section(run_data),
-            *table_sections(run_data),
-        ],
+        method=list(table_sections(run_data)),
         answers=sections.answers(summary),
         devices=sections.devices(summary),
         averages=sections.averages(summary),

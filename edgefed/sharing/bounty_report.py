@@ -1,4 +1,4 @@
-"""The state of a run's label bounties, and the privacy budgets of the devices that offer mixes."""
+"""Label bounties, the privacy budgets of devices that answer them, and orders about both."""
 
 from __future__ import annotations
 
@@ -65,19 +65,6 @@ class Budget:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class BountyReport:
-    """Bounties and budgets of all devices that stated a need or made an offer.
-
-    Attributes:
-        bounties: sorted by device and label.
-        budgets: sorted by device.
-    """
-
-    bounties: tuple[Bounty, ...] = ()
-    budgets: tuple[Budget, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from textual.filter import LineFilter
 from edgefed.events.attention import HOT_FROM
 from edgefed.events.model import RunStatus
 from edgefed.events.snapshot import DeviceOutcome, ShownState
-from edgefed.sharing.bounty_report import BountyStatus
 from edgefed.tui.theme import GREEN, MUTED, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
 
 STATES: tuple[ShownState, ...] = get_args(ShownState)
@@ -71,11 +70,15 @@ RUN_LOOKS: dict[RunStatus, Look] = {
     "failed": Look("✗", VERMILLION),
 }
 
-BOUNTY_LOOKS: dict[BountyStatus, Look] = {
-    "open": Look("◔", YELLOW, "devices are asked for mixes"),
-    "closed": Look("✓", GREEN, "what came is there"),
-    "cancelled": Look("■", ORANGE, "an operator asked no longer"),
+WORD_COLOURS = {
+    "open": YELLOW,
+    "closed": GREEN,
+    "cancelled": ORANGE,
+    "dead": ORANGE,
+    "collapsed": VERMILLION,
+    "failed": VERMILLION,
 }
+"""Colours of cells of tables that hold nothing but these words."""
 
 MARK_COLOURS = {"✓": GREEN, "■": VERMILLION, "✗": VERMILLION, "◷": ORANGE, "◌": ORANGE, "!": ORANGE}
 """Colours of the marks before event lines; any other mark is muted."""

@@ -272,8 +272,8 @@ class LabelPlayers:
         return self.half.with_bounty_orders(state, [BountyOrder(number, action, *what)])
 
     def bounties(self, state: State, device: str = "") -> list[Bounty]:
-        report = self.half.bounty_report(state)
-        return [each for each in report.bounties if device in ("", each.device)]
+        bounties = BountyRecords.of(state).bounties
+        return [each for each in bounties if device in ("", each.device)]
 
     def bounty(self, state: State, device: str, label: int) -> Bounty:
         (found,) = (each for each in self.bounties(state, device) if each.label == label)

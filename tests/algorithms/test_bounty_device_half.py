@@ -12,6 +12,7 @@ import pytest
 from edgefed.algorithms.answer import Answer
 from edgefed.algorithms.bounty_answers import OFFERS, RECEIVED, UNLIMITED, rows_of
 from edgefed.algorithms.bounty_device_half import MOST_GIVEN_BYTES
+from edgefed.algorithms.bounty_records import BountyRecords
 from edgefed.algorithms.device_side import DeviceTask
 from edgefed.algorithms.received_mixes import (
     MOST_BYTES,
@@ -206,7 +207,7 @@ def test_the_offer_tells_what_is_left_of_the_budget() -> None:
     state = here.next_round(here.to_training())
     here.devices["joins"] = Device(only(1))
     state = here.to_training(state)
-    first, second = here.half.bounty_report(state).budgets[:2]
+    first, second = BountyRecords.of(state).budgets[:2]
     assert (first.device, first.released, first.mixes_left) == ("device-00", 16, 84), (
         "after its mixes"
     )

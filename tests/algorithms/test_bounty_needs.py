@@ -11,6 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from edgefed.algorithms.bounty_answers import MIX
+from edgefed.algorithms.bounty_records import BountyRecords
 from edgefed.algorithms.completed_samples import check_size, completed, needs_of
 from edgefed.config.recipe import LabelsSection
 from edgefed.data.limits import MAX_BYTES
@@ -267,7 +268,7 @@ def test_a_device_that_tells_no_labels_trains_on_noise_alone() -> None:
     samples = players.samples("device-00", state)
     assert np.bincount(samples.targets).tolist() == [8] * LABELS
     assert not players.kept("device-00")
-    assert "device-00" not in {each.device for each in players.half.bounty_report(state).budgets}
+    assert "device-00" not in {each.device for each in BountyRecords.of(state).budgets}
 
 
 def test_a_device_that_requests_no_mixes_gives_some_and_gets_none() -> None:

@@ -127,15 +127,18 @@ def test_a_device_that_lost_its_network_says_so() -> None:
     assert raised.value.code == "algorithm.private_state"
 
 
-def test_the_report_keeps_the_last_rounds_widths_until_new_ones_are_found() -> None:
+def test_the_table_keeps_the_last_rounds_widths_until_new_ones_are_found() -> None:
     algorithm, devices = half(rounds=2, **GROWING), fleet(9, 9)
     complete = devices.play(algorithm, most=4)[-1][0]
     under_way = devices.play(algorithm, complete, most=1)[-1][0]
-    before, after = algorithm.match_report(complete), algorithm.match_report(under_way)
-    assert [each.layer for each in after.layers] == ["conv1", "conv2", "fc1"]
-    assert after.layers[1:] == before.layers[1:]
-    assert all(each.atoms for each in after.layers)
-    assert (after.round, after.matched, after.devices) == (2, 1, 2)
+    (before,), (after,) = algorithm.view(complete), algorithm.view(under_way)
+    assert [row.key for row in after.rows] == ["conv1", "conv2", "fc1"]
+    assert after.rows[1:] == before.rows[1:]
+    assert all(row.cells[1] for row in after.rows)
+    assert [row.cells[-1] for row in after.rows] == [2, 1, 1], "rounds in which they were matched"
+    assert (after.round, after.series["devices"]) == (2, 2)
+    assert set(after.series) == {"conv1", "devices", "growth"}
+    assert algorithm.round_metrics(complete)["growth"] >= 1
 
 
 # -- settings -------------------------------------------------------------------------------------

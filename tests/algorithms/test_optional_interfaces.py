@@ -24,9 +24,6 @@ from edgefed.algorithms.optional_interfaces import (
 from edgefed.algorithms.wrapped_algorithm import ATTRIBUTES, WrappedAlgorithm, complete
 from edgefed.config.recipe import Recipe
 
-SHOWN_ELSEWHERE = {"expert_report", "match_report", "bounty_report"}
-"""Methods that a method's tables replace."""
-
 INTERFACES = (
     AnswerGroups,
     BountyOrders,
@@ -70,7 +67,7 @@ def made(kind: type[Algorithm[Any]]) -> Algorithm[Any]:
 
 
 def test_an_algorithm_has_twelve_methods() -> None:
-    assert len((methods(Algorithm) | {"rounds"}) - SHOWN_ELSEWHERE) == 12
+    assert len(methods(Algorithm) | {"rounds"}) == 12
     optional = [methods(each) - methods(Algorithm) for each in INTERFACES]
     assert all(optional)
     assert len(set().union(*optional)) == sum(map(len, optional)), "each is of one interface"

@@ -16,7 +16,7 @@ from edgefed.algorithms.base import State
 from edgefed.algorithms.class_shares import LABELS
 from edgefed.algorithms.exchange import Exchange
 from edgefed.algorithms.growth import bound_remarks
-from edgefed.algorithms.match_report import LayerMatch
+from edgefed.algorithms.matched_layers import LayerMatch
 from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.pfnm import ASSIGNMENT, INITIAL, Pfnm
 from edgefed.algorithms.pfnm_records import PfnmRecords
@@ -89,13 +89,13 @@ def test_permuted_copies_of_a_network_become_that_network_and_their_plain_mean_d
         if merged is not None:
             own = predict(network, test.inputs)
             np.testing.assert_allclose(merged, own, rtol=1e-5, atol=1e-5)
-            report = half.match_report(after)
-            assert [(each.layer, each.local, each.atoms) for each in report.layers] == [
-                ("fc1", 12, 12),
-                ("fc2", 10, 10),
+            (table,) = half.view(after)
+            assert [(row.key, *row.cells[:4]) for row in table.rows] == [
+                ("fc1", 12, 12, 1.0, 4.0),
+                ("fc2", 10, 10, 1.0, 4.0),
             ]
-            assert [each.holders for each in report.layers] == [4.0, 4.0]
-            assert (report.round, report.devices, report.growth) == (1, 4, 1.0)
+            assert table.round == 1
+            assert table.series == {"fc1": 12, "fc2": 10, "devices": 4, "growth": 1.0}
             assert half.remarks(state, exchange, after) == ()
     assert found["pfnm"] > found["fedavg"] + 0.2
 
@@ -264,8 +264,8 @@ def test_a_round_in_which_nothing_is_learned_changes_nothing() -> None:
         for number, question in enumerate(first.questions)
     ]
     state = half.merge(state, asked(first), answers)
-    (layer,) = half.match_report(state).layers
-    assert (layer.atoms, layer.holders) == (8, 2.0)
+    (layer,) = half.view(state)[0].rows
+    assert (layer.cells[1], layer.cells[3]) == (8, 2.0)
     second = planned_by(half, state, players)
     zeros = {name: np.zeros_like(array) for name, array in start.items()}
     still = [Answer(each.device, 3, {"delta": Group(zeros)}) for each in second.questions]

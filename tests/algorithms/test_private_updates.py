@@ -13,12 +13,13 @@ import pytest
 from edgefed.algorithms.answer import Answer, Group
 from edgefed.algorithms.base import State
 from edgefed.algorithms.exchange import Exchange, Finished
-from edgefed.algorithms.fedavg import FedAvg
+from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
 from edgefed.algorithms.privacy_plan import check_privacy, privacy_plan
 from edgefed.algorithms.private_updates import PRIVACY, PrivateUpdates
 from edgefed.algorithms.registry import built_in, make, make_device_half
 from edgefed.config.recipe import ModelSection, Recipe
 from edgefed.errors import RecipeError, UsageError, WireError
+from edgefed.events.method_tables import Column, MethodTable, method_table
 from edgefed.learn.model_building import build
 from edgefed.learn.types import Tensors
 from edgefed.sharing.policy import ANYTHING, Withheld
@@ -245,6 +246,31 @@ def test_a_counted_cohort_is_drawn_secretly_and_not_from_the_seed() -> None:
         if isinstance(planned, Exchange)
     }
     assert len(same) == 1
+
+
+class Telling(FedAvg):
+    """Shows its answers by device, in a column, and in sum."""
+
+    def view(self, state: State) -> tuple[MethodTable, ...]:
+        number = Column(name="number")
+        return (
+            method_table("by device", [number], [("device-0", [1])], key="device"),
+            method_table("in a column", [number, Column(name="device")], [("a", [1, "device-0"])]),
+            method_table("in sum", [number], [("all", [state.round])]),
+        )
+
+
+@pytest.mark.parametrize(
+    ("privacy", "shown"),
+    [({"population": 0}, ["by device", "in a column", "in sum"]), ({"population": 6}, ["in sum"])],
+)
+def test_a_secret_cohort_has_no_table_that_names_devices(
+    privacy: dict[str, Any], shown: list[str]
+) -> None:
+    plan, state = sampled(**privacy), State(1, {}, {})
+    inner = Telling(AveragingSettings(), plan.training, plan.rounds)
+    half = PrivateUpdates(inner, plan.privacy, lambda model: model.names)
+    assert [table.name for table in half.view(state)] == shown
 
 
 def test_epsilon_counts_the_cohorts_as_they_were_drawn() -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from edgefed.cli.expert_output import experts_json, experts_text
+from edgefed.cli.tables import tables_text
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
-from edgefed.events.expert_history import ExpertHistory
-from edgefed.events.snapshot import ExpertsView, MixtureView
+from edgefed.events import expert_tables
+from edgefed.events.method_tables import TableView
 from edgefed.events.summary import RunSummary
 from edgefed.report.page import report
 from edgefed.report.run_data import RunData, run_data_of_folder
@@ -66,15 +65,16 @@ def test_a_simulated_run_as_text(state: Path) -> None:
     told = edgefed("expert", "show", "--local", state=state)
     assert (told.code, told.err) == (0, "")
     parts = told.out.split("\n\n")
-    assert "round 2, 3 experts, entropy of the load 1.10 of 1.10" in parts[0]
-    heads = [part.splitlines()[0].split() for part in parts[1:]]
-    assert heads == [
+    assert "round 2, 3 experts, entropy of the load 1.10 of 1.10" in parts[1]
+    tables = [part.splitlines() for part in parts if len(part.splitlines()) > 1]
+    assert [lines[0].split() for lines in tables] == [
         ["EXPERT", "LOAD", "DEVICES", "STATE"],
-        ["LABEL", "e0", "e1", "e2"],
-        ["DEVICE", "SAMPLES", "ROUND", "e0", "e1", "e2", "KEPT"],
+        ["SERIES", "ROUND", "0", "ROUND", "1", "ROUND", "2"],
+        ["LABEL", "E0", "E1", "E2"],
+        ["DEVICE", "SAMPLES", "ROUND", "E0", "E1", "E2", "KEPT"],
     ]
-    assert len(parts[2].splitlines()) == 1 + 10
-    assert all(row.endswith("all") for row in parts[3].splitlines()[1:])
+    assert len(tables[2]) == 1 + 10
+    assert all(row.endswith("all") for row in tables[3][1:])
 
 
 def test_a_picture_and_the_report_show_tables_mixtures_and_load(
@@ -86,9 +86,9 @@ def test_a_picture_and_the_report_show_tables_mixtures_and_load(
     assert (told.code, told.out.strip()) == (0, str(file))
     root = ElementTree.fromstring(file.read_text())
     words = [each.text for each in root.iter() if each.tag.endswith("text")]
-    for word in ("round 0", "round 2", "device-03", "e2", "Load of the experts"):
+    for word in ("device-03", "e2", "experts by round", "q(z|y): shares of each label by round"):
         assert any(word in (text or "") for text in words), word
-    assert "<h2>Experts</h2>" in report(run_data_of_folder(folder))
+    assert "<h2>experts</h2>" in report(run_data_of_folder(folder))
 
 
 def test_a_run_without_experts_says_so(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_run_without_experts_says_so(tmp_path: Path) -> None:
     picture = edgefed("expert", "show", folder, "--svg", tmp_path / "x.svg", state=tmp_path)
     picture.failed(2, "experts.none", "fedavg", "--svg")
     assert not (tmp_path / "x.svg").exists()
-    assert "<h2>Experts</h2>" not in report(run_data_of_folder(folder))
+    assert "<h2>experts</h2>" not in report(run_data_of_folder(folder))
 
 
 def test_no_run_and_no_coordinator(tmp_path: Path) -> None:
@@ -120,54 +120,48 @@ def test_the_coordinator_tells_a_run_over_mqtt(fleet: SmallFleet) -> None:
     assert len(told["mixtures"]) == 2
 
 
-def many(experts: int, **changes: Any) -> RunData:
+def many(experts: int, **states: str) -> RunData:
+    """Return a run of many experts, whose other rows and devices are left out."""
     share = (1 / experts,) * experts
-    now = ExpertsView(
-        experts=experts, round=7, condition="site", load=share, entropy=3.0, labels=900,
-        table=(share,) * 2, divergence=(0.25, *[None] * (experts - 1)),
-    )  # fmt: skip
-    mixtures = (MixtureView(device="a", samples=9, round=7, shares=share, kept=(1, 3)),)
-    history = ExpertHistory(now=now.model_copy(update=changes), mixtures=mixtures, more_mixtures=5)
-    return RunData({"run": "r-1"}, {}, (), RunSummary(experts=history))
+    divergence = (0.25, *[None] * (experts - 1))
+    named = {int(name[1:]): state for name, state in states.items()}
+    load = expert_tables.load_table(experts, 7, share, 3.0, named, divergence, [0] * experts)
+    rows = [("north", share), ("south", share)]
+    mixture = expert_tables.mixture_row("a", 9, 7, share, (1, 3))
+    tables = (
+        TableView(table=load, round=7),
+        TableView(table=expert_tables.share_table("site", experts, rows), left_out=898),
+        TableView(table=expert_tables.mixture_table(experts, [mixture]), left_out=5),
+    )
+    return RunData({"run": "r-1"}, {}, (), RunSummary(tables=tables))
 
 
 def test_many_experts_share_a_column_and_what_is_left_out_is_said() -> None:
-    run_data = many(40, dead=(2,))
-    assert run_data.summary.experts is not None
-    text = experts_text(run_data, run_data.summary.experts)
+    run_data = many(40, e2="dead")
+    text = tables_text(run_data, run_data.summary.tables)
     assert "! dead: e2" in text
-    assert "The first 2 of 900 rows are shown." in text
-    assert "5 more devices are not shown." in text
-    (site, mixture) = (part.splitlines() for part in text.split("\n\n")[2::2])
+    assert "The first 2 of 900 rows are shown" in text
+    assert "The first 1 of 6 rows are shown" in text
+    tables = [part.splitlines() for part in text.split("\n\n")]
+    (experts, site, mixture) = (lines for lines in tables if lines[0].isupper())
+    assert experts[0].split() == ["EXPERT", "LOAD", "DEVICES", "DIVERGENCE", "STATE"]
+    assert "0.25" in experts[1]
+    assert experts[3].split() == ["e2", "2.5%", "0", "dead"]
     assert site[0].split() == ["SITE", "SHARES"]
     assert "e0 0.03 e1 0.03 e2 0.03 e3 0.03" in site[1]
+    assert mixture[0].split() == ["DEVICE", "SAMPLES", "ROUND", "SHARES", "KEPT"]
     assert mixture[1].endswith("e1 e3")
-    expert = text.split("\n\n")[1].splitlines()
-    assert expert[0].split()[3] == "DIVERGENCE"
-    assert "0.25" in expert[1]
-    assert experts_json(run_data)["table_rows"] == 900
-    assert "The first 2 of 900 rows are shown." in report(run_data)
+    assert "The first 2 of 900 rows are shown" in report(run_data)
 
 
-def test_a_device_counts_under_its_largest_share_alone() -> None:
-    history = many(3).summary.experts
-    assert history is not None
-    shares = ((0.2, 0.5, 0.3), (0.1, 0.8, 0.1), (0.4, 0.2, 0.4))
-    mixtures = tuple(
-        MixtureView(device=f"d-{n}", samples=9, round=7, shares=each, kept=(0, 1, 2))
-        for n, each in enumerate(shares)
-    )
-    run_data = replace(
-        many(3), summary=RunSummary(experts=history.model_copy(update={"mixtures": mixtures}))
-    )
-    assert experts_json(run_data)["devices"] == [1, 2, 0]
-    assert run_data.summary.experts is not None
-    rows = experts_text(run_data, run_data.summary.experts).split("\n\n")[1].splitlines()
-    assert [row.split()[2] for row in rows[1:]] == ["1", "2", "0"]
+def test_of_many_shares_the_largest_are_named() -> None:
+    shares = tuple(float(expert == 7) for expert in range(12))
+    table = expert_tables.share_table("site", 12, [("north", shares)])
+    run_data = RunData({"run": "r-1"}, {}, (), RunSummary(tables=(TableView(table=table),)))
+    assert "e7 1.00 e0 0.00" in tables_text(run_data, run_data.summary.tables)
 
 
 def test_a_collapsed_run_is_a_warning_in_text_and_report() -> None:
-    run_data = many(2, load=(0.0, 1.0), collapsed=True, dead=(0,))
-    assert run_data.summary.experts is not None
-    assert "! collapsed on e1" in experts_text(run_data, run_data.summary.experts)
+    run_data = many(2, e0="dead", e1="collapsed")
+    assert "! collapsed on e1" in tables_text(run_data, run_data.summary.tables)
     assert "collapsed on e1" in report(run_data)

@@ -9,14 +9,17 @@ import pytest
 from edgefed.cli.label_skew_output import device_table, skew_json, skew_table
 from edgefed.cli.label_views import LabelView
 from edgefed.errors import UnknownNameError
+from edgefed.events.bounty_tables import BountyView, bounty_table
 from edgefed.events.label_skew import Skew, label_skew, largest_share, overall
-from edgefed.events.snapshot import BountyView, DeviceView, RunView, Snapshot
+from edgefed.events.method_tables import TableView
+from edgefed.events.snapshot import DeviceView, RunView, Snapshot
 
 
 def snapshot(
     *devices: DeviceView, bounties: tuple[BountyView, ...] = (), names: tuple[str, ...] = ()
 ) -> Snapshot:
-    return Snapshot(run=RunView(run="r-1", class_names=names), devices=devices, bounties=bounties)
+    tables = (TableView(table=bounty_table(bounties)),)
+    return Snapshot(run=RunView(run="r-1", class_names=names), devices=devices, tables=tables)
 
 
 def bounty(device: str, label: int, status: Any, received: int, noise: int) -> BountyView:

@@ -8,16 +8,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from edgefed.cli.match_output import MOST_ROUNDS, matching_json, matching_text
 from edgefed.cli.run_text import _growth
+from edgefed.cli.tables import MOST_ROUNDS, tables_text
 from edgefed.clock import SystemClock
 from edgefed.config.recipe import Recipe
-from edgefed.events.matching_history import MatchingHistory
-from edgefed.events.snapshot import LayerMatchView, MatchingView, MatchRoundView
+from edgefed.events.matching_table import layer_row, layer_table
+from edgefed.events.method_tables import Point, TableView
 from edgefed.events.summary import RunSummary
-from edgefed.report.matching import MAX_CURVES
 from edgefed.report.page import report
 from edgefed.report.run_data import RunData, run_data_of_folder
+from edgefed.report.tables import MAX_CURVES
 from edgefed.simulator.run import Simulation
 from tests.cli.commands import edgefed
 from tests.cli.conftest import SmallFleet
@@ -68,14 +68,15 @@ def test_a_simulated_run_in_json(state: Path) -> None:
 def test_a_simulated_run_as_text(state: Path) -> None:
     told = edgefed("match", "show", "--local", state=state)
     assert (told.code, told.err) == (0, "")
-    head, layers, widths = told.out.split("\n\n")
+    _, head, layers, series = told.out.split("\n\n")
     assert "round 2, 2 of 2 layers matched, growth " in head
     assert head.endswith(", 3 devices")
     assert layers.splitlines()[0].split() == [
-        "LAYER", "LOCAL", "ATOMS", "GROWTH", "HOLDERS", "OBJECTIVE",
+        "LAYER", "LOCAL", "ATOMS", "GROWTH", "HOLDERS", "OBJECTIVE", "MATCHED", "[ROUND]",
     ]  # fmt: skip
     assert [line.split()[0] for line in layers.splitlines()[1:]] == LAYERS
-    assert [line.split()[0] for line in widths.splitlines()] == ["ATOMS", *LAYERS]
+    rows = [line.split()[0] for line in series.splitlines()]
+    assert rows == ["SERIES", *LAYERS, "devices", "growth"]
 
 
 def test_run_show_and_metrics_have_the_growth(state: Path) -> None:
@@ -104,11 +105,11 @@ def test_a_picture_and_the_report_show_widths_and_growth(state: Path, tmp_path: 
     told = edgefed("match", "show", folder, "--svg", file, state=state)
     assert (told.code, told.out.strip()) == (0, str(file))
     words = words_of(file.read_text())
-    for word in (*LAYERS, "Width of each layer", "Growth: parameters"):
+    for word in (*LAYERS, "matched layers by round", "matched layers: devices, growth by round"):
         assert any(word in text for text in words), word
     page = report(run_data_of_folder(folder))
-    assert "<h2>Matched layers</h2>" in page
-    assert "Width of each layer of the global model by round" in page
+    assert "<h2>matched layers</h2>" in page
+    assert "matched layers: devices, growth by round" in page
 
 
 def test_a_run_without_matching_says_so(tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_a_run_without_matching_says_so(tmp_path: Path) -> None:
     picture = edgefed("match", "show", folder, "--svg", tmp_path / "x.svg", state=tmp_path)
     picture.failed(2, "matching.none", "fedavg", "--svg")
     assert not (tmp_path / "x.svg").exists()
-    assert "Matched layers" not in report(run_data_of_folder(folder))
+    assert "matched layers" not in report(run_data_of_folder(folder))
     assert "growth" not in edgefed("run", "show", "--local", state=tmp_path).out
 
 
@@ -142,52 +143,42 @@ def test_the_coordinator_tells_a_run_over_mqtt(fleet: SmallFleet) -> None:
     assert [row["round"] for row in told["history"]] == [1, 2]
 
 
-def deep(rounds: int, **changes: Any) -> RunData:
+def deep(rounds: int, left_out: int = 0) -> RunData:
     """A run whose second layer follows the first, and whose third is not matched yet."""
-    layers = (
-        LayerMatchView(layer="conv1", local=4, atoms=6, holders=2.5, objective=-1234567.25),
-        LayerMatchView(layer="conv2", local=4, atoms=6, holders=2.5),
-        LayerMatchView(layer="", local=8),
+    rows = (
+        layer_row("conv1", 4, 6, 2.5, -1234567.25, rounds),
+        layer_row("conv2", 4, 6, 2.5, None, rounds),
+        layer_row("fc1", 8, 0, 0.0, None, None),
     )
-    now = MatchingView(round=rounds, matched=2, devices=1, total=3, layers=layers)
-    course = tuple(
-        MatchRoundView(round=number, devices=1, widths=(number, 2 * number, 3 * number))
-        for number in range(1, rounds)
+    history = tuple(
+        Point(round=number, values={"conv1": float(number), "conv2": 2.0 * number})
+        for number in range(1, rounds + 1)
     )
-    last = MatchRoundView(round=rounds, devices=1, widths=(6, 6))
-    history = MatchingHistory(now=now.model_copy(update=changes), rounds=(*course, last))
-    rows = [{"round": number, "growth": 1 + number / 8} for number in range(1, rounds)]
-    return RunData({"run": "r-1"}, {}, rows, RunSummary(matching=history))
+    table = layer_table(rows, rounds, 1, None)
+    view = TableView(table=table, round=rounds, left_out=left_out, history=history)
+    return RunData({"run": "r-1"}, {}, (), RunSummary(tables=(view,)))
 
 
 def text_of(run_data: RunData) -> list[list[str]]:
-    assert run_data.summary.matching is not None
-    parts = matching_text(run_data, run_data.summary.matching).split("\n\n")
+    parts = tables_text(run_data, run_data.summary.tables).split("\n\n")
     return [part.splitlines() for part in parts]
 
 
 def test_what_is_not_known_yet_is_left_empty() -> None:
     (headline,), layers, widths = text_of(deep(2))
-    assert headline == "r-1, round 2, 2 of 3 layers matched, 1 device"
+    assert headline == "matched layers, round 2, 2 of 3 layers matched, 1 device"
     assert [line.split() for line in layers[1:]] == [
-        ["conv1", "4", "6", "1.50", "2.50", "-1.23457e+06"],
-        ["conv2", "4", "6", "1.50", "2.50"],
-        ["#3", "8"],
+        ["conv1", "4", "6", "1.50", "2.50", "-1.23457e+06", "2"],
+        ["conv2", "4", "6", "1.50", "2.50", "2"],
+        ["fc1", "8"],
     ]
-    assert [line.split() for line in widths[1:]] == [
-        ["conv1", "1", "6"],
-        ["conv2", "2", "6"],
-        ["#3", "3"],
-    ], "the round under way has no width of the third layer"
-    told = matching_json(deep(2))
-    assert told["layers"][2]["growth"] is None
-    assert [row["growth"] for row in told["history"]] == [1.125, None]
+    assert [line.split() for line in widths[1:]] == [["conv1", "1", "2"], ["conv2", "2", "4"]]
 
 
 def test_many_rounds_and_layers_are_shown_in_part_and_that_is_said() -> None:
-    run_data = deep(40, total=900)
+    run_data = deep(40, left_out=897)
     _, _, (left_out,), widths, (rounds,) = text_of(run_data)
-    assert left_out == "The first 3 of 900 layers are shown."
+    assert left_out == "The first 3 of 900 rows are shown"
     assert rounds == f"{MOST_ROUNDS} of 40 rounds are shown."
     shown = widths[0].split("ROUND")[1:]
     assert (len(shown), shown[0].strip(), shown[-1].strip()) == (MOST_ROUNDS, "1", "40")
@@ -196,12 +187,11 @@ def test_many_rounds_and_layers_are_shown_in_part_and_that_is_said() -> None:
 
 def test_of_a_deep_network_some_layers_are_drawn_and_all_are_listed() -> None:
     names = [f"conv{number}" for number in range(MAX_CURVES + 9)]
-    layers = tuple(LayerMatchView(layer=name, local=4, atoms=5) for name in names)
-    now = MatchingView(round=2, matched=len(names), total=len(names), layers=layers)
-    rounds = tuple(MatchRoundView(round=n, widths=(5,) * len(names)) for n in (1, 2))
-    summary = RunSummary(matching=MatchingHistory(now=now, rounds=rounds))
-    page = report(RunData({"run": "r-1"}, {}, (), summary))
-    assert f"The widths of the first {MAX_CURVES} layers are drawn." in page
+    table = layer_table([layer_row(name, 4, 5, 1.0, None, 2) for name in names], 2, 3, None)
+    points = tuple(Point(round=number, values=table.series) for number in (1, 2))
+    view = TableView(table=table, round=2, history=points)
+    page = report(RunData({"run": "r-1"}, {}, (), RunSummary(tables=(view,))))
+    assert f"The first {MAX_CURVES} of {len(names)} rows are drawn by round" in page
     drawn = [f"<title>{name}</title>" in page for name in names]
     assert drawn == [True] * MAX_CURVES + [False] * 9
     assert all(f">{name}</td>" in page for name in names)

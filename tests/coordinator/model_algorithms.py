@@ -12,9 +12,10 @@ from edgefed.algorithms.base import State
 from edgefed.algorithms.exchange import Exchange, Finished, Payload
 from edgefed.algorithms.fedavg import FedAvg, delta_role
 from edgefed.algorithms.fedmix import FedMix
-from edgefed.algorithms.match_report import LayerMatch, MatchReport
+from edgefed.algorithms.matched_layers import LayerMatch, matched_table
 from edgefed.algorithms.member import Roster
 from edgefed.config.recipe import ModelSection, Recipe
+from edgefed.events.method_tables import MethodTable
 from edgefed.learn.model_building import build
 from edgefed.learn.models import Model
 from edgefed.learn.scoring import Predict, Predictor
@@ -181,19 +182,19 @@ class Layerwise(FedAvg):
             params={"devices": state.params["devices"]},
         )
 
-    def match_report(self, state: State) -> MatchReport:
+    def view(self, state: State) -> tuple[MethodTable, ...]:
         number = state.params.get("matched", 0)  # in the round under way; 0 between rounds
         begun = state.round + (number > 0)
-        return MatchReport(
-            round=begun,
-            layers=tuple(
-                matched(name, begun if index < (number or len(LAYERS)) else state.round)
-                for index, name in enumerate(LAYERS)
-            ),
-            matched=number or (len(LAYERS) if state.round else 0),
-            devices=state.params.get("devices", 0),
-            growth=1 + state.round / 8 if state.round else None,
-        )
+        layers = [
+            matched(name, begun if index < (number or len(LAYERS)) else state.round)
+            for index, name in enumerate(LAYERS)
+        ]
+        growth = 1 + state.round / 8 if state.round else None
+        found = number or (len(LAYERS) if state.round else 0)
+        return (matched_table(layers, begun, found, state.params.get("devices", 0), growth),)
+
+    def round_metrics(self, state: State) -> dict[str, float]:
+        return {"growth": 1 + state.round / 8} if state.round else {}
 
 
 def matched(name: str, number: int) -> LayerMatch:

@@ -15,8 +15,10 @@ from edgefed.coordinator.new_run import create_run
 from edgefed.coordinator.run_records import RunRecord
 from edgefed.coordinator.store import Store
 from edgefed.errors import EdgeFedError
+from edgefed.events.bounty_tables import BountyView, bounty_table
+from edgefed.events.method_tables import TableView
 from edgefed.events.model import RunStatus
-from edgefed.events.snapshot import BountyView, DeviceView, RunView, Snapshot
+from edgefed.events.snapshot import DeviceView, RunView, Snapshot
 from edgefed.sharing.bounty_report import BountyOrder
 from tests.run_fixture import Ticking
 
@@ -44,7 +46,8 @@ def bounty(device: str, label: int, status: Any = "open") -> BountyView:
 def snapshot(run: str) -> Snapshot:
     bounties = (bounty("a", 0), bounty("a", 2, "closed"), bounty("gone", 2))
     devices = (DeviceView(device="a"), DeviceView(device="idle"))
-    return Snapshot(run=RunView(run=run), devices=devices, bounties=bounties)
+    tables = (TableView(table=bounty_table(bounties)),)
+    return Snapshot(run=RunView(run=run), devices=devices, tables=tables)
 
 
 def order(

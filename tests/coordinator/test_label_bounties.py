@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from edgefed.config.recipe import Recipe
-from edgefed.coordinator.bounty_updates import saved_report
 from edgefed.coordinator.last_run import with_last_run
 from edgefed.coordinator.run_controls import RunControls
 from edgefed.coordinator.store import Store
 from edgefed.data.types import Dataset, Shard, no_samples
 from edgefed.errors import StorageError
-from edgefed.events.fold import SnapshotBuilder
+from edgefed.events.bounty_tables import BOUNTIES
 from edgefed.events.model import Event
 from edgefed.events.snapshot import Snapshot
 from edgefed.sharing.bounty_report import BountyOrder
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet
 from tests.coordinator.test_resume import Fuse, PowerCut
+from tests.coordinator.told_events import logged, snapshot_of
 from tests.lacking import LABELS, WANTED, installed
 from tests.run_fixture import CLASSES, World, recipe, samples, shards
 
@@ -74,13 +74,6 @@ def giving(world: World, orders: Orders) -> Callable[[Event], None]:
     return listen
 
 
-def snapshot_of(world: World) -> Snapshot:
-    builder = SnapshotBuilder(Snapshot())
-    for event in world.events:
-        builder.apply(event)
-    return builder.snapshot()
-
-
 def bounties(snapshot: Snapshot) -> dict[tuple[str, int], tuple[str, int, int]]:
     return {
         (view.device, view.label): (view.status, view.received, view.noise)
@@ -88,16 +81,20 @@ def bounties(snapshot: Snapshot) -> dict[tuple[str, int], tuple[str, int, int]]:
     }
 
 
+def changes(run: World) -> list[dict[str, Any]]:
+    """Return the events about bounties."""
+    return [dict(event) for event in run.seen("table", name=BOUNTIES)]
+
+
 def test_every_change_of_the_report_is_told(world: MakeWorld) -> None:
     run = here(world)
     assert run.engine().run().status == "finished"
-    told = [(len(event["bounties"]), event["totals"]) for event in run.seen("labels")]
+    told = [(len(event["rows"]), event["verdict"]) for event in changes(run)]
     every = DEVICES * LABELS
-    status = {"open": 0, "closed": 0, "cancelled": 0}
     assert told == [
-        (every, {**status, "open": every}),
-        (every, {**status, "open": every}),
-        (every, {**status, "closed": every}),
+        (every, f"{every} open"),
+        (every, f"{every} open"),
+        (every, f"{every} closed"),
     ]
     snapshot = snapshot_of(run)
     assert set(bounties(snapshot).values()) == {("closed", 2, 4)}
@@ -106,7 +103,7 @@ def test_every_change_of_the_report_is_told(world: MakeWorld) -> None:
         ("device-01", 2 * LABELS),
     ]
     kinds = [event.kind for event in run.events]
-    assert kinds.index("labels") < kinds.index("round"), "before the first exchange"
+    assert kinds.index("table") < kinds.index("round"), "before the first exchange"
 
 
 def test_orders_are_carried_out_before_the_next_exchange(world: MakeWorld) -> None:
@@ -114,10 +111,10 @@ def test_orders_are_carried_out_before_the_next_exchange(world: MakeWorld) -> No
     listener = giving(run, {1: ("cancel", "device-01", 2), 2: ("open", "device-01", 2)})
     assert run.engine(listener=listener).run().status == "finished"
     of_one = [
-        (row["status"], row["received"], row["noise"])
-        for event in run.seen("labels")
-        for row in event["bounties"]
-        if (row["device"], row["label"]) == ("device-01", 2)
+        (row[2], row[7], row[8])
+        for event in changes(run)
+        for row in event["rows"]
+        if row[0] == "device-01/2"
     ]
     assert of_one == [("open", 0, 0), ("open", 1, 0), ("cancelled", 1, 5), ("open", 1, 0),
                       ("closed", 2, 4)]  # fmt: skip
@@ -126,7 +123,7 @@ def test_orders_are_carried_out_before_the_next_exchange(world: MakeWorld) -> No
 def test_an_algorithm_without_bounties_tells_nothing(world: MakeWorld) -> None:
     run = world(recipe(), shards((5, 9)))
     run.engine().run()
-    assert run.seen("labels") == []
+    assert run.seen("table") == []
 
 
 def undisturbed(world: MakeWorld) -> tuple[str, dict[tuple[str, int], tuple[str, int, int]]]:
@@ -191,6 +188,7 @@ def test_after_a_restart_the_snapshot_has_them_before_the_run_goes_on(world: Mak
     run.engine(controls=controls, listener=stopping).run()
     before = snapshot_of(run)
     assert {view.status for view in before.bounties} == {"open", "closed", "cancelled"}
+    logged(run)
     after = with_last_run(Snapshot(), run.store())
     assert after.bounties == before.bounties, "order 3 waits for the next exchange"
     assert after.budgets == before.budgets
@@ -199,23 +197,10 @@ def test_after_a_restart_the_snapshot_has_them_before_the_run_goes_on(world: Mak
 def test_an_ended_run_keeps_them_too(world: MakeWorld) -> None:
     run = here(world)
     run.engine(listener=giving(run, ORDERS)).run()
+    logged(run)
     after = with_last_run(Snapshot(), run.store())
     assert after.bounties == snapshot_of(run).bounties
     assert len(after.bounties) == DEVICES * LABELS
-
-
-def test_a_state_that_cannot_be_read_is_no_reason_not_to_start(
-    world: MakeWorld, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = here(world)
-    run.engine().run()
-    assert saved_report(run.store(), run.record).bounties
-    for path in run.store().run_folder(run.run).glob("state-*"):
-        path.write_bytes(b"damaged")
-    with pytest.raises(StorageError):
-        run.store().checkpoint(run.run)
-    assert with_last_run(Snapshot(), run.store()).bounties == ()
-    assert f"the label bounties of run {run.run} cannot be read" in caplog.text
 
 
 def test_orders_are_kept_by_run_and_in_order(tmp_path: Path) -> None:

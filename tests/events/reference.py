@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefed.events import expert_events
 from edgefed.events.alert_events import AlertView
+from edgefed.events.bounty_tables import bounties_of
 from edgefed.events.evaluation_views import ConfusionView, DeviceTestView
+from edgefed.events.expert_tables import MIXTURES, mixture_of
 from edgefed.events.fold import MAX_LINES, MAX_ROUNDS
 from edgefed.events.lines import describe
-from edgefed.events.method_tables import MethodTable, Point, Row, TableView
+from edgefed.events.method_tables import (
+    MethodTable,
+    MethodTables,
+    Point,
+    Row,
+    TableView,
+    table_named,
+)
 from edgefed.events.model import Event
+from edgefed.events.old_tables import changes_of
 from edgefed.events.snapshot import (
-    BountyView,
-    BudgetView,
     DeviceRoundView,
     DeviceView,
-    ExpertRoundView,
-    ExpertsView,
-    LayerMatchView,
     LineView,
-    MatchingView,
-    MatchRoundView,
-    MixtureView,
     PreviousRunView,
     RoundView,
     RunView,
@@ -70,9 +71,8 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
         case "labels" | "experts" | "matching" | "table" | "confusion" if (
             state["run"] and state["run"].run == fields["run"]
         ):
-            of_run = {"labels": _labels, "experts": _experts, "matching": _matching}
-            of_run |= {"confusion": _confusion, "table": _table}
-            of_run[event.kind](state, fields)
+            of_run = {"confusion": _confusion, "table": _table}
+            of_run.get(event.kind, _old_table)(state, {**fields, "kind": event.kind})
     state["alerts"] = _alerts(state["alerts"], event)
     line = describe(event)
     if line is not None:
@@ -100,8 +100,7 @@ def _run(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         unshared |= {"rounds": (), "refused_at": "", "refused_reason": ""}
         devices = [view.model_copy(update=unshared) for view in state["devices"]]
         state |= {"sent": 0, "received": 0, "devices": tuple(devices)}
-        state |= {"bounties": (), "budgets": (), "experts": None, "mixtures": ()}
-        state |= {"matching": None, "tables": (), "confusions": (), "tests": ()}
+        state |= {"tables": (), "confusions": (), "tests": ()}
         return
     if fields.get("status") in ("finished", "aborted", "failed"):
         known |= {"ended_at": time, "phase": "done", "waiting": None}
@@ -215,39 +214,17 @@ def _roster(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         _device(state, {"device": device, **row}, time)
 
 
-def _labels(state: dict[str, Any], fields: dict[str, Any]) -> None:
-    bounties = {(row.device, row.label): row for row in state["bounties"]}
-    for row in fields["bounties"]:
-        bounties[row["device"], row["label"]] = BountyView(**row)
-    for device, label in fields["removed"]:
-        bounties.pop((device, label), None)
-    budgets = {row.device: row for row in state["budgets"]}
-    budgets |= {row["device"]: BudgetView(**row) for row in fields["budgets"]}
-    state["bounties"] = tuple(bounties[key] for key in sorted(bounties))
-    state["budgets"] = tuple(budgets[key] for key in sorted(budgets))
-
-
-def _experts(state: dict[str, Any], fields: dict[str, Any]) -> None:
-    known = {name: fields[name] for name in fields if name in ExpertsView.model_fields}
-    before = state["experts"] or ExpertsView(experts=0)
-    table = list(before.table)
-    for number, row in fields["rows"]:
-        table += [()] * (number + 1 - len(table))
-        table[number] = tuple(row)
-    view = ExpertsView(**{**known, "table": table})
-    point = ExpertRoundView(round=view.round, load=view.load, entropy=view.entropy)
-    others = [row for row in before.rounds if row.round != view.round]
-    rounds = (*others, point)[-expert_events.MAX_ROUNDS :]
-    state["experts"] = view.model_copy(update={"rounds": rounds})
-    mixtures = {row.device: row for row in state["mixtures"]}
-    mixtures |= {row["device"]: MixtureView(**row) for row in fields["mixtures"]}
-    state["mixtures"] = tuple(mixtures[key] for key in sorted(mixtures))
-
-
 def _confusion(state: dict[str, Any], fields: dict[str, Any]) -> None:
     view = ConfusionView(**fields)
     others = tuple(each for each in state["confusions"] if each.place != view.place)
     state["confusions"] = tuple(sorted((*others, view), key=lambda each: each.place))
+
+
+def _old_table(state: dict[str, Any], fields: dict[str, Any]) -> None:
+    tables = MethodTables(state["tables"])
+    for change in changes_of(fields["kind"], fields, tables):
+        tables.apply(change)
+    state["tables"] = tables.views()
 
 
 def _table(state: dict[str, Any], fields: dict[str, Any]) -> None:
@@ -259,7 +236,10 @@ def _table(state: dict[str, Any], fields: dict[str, Any]) -> None:
         kept = before.table.rows if before and not fields["anew"] else ()
         rows = {row.key: row for row in kept if row.key not in fields["removed"]}
         rows |= {key: Row(key=key, cells=tuple(cells)) for key, *cells in fields["rows"]}
-        table = MethodTable(**{**fields, "rows": tuple(rows.values())})
+        ordered = list(rows.values())
+        if fields.get("key") == "device":
+            ordered.sort(key=lambda row: (row.key.split("/")[0], len(row.key), row.key))
+        table = MethodTable(**{**fields, "rows": tuple(ordered), "round": None})
         history = list(before.history) if before else []
         if table.series:
             history = [each for each in history if each.round != fields["round"]]
@@ -273,32 +253,18 @@ def _table(state: dict[str, Any], fields: dict[str, Any]) -> None:
     state["tables"] = tuple(views.values())
 
 
-def _matching(state: dict[str, Any], fields: dict[str, Any]) -> None:
-    known = {name: fields[name] for name in fields if name in MatchingView.model_fields}
-    before = state["matching"] or MatchingView(total=0)
-    layers = list(before.layers)
-    for number, row in fields["layers"]:
-        layers += [LayerMatchView()] * (number + 1 - len(layers))
-        layers[number] = LayerMatchView(**row)
-    view = MatchingView(**{**known, "layers": layers})
-    rounds = before.rounds
-    if view.round:
-        widths = tuple(layer.atoms for layer in layers[: view.matched])
-        point = MatchRoundView(round=view.round, devices=view.devices, widths=widths)
-        rounds = (*(row for row in rounds if row.round != view.round), point)
-    state["matching"] = view.model_copy(update={"rounds": rounds})
-
-
 def _with_run(view: DeviceView, state: dict[str, Any]) -> DeviceView:
-    own = [bounty for bounty in state["bounties"] if bounty.device == view.device]
+    own = [each for each in bounties_of(state["tables"]) if each.device == view.device]
     told: dict[str, Any] = {
         "open_bounties": len([bounty for bounty in own if bounty.status == "open"]),
         "received_mixes": sum(bounty.received for bounty in own),
         "noise_samples": sum(bounty.noise for bounty in own),
     }
-    mixed = [mixture for mixture in state["mixtures"] if mixture.device == view.device]
-    told["mixture"] = mixed[0].shares if mixed else ()
-    told["kept_experts"] = mixed[0].kept if mixed else ()
+    mixtures = table_named(state["tables"], MIXTURES)
+    rows = mixtures.table.rows if mixtures is not None else ()
+    mixed = [mixture_of(row) for row in rows if row.key == view.device]
+    told["mixture"] = tuple(mixed[0]["shares"]) if mixed else ()
+    told["kept_experts"] = tuple(mixed[0]["kept"]) if mixed else ()
     tested = [test for test in state["tests"] if test.device == view.device]
     told["accuracy"] = tested[0].accuracy if tested else None
     told["accuracy_round"] = tested[0].round if tested else 0

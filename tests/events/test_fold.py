@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefed.events.bounty_events import STATUSES
+from edgefed.events.bounty_tables import STATUSES
 from edgefed.events.fold import MAX_LINES, MAX_ROUNDS, SnapshotBuilder
 from edgefed.events.lines import describe
 from edgefed.events.model import Event, EventKind, Phase, RunStatus
@@ -207,15 +207,19 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "name": st.sampled_from(["a", "b"]),
             "columns": st.just([{"name": "value"}]),
             "rows": st.lists(
-                st.tuples(st.sampled_from("xyz"), share).map(list),
+                st.tuples(st.sampled_from(["x", "y", "y/2", "y/10"]), share).map(list),
                 max_size=3,
                 unique_by=lambda row: row[0],
             ),
-            "removed": st.lists(st.sampled_from("xyz"), max_size=1),
+            "removed": st.lists(st.sampled_from(["x", "y/2"]), max_size=1),
             "anew": st.booleans(),
             "left_out": counts,
         },
-        optional={"series": st.fixed_dictionaries({"s": share}), "gone": st.booleans()},
+        optional={
+            "series": st.fixed_dictionaries({"s": share}),
+            "gone": st.booleans(),
+            "key": st.sampled_from(["device", "label"]),
+        },
     ),
     "confusion": st.fixed_dictionaries(
         {

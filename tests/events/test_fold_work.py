@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from edgefed.events import bounty_events, expert_events, fold, matching_events, method_tables
-from edgefed.events.bounty_events import label_events
+from edgefed.events import bounty_tables, expert_tables, fold, method_tables, old_tables
+from edgefed.events.bounty_tables import bounty_view
 from edgefed.events.fold import SnapshotBuilder
+from edgefed.events.method_tables import MethodTable, table_events, within_limits
 from edgefed.events.model import Event
 from edgefed.events.roster import roster_parts
-from edgefed.events.snapshot import ExpertsView, MixtureView, Snapshot
-from edgefed.sharing.bounty_report import Bounty, BountyReport, Budget
+from edgefed.events.snapshot import Snapshot
+from edgefed.sharing.bounty_report import Bounty, Budget
 
 NOW = "2024-05-06T07:08:09.000Z"
 REPLY = {"round": 1, "exchange": "r-1-0", "samples": 3, "bytes": 9, "seconds": 1.0, "accepted": 1}
@@ -41,37 +42,17 @@ EVENTS = [
             "totals": {"open": 1},
         },
     ),
-    Event(
-        time=NOW,
-        kind="experts",
-        fields={
-            "run": "r-1",
-            "experts": 2,
-            "round": 2,
-            "load": [0.5, 0.5],
-            "rows": [[1, [0.25, 0.75]]],
-            "mixtures": [{"device": "d-00005", "shares": [0.5, 0.5], "kept": [0, 1]}],
-        },
-    ),
-    Event(
-        time=NOW,
-        kind="matching",
-        fields={"run": "r-1", "round": 1, "matched": 1, "total": 1, "layers": [[0, {"atoms": 9}]]},
-    ),
-    Event(
-        time=NOW,
-        kind="table",
-        fields={
-            "run": "r-1",
-            "round": 1,
-            "name": "norms",
-            "columns": [{"name": "norm"}],
-            "rows": [["out.bias", 0.5]],
-            "removed": [],
-            "anew": True,
-            "left_out": 0,
-            "series": {"norm": 0.5},
-        },
+    *(
+        Event(time=NOW, kind="table", fields=fields)
+        for table in (
+            *bounty_view([Bounty("d-00005", 1, 9, 4)], [Budget("d-00006", released=4)]),
+            expert_tables.mixture_table(
+                2, [expert_tables.mixture_row("d-00005", 3, 1, (0.5, 0.5), (0,))]
+            ),
+            expert_tables.load_table(2, 1, (0.5, 0.5), 0.7, {}, (), (1, 1)),
+        )
+        for view in within_limits([table])
+        for fields in table_events("r-1", 1, view.model_copy(update={"round": -1}), view)
     ),
     Event(time=NOW, kind="note", fields={"text": "hello"}),
 ]
@@ -91,14 +72,16 @@ def fleet(devices: int) -> SnapshotBuilder:
     builder.apply(Event(time=NOW, kind="run", fields={"run": "r-1", "status": "running"}))
     needs = (Bounty(row["device"], label, 9, 4) for row in rows for label in (0, 1))
     offers = (Budget(row["device"], released=3) for row in rows)
-    report = BountyReport(tuple(needs), tuple(offers))
-    for fields in label_events("r-1", BountyReport(), report):
-        builder.apply(Event(time=NOW, kind="labels", fields=fields))
-    mixtures = [MixtureView(device=row["device"], shares=(0.5, 0.5)) for row in rows]
-    for fields in expert_events.expert_events(
-        "r-1", ExpertsView(experts=2), {0: (0.5, 0.5)}, mixtures
-    ):
-        builder.apply(Event(time=NOW, kind="experts", fields=fields))
+    mixtures = [expert_tables.mixture_row(row["device"], 3, 1, (0.5, 0.5), (0, 1)) for row in rows]
+    tables: tuple[MethodTable, ...] = (
+        *bounty_view(tuple(needs), tuple(offers)),
+        expert_tables.mixture_table(2, mixtures),
+        expert_tables.load_table(2, 1, (0.5, 0.5), 0.7, {}, (), (1, 1)),
+    )
+    for view in within_limits(tables):
+        for fields in table_events("r-1", 1, None, view):
+            builder.apply(Event(time=NOW, kind="table", fields=fields))
+    assert len(builder.snapshot().bounties) == 2 * devices
     return builder
 
 
@@ -110,10 +93,10 @@ def counted_steps() -> Iterator[dict[str, int]]:
     def trace(frame: FrameType, what: str, argument: Any) -> Any:
         if frame.f_code.co_filename not in (
             fold.__file__,
-            bounty_events.__file__,
-            expert_events.__file__,
-            matching_events.__file__,
+            bounty_tables.__file__,
+            expert_tables.__file__,
             method_tables.__file__,
+            old_tables.__file__,
         ):
             return None
         frame.f_trace_opcodes = True

@@ -63,7 +63,7 @@ def test_a_value_holds_only_what_can_be_shown_and_sent() -> None:
         lambda: method_table("t", [VALUE], [("a", [1]), ("a", [2])]),
         lambda: method_table("t", [VALUE], [("a", [[1]])]),
         lambda: method_table("", [VALUE], []),
-        lambda: method_table("t", [VALUE] * 33, []),
+        lambda: method_table("t", [VALUE] * 129, []),
         lambda: Column(name="wide", format="9999d"),
         lambda: within_limits([table({})] * 2),
         lambda: within_limits(table({}, str(number)) for number in range(MAX_TABLES + 1)),

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from textual.pilot import Pilot
 
 from edgefed.algorithms.answer import Answer
 from edgefed.algorithms.base import State
@@ -25,6 +26,8 @@ from edgefed.errors import RecipeError
 from edgefed.events.fold import SnapshotBuilder
 from edgefed.events.log import Log
 from edgefed.events.model import Event
+from edgefed.events.playback import Playback
+from edgefed.events.recording import Recording
 from edgefed.events.snapshot import Snapshot
 from edgefed.events.summary import summarise
 from edgefed.learn.model_building import build
@@ -40,6 +43,8 @@ from tests.faults.fleet_processes import FLEET, fleet
 from tests.faults.traffic_recorder import Spy
 from tests.forked_programs import run_module
 from tests.plugin_package import importable
+from tests.tui.driving import drive, heading, words
+from tests.tui.samples import dashboard, fine
 
 SOURCE = Path(__file__).parents[1] / "example_scaffold"
 
@@ -177,7 +182,7 @@ def test_training_that_the_formulas_are_not_for_is_refused() -> None:
 
 
 def test_its_control_norms_appear_wherever_a_run_is_shown(tmp_path: Path) -> None:
-    """Live, after a restart, in a replay, in ``--json`` and in the report; EdgeFed knows none."""
+    """Live, after a restart, in a replay, on the screen, in ``--json`` and in the report."""
     live: list[Snapshot] = []
     simulation = Simulation(fleet_plan(), tmp_path / "state", SystemClock())
     builder = SnapshotBuilder(Snapshot())
@@ -203,6 +208,11 @@ def test_its_control_norms_appear_wherever_a_run_is_shown(tmp_path: Path) -> Non
     assert summarise(Log(folder / "events.jsonl").events()).tables == (shown,)
     with closing(Store(tmp_path / "state", durable=False)) as store:
         assert with_last_run(Snapshot(), store).tables == (shown,), "after a restart"
+    replay = Playback(Recording.read(folder / "events.jsonl"))
+    replay.move(10**6, 10**6)
+    assert replay.snapshot().tables == (shown,), "in a replay"
+    for snapshot in (live[-1], replay.snapshot()):
+        drive(dashboard(fine(snapshot), screen="tables"), _on_the_screen, size=(80, 24))
     code, out, err = run_module("edgefed.cli.main", "run", "tables", str(folder), "--json")
     assert (code, err) == (0, "")
     (told,) = json.loads(out)["tables"]
@@ -217,6 +227,18 @@ def test_its_control_norms_appear_wherever_a_run_is_shown(tmp_path: Path) -> Non
     assert "control norms by round" in page
     rows = (folder / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["control_norms.all_arrays"] for row in rows] == totals[1:]
+
+
+async def _on_the_screen(pilot: Pilot[None]) -> None:
+    """Look at the table and its series."""
+    assert heading(pilot, "#table") == "control norms  round 4"
+    verdict, totals, head, *rows = words(pilot, "#table")
+    assert verdict[:3] == ["the", "control", "variate"], "verdict first"
+    assert (totals[:2], head) == (["all", "arrays"], ["ARRAY", "NORM"])
+    assert [row[0] for row in rows[:4]] == ["fc1.weight", "fc1.bias", "out.weight", "out.bias"]
+    series = words(pilot, "#series")
+    assert series[0] == ["SERIES", "r0", "r1", "r2", "r3", "r4", "TREND"]
+    assert series[1][:3] == ["all", "arrays", "0"]
 
 
 # -- a fleet ------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from edgefed.data.partition import deal_recipe
 from edgefed.data.shard_files import write_shard
 from edgefed.data.types import Shard
 from edgefed.errors import EdgeFedError
+from edgefed.events.snapshot import Snapshot
 from edgefed.simulator.local_fleet import device_names
 from tests.faults.faulty_link import FaultyLink
 from tests.forked_programs import ForkedProgram, Running
@@ -206,7 +207,8 @@ class FleetProcesses:
 
     def bounties(self) -> list[dict[str, Any]]:
         """Return the label bounties of the current or last run."""
-        return list(self._ask("snapshot")["snapshot"]["bounties"])
+        snapshot = Snapshot.model_validate(self._ask("snapshot")["snapshot"])
+        return [row.model_dump() for row in snapshot.bounties]
 
     def devices(self) -> dict[str, dict[str, Any]]:
         """Return what is known of the devices, by name."""

@@ -45,16 +45,19 @@ def test_the_model_file_has_the_width_that_was_found(tmp_path: Path) -> None:
     assert record.status == "finished", record.reason
     found = here.stores[0].checkpoint(here.run)
     assert found is not None
-    report = make(here.recipe).match_report(found.state)
-    assert [each.local for each in report.layers] == [4, 3]
-    widths = [each.atoms for each in report.layers]
+    algorithm = make(here.recipe)
+    (table,) = algorithm.view(found.state)
+    assert [row.cells[0] for row in table.rows] == [4, 3]
+    widths = [row.cells[1] for row in table.rows]
     assert widths > [4, 3], "or nothing grew"
-    assert (report.round, report.matched, report.devices) == (3, 2, 3)
+    assert [row.cells[-1] for row in table.rows] == [3, 3]
+    assert table.series["devices"] == 3
+    growth = algorithm.round_metrics(found.state)["growth"]
     with safe_open(here.stores[0].run_folder(here.run) / "model.safetensors", "np") as file:
         assert json.loads(file.metadata()["model"])["hidden"] == widths
         assert file.get_slice("fc1.weight").get_shape() == [widths[0], *SHAPE]
         sizes = sum(file.get_tensor(name).size for name in file.keys())  # noqa: SIM118
-    assert report.growth == sizes / (8 * 4 + 4 + 4 * 3 + 3 + 3 * 3 + 3)
+    assert growth == sizes / (8 * 4 + 4 + 4 * 3 + 3 + 3 * 3 + 3)
     told = [each["text"] for each in here.seen("note")]
     assert any(text.startswith("units of the global network: fc1 ") for text in told), told
     here.close()

@@ -13,8 +13,11 @@ from edgefed.config.recipe import Recipe
 from edgefed.data.datasets import load
 from edgefed.data.partition import deal, planted_orders
 from edgefed.data.transforms.apply import label_orders
+from edgefed.events.expert_tables import mixture_row, mixture_table
+from edgefed.events.method_tables import table_events, within_limits
 from edgefed.events.model import Event
 from edgefed.seeds import generator
+from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.sweep.planted_clusters import PlantedClusters, matched
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
@@ -28,11 +31,13 @@ def _recipe(transform: str = "permutation") -> Recipe:
 
 
 def _told(shares: list[list[float]]) -> Event:
-    mixtures = [
-        {"device": f"device-{number:02d}", "shares": row} for number, row in enumerate(shares)
+    rows = [
+        mixture_row(device, 1, 1, each, range(len(each)))
+        for device, each in zip(device_names(12), shares, strict=True)
     ]
-    fields = {"run": "r", "experts": len(shares[0]), "round": 1, "rows": [], "mixtures": mixtures}
-    return Event(kind="experts", time="2024-05-06T07:08:09Z", fields=fields)
+    (view,) = within_limits([mixture_table(len(shares[0]), rows)])
+    (fields,) = table_events("r-1", 1, None, view)
+    return Event(kind="table", time="2024-05-06T07:08:09Z", fields=fields)
 
 
 def test_the_planted_order_is_the_one_that_a_device_was_dealt() -> None:

@@ -6,13 +6,14 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from edgefed.coordinator.event_journal import EventJournal
-from edgefed.events.bounty_events import label_events
-from edgefed.events.expert_events import expert_events
-from edgefed.events.matching_events import matching_events
-from edgefed.events.snapshot import ExpertsView, LayerMatchView, MatchingView, MixtureView
-from edgefed.sharing.bounty_report import Bounty, BountyReport, Budget
+from edgefed.events import expert_tables
+from edgefed.events.bounty_tables import bounty_view
+from edgefed.events.matching_table import layer_row, layer_table
+from edgefed.events.method_tables import MethodTable, table_events, table_named, within_limits
+from edgefed.sharing.bounty_report import Bounty, Budget
 from tests.tui.samples import shares
 
 Holdings = Sequence[tuple[str, tuple[int, ...]]]
@@ -38,12 +39,19 @@ class Method:
         return ""
 
 
+def send(journal: EventJournal, run: str, number: int, *tables: MethodTable) -> None:
+    """Send what changed in tables, as a coordinator does."""
+    for view in within_limits(tables):
+        before = table_named(journal.snapshot.tables, view.table.name)
+        for fields in table_events(run, number, before, view):
+            journal.emit("table", **fields)
+
+
 class Bounties(Method):
     """Devices ask for labels that they lack; those with much of one offer mixes."""
 
     def begin(self, journal: EventJournal, run: str, fleet: Holdings) -> None:
         """Open the bounties, then close most of them."""
-        self.report = BountyReport()
         rng = random.Random(4)
         opened = [
             Bounty(device, label, count=60, mixes=30)
@@ -51,7 +59,7 @@ class Bounties(Method):
             for label, samples in enumerate(held)
             if not samples
         ]
-        self._tell(journal, run, BountyReport(tuple(opened)))
+        send(journal, run, 0, *bounty_view(opened, ()))
         budgets = [
             Budget(
                 device,
@@ -65,7 +73,7 @@ class Bounties(Method):
             if (released := rng.randrange(0, 500, 20)) or index % 11 == 5
         ]
         filled = [self._filled(bounty, index) for index, bounty in enumerate(opened)]
-        self._tell(journal, run, BountyReport(tuple(filled), tuple(budgets)))
+        send(journal, run, 0, *bounty_view(filled, budgets))
 
     def _filled(self, bounty: Bounty, index: int) -> Bounty:
         if index % 9 == 4:
@@ -73,11 +81,6 @@ class Bounties(Method):
         if index % 13 == 6:
             return replace(bounty, received=10, offered=10, noise=50, status="cancelled")
         return replace(bounty, offered=40, received=30, noise=30, status="closed")
-
-    def _tell(self, journal: EventJournal, run: str, report: BountyReport) -> None:
-        for fields in label_events(run, self.report, report):
-            journal.emit("labels", **fields)
-        self.report = report
 
 
 class Experts(Method):
@@ -88,29 +91,39 @@ class Experts(Method):
     def begin(self, journal: EventJournal, run: str, fleet: Holdings) -> None:
         """Remember the fleet."""
         self.fleet = fleet
+        self.mixtures: dict[str, expert_tables.Mixture] = {}
 
     def merged(self, journal: EventJournal, run: str, number: int) -> None:
         """Tell load, table and the mixtures of the devices that answered."""
         sharpness = number / 4
-        mixtures = [
-            MixtureView(device=device, samples=sum(held), round=number,
-                        shares=_dying(shares(index, EXPERTS, sharpness), number), kept=(0, 1, 2))
+        found = {
+            device: (sum(held), _dying(shares(index, EXPERTS, sharpness), number))
             for index, (device, held) in enumerate(self.fleet)
             if (index + number) % 3
-        ]  # fmt: skip
-        total = sum(each.samples for each in mixtures)
+        }
+        for device, (samples, mixture) in found.items():
+            row = expert_tables.mixture_row(device, samples, number, mixture, (0, 1, 2))
+            self.mixtures[device] = row
+        total = sum(samples for samples, _ in found.values())
         load = tuple(
-            sum(each.samples * each.shares[expert] for each in mixtures) / total
+            sum(samples * mixture[expert] for samples, mixture in found.values()) / total
             for expert in range(EXPERTS)
         )
-        view = ExpertsView(
-            experts=EXPERTS, round=number, condition="label", load=load, labels=10,
-            entropy=-sum(share * math.log(share) for share in load if share > 0),
-            dead=tuple(expert for expert, share in enumerate(load) if share < 0.01 / EXPERTS),
-        )  # fmt: skip
-        rows = {label: _dying(shares(label, EXPERTS, sharpness), number) for label in range(10)}
-        for fields in expert_events(run, view, rows, mixtures):
-            journal.emit("experts", **fields)
+        entropy = -sum(share * math.log(share) for share in load if share > 0)
+        dead = (expert for expert, share in enumerate(load) if share < 0.01 / EXPERTS)
+        users = expert_tables.users_of(EXPERTS, (cells for _, cells in self.mixtures.values()))
+        states = dict.fromkeys(dead, expert_tables.DEAD)
+        rows = (
+            (str(label), _dying(shares(label, EXPERTS, sharpness), number)) for label in range(10)
+        )
+        send(
+            journal,
+            run,
+            number,
+            expert_tables.load_table(EXPERTS, number, load, entropy, states, (), users),
+            expert_tables.share_table("label", EXPERTS, rows),
+            expert_tables.mixture_table(EXPERTS, self.mixtures.values()),
+        )
 
 
 class Matching(Method):
@@ -125,36 +138,21 @@ class Matching(Method):
         for layer in layers:
             if layer == len(LAYERS) - 1:
                 self.growth = round(1 + 0.045 * number, 4)
-            view = MatchingView(
-                round=number, matched=layer + 1, devices=21, growth=self.growth, total=len(LAYERS)
-            )
-            changed = {layer: _match(layer, number)}
-            if number == 1 and layer == 0:
-                others = enumerate(LAYERS)
-                known = {
-                    at: LayerMatchView(layer=name, local=local) for at, (name, local) in others
-                }
-                changed = {**known, **changed}
-            for fields in matching_events(run, view, changed):
-                journal.emit("matching", **fields)
+            rows = [_match(at, number if at <= layer else number - 1) for at in range(len(LAYERS))]
+            send(journal, run, number, layer_table(rows, number, 21, self.growth))
 
     def detail(self, number: int) -> str:
         """Return which layer is matched."""
         return "layer fc1, 3 of 4"
 
 
-def _unmatched() -> dict[int, LayerMatchView]:
-    return {at: LayerMatchView(layer=name, local=local) for at, (name, local) in enumerate(LAYERS)}
-
-
-def _match(layer: int, number: int) -> LayerMatchView:
+def _match(layer: int, number: int) -> tuple[str, tuple[Any, ...]]:
     name, local = LAYERS[layer]
+    if not number:
+        return layer_row(name, local, 0, 0.0, None, None)
     atoms = local + int(local * 0.06 * number * (1 + layer / 3)) - number % 3
     objective = None if name == "fc2" else -1234.5 * (layer + 1) + 40 * number
-    return LayerMatchView(
-        layer=name, local=local, atoms=atoms, holders=round(21 * local / atoms, 2),
-        objective=objective,
-    )  # fmt: skip
+    return layer_row(name, local, atoms, round(21 * local / atoms, 2), objective, number)
 
 
 def _dying(row: tuple[float, ...], number: int) -> tuple[float, ...]:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 
 from edgefed.clock import timestamp
 from edgefed.errors import EdgeFedError
+from edgefed.events import expert_tables
 from edgefed.events.feed_update import FeedUpdate
+from edgefed.events.method_tables import (
+    MethodTable,
+    MethodTables,
+    TableChange,
+    table_events,
+    within_limits,
+)
 from edgefed.events.snapshot import (
     DeviceView,
-    ExpertRoundView,
-    ExpertsView,
     LineView,
-    MixtureView,
     RoundView,
     RunView,
     Snapshot,
@@ -207,34 +213,42 @@ def shares(number: int, experts: int, sharpness: float = 2.0) -> tuple[float, ..
     return tuple(round(weight / sum(weights), 4) for weight in weights)
 
 
-def mixing(devices: int = 20, experts: int = 4, **changes: object) -> Snapshot:
+def mixing(
+    devices: int = 20, experts: int = 4, states: Mapping[int, str] | None = None
+) -> Snapshot:
     """A fleet whose devices use experts, but for every fifth, which has not answered."""
     told = [index for index in range(1, devices + 1) if index % 5]
-    mixtures = tuple(
-        MixtureView(device=f"jetson-{index:02d}", samples=512 + index, round=11,
-                    shares=shares(index, experts), kept=(0, 2))
-        for index in told
-    )  # fmt: skip
-    rounds = tuple(
-        ExpertRoundView(
-            round=number,
-            load=shares(5, experts, number / 6),
-            entropy=max(0.0, math.log(experts) - number / 20),
+    mixtures = [
+        expert_tables.mixture_row(
+            f"jetson-{index:02d}", 512 + index, 11, shares(index, experts), (0, 2)
         )
-        for number in range(1, 12)
-    )
-    view = ExpertsView(
-        experts=experts, round=11, condition="label", load=rounds[-1].load,
-        entropy=rounds[-1].entropy, labels=10, rounds=rounds,
-        table=tuple(shares(label, experts, 3.0) for label in range(10)),
-    )  # fmt: skip
+        for index in told
+    ]
+    rows = [(str(label), shares(label, experts, 3.0)) for label in range(10)]
     views = [
         device_view(index, **({"mixture": shares(index, experts)} if index in told else {}))
         for index in range(1, devices + 1)
     ]
+    tables = MethodTables()
+    users = expert_tables.users_of(experts, (cells for _, cells in mixtures))
+    for number in range(1, 12):
+        load = shares(5, experts, number / 6)
+        entropy = max(0.0, math.log(experts) - number / 20)
+        for table in (
+            expert_tables.load_table(experts, number, load, entropy, states or {}, (), users),
+            expert_tables.share_table("label", experts, rows),
+            expert_tables.mixture_table(experts, mixtures),
+        ):
+            apply(tables, table, number)
     whole = snapshot(run=run_view(algorithm="fedmoe", class_names=CLASS_NAMES))
-    update = {"devices": tuple(views), "experts": view.model_copy(update=changes)}
-    return whole.model_copy(update={**update, "mixtures": mixtures})
+    return whole.model_copy(update={"devices": tuple(views), "tables": tables.views()})
+
+
+def apply(tables: MethodTables, table: MethodTable, number: int) -> None:
+    """Apply what a table of a round has, as its events do."""
+    (view,) = within_limits([table])
+    for fields in table_events("r", number, tables.view(table.name), view):
+        tables.apply(TableChange.of(fields))
 
 
 def fine(view: Snapshot | None) -> FeedUpdate:

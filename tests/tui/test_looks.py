@@ -58,7 +58,7 @@ def test_every_state_has_a_look_of_its_own() -> None:
 def test_letters_leave_no_other_character(screen: ScreenName) -> None:
     views = tuple(device_view(i, state=state) for i, state in enumerate(STATES))
     recorded_view = recorded("bounties" if screen == "labels" else "fedma").snapshot
-    sampled = mixing(dead=(1,)).model_copy(update={"devices": views})
+    sampled = mixing(states={1: "dead"}).model_copy(update={"devices": views})
     made = screen in ("overview", "devices", "experts")
     update = fine(sampled if made else recorded_view)
 

@@ -63,7 +63,7 @@ def watched(*updates: FeedUpdate, **settings: Any) -> Callable[[], Dashboard]:
     return partial(dashboard, *updates, control=RecordingControl(), **settings)
 
 
-MANY = mixing(experts=24, collapsed=True, dead=(1, 2))
+MANY = mixing(experts=24, states={0: "collapsed", 1: "dead", 2: "dead"})
 
 CASES: dict[str, Case] = {
     "no-run-yet": Case(watched(fine(Snapshot(fleet="plant-a")))),
@@ -85,8 +85,10 @@ CASES: dict[str, Case] = {
     ),
     "averages": Case(watched(fine(sharing())), ((150, 36), LARGE, SMALL)),
     "averages-table": Case(watched(fine(sharing()), screen="devices"), (LARGE, SMALL, (150, 36))),
-    "experts": Case(watched(fine(mixing(dead=(1,)))), (SMALL, LARGE)),
-    "experts-table": Case(watched(fine(mixing(dead=(1,))), screen="devices"), (LARGE, SMALL)),
+    "experts": Case(watched(fine(mixing(states={1: "dead"}))), (SMALL, LARGE)),
+    "experts-table": Case(
+        watched(fine(mixing(states={1: "dead"})), screen="devices"), (LARGE, SMALL)
+    ),
     "many-experts": Case(watched(fine(MANY), screen="experts")),
 }
 

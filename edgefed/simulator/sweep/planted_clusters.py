@@ -14,7 +14,8 @@ import numpy as np
 from edgefed.config.recipe import Recipe
 from edgefed.data.partition import planted_orders
 from edgefed.data.types import Array
-from edgefed.events.expert_events import ExpertChange
+from edgefed.events.expert_tables import MIXTURES, mixture_of
+from edgefed.events.method_tables import TableChange
 from edgefed.events.model import Event
 from edgefed.simulator.local_fleet import device_names
 
@@ -37,10 +38,12 @@ class PlantedClusters:
         self._found: dict[str, int] = {}
 
     def hear(self, event: Event) -> None:
-        """Store the mixtures in an event."""
-        if event.kind == "experts" and self._planted:
-            for mixture in ExpertChange.of(event.fields).mixtures:
-                self._found[mixture.device] = int(np.argmax(mixture.shares))
+        """Note the mixtures that an event has."""
+        if event.kind != "table" or event.fields["name"] != MIXTURES or not self._planted:
+            return
+        view = TableChange.of(event.fields).view
+        for mixture in map(mixture_of, view.table.rows if view is not None else ()):
+            self._found[mixture["device"]] = int(np.argmax(mixture["shares"]))
 
     def scores(self) -> dict[str, float]:
         """Return accuracy and purity over all devices; nothing without experts or clusters."""

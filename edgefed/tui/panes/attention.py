@@ -9,10 +9,8 @@ from textwrap import wrap
 from rich.text import Text
 
 from edgefed.events.attention import AttentionItem, AttentionKind, attention
-from edgefed.events.expert_events import problem_in_words
 from edgefed.tui.display_state import Shown
-from edgefed.tui.panes.experts import experts_of, problem_line
-from edgefed.tui.panes.fleet_summary import fleet_counts, fleet_notes, no_device
+from edgefed.tui.panes.fleet_summary import experts_of, fleet_counts, fleet_notes, no_device
 from edgefed.tui.panes.pane import Pane
 from edgefed.tui.text_format import age, clean, cut, cut_middle
 from edgefed.tui.theme import MUTED, ORANGE, VERMILLION
@@ -42,10 +40,10 @@ class AttentionPane(Pane):
         return f"Attention {count}" if count else "Fleet"
 
     def footing(self, shown: Shown) -> str:
-        """Return the key of the experts, in a run that has some."""
-        return super().footing(shown) or (
-            shown.keys.hint("screen.experts") if experts_of(shown) else ""
-        )
+        """Return how to see the experts, in a run that has some, or the tables with a warning."""
+        hint = "screen.experts" if experts_of(shown) else "screen.tables"
+        wanted = experts_of(shown) or _warnings(shown)
+        return super().footing(shown) or (shown.keys.hint(hint) if wanted else "")
 
     def nothing(self, shown: Shown) -> str:
         """Return advice if no device ever answered and there is no other problem."""
@@ -54,14 +52,19 @@ class AttentionPane(Pane):
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the problems, and counts and notes of the fleet in the remaining room."""
-        experts = experts_of(shown)
-        last = [problem_line(experts)] if experts and problem_in_words(experts) else []
+        last = _warnings(shown)
         lines = [*item_lines(shown, _items(shown), width, height - len(last)), *last]
         for part in (fleet_counts(shown, width), fleet_notes(shown, width)):
             gap = [Text()] if lines else []
             if not lines or len(lines) + len(gap) + len(part) <= height:
                 lines += [*gap, *part]
         return Text("\n", no_wrap=True, overflow="ellipsis").join(lines[:height])
+
+
+def _warnings(shown: Shown) -> list[Text]:
+    """Return what the method warns of, a line for each of its tables."""
+    views = shown.snapshot.tables if shown.snapshot else ()
+    return [Text(f"! {clean(view.table.warning)}", ORANGE) for view in views if view.table.warning]
 
 
 def _items(shown: Shown) -> tuple[AttentionItem, ...]:

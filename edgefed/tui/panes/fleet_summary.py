@@ -9,10 +9,11 @@ from rich.text import Text
 
 from edgefed.events.attention import devices_there
 from edgefed.events.coordinator_states import why_excluded
+from edgefed.events.expert_tables import ENTROPY, EXPERTS
+from edgefed.events.method_tables import TableView, table_named
 from edgefed.events.snapshot import DeviceView
 from edgefed.tui.columns import has_supplements
 from edgefed.tui.display_state import Shown
-from edgefed.tui.panes.experts import experts_of
 from edgefed.tui.symbols import DEVICE_LOOKS, HOT, STATES
 from edgefed.tui.text_format import clean, cut, sparks
 from edgefed.tui.theme import MUTED, ORANGE, SKY
@@ -97,14 +98,20 @@ def _supplements(devices: Sequence[DeviceView]) -> list[Text]:
     return [Text.assemble(("labels ", MUTED), f"open {wanted}  added {added}")]
 
 
+def experts_of(shown: Shown) -> TableView | None:
+    """Return the table of the run's experts; None without any."""
+    return table_named(shown.snapshot.tables, EXPERTS) if shown.snapshot else None
+
+
 def _experts(shown: Shown, width: int) -> list[Text]:
     """Return the load of the experts; nothing without any."""
     view = experts_of(shown)
-    if view is None or not view.load:
+    load = [float(row.cells[0] or 0) for row in view.table.rows] if view is not None else []
+    if view is None or not any(load):
         return []
-    load = sparks([share if share >= 0.01 else 0.0 for share in view.load])
-    line = Text.assemble(("experts ", MUTED), (cut(load, width - 24), SKY))
-    line.append(f"  entropy {view.entropy or 0.0:.2f}")
+    blocks = sparks([share if share >= 0.01 else 0.0 for share in load])
+    line = Text.assemble(("experts ", MUTED), (cut(blocks, width - 24), SKY))
+    line.append(f"  entropy {view.table.series.get(ENTROPY) or 0.0:.2f}")
     return [line]
 
 

@@ -7,8 +7,8 @@ from statistics import fmean
 
 from rich.text import Text
 
+from edgefed.events.bounty_tables import BudgetView
 from edgefed.events.label_skew import Counts, Skew, label_skew, largest_share
-from edgefed.events.snapshot import BudgetView
 from edgefed.tui.display_state import Shown
 from edgefed.tui.panes.rows import RowsPane
 from edgefed.tui.text_format import binned, clean, cut_middle, sparks

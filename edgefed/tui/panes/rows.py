@@ -37,6 +37,18 @@ class RowsPane(Pane, Generic[T]):
     first = 0
     """The row at the top."""
 
+    above = 0
+    """Lines above the head."""
+
+    def top(self, shown: Shown, width: int, height: int) -> list[Text]:
+        """Return lines above the head."""
+        del shown, width, height
+        return []
+
+    def lines(self, shown: Shown, width: int, items: Sequence[T]) -> list[Text]:
+        """Return the head, and the rows of the items that are on the screen."""
+        return [self.head(shown, width), *self.rows(shown, width, items)]
+
     def head(self, shown: Shown, width: int) -> Text:
         """Return the line above the rows, which does not scroll."""
         raise NotImplementedError
@@ -59,11 +71,13 @@ class RowsPane(Pane, Generic[T]):
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the heading and the rows that fit."""
-        items, across, room = self.items(shown), self.across(shown), max(1, height - 1)
+        top = self.top(shown, width, height)
+        self.above = len(top)
+        items, across, room = self.items(shown), self.across(shown), max(1, height - 1 - len(top))
         rows = -(-len(items) // across)
         self.first = max(0, min(self.first, rows - room))
         part = items[self.first * across : (self.first + room) * across]
-        lines = [self.head(shown, width), *self.rows(shown, width, part)]
+        lines = [*top, *self.lines(shown, width, part)]
         for line in lines:
             line.truncate(max(1, width), overflow="ellipsis")
         return Text("\n", no_wrap=True).join(lines)
@@ -78,7 +92,7 @@ class RowsPane(Pane, Generic[T]):
         if told or self.face(shown) is not None:
             return told
         count, keys, across = len(self.items(shown)), self.keys(), self.across(shown)
-        room = max(1, self.size.height - 1)
+        room = max(1, self.size.height - 1 - self.above)
         if count <= room * across:
             return keys
         first = self.first * across
@@ -136,4 +150,4 @@ class RowsPane(Pane, Generic[T]):
 
     def action_page(self, pages: int) -> None:
         """Move by the visible number of rows."""
-        self.scroll_rows(pages * max(1, self.size.height - 1))
+        self.scroll_rows(pages * max(1, self.size.height - 1 - self.above))

@@ -12,10 +12,18 @@ from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.classes import ClassesScreen
 from edgefed.tui.screens.devices import DevicesScreen
 from edgefed.tui.screens.overview import OverviewScreen
-from edgefed.tui.screens.panes import PanesScreen, expert_panes, label_panes, matching_panes
+from edgefed.tui.screens.panes import (
+    PanesScreen,
+    TablesScreen,
+    expert_panes,
+    label_panes,
+    matching_panes,
+)
 from edgefed.tui.screens.runs import RunsScreen
 
-ScreenName = Literal["overview", "devices", "classes", "labels", "experts", "matching", "runs"]
+ScreenName = Literal[
+    "overview", "devices", "classes", "labels", "experts", "matching", "runs", "tables"
+]
 SCREENS: dict[ScreenName, Callable[[Board], Screen[None]]] = {
     "overview": OverviewScreen,
     "devices": DevicesScreen,
@@ -24,6 +32,7 @@ SCREENS: dict[ScreenName, Callable[[Board], Screen[None]]] = {
     "experts": partial(PanesScreen, panes=expert_panes),
     "matching": partial(PanesScreen, panes=matching_panes),
     "runs": RunsScreen,
+    "tables": TablesScreen,
 }
 
 FIRST: ScreenName = "overview"
