@@ -28,7 +28,7 @@ def table_sections(run_data: RunData) -> Iterator[str]:
     for view in run_data.summary.tables:
         shown, classes = view.table, class_names_of(run_data)
         texts = shown.texts(classes)
-        rows = scroll(table(shown.head(), texts, range(1, len(shown.columns) + 1)))
+        rows = table(shown.head(), texts, range(1, len(shown.columns) + 1))
         drawn = [
             f"<h3>{clean(heading)}</h3>{scroll(picture)}"
             for heading, picture in _pictures(run_data, view)
