@@ -126,7 +126,7 @@ def _lanes(pools: Pools) -> Iterator[tuple[Any, tuple[str, ...], Pools]]:
     for spec in TOPIC_SPECS.values():
         if spec.branch in ("all", "down"):
             names = (DEVICE,) if spec.branch == "down" else ("",)
-            yield from [(spec, names, pools)] * 2  # as many as there are tasks of algorithms
+            yield from [(spec, names, pools)] * 4  # there are many tasks of algorithms
     # Another agent of its name would end it.
     yield TOPIC_SPECS["up", "birth"], (DEVICE,), {**pools, "session": (SESSION,)}
     for name, known in algorithms().items():
