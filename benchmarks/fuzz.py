@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,7 +32,9 @@ def table(reports: Sequence[Report]) -> str:
     head = f"{'target':<13}{'inputs':>9}{'crashes':>9}{'s':>8}{'+MB':>7}{'slowest ms':>12}"
     lines = [f"{head}  outcomes"]
     for report in reports:
-        outcomes = ", ".join(f"{code} {count}" for code, count in report.outcomes.items())
+        outcomes = ", ".join(
+            f"{code} {count}" for code, count in Counter(report.outcomes).most_common()
+        )
         lines.append(
             f"{report.target:<13}{report.inputs:>9}{len(report.crashes):>9}{report.seconds:>8.1f}"
             f"{report.memory / 2**20:>7.1f}{1000 * report.slowest[0]:>12.1f}  {outcomes}"

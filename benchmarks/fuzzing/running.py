@@ -18,7 +18,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar
@@ -293,7 +293,7 @@ def main() -> None:
     limit = pages * os.sysconf("SC_PAGE_SIZE") + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     more = (saver(Path(corpus) / name),) if corpus else ()
-    print(json.dumps(asdict(run(TARGETS[name], int(inputs), int(seed), *more))))
+    print(json.dumps(vars(run(TARGETS[name], int(inputs), int(seed), *more))))
     sys.stdout.flush()
     os._exit(0)  # threads of a target may still be at work
 
