@@ -276,7 +276,7 @@ def test_a_secret_cohort_has_no_table_that_names_devices(
     privacy: dict[str, Any], shown: list[str]
 ) -> None:
     plan, state = sampled(**privacy), State(1, {}, {})
-    inner = Telling(FedAvg.Settings(), plan.training, plan.rounds)
+    inner = Telling(half_of(plan).settings, plan.training, plan.rounds)
     half = PrivateUpdates(inner, plan.privacy, lambda model: model.names)
     assert [table.name for table in half.view(state)] == shown
 

@@ -109,6 +109,13 @@ def test_a_device_has_its_mixture_also_when_it_joins_later() -> None:
     assert {view.mixture for view in builder.snapshot().devices} == {()}
 
 
+def test_a_table_that_begins_anew_forgets_the_devices_that_it_named() -> None:
+    row = experts.mixture_row("b", 9, 2, (0.2, 0.3, 0.5), (0,))
+    other = experts.mixture_table(3, [row])
+    snapshot = shown((1, (mixtures(1, "a", "b"),)), (2, (other,)), devices=("a", "b"))
+    assert [view.mixture for view in snapshot.devices] == [(), (0.2, 0.3, 0.5)]
+
+
 def load(number: int, shares: tuple[float, ...], **changes: Any) -> MethodTable:
     values: dict[str, Any] = {
         "entropy": 0.56 if shares else None, "states": {}, "divergence": (), "users": (0, 2)

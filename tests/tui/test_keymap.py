@@ -106,7 +106,7 @@ def test_what_panes_say_of_keys_follows_the_chosen_ones(tmp_path: Path) -> None:
     drive(opened({"detail.log": "u"}, control), log)
 
     async def rows(pilot: Pilot[None]) -> None:
-        assert "of 38 bounties  s b scroll" in screen_text(pilot)
+        assert "of 38 rows  s b scroll" in screen_text(pilot)
 
     chosen = keymap({"table.down": "s", "table.up": "b"})
     many = feed(FakeClock(), recorded("bounties"))
