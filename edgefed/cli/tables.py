@@ -186,7 +186,9 @@ def _put(
         drawn: dict[str, str] = {}
         if svg is not None:
             if not found:
-                raise UsageError(missing, code=f"{part}.none", hint="omit --svg")
+                if part == "experts":
+                    raise UsageError(missing, code="experts.none", hint="omit --svg")
+                raise UsageError(missing, code="matching.none", hint="omit --svg")
             file = svg.expanduser().absolute()
             picture = tables_picture(run_data, names, f"{_TITLES[part]} of run {name}")
             write_output(file, picture.encode())

@@ -134,3 +134,11 @@ def test_a_table_that_is_gone_is_gone() -> None:
     sent(tables, 1, None, table({"a": 1}))
     tables.apply(TableChange.of(removal("r-1", 2, "t")))
     assert tables.views() == ()
+
+
+def test_a_table_whose_columns_change_keeps_rows_of_the_same_cells() -> None:
+    tables = MethodTables()
+    before, _ = sent(tables, 1, None, table({"a": 1, "b": 2}))
+    sent(tables, 2, before, method_table("t", [Column(name="other")], [("a", [1]), ("b", [3])]))
+    (view,) = tables.views()
+    assert [(row.key, *row.cells) for row in view.table.rows] == [("a", 1), ("b", 3)]
