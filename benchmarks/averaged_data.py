@@ -25,11 +25,11 @@ import numpy as np
 
 from benchmarks.studies.data import written
 from benchmarks.studies.runs import Run, Runner, best_of, spoken
-from edgefed.config.recipe import Recipe
-from edgefed.console import columns
-from edgefed.data.jpeg import unpacked
-from edgefed.learn.types import Array
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.data.images.jpeg import unpacked
+from edgefed.learn.base.types import Array
 from edgefed.simulator.sweep.table import Spread, spread
+from edgefed.terminal.console import columns
 
 LAST = 5
 """Tests that make a score."""

@@ -24,8 +24,8 @@ import psutil
 from benchmarks.fleets.boards import Boards, Working, boards
 from benchmarks.fleets.terminal import Terminal, dashboard
 from broker.address import LOOPBACK, free_port
-from edgefed.cli.processes import Processes, running, wait_for_coordinator
-from edgefed.config.address import Address
+from edgefed.cli.programs.processes import Processes, running, wait_for_coordinator
+from edgefed.config.values.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
 
 FLEET = "watched"

@@ -47,15 +47,15 @@ from benchmarks.studies.experts import (
     recipe_of,
 )
 from benchmarks.studies.runs import Look, Observed, Run, Runner, best_of, difference, spoken
-from edgefed.algorithms.base import State
-from edgefed.algorithms.registry import make
-from edgefed.config.recipe import Recipe
-from edgefed.console import columns
-from edgefed.coordinator.run_model import load_dataset, make_model
-from edgefed.data.partition import deal, planted_orders
-from edgefed.learn.training import Trainer
+from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.interface.base import State
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.models.run_model import load_dataset, make_model
+from edgefed.data.devices.partition import deal, planted_orders
+from edgefed.learn.training.trainer import Trainer
 from edgefed.seeds import derive
 from edgefed.simulator.sweep.table import spread
+from edgefed.terminal.console import columns
 
 PARTS = ("accuracy", "ablation", "permutation")
 LAST, BETWEEN = 3, 2

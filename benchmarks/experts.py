@@ -26,22 +26,22 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import State
-from edgefed.algorithms.device_side import DeviceTask, DeviceView
-from edgefed.algorithms.exchange import Finished
-from edgefed.algorithms.expert_records import MIXTURES, PHI, TABLE, KnownMixture
-from edgefed.algorithms.member import Member
-from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
-from edgefed.algorithms.registry import make
-from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.learn.devices import set_threads
-from edgefed.learn.mixture_table import device_shares, kept_experts
-from edgefed.learn.model_building import build
-from edgefed.learn.models import Model
-from edgefed.learn.training import Trainer
-from edgefed.learn.types import Array, Job, Trained
-from edgefed.samples import Samples
+from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.experts.expert_records import MIXTURES, PHI, TABLE, KnownMixture
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView
+from edgefed.algorithms.interface.exchange import Finished
+from edgefed.algorithms.interface.member import Member
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.config.recipes.recipe import ModelSection, Recipe
+from edgefed.files.samples import Samples
+from edgefed.learn.base.mixture_table import device_shares, kept_experts
+from edgefed.learn.base.processors import set_threads
+from edgefed.learn.base.types import Array, Job, Trained
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.training.trainer import Trainer
 from edgefed.seeds import generator
 from edgefed.sharing.policy import ANYTHING
 from edgefed.wire.codecs import CODECS

@@ -6,7 +6,7 @@ the median of the ratios of neighbours in time. There are two kinds of rows:
 
 - as trained: steps of ``Trainer``, from one call of its ``progress`` to the next, on batches of
   noise, with averages packed as in a run. For small models, FedAvg and mixing both use the compiled
-  chain (``edgefed/learn/compiled_chain.py``), if it was built.
+  chain (``edgefed/learn/compiled/compiled_chain.py``), if it was built.
 - by torch: the same objectives with torch's graph, on one batch, compared with FedAvg by torch;
   also alternative computations of FedMix's third term. Memory is the maximum that tensors held at
   once during a step, without the weights.
@@ -36,22 +36,9 @@ import torch
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
-from edgefed.config.recipe import ModelSection
-from edgefed.learn import capabilities
-from edgefed.learn.capabilities import Phase
-from edgefed.learn.compiled_chain import chain_of
-from edgefed.learn.devices import set_threads
-from edgefed.learn.model_building import build
-from edgefed.learn.models import Model
-from edgefed.learn.objectives.averaged_entries import DRAWN
-from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.fed_mix import FedMix
-from edgefed.learn.objectives.local_mix import LocalMix
-from edgefed.learn.objectives.naive_mix import NaiveMix
-from edgefed.learn.sample_cache import channels_last
-from edgefed.learn.sgd import Sgd
-from edgefed.learn.training import Trainer
-from edgefed.learn.types import (
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.learn.base.processors import set_threads
+from edgefed.learn.base.types import (
     Array,
     Batch,
     Context,
@@ -62,6 +49,19 @@ from edgefed.learn.types import (
     Samples,
     Schedule,
 )
+from edgefed.learn.compiled.compiled_chain import chain_of
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.objectives.averaged_entries import DRAWN
+from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.objectives.fed_mix import FedMix
+from edgefed.learn.objectives.local_mix import LocalMix
+from edgefed.learn.objectives.naive_mix import NaiveMix
+from edgefed.learn.samples.sample_cache import channels_last
+from edgefed.learn.steps import capabilities
+from edgefed.learn.steps.capabilities import Phase
+from edgefed.learn.steps.sgd import Sgd
+from edgefed.learn.training.trainer import Trainer
 from edgefed.seeds import generator
 
 RATIO = 0.05

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.registry import built_in
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe, SimulationSection
-from edgefed.config.settings import default_state_folder
-from edgefed.data.types import Shard
+from edgefed.algorithms.composed.registry import built_in
+from edgefed.config.fleet.settings import default_state_folder
+from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError
+from edgefed.process.clock import SystemClock
 from edgefed.seeds import derive
 from edgefed.sharing.random_words import RandomWords, generator_words
 from edgefed.simulator.executors import Executor, Sequential

@@ -19,13 +19,13 @@ from typing import Any
 
 from benchmarks.attacks.flooding import FLOODS, publish
 from broker.address import free_port
-from edgefed.cli.processes import Processes, running, wait_for_coordinator
-from edgefed.config.address import Address
-from edgefed.config.recipe import Recipe
+from edgefed.cli.programs.processes import Processes, running, wait_for_coordinator
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.values.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
-from edgefed.coordinator.run_model import load_dataset
-from edgefed.data.partition import deal_recipe
-from edgefed.data.shard_files import write_shard
+from edgefed.coordinator.models.run_model import load_dataset
+from edgefed.data.devices.partition import deal_recipe
+from edgefed.data.devices.shard_files import write_shard
 from edgefed.simulator.local_fleet import device_names
 from edgefed.wire.topics import Topics
 

@@ -33,14 +33,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import ModelSection, Recipe, SimulationSection
-from edgefed.data.types import Shard
+from edgefed.config.recipes.recipe import ModelSection, Recipe, SimulationSection
+from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError
-from edgefed.events.model import Event
-from edgefed.learn.devices import pick_device, repeatable, set_threads
-from edgefed.learn.model_building import build
-from edgefed.learn.types import Array
+from edgefed.events.base.model import Event
+from edgefed.learn.base.processors import pick_device, repeatable, set_threads
+from edgefed.learn.base.types import Array
+from edgefed.learn.modeling.model_building import build
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.stacked_executor import StackedExecutor

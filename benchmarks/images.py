@@ -66,10 +66,10 @@ class Ours:
     """
 
     def __init__(self, folder: Path, state: Path, batch: int = BATCH) -> None:
-        from edgefed.data.preparation import normalized
-        from edgefed.data.sources import load_device
-        from edgefed.data.types import Preparation
-        from edgefed.learn.training import Trainer
+        from edgefed.data.base.preparation import normalized
+        from edgefed.data.base.types import Preparation
+        from edgefed.data.devices.sources import load_device
+        from edgefed.learn.training.trainer import Trainer
 
         found = load_device(f"folder:{folder}", 0.0, state)
         self.samples = normalized(found.train, Preparation(MEAN, STD))
@@ -78,9 +78,9 @@ class Ours:
 
     def job(self, *, augmented: bool = False, steps: int = 0) -> Any:
         """Return a training job of an epoch, or of so many steps."""
-        from edgefed.learn.augment import Augment
+        from edgefed.learn.base.augment import Augment
+        from edgefed.learn.base.types import Job, Schedule
         from edgefed.learn.objectives.cross_entropy import CrossEntropy
-        from edgefed.learn.types import Job, Schedule
 
         schedule = Schedule(batch_size=self._batch, learning_rate=0.01, max_steps=steps)
         weights = self.trainer.model.weights()
@@ -94,9 +94,9 @@ class Ours:
     def _epoch(self, *, augmented: bool) -> Iterable[Any]:
         import torch
 
-        from edgefed.learn.job_batches import JobBatches
-        from edgefed.learn.sample_cache import SampleCache
-        from edgefed.learn.sgd import permutations
+        from edgefed.learn.samples.job_batches import JobBatches
+        from edgefed.learn.samples.sample_cache import SampleCache
+        from edgefed.learn.steps.sgd import permutations
 
         job = self.job(augmented=augmented)
         data = SampleCache(self.trainer.model, torch.device("cpu")).get(self.samples)
@@ -106,8 +106,8 @@ class Ours:
 
 
 def _network() -> Any:
-    from edgefed.config.recipe import ModelSection
-    from edgefed.learn.model_building import build
+    from edgefed.config.recipes.recipe import ModelSection
+    from edgefed.learn.modeling.model_building import build
 
     section = ModelSection(name="torchvision:mobilenet_v3_small")
     return build(section, (3, SIDE, SIDE), CLASSES, 0)
@@ -126,7 +126,7 @@ def training(folder: Path, state: Path, steps: int) -> dict[str, float]:
     import torchvision
 
     assert torch and torchvision
-    from edgefed.learn.devices import set_threads
+    from edgefed.learn.base.processors import set_threads
 
     set_threads(1)  # as an agent has by default
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
@@ -147,7 +147,7 @@ def _status(key: str) -> int:
 
 def measured(images: int, steps: int) -> dict[str, float]:
     """Return all figures."""
-    from edgefed.learn.devices import set_threads
+    from edgefed.learn.base.processors import set_threads
 
     set_threads(1)  # as an agent has by default
     with tempfile.TemporaryDirectory() as name:

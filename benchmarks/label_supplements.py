@@ -27,10 +27,10 @@ import numpy as np
 from benchmarks.studies.data import images, written
 from benchmarks.studies.labels import METHODS, ORDER, SETUPS, Method, Setup, choices, recipe_of
 from benchmarks.studies.runs import Runner, best_of, difference, spoken
-from edgefed.config.recipe import Recipe
-from edgefed.console import columns
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.reproduce.verdict import QUANTILES
 from edgefed.simulator.sweep.table import spread
+from edgefed.terminal.console import columns
 
 LAST = 5
 """Evaluations that make a score."""

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 import edgefed
-from edgefed.console import columns
-from edgefed.learn.types import Array
+from edgefed.learn.base.types import Array
 from edgefed.simulator.sweep.table import spread
+from edgefed.terminal.console import columns
 
 LATE = 9
 """The class that joins late."""

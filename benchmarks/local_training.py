@@ -21,12 +21,12 @@ import numpy as np
 import torch
 
 from benchmarks.peers.work import BATCH, CLASSES, RATE, SAMPLES, epoch, lenet
-from edgefed.config.recipe import ModelSection
-from edgefed.learn.devices import set_threads
-from edgefed.learn.model_building import build
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.learn.base.processors import set_threads
+from edgefed.learn.base.types import Array, Job, Samples, Schedule
+from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.training import Trainer
-from edgefed.learn.types import Array, Job, Samples, Schedule
+from edgefed.learn.training.trainer import Trainer
 
 VARIANTS = {"plain loop": "", "torch": "0", "kernels": "1"}
 """What is measured, and EDGEFED_NATIVE for EdgeFed's own."""

@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.matching_rows import RowMatching
+from edgefed.learn.base.types import Array
 from edgefed.learn.matching.layer import Matched, match_layer
 from edgefed.learn.matching.objective import prior_term
 from edgefed.learn.matching.settings import MatchSettings
-from edgefed.learn.types import Array
 
 DEVICES, THREADS = 16, "2"
 SMALL = (64, 100)

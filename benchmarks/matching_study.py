@@ -37,8 +37,8 @@ from benchmarks.studies.matching import (
     recipe_of,
 )
 from benchmarks.studies.runs import Run, Runner, best_of, difference, spoken
-from edgefed.console import columns
 from edgefed.simulator.sweep.table import spread
+from edgefed.terminal.console import columns
 
 PARTS = ("one-shot", "rounds", "settings")
 TUNING_SEED = 101

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgefed.learn.devices import set_threads
-from edgefed.learn.merging import ExactMean
-from edgefed.learn.types import Array
+from edgefed.learn.aggregation.exact_mean import ExactMean
+from edgefed.learn.base.processors import set_threads
+from edgefed.learn.base.types import Array
 
 Updates = Sequence[Array]
 

@@ -46,8 +46,7 @@ from benchmarks.attacks.mix_estimates import (
     weights_of,
 )
 from benchmarks.averaged_data import read
-from edgefed.console import columns
-from edgefed.data.digits import DigitsOptions, load_digits
+from edgefed.data.sets.digits import DigitsOptions, load_digits
 from edgefed.report.mix_sheet import scale_in_words
 from edgefed.sharing.label_mixes import (
     Ingredients,
@@ -57,7 +56,8 @@ from edgefed.sharing.label_mixes import (
     quantised,
 )
 from edgefed.sharing.types import Array, Indices
-from edgefed.units import counted
+from edgefed.terminal.console import columns
+from edgefed.terminal.units import counted
 
 SCALES = (0.0, 8 / 255, 16 / 255, 64 / 255)
 CANDIDATES = (10, 100, 1000)

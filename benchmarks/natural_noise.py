@@ -19,7 +19,7 @@ from functools import partial
 
 import torch
 
-from edgefed.learn.devices import set_threads
+from edgefed.learn.base.processors import set_threads
 from edgefed.native.library import native
 from edgefed.natural_noise.colours import as_bytes
 from edgefed.natural_noise.oriented import (

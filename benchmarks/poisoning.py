@@ -27,15 +27,15 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from benchmarks.attacks.poisoning import ATTACKS, TARGET, Attacking, poisoned, with_pattern
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe, SimulationSection
-from edgefed.console import columns
-from edgefed.coordinator.run_model import load_dataset
-from edgefed.data.types import Shard
-from edgefed.learn.types import Array, Tensors
-from edgefed.samples import Samples
+from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.coordinator.models.run_model import load_dataset
+from edgefed.data.base.types import Shard
+from edgefed.files.samples import Samples
+from edgefed.learn.base.types import Array, Tensors
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.run import Simulation
+from edgefed.terminal.console import columns
 
 DEVICES = 10
 MALICIOUS = frozenset({3, 7})

@@ -23,9 +23,9 @@ import numpy as np
 import psutil
 
 from broker.address import free_port
-from edgefed.cli.processes import Processes, running, wait_for_coordinator
-from edgefed.config.address import Address
-from edgefed.config.recipe import Recipe
+from edgefed.cli.programs.processes import Processes, running, wait_for_coordinator
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.values.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.simulator.local_fleet import device_names
 
@@ -78,8 +78,8 @@ def measure(codecs: Sequence[str], agents: int, rounds: int) -> list[dict[str, A
 
 def one(processes: Processes, codec: str, agents: int, rounds: int) -> dict[str, Any]:
     """Run one codec's rounds and return its row."""
-    from edgefed.cli.follow_run import follow
-    from edgefed.clock import SystemClock
+    from edgefed.cli.programs.follow_run import follow
+    from edgefed.process.clock import SystemClock
 
     client = CoordinatorClient(processes.address, "trainers")
     client.connect()

@@ -20,9 +20,9 @@ from typing import Any
 from benchmarks.round_latency import MODEL_BYTES, write_data
 from benchmarks.round_latency import recipe as plain_recipe
 from broker.address import free_port
-from edgefed.cli.processes import Processes, running, wait_for_coordinator
-from edgefed.config.address import Address
-from edgefed.config.recipe import Recipe
+from edgefed.cli.programs.processes import Processes, running, wait_for_coordinator
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.values.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.simulator.local_fleet import device_names
 
@@ -62,8 +62,8 @@ def measure(agents: int, rounds: int, grids: Sequence[int]) -> list[dict[str, An
 
 def _measured(processes: Processes, body: Recipe, how: str) -> dict[str, Any]:
     """Run a recipe's rounds and return medians per round, and bytes per device."""
-    from edgefed.cli.follow_run import follow
-    from edgefed.clock import SystemClock
+    from edgefed.cli.programs.follow_run import follow
+    from edgefed.process.clock import SystemClock
 
     client = CoordinatorClient(processes.address, FLEET)
     client.connect()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fleets.loopback import Fleet, plain_fleet, secured_fleet
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 
 
 @dataclass

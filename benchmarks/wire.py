@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.config.recipe import DataSection, ModelSection
-from edgefed.data.datasets import load
-from edgefed.learn.devices import set_threads
-from edgefed.learn.model_building import build
+from edgefed.config.recipes.recipe import DataSection, ModelSection
+from edgefed.data.sets.datasets import load
+from edgefed.files.samples import Samples
+from edgefed.learn.base.processors import set_threads
+from edgefed.learn.base.types import Job, Schedule, Tensors
+from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.training import Trainer
-from edgefed.learn.types import Job, Schedule, Tensors
-from edgefed.samples import Samples
+from edgefed.learn.training.trainer import Trainer
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.tensors import specs_of
 

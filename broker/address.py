@@ -7,7 +7,7 @@ import re
 import socket
 from ipaddress import ip_address
 
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import UsageError
 
 LOOPBACK = "127.0.0.1"

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from broker.probe import Probe
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.wire.limits import CHUNK_BYTES, MAX_MESSAGE_BYTES, MAX_PACKET_BYTES
 from edgefed.wire.topics import CLIENT_ID_PREFIX, CLIENT_SLOTS, UNSIGNED_USER, Topics
 

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from broker.address import connect_host, port_in_use
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, UnreachableError
-from edgefed.files import make_folder, open_private, storage_error
+from edgefed.files.writing import make_folder, open_private, storage_error
 
 START_SECONDS = 20.0
 """After this long a broker that accepts no connections has failed, or opens a large database."""

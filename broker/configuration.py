@@ -6,7 +6,7 @@ from pathlib import Path
 
 from broker.address import bind_host
 from broker.listeners import DEVICES
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import UsageError
 from edgefed.wire.limits import MAX_PACKET_BYTES
 

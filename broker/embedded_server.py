@@ -15,7 +15,7 @@ from amqtt.plugins.base import BaseAuthPlugin
 from amqtt.session import Session
 
 from broker.address import bind_host
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import UnreachableError
 from edgefed.wire.limits import MAX_PACKET_BYTES
 

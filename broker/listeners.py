@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgefed.config.address import COMMANDS_OFFSET, ENROLMENT_OFFSET
+from edgefed.config.values.address import COMMANDS_OFFSET, ENROLMENT_OFFSET
 from edgefed.wire.limits import MAX_PACKET_BYTES
 
 ENROLMENT_PACKET_BYTES = 16 * 1024

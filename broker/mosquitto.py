@@ -17,9 +17,9 @@ from broker.child_process import (
 )
 from broker.configuration import configuration
 from broker.running_broker import BrokerProcess
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import UsageError
-from edgefed.files import make_folder, write_atomic
+from edgefed.files.writing import make_folder, write_atomic
 from edgefed.native.library import find
 
 INSTALL_HINT = "apt install mosquitto"

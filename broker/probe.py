@@ -16,8 +16,8 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from broker.address import connect_host
-from edgefed.config.address import Address
-from edgefed.config.broker_errors import refused, silent, unreachable
+from edgefed.config.fleet.broker_errors import refused, silent, unreachable
+from edgefed.config.values.address import Address
 
 _KEEPALIVE_SECONDS = 30
 

@@ -25,9 +25,9 @@ from broker.secured_files import (
     secured_files,
     write_access_locked,
 )
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, StorageError, UnreachableError
-from edgefed.files import storage_error
+from edgefed.files.writing import storage_error
 from edgefed.trust.authority import AUTHORITY_FOLDER, Authority, load_authority
 from edgefed.trust.certificates import Role
 from edgefed.trust.credentials import Credentials, save_credentials

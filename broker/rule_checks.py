@@ -25,7 +25,7 @@ from broker.listeners import COMMANDS, DEVICES, ENROLMENT, LISTENERS
 from broker.probe import Probe
 from broker.secured_check import SecuredCheck
 from broker.secured_configuration import ENROLMENT_OPEN_FILES
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError
 from edgefed.trust.credentials import Credentials, save_credentials
 from edgefed.trust.enrolment_login import COORDINATOR_USER

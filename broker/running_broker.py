@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from broker.child_process import ChildProcess
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 
 BrokerT = TypeVar("BrokerT", bound="BrokerProcess")
 

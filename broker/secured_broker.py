@@ -28,9 +28,9 @@ from broker.secured_configuration import (
     secured_configuration,
 )
 from broker.secured_files import SecuredFiles, version_of
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, UnreachableError
-from edgefed.files import storage_error
+from edgefed.files.writing import storage_error
 
 LOOK_SECONDS = 0.1
 """Between two looks at the files and at the process: a removed device is cut off this fast."""

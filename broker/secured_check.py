@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from broker.listeners import Listener
 from broker.probe import Probe
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError
 from edgefed.trust.credentials import Credentials
 from edgefed.wire.topics import CLIENT_ID_PREFIX, CLIENT_SLOTS, Topics

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from broker.acl import acl, enrolment_acl
 from edgefed.errors import UsageError
-from edgefed.files import make_folder, open_private, storage_error, write_atomic
+from edgefed.files.writing import make_folder, open_private, storage_error, write_atomic
 from edgefed.trust import credentials
 from edgefed.trust.enrolment_login import ACCESS, PASSWORDS, ensure_login, give_to_owner
 

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from broker.embedded import EmbeddedBroker
 from broker.mosquitto import INSTALL_HINT, MosquittoBroker, find_mosquitto
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import UsageError
 
 Kind = Literal["auto", "mosquitto", "embedded"]

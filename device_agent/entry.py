@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from edgefed.startup import begin
+from edgefed.process.startup import begin
 
 
 def main() -> None:
     """Run the command line."""
-    begin("device_agent.cli")
+    begin("device_agent.commands.cli")

@@ -15,7 +15,7 @@ from typer import Context
 from typer.core import TyperArgument
 from typer.main import get_command
 
-from device_agent.cli import app as agent_app
+from device_agent.commands.cli import app as agent_app
 from edgefed.cli.main import app as edgefed_app
 
 PAGE = Path(__file__).with_name("cli.md")

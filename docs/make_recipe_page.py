@@ -13,14 +13,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from edgefed.algorithms.registry import built_in
-from edgefed.cli.demo import RECIPE
-from edgefed.config.models import tables
-from edgefed.config.recipe import Recipe
-from edgefed.config.write import toml_value
-from edgefed.data.datasets import dataset_keys
-from edgefed.data.options import DataOptions
-from edgefed.learn.model_building import NETWORKS
+from edgefed.algorithms.composed.registry import built_in
+from edgefed.cli.fleet.demo import RECIPE
+from edgefed.config.loading.write import toml_value
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.values.models import tables
+from edgefed.data.sets.datasets import dataset_keys
+from edgefed.data.sets.options import DataOptions
+from edgefed.learn.modeling.model_building import NETWORKS
 from edgefed.wire.limits import CLASS_NAME_PATTERN
 
 PAGE = Path(__file__).with_name("recipe.md")

@@ -10,13 +10,13 @@ import tempfile
 from datetime import datetime
 from pathlib import Path
 
-from edgefed.cli.demo import RECIPE
-from edgefed.clock import SystemClock
-from edgefed.config.load import load_recipe
-from edgefed.config.settings_files import Surroundings
+from edgefed.cli.fleet.demo import RECIPE
+from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.config.loading.load import load_recipe
 from edgefed.errors import EdgeFedError
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.run import Simulation
-from edgefed.tui.recorded_feed import RecordedFeed, last_of_events, read_events
+from edgefed.tui.feeds.recorded_feed import RecordedFeed, last_of_events, read_events
 from edgefed.tui.screenshot import save_picture
 
 PICTURE = Path(__file__).with_name("dashboard.svg")

@@ -7,12 +7,12 @@ if TYPE_CHECKING:
     from edgefed.api.result import Result
     from edgefed.api.rounds import RoundResult, StopRun
     from edgefed.api.simulate import simulate
-    from edgefed.config.recipe import Recipe
-    from edgefed.data.types import Dataset
+    from edgefed.config.recipes.recipe import Recipe
+    from edgefed.data.base.types import Dataset
     from edgefed.errors import EdgeFedError
+    from edgefed.files.samples import Samples
     from edgefed.prediction.load import load_model
     from edgefed.prediction.loaded_model import LoadedModel
-    from edgefed.samples import Samples
 
 __all__ = [
     "Dataset",
@@ -28,13 +28,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Dataset": "edgefed.data.types",
+    "Dataset": "edgefed.data.base.types",
     "EdgeFedError": "edgefed.errors",
     "LoadedModel": "edgefed.prediction.loaded_model",
-    "Recipe": "edgefed.config.recipe",
+    "Recipe": "edgefed.config.recipes.recipe",
     "Result": "edgefed.api.result",
     "RoundResult": "edgefed.api.rounds",
-    "Samples": "edgefed.samples",
+    "Samples": "edgefed.files.samples",
     "StopRun": "edgefed.api.rounds",
     "load_model": "edgefed.prediction.load",
     "simulate": "edgefed.api.simulate",

@@ -7,11 +7,22 @@ defined.
 
 from __future__ import annotations
 
-from edgefed.algorithms.answer import Answer, Group, Remark
-from edgefed.algorithms.base import Algorithm, AlgorithmSettings, State
-from edgefed.algorithms.cohort_sampling import Cohort, draw_testers
-from edgefed.algorithms.cohort_sampling import draw as draw_cohort
-from edgefed.algorithms.device_side import (
+from edgefed.algorithms.averaging.fedavg import (
+    MAX_DELTA,
+    AveragingSettings,
+    FedAvg,
+    delta_role,
+    difference,
+)
+from edgefed.algorithms.averaging.fedavg import (
+    trained as trained_arrays,
+)
+from edgefed.algorithms.averaging.training import augment_of, loss_of, objective_of, schedule_of
+from edgefed.algorithms.interface.answer import Answer, Group, Remark
+from edgefed.algorithms.interface.base import Algorithm, AlgorithmSettings, State
+from edgefed.algorithms.interface.cohort_sampling import Cohort, draw_testers
+from edgefed.algorithms.interface.cohort_sampling import draw as draw_cohort
+from edgefed.algorithms.interface.device_side import (
     Chosen,
     DensityFit,
     DeviceTask,
@@ -27,20 +38,17 @@ from edgefed.algorithms.device_side import (
     TrainedEvalJob,
     Work,
 )
-from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question, Relay, ReplyRole
-from edgefed.algorithms.exchange_part import ExchangePart
-from edgefed.algorithms.fedavg import (
-    MAX_DELTA,
-    AveragingSettings,
-    FedAvg,
-    delta_role,
-    difference,
+from edgefed.algorithms.interface.exchange import (
+    Exchange,
+    Finished,
+    Payload,
+    Question,
+    Relay,
+    ReplyRole,
 )
-from edgefed.algorithms.fedavg import (
-    trained as trained_arrays,
-)
-from edgefed.algorithms.member import Member, Roster
-from edgefed.algorithms.optional_interfaces import (
+from edgefed.algorithms.interface.exchange_part import ExchangePart
+from edgefed.algorithms.interface.member import Member, Roster
+from edgefed.algorithms.interface.optional_interfaces import (
     AnswerGroups,
     BountyOrders,
     CompleteAlgorithm,
@@ -50,43 +58,36 @@ from edgefed.algorithms.optional_interfaces import (
     RoundMetrics,
     SavedModels,
 )
-from edgefed.algorithms.training import augment_of, loss_of, objective_of, schedule_of
-from edgefed.config.images_section import ImagesSection
-from edgefed.config.recipe import ModelSection, RoundsSection
-from edgefed.config.sections import CodecName, Section
-from edgefed.config.training_section import TrainingSection
-from edgefed.data.checks import checked_numbers, checked_samples, checked_tokens, count_classes
-from edgefed.data.dataset_reader import DatasetReader, SourceReader
-from edgefed.data.holdout import hold_out
-from edgefed.data.options import DataOptions, SplitOptions
+from edgefed.config.recipes.images_section import ImagesSection
+from edgefed.config.recipes.recipe import ModelSection, RoundsSection
+from edgefed.config.recipes.sections import CodecName, Section
+from edgefed.config.recipes.training_section import TrainingSection
+from edgefed.data.base.checks import checked_numbers, checked_samples, checked_tokens, count_classes
+from edgefed.data.base.holdout import hold_out
+from edgefed.data.base.paths import require_file, require_folder
+from edgefed.data.base.paths import resolve as resolve_path
+from edgefed.data.base.preparation import PreparationOptions
+from edgefed.data.base.types import Dataset, Indices, no_samples
 from edgefed.data.partitioners.cover import Cover, too_few
 from edgefed.data.partitioners.cover import Parts as PartitionParts
 from edgefed.data.partitioners.registry import Partitioner
 from edgefed.data.partitioners.registry import Request as PartitionRequest
-from edgefed.data.paths import require_file, require_folder
-from edgefed.data.paths import resolve as resolve_path
-from edgefed.data.preparation import PreparationOptions
-from edgefed.data.types import Dataset, Indices, no_samples
+from edgefed.data.sets.dataset_reader import DatasetReader, SourceReader
+from edgefed.data.sets.options import DataOptions, SplitOptions
 from edgefed.errors import DataError, MissingDataError, RecipeError, UnmergeableError, UsageError
-from edgefed.events.method_tables import Column, MethodTable, method_table
-from edgefed.learn.capabilities import Assigns, Checks, Draws, Phase, Phased, is_single_pass
-from edgefed.learn.merging import ExactMean
-from edgefed.learn.models import Model
-from edgefed.learn.networks.base import Network, NetworkSettings, Shape, image_shape
-from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.proximal import Proximal
-from edgefed.learn.objectives.squared_error import SquaredError
-from edgefed.learn.permutation_groups import PermutationGroups
-from edgefed.learn.pooled_statistics import (
+from edgefed.events.base.method_tables import Column, MethodTable, method_table
+from edgefed.files.samples import Samples
+from edgefed.learn.aggregation.exact_mean import ExactMean
+from edgefed.learn.aggregation.pooled_statistics import (
     LARGEST as LARGEST_STATISTIC,
 )
-from edgefed.learn.pooled_statistics import (
+from edgefed.learn.aggregation.pooled_statistics import (
     MeasuredStatistics,
     pooled_statistics,
 )
-from edgefed.learn.scoring import Predict, Predictor
-from edgefed.learn.server_optimizers import ServerOptimizer
-from edgefed.learn.types import (
+from edgefed.learn.aggregation.server_optimizers import ServerOptimizer
+from edgefed.learn.base.permutation_groups import PermutationGroups
+from edgefed.learn.base.types import (
     Array,
     Batch,
     Context,
@@ -99,7 +100,13 @@ from edgefed.learn.types import (
     Tensors,
     Trained,
 )
-from edgefed.samples import Samples
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.networks.base import Network, NetworkSettings, Shape, image_shape
+from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.objectives.proximal import Proximal
+from edgefed.learn.objectives.squared_error import SquaredError
+from edgefed.learn.steps.capabilities import Assigns, Checks, Draws, Phase, Phased, is_single_pass
+from edgefed.learn.training.scoring import Predict, Predictor
 from edgefed.seeds import derive, generator
 from edgefed.sharing.policy import Policy, Withheld
 from edgefed.sharing.releases import labels_release, means_release, mixes_release, update_release

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefed.algorithms.registry import algorithms
-from edgefed.config.images_section import ImagesSection
-from edgefed.config.training_section import TrainingSection
+from edgefed.algorithms.composed.registry import algorithms
+from edgefed.config.recipes.images_section import ImagesSection
+from edgefed.config.recipes.training_section import TrainingSection
 
 
 def complete(values: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hypothesis import settings
 from broker.address import LOOPBACK, free_port
 from broker.embedded import EmbeddedBroker
 from broker.mosquitto import INSTALL_HINT, MosquittoBroker, find_mosquitto
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 
 settings.register_profile("suite", max_examples=60, deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from broker.child_process import STOP_SECONDS, ChildProcess
-from edgefed.cli.processes import Processes
-from edgefed.files import make_folder
+from edgefed.cli.programs.processes import Processes
+from edgefed.files.writing import make_folder
 from tests.forked_programs import ForkedProgram
 
 

@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import State
-from edgefed.algorithms.exchange import Exchange
-from edgefed.algorithms.fedavg import FedAvg
-from edgefed.algorithms.member import Roster
-from edgefed.events.bounty_tables import bounty_view
-from edgefed.events.method_tables import MethodTable
-from edgefed.learn.types import Tensors
+from edgefed.algorithms.averaging.fedavg import FedAvg
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.algorithms.interface.member import Roster
+from edgefed.events.base.bounty_tables import bounty_view
+from edgefed.events.base.method_tables import MethodTable
+from edgefed.learn.base.types import Tensors
 from edgefed.sharing.bounty_report import Bounty, BountyOrder, Budget
 from tests.plugin_package import importable, write_package
 

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-import edgefed.algorithms.secure_merging
-import edgefed.coordinator.tasks
-from edgefed.algorithms.answer import Answer, Group
-from edgefed.algorithms.base import State
-from edgefed.algorithms.exchange import Exchange, Payload, Question, ReplyRole
-from edgefed.algorithms.fedavg import delta_role
-from edgefed.algorithms.secure_aggregation import SecureAggregation
-from edgefed.algorithms.secure_device_half import grid_of, wire_bytes
-from edgefed.algorithms.secure_keys import CHANNEL, MASK, SEED, DeviceKeys, keys_text
-from edgefed.algorithms.secure_merging import without_masks
-from edgefed.algorithms.secure_phases import (
+import edgefed.algorithms.secure.secure_merging
+import edgefed.coordinator.exchanges.tasks
+from edgefed.algorithms.averaging.fedavg import delta_role
+from edgefed.algorithms.interface.answer import Answer, Group
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.exchange import Exchange, Payload, Question, ReplyRole
+from edgefed.algorithms.secure.secure_aggregation import SecureAggregation
+from edgefed.algorithms.secure.secure_device_half import grid_of, wire_bytes
+from edgefed.algorithms.secure.secure_keys import CHANNEL, MASK, SEED, DeviceKeys, keys_text
+from edgefed.algorithms.secure.secure_merging import without_masks
+from edgefed.algorithms.secure.secure_phases import (
     ADVERTISED,
     FIT,
     KEYS,
@@ -34,13 +34,13 @@ from edgefed.algorithms.secure_phases import (
     SECURE,
     UNMASK,
 )
-from edgefed.algorithms.secure_records import KEYS_GROUP, SecureRecords, Session
+from edgefed.algorithms.secure.secure_records import KEYS_GROUP, SecureRecords, Session
 from edgefed.cli.main import app
-from edgefed.clock import SystemClock
-from edgefed.console import start
-from edgefed.learn.summed_grid import SummedGrid
-from edgefed.learn.types import Array, Tensors
+from edgefed.learn.aggregation.summed_grid import SummedGrid
+from edgefed.learn.base.types import Array, Tensors
+from edgefed.process.clock import SystemClock
 from edgefed.sharing.pairwise_keys import commitment, public_key
+from edgefed.terminal.console import start
 from edgefed.trust.credentials import load_credentials
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import TensorSpec
@@ -76,7 +76,7 @@ RENAMED = "train"
 lie = os.environ.get("LIE", "")
 honest_shares, honest_merge = SecureAggregation._shares, SecureAggregation.merge
 honest_fit, honest_grid = SecureAggregation._fit, SecureAggregation._grid
-honest_task = edgefed.coordinator.tasks._task
+honest_task = edgefed.coordinator.exchanges.tasks._task
 
 
 def note(**found: Array) -> None:
@@ -259,8 +259,8 @@ def merge_noted(
 
 def lie_about(told: str) -> None:
     """Put what lies in the place of what does not."""
-    vars(edgefed.coordinator.tasks)["_task"] = bare_task
-    vars(edgefed.algorithms.secure_merging)["without_masks"] = noted_sum
+    vars(edgefed.coordinator.exchanges.tasks)["_task"] = bare_task
+    vars(edgefed.algorithms.secure.secure_merging)["without_masks"] = noted_sum
     if told == "impersonated":
         SecureAggregation.merge = merge_impersonated  # type: ignore[method-assign]
     elif told in ("swapped", "unsigned"):

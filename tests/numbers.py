@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edgefed.data.types import Shard
-from edgefed.samples import Samples
+from edgefed.data.base.types import Shard
+from edgefed.files.samples import Samples
 
 FEATURES = 3
 RULE = np.array([[1.5, -0.5], [-2.0, 0.25], [0.5, 3.0]])

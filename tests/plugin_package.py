@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.algorithms.registry import PLUGINS
-from edgefed.plugins import installed
+from edgefed.algorithms.composed.registry import PLUGINS
+from edgefed.files.plugins import installed
 
 ROOT = Path(__file__).parents[1]
 

@@ -5,14 +5,14 @@ The modules of the command lines are not among them: they are executed anew in e
 
 from __future__ import annotations
 
-import device_agent.agent
-import device_agent.launch
-import device_agent.own_data
-import edgefed.cli.coordinator
-import edgefed.coordinator.service
+import device_agent.commands.launch
+import device_agent.daemon.agent
+import device_agent.daemon.own_data
+import edgefed.cli.fleet.coordinator
+import edgefed.coordinator.process.service
 import edgefed.coordinator.trackers.choose
-import edgefed.data.sources
-from edgefed.algorithms.registry import built_in
+import edgefed.data.devices.sources
+from edgefed.algorithms.composed.registry import built_in
 
 __all__ = ["device_agent", "edgefed"]
 

@@ -11,9 +11,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import device_agent.launch
-from device_agent.cli import main
-from device_agent.device_store import DeviceStore
+import device_agent.commands.launch
+from device_agent.commands.cli import main
+from device_agent.tasks.device_store import DeviceStore
 from edgefed.wire.messages import Reply, Task
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.worker import Worker
@@ -54,7 +54,7 @@ class RecordingStore(DeviceStore):
 
 def run() -> None:
     """Run the agent with the parts that record."""
-    vars(device_agent.launch).update(Worker=RecordingWorker, DeviceStore=RecordingStore)
+    vars(device_agent.commands.launch).update(Worker=RecordingWorker, DeviceStore=RecordingStore)
     main()
 
 

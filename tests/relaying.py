@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.answer import Answer, Group
-from edgefed.algorithms.base import State
-from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
-from edgefed.algorithms.exchange import Exchange, Finished, Payload, Question, Relay
-from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
-from edgefed.algorithms.member import Roster
-from edgefed.learn.scoring import Predict, Predictor
-from edgefed.learn.types import Tensors
+from edgefed.algorithms.averaging.fedavg import AveragingSettings, FedAvg
+from edgefed.algorithms.interface.answer import Answer, Group
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView, Result, Work
+from edgefed.algorithms.interface.exchange import Exchange, Finished, Payload, Question, Relay
+from edgefed.algorithms.interface.member import Roster
+from edgefed.learn.base.types import Tensors
+from edgefed.learn.training.scoring import Predict, Predictor
 from edgefed.seeds import derive
 from edgefed.sharing.label_mixes import MixSettings
 from edgefed.sharing.releases import mixes_release

@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
-from edgefed.algorithms.registry import make
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.engine import Engine
-from edgefed.coordinator.engine_deps import EngineDeps
-from edgefed.coordinator.event_journal import EventJournal
-from edgefed.coordinator.fleet import Fleet
-from edgefed.coordinator.new_run import create_run
-from edgefed.coordinator.relayed_blobs import open_blobs
-from edgefed.coordinator.run_controls import RunControls
-from edgefed.coordinator.run_records import RunRecord
-from edgefed.coordinator.store import Store
+from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.devices.trust_scores import TrustScores
+from edgefed.coordinator.exchanges.fleet import Fleet
+from edgefed.coordinator.exchanges.relayed_blobs import open_blobs
+from edgefed.coordinator.journal.event_journal import EventJournal
+from edgefed.coordinator.rounds.engine import Engine
+from edgefed.coordinator.rounds.engine_deps import EngineDeps
+from edgefed.coordinator.rounds.run_controls import RunControls
+from edgefed.coordinator.state.new_run import create_run
+from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.state.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Tracker
-from edgefed.coordinator.trust_scores import TrustScores
-from edgefed.data.types import Dataset, Shard, no_samples
-from edgefed.events.model import Event
-from edgefed.samples import Samples
+from edgefed.data.base.types import Dataset, Shard, no_samples
+from edgefed.events.base.model import Event
+from edgefed.files.samples import Samples
 from edgefed.simulator.executors import Sequential
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.worker.trainer_cache import TrainerCache

@@ -9,8 +9,8 @@ from functools import partial
 
 import numpy as np
 
-import device_agent.launch
-from device_agent.cli import main
+import device_agent.commands.launch
+from device_agent.commands.cli import main
 from edgefed.wire.messages import Task
 from edgefed.worker.worker import Worker
 
@@ -21,5 +21,5 @@ def from_seed(task: Task) -> np.random.Generator:
 
 
 if __name__ == "__main__":
-    vars(device_agent.launch)["Worker"] = partial(Worker, private_randomness=from_seed)
+    vars(device_agent.commands.launch)["Worker"] = partial(Worker, private_randomness=from_seed)
     main()

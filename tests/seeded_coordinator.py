@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-import edgefed.coordinator.service
-from edgefed.algorithms.registry import make
+import edgefed.coordinator.process.service
+from edgefed.algorithms.composed.registry import make
 from edgefed.cli.main import app
-from edgefed.console import start
+from edgefed.terminal.console import start
 from tests.private_randomness import of_round
 
 if __name__ == "__main__":
-    vars(edgefed.coordinator.service)["make"] = partial(make, randomness=of_round)
+    vars(edgefed.coordinator.process.service)["make"] = partial(make, randomness=of_round)
     start(app)

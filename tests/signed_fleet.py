@@ -15,7 +15,7 @@ from broker.child_process import ChildProcess, wait_until_accepting
 from broker.mosquitto import find_mosquitto
 from broker.running_broker import BrokerProcess
 from broker.secured_files import write_access
-from edgefed.config.address import COMMANDS_OFFSET, Address
+from edgefed.config.values.address import COMMANDS_OFFSET, Address
 from edgefed.trust.certificates import Certificate, Role, user_of
 from edgefed.trust.credentials import Credentials, save_credentials
 from edgefed.trust.issuing import issue, make_authority, make_revocations, new_keys

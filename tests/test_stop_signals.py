@@ -10,7 +10,7 @@ from tests.processes import clean_environment
 
 PROGRAM = """
 import typer
-from edgefed.console import reported, start
+from edgefed.terminal.console import reported, start
 
 app = typer.Typer()
 

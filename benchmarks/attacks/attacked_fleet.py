@@ -14,11 +14,11 @@ from typing import Any
 
 from benchmarks.attacks.attackers import BUSY, DEADLINES, JOINING, Target
 from benchmarks.floods import recipe
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.control.enrolment_client import Applicant, enroll
-from edgefed.data.shard_files import write_shard
+from edgefed.data.devices.shard_files import write_shard
 from edgefed.errors import EdgeFedError
+from edgefed.process.clock import SystemClock
 from edgefed.trust.tokens import parse_token
 from tests.enrolment.hub import FLEET, Hub, running_hub
 from tests.faults.fleet_processes import dealt

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.attacks.raw_client import RawClient, publish, subscribe
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.trust.credentials import Credentials, load_credentials
 from edgefed.trust.signatures import Signer
 from edgefed.wire.envelope import encode

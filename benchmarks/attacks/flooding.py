@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Birth, Cancel, Need, Progress, Request, Task
 from edgefed.wire.topics import Topics

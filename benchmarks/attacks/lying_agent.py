@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from device_agent import cli, launch
-from edgefed.config.settings import AgentSettings
-from edgefed.data.types import DeviceData
+from device_agent.commands import cli, launch
+from edgefed.config.fleet.settings import AgentSettings
+from edgefed.data.base.types import DeviceData
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.worker import Worker
 

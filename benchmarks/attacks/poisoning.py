@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import zstandard
 
-from edgefed.data.types import Shard
-from edgefed.learn.types import Array, Tensors
-from edgefed.samples import Samples
+from edgefed.data.base.types import Shard
+from edgefed.files.samples import Samples
+from edgefed.learn.base.types import Array, Tensors
 from edgefed.simulator.executors import Executor, Order
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.worker.outcome import Outcome

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from broker.address import connect_host
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 
 CONNECT, PUBLISH, SUBSCRIBE, PING = 0x10, 0x30, 0x82, 0xC0
 QOS_1, RETAIN = 0x02, 0x01

@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.secure_device_half import grid_of
-from edgefed.algorithms.secure_phases import HEADER
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.run_records import OpenExchange
-from edgefed.learn.merging import grid_bits
-from edgefed.learn.types import Tensors
+from edgefed.algorithms.secure.secure_device_half import grid_of
+from edgefed.algorithms.secure.secure_phases import HEADER
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.exchanges.fleet import Delivered
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.learn.aggregation.exact_mean import grid_bits
+from edgefed.learn.base.types import Tensors
+from edgefed.process.clock import SystemClock
 from edgefed.sharing.masking import signed
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.run import Simulation

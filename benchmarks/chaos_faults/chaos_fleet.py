@@ -20,10 +20,10 @@ from broker.mosquitto import MosquittoBroker, find_mosquitto
 from broker.running_broker import BrokerProcess
 from broker.secured_broker import SecuredBroker
 from broker.secured_files import secured_files
-from edgefed.algorithms.evaluation_place import holdout_of
-from edgefed.algorithms.registry import make
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
+from edgefed.algorithms.composed.evaluation_place import holdout_of
+from edgefed.algorithms.composed.registry import make
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.local_fleet import device_names
 from edgefed.trust.credentials import AUTHORITY, CERTIFICATE, KEY, load_credentials
 from tests.faults.faulty_link import FaultyLink, TlsEnds

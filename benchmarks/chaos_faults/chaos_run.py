@@ -15,7 +15,7 @@ from benchmarks.chaos_faults.injection import Injector
 from benchmarks.chaos_faults.methods import DEVICES, recipe, settings, undisturbed
 from benchmarks.chaos_faults.schedule import Fault, Kind, schedule
 from benchmarks.chaos_faults.training_record import Trainings, trainings
-from device_agent.device_store import read_releases
+from device_agent.tasks.device_store import read_releases
 from edgefed.errors import EdgeFedError, UnreachableError
 
 POLL = 0.5

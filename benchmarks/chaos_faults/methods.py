@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe, SimulationSection
-from edgefed.coordinator.run_records import RunRecord
-from edgefed.data.types import Shard
+from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.data.base.types import Shard
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Birth, Message, Progress, Telemetry
 from edgefed.wire.topics import Topics

@@ -14,15 +14,15 @@ import psutil
 from broker.address import LOOPBACK, free_port, free_ports
 from broker.secured_broker import SecuredBroker
 from broker.secured_files import secured_files
-from edgefed.cli.follow_run import follow
-from edgefed.cli.processes import Processes, running, wait_for_coordinator
-from edgefed.clock import SystemClock
-from edgefed.config.address import Address
-from edgefed.config.recipe import Recipe
+from edgefed.cli.programs.follow_run import follow
+from edgefed.cli.programs.processes import Processes, running, wait_for_coordinator
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.values.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
-from edgefed.data.shard_files import write_shard
+from edgefed.data.devices.shard_files import write_shard
 from edgefed.errors import EdgeFedError
-from edgefed.files import make_folder
+from edgefed.files.writing import make_folder
+from edgefed.process.clock import SystemClock
 from tests.faults.fleet_processes import dealt
 from tests.signed_fleet import Trust
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 
 CHUNK = 65536
 

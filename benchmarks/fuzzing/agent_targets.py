@@ -20,23 +20,23 @@ from benchmarks.fuzzing.coordinator_targets import limits, tokens
 from benchmarks.fuzzing.fleet import PARTIES, TOPICS, FuzzClock, UnconnectedLink, certificate_of
 from benchmarks.fuzzing.running import Machine, Reader, Target, opening
 from benchmarks.fuzzing.strategies import Pools, arrivals, broken, payloads, siblings
-from device_agent.agent import Agent
-from device_agent.arrival_limits import ArrivalLimits
-from device_agent.device_store import DeviceStore
-from device_agent.identity import Identity, agent_verifier
-from device_agent.log_ring import LogRing
-from device_agent.renewal import RENEWALS, Renewal
-from device_agent.telemetry import Sensors
-from edgefed.algorithms.registry import algorithms
-from edgefed.config.address import Address
-from edgefed.config.images_section import ImagesSection
-from edgefed.config.recipe import ModelSection
-from edgefed.config.training_section import TrainingSection
+from device_agent.daemon.agent import Agent
+from device_agent.daemon.arrival_limits import ArrivalLimits
+from device_agent.identity.identity import Identity, agent_verifier
+from device_agent.identity.renewal import RENEWALS, Renewal
+from device_agent.reports.log_ring import LogRing
+from device_agent.reports.telemetry import Sensors
+from device_agent.tasks.device_store import DeviceStore
+from edgefed.algorithms.composed.registry import algorithms
+from edgefed.config.recipes.images_section import ImagesSection
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.config.recipes.training_section import TrainingSection
+from edgefed.config.values.address import Address
 from edgefed.control.enrolment_client import Applicant, _credentials, _is_genuine
 from edgefed.errors import NotAllowedError
-from edgefed.files import write_atomic
-from edgefed.learn.model_building import build
-from edgefed.learn.types import Samples
+from edgefed.files.writing import write_atomic
+from edgefed.learn.base.types import Samples
+from edgefed.learn.modeling.model_building import build
 from edgefed.trust.credentials import ENCRYPTION, KEY, private_pem
 from edgefed.trust.sealed_data import Context, seal_data
 from edgefed.wire.enrolment_messages import EnrolmentResponse, sealed

@@ -29,19 +29,19 @@ from benchmarks.fuzzing.strategies import (
     siblings,
     strange_value,
 )
-from edgefed.config.address import Address
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator import service
-from edgefed.coordinator.challenges import Challenges
-from edgefed.coordinator.device_diagnostics import _Question
-from edgefed.coordinator.membership import Membership, MembershipSettings
-from edgefed.coordinator.new_run import create_run
-from edgefed.coordinator.pending_exchanges import PendingExchange
-from edgefed.coordinator.run_records import OpenExchange, RunRecord
-from edgefed.coordinator.sender_limits import SenderLimits
-from edgefed.coordinator.service import Service
-from edgefed.coordinator.service_settings import ServiceSettings
-from edgefed.coordinator.store import Store
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.values.address import Address
+from edgefed.coordinator.devices.device_diagnostics import _Question
+from edgefed.coordinator.devices.sender_limits import SenderLimits
+from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
+from edgefed.coordinator.members.membership import Membership, MembershipSettings
+from edgefed.coordinator.process import service
+from edgefed.coordinator.process.challenges import Challenges
+from edgefed.coordinator.process.service import Service
+from edgefed.coordinator.process.service_settings import ServiceSettings
+from edgefed.coordinator.state.new_run import create_run
+from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.state.stored_runs import OpenExchange, RunRecord
 from edgefed.errors import EdgeFedError, NotAllowedError
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link

@@ -24,10 +24,10 @@ from benchmarks.fuzzing import fleet
 from benchmarks.fuzzing.fleet import AUTHORITY, certificate_of, keys_of
 from benchmarks.fuzzing.running import Reader, Target
 from benchmarks.fuzzing.strategies import NUMBERS, TEXTS, broken, joined, mostly_broken, siblings
-from edgefed.config.load import load_agent_settings, load_recipe, load_settings
-from edgefed.config.settings_files import Surroundings
-from edgefed.data.femnist import read_leaf
-from edgefed.data.sources import load_device
+from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.config.loading.load import load_agent_settings, load_recipe, load_settings
+from edgefed.data.devices.sources import load_device
+from edgefed.data.sets.femnist import read_leaf
 from edgefed.trust.authority import load_authority
 from edgefed.trust.credentials import load_credentials, private_pem
 from edgefed.trust.tokens import Token, _check, parse_token
@@ -236,9 +236,9 @@ def read_safetensors(path: Path, data: bytes) -> None:
 
         read_model_file(path)
     else:
-        from edgefed.config.recipe import ModelSection
-        from edgefed.coordinator.pretrained_weights import pretrained
-        from edgefed.learn.model_building import build
+        from edgefed.config.recipes.recipe import ModelSection
+        from edgefed.coordinator.models.pretrained_weights import pretrained
+        from edgefed.learn.modeling.model_building import build
 
         section = ModelSection.model_validate({"name": "mlp", "hidden": [4]})
         pretrained(build(section, (4,), 2, 5), path)

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from benchmarks.fuzzing.strategies import Seal, broken, strange_value
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Incoming, Link
 from edgefed.transport.reading import _signer

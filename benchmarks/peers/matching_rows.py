@@ -13,7 +13,7 @@ from math import log
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from edgefed.learn.types import Array
+from edgefed.learn.base.types import Array
 
 GAMMA, COUNT_CAP, GROWTH_CAP, SWEEPS = 7.0, 10, 700, 5
 

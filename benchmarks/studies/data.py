@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.learn.types import Array
+from edgefed.learn.base.types import Array
 
 CLASSES = 10
 

@@ -17,18 +17,23 @@ import numpy as np
 import torch
 
 from benchmarks.studies.runs import Private
-from edgefed.algorithms.base import State
-from edgefed.algorithms.device_side import DeviceTask, DeviceView, PredictorEvalJob, TrainedEvalJob
-from edgefed.algorithms.exchange import Question
-from edgefed.algorithms.expert_records import mixtures_of, role
-from edgefed.algorithms.member import Member
-from edgefed.algorithms.personal_models import PERSONAL, START
-from edgefed.algorithms.registry import AnyAlgorithm
-from edgefed.data.types import Shard
-from edgefed.learn.jobs import load
-from edgefed.learn.mixture_prediction import Gate, marginal_predictor, prior_shares
-from edgefed.learn.training import Trainer
-from edgefed.learn.types import Samples, Score, Tensors
+from edgefed.algorithms.composed.registry import AnyAlgorithm
+from edgefed.algorithms.experts.expert_records import mixtures_of, role
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.device_side import (
+    DeviceTask,
+    DeviceView,
+    PredictorEvalJob,
+    TrainedEvalJob,
+)
+from edgefed.algorithms.interface.exchange import Question
+from edgefed.algorithms.interface.member import Member
+from edgefed.algorithms.private.personal_models import PERSONAL, START
+from edgefed.data.base.types import Shard
+from edgefed.learn.base.types import Samples, Score, Tensors
+from edgefed.learn.samples.jobs import load
+from edgefed.learn.training.mixture_prediction import Gate, marginal_predictor, prior_shares
+from edgefed.learn.training.trainer import Trainer
 from edgefed.seeds import derive
 from edgefed.sharing.policy import ANYTHING
 from edgefed.worker.run_work import run_work

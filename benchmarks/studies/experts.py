@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.studies.data import CLASSES, images, written
-from edgefed.config.recipe import DataSection, Recipe
-from edgefed.data.partition import partition
-from edgefed.learn.types import Array
+from edgefed.config.recipes.recipe import DataSection, Recipe
+from edgefed.data.devices.partition import partition
+from edgefed.learn.base.types import Array
 from edgefed.seeds import generator
 
 

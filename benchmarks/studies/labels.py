@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 
 NORMALISED = f"{__name__}:normalised_lenet5"
 """The name of the network in a recipe."""

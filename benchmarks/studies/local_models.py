@@ -15,13 +15,13 @@ import numpy as np
 import torch
 
 from benchmarks.studies.runs import Runner
-from edgefed.algorithms.training import loss_of, schedule_of
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.run_model import load_dataset, make_model
-from edgefed.data.partition import deal
-from edgefed.files import write_atomic
-from edgefed.learn.training import Trainer
-from edgefed.learn.types import Array, Job, Tensors
+from edgefed.algorithms.averaging.training import loss_of, schedule_of
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.models.run_model import load_dataset, make_model
+from edgefed.data.devices.partition import deal
+from edgefed.files.writing import write_atomic
+from edgefed.learn.base.types import Array, Job, Tensors
+from edgefed.learn.training.trainer import Trainer
 from edgefed.seeds import derive
 
 Start = Literal["shared", "independent"]

@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks.studies.data import images, written
-from edgefed.config.recipe import Recipe
-from edgefed.files import write_atomic
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.files.writing import write_atomic
 from edgefed.seeds import generator
 
 Part = Literal["tune", "test"]

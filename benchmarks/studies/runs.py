@@ -13,14 +13,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from edgefed.algorithms.base import State
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
-from edgefed.data.types import Shard
+from edgefed.algorithms.interface.base import State
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError
-from edgefed.events.model import Event
-from edgefed.files import write_atomic
-from edgefed.learn.types import Tensors
+from edgefed.events.base.model import Event
+from edgefed.files.writing import write_atomic
+from edgefed.learn.base.types import Tensors
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import Order, Sequential
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation

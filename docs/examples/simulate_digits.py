@@ -6,7 +6,7 @@ Run it with ``python docs/examples/simulate_digits.py``.
 from __future__ import annotations
 
 import edgefed
-from edgefed.data.digits import DigitsOptions, load_digits
+from edgefed.data.sets.digits import DigitsOptions, load_digits
 
 RECIPE = {
     "model": {"name": "cnn"},

@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from edgefed.config.layers import Layer
-from edgefed.config.nearest import did_you_mean, nearest_name
-from edgefed.config.problems import BAD_VALUE, Problem
-from edgefed.config.recipe import Recipe
-from edgefed.config.validate import validate
+from edgefed.config.loading.validate import validate
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.values.layers import Layer
+from edgefed.config.values.nearest import did_you_mean, nearest_name
+from edgefed.config.values.problems import BAD_VALUE, Problem
 from edgefed.errors import PluginError, RecipeError, UnknownNameError, UsageError
 
 
@@ -39,7 +39,7 @@ def _readable(tables: dict[str, dict[str, Any]]) -> Recipe:
 
 def algorithm_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
     """Return the problems of the algorithm's name and settings, with their places."""
-    from edgefed.algorithms.registry import find
+    from edgefed.algorithms.composed.registry import find
 
     try:
         kind = find(recipe.algorithm.name)
@@ -53,8 +53,8 @@ def algorithm_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
 
 def data_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
     """Return the problems of the data set's name and keys, and of the partition's."""
-    from edgefed.data.datasets import dataset_names, find_options
     from edgefed.data.partitioners.keys import dataset_keys_of
+    from edgefed.data.sets.datasets import dataset_names, find_options
 
     name = recipe.data.name
     problems, usable = _partition_problems(recipe, layer)
@@ -94,9 +94,9 @@ def _partition_problems(recipe: Recipe, layer: Layer) -> tuple[list[Problem], bo
 
 def model_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
     """Return the problems of the model's name and settings; a user's own code is not run."""
-    from edgefed.learn.model_building import NETWORK_PLUGINS, NETWORKS
+    from edgefed.learn.modeling.model_building import NETWORK_PLUGINS, NETWORKS
+    from edgefed.learn.modeling.user_models import is_user_model
     from edgefed.learn.networks.torchvision_classifiers import is_torchvision, torchvision_network
-    from edgefed.learn.user_models import is_user_model
 
     name = recipe.model.name
     if is_user_model(name):

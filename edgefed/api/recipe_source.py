@@ -9,15 +9,15 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from edgefed.algorithms.registry import make
+from edgefed.algorithms.composed.registry import make
 from edgefed.api.recipe_sections import open_problems
-from edgefed.config.layers import Layer
-from edgefed.config.load import Loaded, load_recipe
-from edgefed.config.problems import Problem, ProblemsError, problems_error
-from edgefed.config.recipe import Recipe
-from edgefed.config.settings_files import Surroundings
-from edgefed.config.validate import validate
-from edgefed.coordinator.training_check import check_combination
+from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.config.loading.load import Loaded, load_recipe
+from edgefed.config.loading.validate import validate
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.values.layers import Layer
+from edgefed.config.values.problems import Problem, ProblemsError, problems_error
+from edgefed.coordinator.rounds.training_check import check_combination
 from edgefed.errors import EdgeFedError, RecipeError, UsageError
 
 HUBS = ("huggingface",)

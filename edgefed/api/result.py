@@ -14,11 +14,11 @@ import numpy as np
 from safetensors.numpy import load
 
 from edgefed.api.rounds import metrics_of
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.trackers.base import Row
-from edgefed.files import write_output
-from edgefed.learn.model_files import MODEL_FILE
-from edgefed.units import counted
+from edgefed.files.writing import write_output
+from edgefed.learn.modeling.model_file_reader import MODEL_FILE
+from edgefed.terminal.units import counted
 
 if TYPE_CHECKING:
     from edgefed.prediction.loaded_model import LoadedModel

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.coordinator.run_controls import RunControls
+from edgefed.coordinator.rounds.run_controls import RunControls
 from edgefed.coordinator.trackers.base import Row, numbers
 from edgefed.errors import EdgeFedError
-from edgefed.learn.types import Tensors
+from edgefed.learn.base.types import Tensors
 
 ACCOUNTS = ("replies", "late", "slowest", "slowest_seconds", "seconds", "sent", "received")
 """Fields of a round's row that count its work, and do not measure the model."""

@@ -18,17 +18,17 @@ from edgefed.api.recipe_source import RecipeSource, recipe_of
 from edgefed.api.result import Result, scores_of
 from edgefed.api.rounds import Callback, Callbacks
 from edgefed.api.run_summary import failure_of, result_of
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
-from edgefed.config.settings import default_state_folder
+from edgefed.config.fleet.settings import default_state_folder
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.trackers.base import Tracker
-from edgefed.data.given import Data, GivenData, Part, given_data
-from edgefed.data.memory import MEMORY
+from edgefed.data.sets.given import Data, GivenData, Part, given_data
+from edgefed.data.sets.memory import MEMORY
 from edgefed.errors import UsageError
-from edgefed.events.model import Event
-from edgefed.files import storage_error
-from edgefed.learn.devices import set_threads
-from edgefed.learn.model_files import MODEL_FILE
+from edgefed.events.base.model import Event
+from edgefed.files.writing import storage_error
+from edgefed.learn.base.processors import set_threads
+from edgefed.learn.modeling.model_file_reader import MODEL_FILE
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.backend import place
 from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.simulator.work_folder import SIMULATIONS

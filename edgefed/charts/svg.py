@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from edgefed.printable import printable
+from edgefed.terminal.printable import printable
 
 LIGHT = ("#1d5fb8", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#0e7490", "#be185d", "#4b5563")
 DARK = ("#7ab3f5", "#fb923c", "#4ade80", "#c9a2ff", "#facc15", "#22d3ee", "#f77cb5", "#b0b7c3")

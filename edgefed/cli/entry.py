@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefed.startup import begin
+from edgefed.process.startup import begin
 
 
 def main() -> None:

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from edgefed.cli import (
-    algo,
-    backup,
+from edgefed.cli.common.help import examples
+from edgefed.cli.fleet import (
     broker,
-    bug_report,
-    config,
     coordinator,
-    data,
     demo,
     device,
     doctor,
     init,
-    label,
-    noise,
     operator,
-    plugin,
-    predict,
-    privacy,
-    reproduce,
     rotate_keys,
-    run,
-    sim,
     status,
-    tables,
-    ui,
     up,
-    version,
 )
-from edgefed.cli.help import examples
-from edgefed.command_line import program
-from edgefed.console import start
+from edgefed.cli.laboratory import algo, data, noise, plugin, privacy, reproduce, sim
+from edgefed.cli.runs import label, predict, run, tables
+from edgefed.cli.support import backup, bug_report, config, ui, version
+from edgefed.terminal.command_line import program
+from edgefed.terminal.console import start
 
 app = program(
     "edgefed",

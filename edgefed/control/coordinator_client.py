@@ -13,10 +13,10 @@ from typing import Any
 
 import zstandard
 
-from edgefed.clock import Clock, SystemClock
-from edgefed.config.address import Address
-from edgefed.config.broker_errors import denied
+from edgefed.config.fleet.broker_errors import denied
+from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError, WireError
+from edgefed.process.clock import Clock, SystemClock
 from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp, Subscribed
 from edgefed.transport.reading import read_arrival
 from edgefed.trust.credentials import newer_credentials

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefed.errors import WireError
-from edgefed.printable import printable
+from edgefed.terminal.printable import printable
 from edgefed.wire.limits import MAX_LOG_LINES
 
 

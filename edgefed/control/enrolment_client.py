@@ -17,10 +17,10 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from edgefed.clock import Clock
 from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError
-from edgefed.files import make_folder, sync_folder, write_atomic
-from edgefed.lock import FolderLock
+from edgefed.files.writing import make_folder, sync_folder, write_atomic
+from edgefed.process.clock import Clock
+from edgefed.process.lock import FolderLock
 from edgefed.transport.enrolment_link import EnrolmentLink
 from edgefed.trust.certificates import Role, read_certificate, user_of
 from edgefed.trust.credentials import (

@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from edgefed.clock import Clock, timestamp
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import EdgeFedError
-from edgefed.events.feed_update import FeedUpdate
-from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.model import Event
-from edgefed.events.snapshot import Snapshot
+from edgefed.events.base.model import Event
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.state.feed_update import FeedUpdate
+from edgefed.events.state.fold import SnapshotBuilder
+from edgefed.process.clock import Clock, timestamp
 from edgefed.wire.messages import EventMessage
 
 log = logging.getLogger(__name__)

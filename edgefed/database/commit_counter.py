@@ -14,7 +14,7 @@ import zlib
 from pathlib import Path
 
 from edgefed.errors import StorageError
-from edgefed.files import PRIVATE_FILE, storage_error
+from edgefed.files.writing import PRIVATE_FILE, storage_error
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from edgefed.database.checksums import Value, group_digest, row_digest
 from edgefed.database.commit_counter import CommitCounter
 from edgefed.database.recent_groups import Group, RecentGroups
 from edgefed.errors import StorageError
-from edgefed.files import free_bytes, open_private
+from edgefed.files.writing import free_bytes, open_private
 
 LOG_PAGES = 256
 """Pages after which the write-ahead log is copied into the database: it stays near 1 MiB."""

@@ -1,4 +1,4 @@
-/* Exact merging (learn/merging.py), for one instruction set; kernels.c includes this with NAME.
+/* Exact merging (learn/aggregation/exact_mean.py), for one instruction set; kernels.c includes this with NAME.
  *
  * Add weight * (the bits of value * scale + 1.5 * 2^52) to each cell, modulo 2^64. Return whether
  * all values are within the bound, which no NaN is. A second call with the weight's negative takes

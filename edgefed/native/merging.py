@@ -1,4 +1,4 @@
-"""Call the compiled kernel that adds to exact sums (``learn/merging.py``)."""
+"""Call the compiled kernel that adds to exact sums (``learn/aggregation/exact_mean.py``)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from edgefed.errors import StorageError
-from edgefed.files import write_atomic
+from edgefed.files.writing import write_atomic
 from edgefed.native.library import native
 from edgefed.natural_noise.shapes import noise_samples
 from edgefed.natural_noise.types import Array, GeneratorName

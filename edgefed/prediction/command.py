@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edgefed.console import columns, data, hide_progress, json_out, show_progress, talk
 from edgefed.errors import PartlyDoneError, UnknownNameError, UsageError
-from edgefed.learn.model_files import BEST_FILE, MODEL_FILE
+from edgefed.learn.modeling.model_file_reader import BEST_FILE, MODEL_FILE
 from edgefed.prediction.answers import Answer, answers
 from edgefed.prediction.inputs_found import Found, find_inputs
 from edgefed.prediction.load import load_model
 from edgefed.prediction.loaded_model import LoadedModel
 from edgefed.prediction.predictions import class_results
-from edgefed.units import counted
+from edgefed.terminal.console import columns, data, hide_progress, json_out, show_progress, talk
+from edgefed.terminal.units import counted
 
 SHOWN = 10
 """Files that cannot be read and are named at the end."""

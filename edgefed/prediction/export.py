@@ -23,9 +23,9 @@ from safetensors.numpy import save
 from torch import nn
 
 from edgefed.errors import DataError, EdgeFedError, UsageError
-from edgefed.files import make_folder, storage_error, write_output
-from edgefed.learn.types import Tensors
-from edgefed.optional import wanted
+from edgefed.files.optional import wanted
+from edgefed.files.writing import make_folder, storage_error, write_output
+from edgefed.learn.base.types import Tensors
 from edgefed.prediction.export_check import Run, check_export
 from edgefed.prediction.inputs import Array
 from edgefed.prediction.load import load_model

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefed.errors import DataError
-from edgefed.learn.models import Model
-from edgefed.learn.sample_cache import check_inputs
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.samples.sample_cache import check_inputs
 
 Array = npt.NDArray[Any]
 Pixels = npt.NDArray[np.uint8]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefed.config.class_names import normal
-from edgefed.data.archive import read_arrays
-from edgefed.data.image_decoding import image_files
-from edgefed.data.limits import MAX_BYTES
-from edgefed.data.preparation import PREPARATION, read_preparation
+from edgefed.config.recipes.class_names import normal
+from edgefed.data.base.archive import read_arrays
+from edgefed.data.base.limits import MAX_BYTES
+from edgefed.data.base.preparation import PREPARATION, read_preparation
+from edgefed.data.images.image_decoding import image_files
 from edgefed.errors import DataError, MissingDataError
-from edgefed.files import storage_error
+from edgefed.files.writing import storage_error
 from edgefed.prediction.inputs import Array
 
 PARTS = ("", "_test", "_train")

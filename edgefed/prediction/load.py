@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 
-from edgefed.learn.model_files import MODEL_FILE
+from edgefed.learn.modeling.model_file_reader import MODEL_FILE
 from edgefed.prediction.loaded_model import LoadedModel
 from edgefed.prediction.model_file import chosen_models, read_model_file
 from edgefed.prediction.networks import Outputs

@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from edgefed.data.image_decoding import read_pixels
-from edgefed.data.paths import require_file
-from edgefed.data.run_scale import are_pixels
+from edgefed.data.base.paths import require_file
+from edgefed.data.devices.run_scale import are_pixels
+from edgefed.data.images.image_decoding import read_pixels
 from edgefed.errors import DataError
-from edgefed.learn.devices import pick_device, repeatable
-from edgefed.learn.model_description import ModelDescription
-from edgefed.learn.models import Model
-from edgefed.learn.sample_cache import channels_last
+from edgefed.learn.base.processors import pick_device, repeatable
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.modeling.model_description import ModelDescription
+from edgefed.learn.samples.sample_cache import channels_last
 from edgefed.prediction.inputs import Pixels, fitted, is_image_shape, model_inputs
 from edgefed.prediction.inputs_found import ImageFile, find_inputs
 from edgefed.prediction.networks import ImageOutputs, Outputs

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from torch import nn
 
-from edgefed.config.recipe import ModelSection
-from edgefed.data.paths import require_file
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.data.base.paths import require_file
 from edgefed.errors import DataError, EdgeFedError, UsageError
-from edgefed.learn.model_building import build
-from edgefed.learn.model_description import ModelDescription
-from edgefed.learn.model_files import opened_model_file
-from edgefed.learn.model_memory import COPIES, training_bytes
-from edgefed.learn.models import Model
-from edgefed.learn.types import Tensors
+from edgefed.learn.base.types import Tensors
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.modeling.model_description import ModelDescription
+from edgefed.learn.modeling.model_file_reader import opened_model_file
+from edgefed.learn.modeling.model_memory import COPIES, training_bytes
 from edgefed.wire.tensors import weights_digest
 
 BUILD_FAILED = (RuntimeError, OverflowError, ValueError, MemoryError, TypeError)

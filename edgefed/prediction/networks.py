@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
+from edgefed.files.samples import PixelScale
 from edgefed.prediction.resizing import resized
-from edgefed.samples import PixelScale
 
 
 class Outputs(nn.Module):

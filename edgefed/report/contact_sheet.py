@@ -28,7 +28,7 @@ from edgefed.report.tiles import (
     text_font,
 )
 from edgefed.sharing.types import Array
-from edgefed.units import counted
+from edgefed.terminal.units import counted
 
 _TOP = 12 + 2 * LINE
 

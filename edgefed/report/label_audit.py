@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.base import State
-from edgefed.algorithms.expert_records import PHI, TABLE, mixtures_of
-from edgefed.algorithms.registry import make
+from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.experts.expert_records import PHI, TABLE, mixtures_of
+from edgefed.algorithms.interface.base import State
 from edgefed.charts.grids import Panel, share_maps
 from edgefed.charts.svg import stacked, standalone
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.label_audit import AUDIT
-from edgefed.coordinator.store import Store
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.rounds.label_audit import AUDIT
+from edgefed.coordinator.state.store import Store
 from edgefed.errors import DataError, UnknownNameError
-from edgefed.events.class_names import label_names
-from edgefed.files import storage_error
-from edgefed.learn.mixture_table import shares_of
+from edgefed.events.base.class_names import label_names
+from edgefed.files.writing import storage_error
+from edgefed.learn.base.mixture_table import shares_of
 from edgefed.report.run_data import RunData
 from edgefed.sharing.label_leakage import frequencies_of_mixture, total_variation
 

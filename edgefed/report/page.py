@@ -9,14 +9,14 @@ from pydantic import ValidationError
 
 from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.svg import stylesheet
-from edgefed.config.recipe import EvaluationSection
-from edgefed.config.write import tables_toml
-from edgefed.events.early_stopping import history_of
+from edgefed.config.loading.write import tables_toml
+from edgefed.config.recipes.recipe import EvaluationSection
+from edgefed.events.history.early_stopping import history_of
 from edgefed.report import sections
 from edgefed.report.html import render
 from edgefed.report.run_data import RunData
 from edgefed.report.tables import table_sections
-from edgefed.units import clock_time, short_time, size
+from edgefed.terminal.units import clock_time, short_time, size
 
 BEFORE = "accuracy_before"
 """The devices' accuracy before they fine-tuned the model."""

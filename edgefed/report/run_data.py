@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgefed.config.toml import read_toml
+from edgefed.config.values.toml import read_toml
 from edgefed.errors import RecipeError, UnknownNameError
-from edgefed.events.log import Log
-from edgefed.events.summary import RunSummary, summarise
+from edgefed.events.base.log import Log
+from edgefed.events.history.summary import RunSummary, summarise
 
 EVENTS = "events.jsonl"
 RECIPE = "recipe.toml"

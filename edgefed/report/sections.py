@@ -9,14 +9,14 @@ from edgefed.charts.grids import LEAST_SHARE, MANY, matrix_chart
 from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.rows import Bar, bar_chart, heat_map
 from edgefed.evaluation.classification import averages as averages_of
-from edgefed.events.class_names import name_of
-from edgefed.events.class_table import confusion_json, whose
-from edgefed.events.confusion_events import confusion_of
-from edgefed.events.evaluation_views import ConfusionView
-from edgefed.events.label_skew import in_order
-from edgefed.events.summary import DeviceSummary, RunSummary
+from edgefed.events.base.class_names import name_of
+from edgefed.events.base.class_table import confusion_json, whose
+from edgefed.events.base.confusion_events import confusion_of
+from edgefed.events.base.evaluation_views import ConfusionView
+from edgefed.events.history.summary import DeviceSummary, RunSummary
+from edgefed.events.methods.label_skew import in_order
 from edgefed.report.run_data import RunData
-from edgefed.units import counted, short_time, size
+from edgefed.terminal.units import counted, short_time, size
 
 MAX_ROWS = 300
 """Devices that a chart has a row for."""

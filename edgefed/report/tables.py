@@ -8,8 +8,8 @@ from edgefed.charts.grids import Panel, share_maps
 from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.rows import course_map
 from edgefed.charts.svg import clean, stacked, standalone
-from edgefed.events.method_tables import TableView
-from edgefed.events.share_courses import share_places, shares_of
+from edgefed.events.base.method_tables import TableView
+from edgefed.events.methods.share_courses import share_places, shares_of
 from edgefed.report.html import scroll, section, table
 from edgefed.report.run_data import RunData
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefed.config.recipe import DataSection
-from edgefed.data.datasets import load
-from edgefed.data.types import Array
-from edgefed.files import write_atomic
-from edgefed.samples import Samples
+from edgefed.config.recipes.recipe import DataSection
+from edgefed.data.base.types import Array
+from edgefed.data.sets.datasets import load
+from edgefed.files.samples import Samples
+from edgefed.files.writing import write_atomic
 from edgefed.seeds import generator
 
 

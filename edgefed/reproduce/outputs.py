@@ -11,9 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from edgefed.config.write import to_toml
-from edgefed.console import columns
-from edgefed.files import write_output
+from edgefed.config.loading.write import to_toml
+from edgefed.files.writing import write_output
 from edgefed.reproduce.measure import Entry, entries, verdicts
 from edgefed.reproduce.plan import Study
 from edgefed.reproduce.table import Table
@@ -21,7 +20,8 @@ from edgefed.reproduce.verdict import Verdict
 from edgefed.simulator.sweep.plot import accuracy_plot
 from edgefed.simulator.sweep.table import Spread, runs_csv
 from edgefed.simulator.sweep.trials import Outcome
-from edgefed.units import size
+from edgefed.terminal.console import columns
+from edgefed.terminal.units import size
 
 
 def summary(study: Study, outcome: Outcome, folder: Path) -> dict[str, Any]:

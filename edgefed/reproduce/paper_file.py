@@ -13,15 +13,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from edgefed.config.layers import document_layer, leaves
-from edgefed.config.models import has_extras, tables
-from edgefed.config.nearest import did_you_mean, nearest_name
-from edgefed.config.problems import Problem, dotted, problems_error
-from edgefed.config.recipe import Recipe
-from edgefed.config.sections import Section
-from edgefed.config.toml import read_toml
-from edgefed.config.toml_positions import KeyPath
-from edgefed.config.validate import validate
+from edgefed.config.loading.validate import validate
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.recipes.sections import Section
+from edgefed.config.values.layers import document_layer, leaves
+from edgefed.config.values.models import has_extras, tables
+from edgefed.config.values.nearest import did_you_mean, nearest_name
+from edgefed.config.values.problems import Problem, dotted, problems_error
+from edgefed.config.values.toml import read_toml
+from edgefed.config.values.toml_positions import KeyPath
 from edgefed.errors import RecipeError
 from edgefed.reproduce.table import Metric, Scale
 

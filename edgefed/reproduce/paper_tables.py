@@ -9,8 +9,8 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, TypeVar
 
-from edgefed.config.layers import Layer, merge
-from edgefed.config.toml_positions import KeyPath
+from edgefed.config.values.layers import Layer, merge
+from edgefed.config.values.toml_positions import KeyPath
 from edgefed.reproduce.derived import DERIVED
 from edgefed.reproduce.paper_file import (
     Axis,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgefed.algorithms.registry import algorithms
-from edgefed.config.layers import Layer
-from edgefed.config.load import load_recipe
-from edgefed.config.settings_files import Surroundings
+from edgefed.algorithms.composed.registry import algorithms
+from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.config.loading.load import load_recipe
+from edgefed.config.values.layers import Layer
 from edgefed.errors import DataError, MissingDataError
 from edgefed.reproduce.sources import Located, fetch, locate
 from edgefed.reproduce.table import Column, Row, Scale, Scaled, Settings, Table

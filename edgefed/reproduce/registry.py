@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from edgefed.config.nearest import did_you_mean, nearest_name
+from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.errors import UnknownNameError, UsageError
 from edgefed.reproduce.paper_tables import read_tables
 from edgefed.reproduce.table import SCALES, Scale, Table

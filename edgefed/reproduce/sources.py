@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefed.config.recipe import DataSection
-from edgefed.data.datasets import load
-from edgefed.data.vision import VISION_SETS
+from edgefed.config.recipes.recipe import DataSection
+from edgefed.data.sets.datasets import load
+from edgefed.data.sets.vision import VISION_SETS
 from edgefed.errors import MissingDataError
 from edgefed.reproduce.coloured_digits import coloured_digits
 from edgefed.reproduce.synthetic_text import made_texts

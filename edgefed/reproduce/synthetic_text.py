@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from edgefed.files import write_atomic
+from edgefed.files.writing import write_atomic
 from edgefed.seeds import generator
 
 ROLES = 8

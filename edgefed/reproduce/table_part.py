@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from edgefed.config.nearest import did_you_mean, nearest_name
+from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.errors import UnknownNameError
 from edgefed.reproduce.table import Row, Scaled
 

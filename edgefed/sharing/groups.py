@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edgefed.samples import Samples
+from edgefed.files.samples import Samples
 from edgefed.sharing.types import Indices
 
 

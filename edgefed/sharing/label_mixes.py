@@ -20,7 +20,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from edgefed.errors import DataError, UsageError
-from edgefed.samples import Samples, scaled_images
+from edgefed.files.samples import Samples, scaled_images
 from edgefed.sharing.types import Array, Indices
 
 Others = Literal["other_classes", "any", "global"]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgefed.errors import DataError
-from edgefed.samples import Samples, scaled_images, stored
+from edgefed.files.samples import Samples, scaled_images, stored
 from edgefed.sharing.groups import class_groups, random_groups
 from edgefed.sharing.policy import Policy, Withheld
 from edgefed.sharing.types import Array, Entries, Indices

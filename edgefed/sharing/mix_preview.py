@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgefed.samples import Samples, scaled_images
+from edgefed.files.samples import Samples, scaled_images
 from edgefed.sharing.label_mixes import (
     Ingredients,
     MixSettings,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from edgefed.config.recipe import Recipe
+    from edgefed.config.recipes.recipe import Recipe
     from edgefed.simulator.executors import Maker
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgefed.data.types import Shard
+from edgefed.data.base.types import Shard
 from edgefed.seeds import generator
 from edgefed.sharing.policy import Policy
 

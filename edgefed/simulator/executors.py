@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from edgefed.clock import Clock, SystemClock
-from edgefed.config.recipe import SimulationSection
-from edgefed.data.types import Shard
-from edgefed.learn.training import Stopped
-from edgefed.learn.types import Tensors
-from edgefed.learn.warm_trainers import UNBOUNDED
+from edgefed.config.recipes.recipe import SimulationSection
+from edgefed.data.base.types import Shard
+from edgefed.learn.base.types import Tensors
+from edgefed.learn.training.trainer import Stopped
+from edgefed.learn.training.warm_trainers import UNBOUNDED
+from edgefed.process.clock import Clock, SystemClock
 from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState

@@ -6,16 +6,16 @@ import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from edgefed.algorithms.member import Member, Roster
-from edgefed.clock import Clock
-from edgefed.config.recipe import SimulationSection
-from edgefed.coordinator.fleet import Delivered, Fleet, Verdict
-from edgefed.coordinator.run_records import OpenExchange
-from edgefed.data.partition import label_counts
-from edgefed.data.types import Shard
-from edgefed.events.model import EventKind
-from edgefed.events.roster import roster_parts
-from edgefed.learn.types import Tensors
+from edgefed.algorithms.interface.member import Member, Roster
+from edgefed.config.recipes.recipe import SimulationSection
+from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.data.base.types import Shard
+from edgefed.data.devices.partition import label_counts
+from edgefed.events.base.device_columns import roster_parts
+from edgefed.events.base.model import EventKind
+from edgefed.learn.base.types import Tensors
+from edgefed.process.clock import Clock
 from edgefed.seeds import generator
 from edgefed.simulator.executors import Executor, Order, Sequential
 from edgefed.wire.blobs import BlobCache

@@ -22,13 +22,13 @@ from multiprocessing.process import BaseProcess
 
 import msgpack
 
-from edgefed.clock import SystemClock
-from edgefed.data.types import Shard
+from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError
-from edgefed.learn.devices import set_threads
-from edgefed.learn.training import Stopped
-from edgefed.learn.types import Tensors
-from edgefed.learn.warm_trainers import UNBOUNDED
+from edgefed.learn.base.processors import set_threads
+from edgefed.learn.base.types import Tensors
+from edgefed.learn.training.trainer import Stopped
+from edgefed.learn.training.warm_trainers import UNBOUNDED
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import Order, perform, worker_of
 from edgefed.simulator.serialization import order_bytes, outcome_bytes, read_order, read_outcome
 from edgefed.worker.outcome import Outcome

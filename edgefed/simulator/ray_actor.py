@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from edgefed.clock import SystemClock
-from edgefed.data.types import Shard
+from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError
-from edgefed.learn.devices import set_threads
-from edgefed.learn.types import Tensors
+from edgefed.learn.base.processors import set_threads
+from edgefed.learn.base.types import Tensors
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import perform, worker_of
 from edgefed.simulator.serialization import outcome_bytes, read_order
 from edgefed.version import VERSION

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from edgefed.errors import EdgeFedError, UnreachableError, UsageError
-from edgefed.optional import wanted
+from edgefed.files.optional import wanted
 from edgefed.simulator.process_pool import core_count
 
 LOOPBACK = "127.0.0.1"

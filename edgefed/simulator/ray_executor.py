@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.config.recipe import SimulationSection
-from edgefed.data.types import Shard
+from edgefed.config.recipes.recipe import SimulationSection
+from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError, TimeLimitError, UsageError
 from edgefed.simulator.executors import Executor, Maker, Order
 from edgefed.simulator.ray_actor import RayActor, check_versions

@@ -8,37 +8,37 @@ from dataclasses import dataclass, replace
 from multiprocessing import current_process
 from pathlib import Path
 
-from edgefed.algorithms.evaluation_place import evaluation_place, holdout_of
-from edgefed.algorithms.merging_check import least_devices
-from edgefed.algorithms.privacy_plan import check_privacy
-from edgefed.algorithms.private_updates import CoordinatorRandomness, from_operating_system
-from edgefed.algorithms.registry import AnyAlgorithm, make
-from edgefed.algorithms.secure_compatibility import check_label_audit
-from edgefed.clock import Clock, timestamp
-from edgefed.config.recipe import Recipe, SimulationSection
-from edgefed.coordinator.augmentation import with_augmentation, with_run_scale
-from edgefed.coordinator.engine import Engine
-from edgefed.coordinator.engine_deps import EngineDeps, OnRound, ignore_round
-from edgefed.coordinator.evaluation import coordinator_scores
-from edgefed.coordinator.event_journal import EventJournal
-from edgefed.coordinator.new_run import create_run
-from edgefed.coordinator.relayed_blobs import open_blobs
-from edgefed.coordinator.run_controls import RunControls
-from edgefed.coordinator.run_model import check_dataset, load_dataset, make_model
-from edgefed.coordinator.run_records import RunRecord
-from edgefed.coordinator.saved_evaluation import ended_run
-from edgefed.coordinator.starting_weights import weights_source
-from edgefed.coordinator.store import Store
+from edgefed.algorithms.composed.evaluation_place import evaluation_place, holdout_of
+from edgefed.algorithms.composed.merging_check import least_devices
+from edgefed.algorithms.composed.registry import AnyAlgorithm, make
+from edgefed.algorithms.private.privacy_plan import check_privacy
+from edgefed.algorithms.private.private_updates import CoordinatorRandomness, from_operating_system
+from edgefed.algorithms.secure.secure_compatibility import check_label_audit
+from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.coordinator.exchanges.relayed_blobs import open_blobs
+from edgefed.coordinator.journal.event_journal import EventJournal
+from edgefed.coordinator.models.augmentation import with_augmentation, with_run_scale
+from edgefed.coordinator.models.run_model import check_dataset, load_dataset, make_model
+from edgefed.coordinator.rounds.engine import Engine
+from edgefed.coordinator.rounds.engine_deps import EngineDeps, OnRound, ignore_round
+from edgefed.coordinator.rounds.evaluation import coordinator_scores
+from edgefed.coordinator.rounds.run_controls import RunControls
+from edgefed.coordinator.rounds.saved_evaluation import ended_run
+from edgefed.coordinator.rounds.starting_weights import weights_source
+from edgefed.coordinator.rounds.training_check import check_training
+from edgefed.coordinator.state.new_run import create_run
+from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.state.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Tracker
-from edgefed.coordinator.training_check import check_training
-from edgefed.data.given import GivenData, given_shards
-from edgefed.data.partition import deal_recipe
-from edgefed.data.pixel_range import to_pixels
-from edgefed.data.types import Dataset, Shard
+from edgefed.data.base.pixel_range import to_pixels
+from edgefed.data.base.types import Dataset, Shard
+from edgefed.data.devices.partition import deal_recipe
+from edgefed.data.sets.given import GivenData, given_shards
 from edgefed.errors import DataError, UsageError
-from edgefed.events.model import UNFINISHED
-from edgefed.learn.devices import pick_device, set_threads
+from edgefed.events.base.model import UNFINISHED
+from edgefed.learn.base.processors import pick_device, set_threads
 from edgefed.natural_noise.cache import NoiseCache
+from edgefed.process.clock import Clock, timestamp
 from edgefed.simulator.device_policies import with_policies
 from edgefed.simulator.executors import Executor, Maker, Sequential
 from edgefed.simulator.forked_autograd import forks_can_train

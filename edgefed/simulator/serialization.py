@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgpack
 
-from edgefed.learn.types import Tensors
+from edgefed.learn.base.types import Tensors
 from edgefed.simulator.executors import Order
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Task

@@ -1,7 +1,8 @@
 """Train many virtual devices in one batch; faster on a GPU, which one small model underuses.
 
 A device's reply equals the reply of a device that trains alone up to rounding; see
-``edgefed.learn.stacked_trainer``. Which devices share a batch depends only on the orders of the
+``edgefed.learn.training.stacked_trainer``. Which devices share a batch depends only on the orders
+of the
 exchange and the chunk size, so a run gives the same bits whether it was killed or not.
 """
 
@@ -10,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from edgefed.clock import Clock, SystemClock
-from edgefed.data.types import Shard
+from edgefed.data.base.types import Shard
 from edgefed.errors import UsageError
-from edgefed.learn.stacked_trainer import CHUNK, StackedTrainer
-from edgefed.learn.training import Stopped, Trainer
-from edgefed.learn.types import Job, Tensors
-from edgefed.learn.warm_trainers import UNBOUNDED
+from edgefed.learn.base.types import Job, Tensors
+from edgefed.learn.training.stacked_trainer import CHUNK, StackedTrainer
+from edgefed.learn.training.trainer import Stopped, Trainer
+from edgefed.learn.training.warm_trainers import UNBOUNDED
+from edgefed.process.clock import Clock, SystemClock
 from edgefed.simulator.executors import Order, arrays_of, worker_of
 from edgefed.worker.completion import Prepared, complete, finish
 from edgefed.worker.outcome import Outcome

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edgefed.lock import FolderLock, is_locked
+from edgefed.process.lock import FolderLock, is_locked
 
 SIMULATIONS = "simulations"
 """The folder in a state folder that has the runs of simulations."""

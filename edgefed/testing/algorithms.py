@@ -14,20 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import Algorithm, State
-from edgefed.algorithms.exchange import Exchange, Finished
-from edgefed.algorithms.method import Method
-from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
-from edgefed.algorithms.registry import PLUGINS, built_in, make, make_device_half
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
+from edgefed.algorithms.composed.method import Method
+from edgefed.algorithms.composed.registry import PLUGINS, built_in, make, make_device_half
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import Algorithm, State
+from edgefed.algorithms.interface.exchange import Exchange, Finished
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import UnmergeableError
-from edgefed.learn.model_building import build
-from edgefed.learn.training import ModelPredictions, Trainer
-from edgefed.learn.types import Score, Tensors
-from edgefed.plugins import NAME
-from edgefed.samples import Samples
+from edgefed.files.plugins import NAME
+from edgefed.files.samples import Samples
+from edgefed.learn.base.types import Score, Tensors
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.training.trainer import ModelPredictions, Trainer
+from edgefed.process.clock import SystemClock
 from edgefed.seeds import derive, generator
 from edgefed.sharing.random_words import generator_words
 from edgefed.simulator.run import Simulation
@@ -284,7 +284,7 @@ def _check_merge(case: Case, state: State, planned: Exchange, answers: list[Answ
         require(
             bits(half.merge(state, asked(planned), iter(order))) == bits(merged),
             f"{what} depends on the order of the answers; sum with"
-            " edgefed.learn.merging.ExactMean, or sort by device",
+            " edgefed.learn.aggregation.exact_mean.ExactMean, or sort by device",
         )
     nothing = called(f"{what} without answers", _merged_without, half, state, planned)
     require(

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import CAPABILITIES, State
-from edgefed.algorithms.exchange import Exchange
-from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
-from edgefed.learn.types import Tensors
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import CAPABILITIES, State
+from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.learn.base.types import Tensors
 from edgefed.testing.common import called, require
 from edgefed.testing.play import asked
 

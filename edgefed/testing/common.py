@@ -104,7 +104,7 @@ def check_settings(settings: type[BaseModel], values: Mapping[str, Any], where: 
 
 def _is_wire(settings: type[BaseModel]) -> bool:
     """Return whether tasks carry the settings, so that every text needs a bound."""
-    from edgefed.algorithms.base import AlgorithmSettings
+    from edgefed.algorithms.interface.base import AlgorithmSettings
 
     return issubclass(settings, AlgorithmSettings)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.data.dataset_reader import DatasetReader, dataset_problem
-from edgefed.data.preparation import PreparationOptions
-from edgefed.data.types import Dataset
-from edgefed.samples import Samples
+from edgefed.data.base.preparation import PreparationOptions
+from edgefed.data.base.types import Dataset
+from edgefed.data.sets.dataset_reader import DatasetReader, dataset_problem
+from edgefed.files.samples import Samples
 from edgefed.testing.common import called, check_settings, other_global_seeds, pure, require
 from edgefed.testing.play import bits
 

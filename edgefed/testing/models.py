@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgefed.config.recipe import ModelSection
-from edgefed.learn.model_building import build
-from edgefed.learn.models import Model
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.files.plugins import NAME
+from edgefed.files.samples import Samples
+from edgefed.learn.base.types import Job, Schedule
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.modeling.model_building import build
 from edgefed.learn.networks.base import Network, Shape
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.training import Trainer
-from edgefed.learn.types import Job, Schedule
-from edgefed.plugins import NAME
-from edgefed.samples import Samples
+from edgefed.learn.training.trainer import Trainer
 from edgefed.testing.common import called, check_settings, other_global_seeds, pure, require
 from edgefed.testing.play import bits
 from edgefed.wire.tensors import pack, unpack

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.config.recipe import DataSection
+from edgefed.config.recipes.recipe import DataSection
+from edgefed.data.base.types import Indices
 from edgefed.data.partitioners.cover import Parts, check_parts
 from edgefed.data.partitioners.options import PartitionOptions
 from edgefed.data.partitioners.registry import Partitioner, Request
-from edgefed.data.types import Indices
 from edgefed.errors import DataError
 from edgefed.testing.common import called, check_settings, other_global_seeds, pure, require
 from edgefed.testing.play import bits

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import Algorithm, State
-from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result, Work
-from edgefed.algorithms.exchange import Exchange, Finished, Question, Relay
-from edgefed.algorithms.member import Member, Roster
-from edgefed.config.recipe import ModelSection
-from edgefed.data.types import no_samples
-from edgefed.learn.model_building import build
-from edgefed.learn.training import Trainer
-from edgefed.learn.types import Tensors
-from edgefed.samples import Samples
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import Algorithm, State
+from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView, Result, Work
+from edgefed.algorithms.interface.exchange import Exchange, Finished, Question, Relay
+from edgefed.algorithms.interface.member import Member, Roster
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.data.base.types import no_samples
+from edgefed.files.samples import Samples
+from edgefed.learn.base.types import Tensors
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.training.trainer import Trainer
 from edgefed.seeds import derive
 from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.worker.persistent_state import PersistentState, checked_changes

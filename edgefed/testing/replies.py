@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.exchange import Exchange, ReplyRole
-from edgefed.learn.types import Tensors
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.exchange import Exchange, ReplyRole
+from edgefed.learn.base.types import Tensors
 from edgefed.wire.tensors import specs_of
 
 

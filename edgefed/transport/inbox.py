@@ -21,7 +21,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
-from edgefed.clock import Clock
+from edgefed.process.clock import Clock
 from edgefed.transport.link import Arrival, Incoming, LinkDown
 from edgefed.wire.topics import CHUNK_LEAF
 

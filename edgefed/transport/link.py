@@ -24,10 +24,10 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edgefed.clock import Clock, SystemClock
-from edgefed.config.address import Address
-from edgefed.config.broker_errors import denied, refused, silent, unreachable
+from edgefed.config.fleet.broker_errors import denied, refused, silent, unreachable
+from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, UnreachableError, WireError
+from edgefed.process.clock import Clock, SystemClock
 from edgefed.trust.credentials import Credentials
 from edgefed.trust.signatures import Signer
 from edgefed.wire import limits

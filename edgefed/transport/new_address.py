@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 
-from edgefed.config.address import Address, parse_address
+from edgefed.config.values.address import Address, parse_address
 from edgefed.errors import UsageError
 from edgefed.transport.link import Link
 from edgefed.trust.credentials import Credentials, set_broker

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from edgefed.errors import EdgeFedError, NotAllowedError
-from edgefed.files import write_atomic
+from edgefed.files.writing import write_atomic
 from edgefed.trust.certificates import Certificate, Role, read_certificate
 from edgefed.trust.credentials import (
     CERTIFICATE,

@@ -30,7 +30,13 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from edgefed.errors import NotAllowedError
-from edgefed.files import make_folder, open_private, storage_error, sync_folder, write_atomic
+from edgefed.files.writing import (
+    make_folder,
+    open_private,
+    storage_error,
+    sync_folder,
+    write_atomic,
+)
 from edgefed.trust.certificates import Certificate, read_certificate
 from edgefed.trust.issuing import KeyPair
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from edgefed.files import make_folder, storage_error, write_atomic
+from edgefed.files.writing import make_folder, storage_error, write_atomic
 
 PASSWORD = "enrolment.password"
 """File of the password, in the fleet's folder of access rules."""

@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from edgefed.errors import NotAllowedError
-from edgefed.files import make_folder, write_atomic
+from edgefed.files.writing import make_folder, write_atomic
 from edgefed.trust.succession import Succession
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ import logging
 from datetime import datetime, timezone
 from pathlib import Path
 
-from edgefed.clock import Clock
 from edgefed.errors import StorageError
-from edgefed.files import write_atomic
+from edgefed.files.writing import write_atomic
+from edgefed.process.clock import Clock
 from edgefed.trust.certificates import Certificate
 from edgefed.trust.signatures import Verifier
 

@@ -14,7 +14,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from edgefed.errors import NotAllowedError
-from edgefed.files import write_atomic
+from edgefed.files.writing import write_atomic
 from edgefed.trust.certificates import MAX_CERTIFICATE_BYTES
 
 SUCCESSION = ".succession"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgefed.events.alert_events import AlertView
-from edgefed.events.feed_update import FeedUpdate
+from edgefed.events.base.alert_events import AlertView
+from edgefed.events.state.feed_update import FeedUpdate
 
 
 class AlertBell:

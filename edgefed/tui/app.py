@@ -11,32 +11,32 @@ from textual.app import SystemCommand
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 
-from edgefed.clock import Clock
 from edgefed.errors import EdgeFedError, StorageError
-from edgefed.events.feed_update import FeedUpdate
-from edgefed.tui.actions import Place, actions_of, bindings_of
+from edgefed.events.state.feed_update import FeedUpdate
+from edgefed.process.clock import Clock
 from edgefed.tui.alert_bell import AlertBell
 from edgefed.tui.board_app import BoardApp
-from edgefed.tui.closing import WATCHES, Closing
 from edgefed.tui.commands import Commands
-from edgefed.tui.contrast import ReadableColours
-from edgefed.tui.display_state import DisplayState
-from edgefed.tui.interfaces import Control, Feed, Runs
-from edgefed.tui.keymap import OWN_KEYS, Keymap
-from edgefed.tui.launching import Launcher
-from edgefed.tui.messages import Answered, Asked, Fresh, Request
-from edgefed.tui.orders import FINISH, Order, OrderKey, order_for, takes_orders
+from edgefed.tui.keys.actions import Place, actions_of, bindings_of
+from edgefed.tui.keys.keymap import OWN_KEYS, Keymap
+from edgefed.tui.look.contrast import ReadableColours
+from edgefed.tui.look.symbols import AsciiFilter, Glyphs
+from edgefed.tui.look.text_format import clean
+from edgefed.tui.look.theme import EDGEFED, EDGEFED_LIGHT
 from edgefed.tui.preferences import Preferences, load_preferences, save_preferences
-from edgefed.tui.replay import Replay, ReplayMove
 from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.close import CloseScreen
 from edgefed.tui.screens.help import HelpScreen
 from edgefed.tui.screens.question import Question, QuestionScreen
 from edgefed.tui.screens.registry import FIRST, SCREENS, Drawn, ScreenName
-from edgefed.tui.symbols import AsciiFilter, Glyphs
-from edgefed.tui.text_format import clean
-from edgefed.tui.theme import EDGEFED, EDGEFED_LIGHT
+from edgefed.tui.state.closing import WATCHES, Closing
+from edgefed.tui.state.display_state import DisplayState
+from edgefed.tui.state.interfaces import Control, Feed, Runs
+from edgefed.tui.state.key_orders import FINISH, Order, OrderKey, order_for, takes_orders
+from edgefed.tui.state.launching import Launcher
+from edgefed.tui.state.messages import Answered, Asked, Fresh, Request
+from edgefed.tui.state.replay import Replay, ReplayMove
 
 DRAW_EVERY = 0.45
 """Least seconds between two drawings; less than passes between two updates of a live feed, so that

@@ -6,16 +6,16 @@ from functools import partial
 
 from textual.app import App
 
-from edgefed.events.alert_events import AlertView
-from edgefed.tui.launching import Draft, Launcher
-from edgefed.tui.messages import Done
-from edgefed.tui.orders import STARTS_NONE
+from edgefed.events.base.alert_events import AlertView
+from edgefed.tui.look.text_format import clean
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.jump import JumpScreen
 from edgefed.tui.screens.new_run import NewRunScreen
 from edgefed.tui.screens.registry import Copied
-from edgefed.tui.text_format import clean
-from edgefed.tui.threaded_requests import in_thread
+from edgefed.tui.state.key_orders import STARTS_NONE
+from edgefed.tui.state.launching import Draft, Launcher
+from edgefed.tui.state.messages import Done
+from edgefed.tui.state.threaded_requests import in_thread
 
 
 class BoardApp(App[None]):

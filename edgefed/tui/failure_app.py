@@ -7,7 +7,7 @@ from textual.app import App, ComposeResult
 from textual.widgets import Static
 
 from edgefed.errors import EdgeFedError
-from edgefed.tui.text_format import clean
+from edgefed.tui.look.text_format import clean
 
 
 class FailureApp(App[None]):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
-from edgefed.files import make_folder, write_atomic
+from edgefed.files.writing import make_folder, write_atomic
 
 FILE = "dashboard.json"
 """Name of the file in the state folder."""

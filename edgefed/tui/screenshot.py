@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from datetime import timezone, tzinfo
 from pathlib import Path
 
-from edgefed.clock import Clock
 from edgefed.errors import TimeLimitError
-from edgefed.files import write_output
+from edgefed.files.writing import write_output
+from edgefed.process.clock import Clock
 from edgefed.tui.app import Dashboard
-from edgefed.tui.interfaces import Control, Feed
 from edgefed.tui.screens.registry import ScreenName
+from edgefed.tui.state.interfaces import Control, Feed
 
 _LOOKS = 200
 _PAUSE = 0.05

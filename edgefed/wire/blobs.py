@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from edgefed.errors import WireError
-from edgefed.files import make_folder, remove_partial_files, storage_error, write_atomic
+from edgefed.files.writing import make_folder, remove_partial_files, storage_error, write_atomic
 from edgefed.wire import limits
 from edgefed.wire.tensors import digest as digest_of
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from edgefed.errors import WireError
-from edgefed.files import make_folder, open_private, storage_error
+from edgefed.files.writing import make_folder, open_private, storage_error
 from edgefed.wire import limits
 from edgefed.wire.blobs import check_digest, chunk_count, chunk_span
 from edgefed.wire.tensors import digest as digest_of

@@ -9,10 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import Algorithm
-from edgefed.algorithms.device_side import MODE, DeviceTask, DeviceView, Result, Work
-from edgefed.algorithms.evaluation_reply import (
+from edgefed.algorithms.composed.evaluation_reply import (
     ACCURACY_BEFORE,
     CONFUSION,
     DENOMINATOR,
@@ -22,10 +19,13 @@ from edgefed.algorithms.evaluation_reply import (
     confusion_group,
     measures_of_task,
 )
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import Algorithm
+from edgefed.algorithms.interface.device_side import MODE, DeviceTask, DeviceView, Result, Work
 from edgefed.errors import DIVERGED, EdgeFedError, PluginError
-from edgefed.learn.model_memory import ModelTooLargeError
-from edgefed.learn.training import Stopped, Trainer
-from edgefed.learn.types import Score, Tensors
+from edgefed.learn.base.types import Score, Tensors
+from edgefed.learn.modeling.model_memory import ModelTooLargeError
+from edgefed.learn.training.trainer import Stopped, Trainer
 from edgefed.sharing.policy import Policy, Withheld
 from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from edgefed.algorithms.device_side import LedgerEntry
-from edgefed.learn.types import Tensors
+from edgefed.algorithms.interface.device_side import LedgerEntry
+from edgefed.learn.base.types import Tensors
 
 
 @dataclass(frozen=True)

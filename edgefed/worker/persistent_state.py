@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.device_side import LedgerEntry
-from edgefed.learn.types import Array, Tensors
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.device_side import LedgerEntry
+from edgefed.learn.base.types import Array, Tensors
 from edgefed.wire.limits import MAX_RELAYS
 from edgefed.wire.tensors import pack
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edgefed.algorithms.device_side import operating_system_generator
+from edgefed.algorithms.interface.device_side import operating_system_generator
 from edgefed.sharing.random_words import RandomWords, operating_system_words
 from edgefed.wire.messages import Task
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from edgefed.algorithms.answer import Answer
+from edgefed.algorithms.interface.answer import Answer
 from edgefed.errors import WireError
 from edgefed.wire.messages import Task
 

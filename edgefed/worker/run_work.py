@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from edgefed.algorithms.device_side import (
+from edgefed.algorithms.interface.device_side import (
     Chosen,
     DensityFit,
     DeviceTest,
@@ -19,13 +19,13 @@ from edgefed.algorithms.device_side import (
     Work,
     lowest,
 )
-from edgefed.learn.batch_statistics import batch_statistics
-from edgefed.learn.density import fit_density
-from edgefed.learn.jobs import samples_of
-from edgefed.learn.measures import NOTHING_MORE, Measures
-from edgefed.learn.scoring import score
-from edgefed.learn.training import ModelPredictions, Stopped, Trainer
-from edgefed.learn.types import Samples, Score
+from edgefed.learn.base.types import Samples, Score
+from edgefed.learn.samples.jobs import samples_of
+from edgefed.learn.training.batch_statistics import batch_statistics
+from edgefed.learn.training.density import fit_density
+from edgefed.learn.training.measures import NOTHING_MORE, Measures
+from edgefed.learn.training.scoring import score
+from edgefed.learn.training.trainer import ModelPredictions, Stopped, Trainer
 
 
 def run_work(

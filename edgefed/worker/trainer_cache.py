@@ -6,11 +6,11 @@ import json
 from collections import OrderedDict
 from typing import Any
 
-from edgefed.algorithms.method import fields_of
-from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
-from edgefed.algorithms.registry import make_device_half
-from edgefed.learn.training import Trainer
-from edgefed.learn.warm_trainers import FrozenBlob, Trainers
+from edgefed.algorithms.composed.method import fields_of
+from edgefed.algorithms.composed.registry import make_device_half
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.learn.training.trainer import Trainer
+from edgefed.learn.training.warm_trainers import FrozenBlob, Trainers
 from edgefed.wire.messages import Task
 
 MAX_ALGORITHMS = 32

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgefed.algorithms.answer import Group
-from edgefed.learn.types import Tensors
+from edgefed.algorithms.interface.answer import Group
+from edgefed.learn.base.types import Tensors
 from edgefed.seeds import generator
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.tensors import specs_of

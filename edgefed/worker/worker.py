@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.device_side import DeviceTask, DeviceView
-from edgefed.algorithms.exchange import FROZEN
-from edgefed.algorithms.secure_device_record import PRIVATE as MASKED_RUN
-from edgefed.data.class_names import in_words, numbered, renumbered, unlisted
-from edgefed.data.run_scale import with_scale
-from edgefed.data.types import UNPREPARED, DeviceData, Preparation
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView
+from edgefed.algorithms.interface.exchange import FROZEN
+from edgefed.algorithms.secure.secure_device_record import PRIVATE as MASKED_RUN
+from edgefed.data.base.class_names import in_words, numbered, renumbered, unlisted
+from edgefed.data.base.types import UNPREPARED, DeviceData, Preparation
+from edgefed.data.devices.run_scale import with_scale
 from edgefed.errors import DataError, EdgeFedError, WireError
-from edgefed.learn.targets import misfit
-from edgefed.learn.training import Trainer
-from edgefed.learn.types import Array, Samples, Tensors
-from edgefed.learn.user_losses import is_user_loss
-from edgefed.learn.user_models import is_user_model
-from edgefed.learn.warm_trainers import FrozenBlob
+from edgefed.files.samples import PixelScale
+from edgefed.learn.base.types import Array, Samples, Tensors
+from edgefed.learn.modeling.user_models import is_user_model
+from edgefed.learn.training.targets import misfit
+from edgefed.learn.training.trainer import Trainer
+from edgefed.learn.training.user_losses import is_user_loss
+from edgefed.learn.training.warm_trainers import FrozenBlob
 from edgefed.natural_noise.draw import DrawNoise, draw_noise
-from edgefed.samples import PixelScale
 from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.wire.messages import Task
 from edgefed.wire.task_digest import task_digest

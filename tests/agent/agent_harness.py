@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from edgefed.config.address import Address
-from edgefed.config.recipe import ModelSection
-from edgefed.learn.model_building import build
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.config.values.address import Address
+from edgefed.learn.modeling.model_building import build
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.transport.sender import ChunkSender
 from edgefed.wire.blobs import chunk_count
@@ -71,7 +71,7 @@ def agent_words(
     """Return the agent's module and its arguments."""
     common = ("run", "--broker", str(address), "--fleet", FLEET, "--state", str(state))
     own = ("--name", name, "--data", f"npz:{data}", "--holdout", "0.2")
-    return ("device_agent.cli", *common, *own, *extra)
+    return ("device_agent.commands.cli", *common, *own, *extra)
 
 
 class Stage:

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
-from device_agent.cli import app
-from device_agent.status_file import read_status_file
-from edgefed.config.address import parse_address
+from device_agent.commands.cli import app
+from device_agent.reports.status_file import read_status_file
+from edgefed.config.values.address import parse_address
 from edgefed.errors import UnknownNameError, UsageError
 from tests.agent.agent_harness import start_agent, write_data
 from tests.generated_images import write_pictures
@@ -122,8 +122,8 @@ def test_without_data_it_says_how_to_name_some() -> None:
 TORCH_FREE = """
 import sys
 from typer.testing import CliRunner
-from device_agent.cli import app
-from device_agent.status_file import read_status_file
+from device_agent.commands.cli import app
+from device_agent.reports.status_file import read_status_file
 told = CliRunner().invoke(app, sys.argv[1:])
 print(told.exit_code, "torch" in sys.modules)
 """
@@ -151,7 +151,7 @@ def test_run_and_doctor_print_what_the_owner_should_know(tmp_path: Path) -> None
     assert findings[0][0] == "good"
     assert findings[1][0] == "warning"
     assert findings[1][1].startswith(warning)
-    agent = start_module("device_agent.cli", "run", *words, "--name", "board")
+    agent = start_module("device_agent.commands.cli", "run", *words, "--name", "board")
     try:
         assert agent.stderr is not None
         assert agent.stderr.readline().startswith("agent board of fleet")
@@ -262,7 +262,7 @@ def test_help_imports_nothing_heavy() -> None:
     program = (
         "import sys\n"
         "from typer.testing import CliRunner\n"
-        "from device_agent.cli import app\n"
+        "from device_agent.commands.cli import app\n"
         "told = CliRunner().invoke(app, ['run', '--help'])\n"
         "assert told.exit_code == 0 and '--data' in told.stdout, told.output\n"
         "print(sorted({'torch', 'paho', 'numpy', 'psutil'} & set(sys.modules)))"

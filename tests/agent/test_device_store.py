@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agent import device_store
-from device_agent.device_store import RUNS_KEPT, DeviceStore
+from device_agent.tasks import device_store
+from device_agent.tasks.device_store import RUNS_KEPT, DeviceStore
 from edgefed.errors import StorageError
 from edgefed.wire.tensors import digest
 from tests.agent.replies import reply
@@ -166,7 +166,7 @@ ENDLESS = """
 import sys
 from pathlib import Path
 import numpy as np
-from device_agent.device_store import DeviceStore
+from device_agent.tasks.device_store import DeviceStore
 from edgefed.wire.tensors import digest
 from tests.agent.replies import reply
 store = DeviceStore(Path(sys.argv[1]), 2**30)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from broker.mosquitto import MosquittoBroker
-from edgefed.config.recipe import ModelSection
-from edgefed.learn.model_building import build
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.learn.modeling.model_building import build
 from edgefed.wire.messages import BlobRef, CoordinatorState, Task
 from edgefed.wire.tensors import pack
 from tests.agent.agent_harness import CLASSES, FLEET, SHAPE, Stage, write_data
@@ -70,7 +70,8 @@ def board_on(broker: MosquittoBroker, tmp_path: Path) -> Iterator[Board]:
         pytest.skip("a process may not mount a disk of its own here")
     data = write_data(tmp_path / "data.npz")
     agent = (
-        f"{sys.executable} -m device_agent.cli run --broker {broker.address} --fleet {FLEET}"
+        f"{sys.executable} -m device_agent.commands.cli run"
+        f" --broker {broker.address} --fleet {FLEET}"
         f" --state {disk} --name {NAME} --data npz:{data} --holdout 0.2"
     )
     stage = Stage(broker.address, NAME)

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from device_agent.cli import app
-from edgefed.data.types import Array
+from device_agent.commands.cli import app
+from edgefed.data.base.types import Array
 from edgefed.sharing.label_mixes import MixSettings
 from edgefed.sharing.mix_accounting import mix_epsilon
 from tests.data.helpers import write_image, write_npz

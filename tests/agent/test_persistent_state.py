@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agent import ledger as ledger_module
-from device_agent.device_store import RUNS_KEPT, DeviceStore, read_releases
-from device_agent.ledger import Ledger, Release
+from device_agent.tasks import ledger as ledger_module
+from device_agent.tasks.device_store import RUNS_KEPT, DeviceStore, read_releases
+from device_agent.tasks.ledger import Ledger, Release
 from edgefed.errors import StorageError, UnknownNameError
-from edgefed.learn.types import Tensors
+from edgefed.learn.base.types import Tensors
 from edgefed.sharing.releases import labels_release
 from edgefed.wire.messages import Birth
 from edgefed.wire.tensors import digest, pack

@@ -12,21 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.answer import Answer, Group
-from edgefed.algorithms.base import State
-from edgefed.algorithms.bounty_exchange import BountyExchange
-from edgefed.algorithms.bounty_records import BountyRecords
-from edgefed.algorithms.device_side import DeviceTask, DeviceView, operating_system_generator
-from edgefed.algorithms.exchange import Exchange, Finished, Question, Relay
-from edgefed.algorithms.member import Member, Roster
-from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
-from edgefed.algorithms.registry import make, make_device_half
-from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.data.types import UNPREPARED, Preparation
-from edgefed.learn.model_building import build
-from edgefed.learn.models import Model
-from edgefed.learn.types import Job, Tensors
-from edgefed.samples import Samples
+from edgefed.algorithms.bounties.bounty_exchange import BountyExchange
+from edgefed.algorithms.bounties.bounty_records import BountyRecords
+from edgefed.algorithms.composed.registry import make, make_device_half
+from edgefed.algorithms.interface.answer import Answer, Group
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.device_side import (
+    DeviceTask,
+    DeviceView,
+    operating_system_generator,
+)
+from edgefed.algorithms.interface.exchange import Exchange, Finished, Question, Relay
+from edgefed.algorithms.interface.member import Member, Roster
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.config.recipes.recipe import ModelSection, Recipe
+from edgefed.data.base.types import UNPREPARED, Preparation
+from edgefed.files.samples import Samples
+from edgefed.learn.base.types import Job, Tensors
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.modeling.model_building import build
 from edgefed.seeds import derive
 from edgefed.sharing.bounty_report import Bounty, BountyOrder
 from edgefed.sharing.policy import ANYTHING, Policy, Withheld

@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import State
-from edgefed.algorithms.device_side import DeviceTask, DeviceView
-from edgefed.algorithms.exchange import Exchange, Finished, Question
-from edgefed.algorithms.member import Member
-from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
-from edgefed.algorithms.registry import make
-from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.learn.model_building import build
-from edgefed.learn.models import Model
-from edgefed.learn.training import Trainer
-from edgefed.learn.types import Job, Tensors, Trained
-from edgefed.samples import Samples
+from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView
+from edgefed.algorithms.interface.exchange import Exchange, Finished, Question
+from edgefed.algorithms.interface.member import Member
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.config.recipes.recipe import ModelSection, Recipe
+from edgefed.files.samples import Samples
+from edgefed.learn.base.types import Job, Tensors, Trained
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.training.trainer import Trainer
 from edgefed.seeds import derive
 from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.worker.run_work import run_work

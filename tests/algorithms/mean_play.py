@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import State
-from edgefed.algorithms.exchange import Exchange
-from edgefed.algorithms.mean_exchange import AVERAGED, MEAN, MeanExchange
-from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
+from edgefed.algorithms.averaged_data.mean_exchange import AVERAGED, MEAN, MeanExchange
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.sharing.packing import unpack
 from tests.algorithms.play import SIZES, Players, algorithm, asked
 

@@ -8,10 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from edgefed.algorithms.answer import Answer, Group
-from edgefed.algorithms.base import State
-from edgefed.algorithms.exchange import Exchange
-from edgefed.algorithms.expert_records import (
+from edgefed.algorithms.experts.expert_records import (
     MIXTURE,
     MIXTURES,
     PHI,
@@ -20,9 +17,12 @@ from edgefed.algorithms.expert_records import (
     mixtures_of,
     role,
 )
-from edgefed.algorithms.fedmoe import FedMoe
-from edgefed.learn.types import Array, Tensors
-from edgefed.samples import Samples
+from edgefed.algorithms.experts.fedmoe import FedMoe
+from edgefed.algorithms.interface.answer import Answer, Group
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.files.samples import Samples
+from edgefed.learn.base.types import Array, Tensors
 from tests.algorithms.play import Players, algorithm, asked, trainer
 from tests.run_fixture import samples
 

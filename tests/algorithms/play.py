@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgefed.algorithms.method import Method
-from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
-from edgefed.algorithms.registry import make
-from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.learn.model_building import build
-from edgefed.learn.training import Trainer
-from edgefed.samples import Samples
+from edgefed.algorithms.composed.method import Method
+from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.config.recipes.recipe import ModelSection, Recipe
+from edgefed.files.samples import Samples
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.training.trainer import Trainer
 from edgefed.testing import play
 from edgefed.testing.play import asked as asked  # noqa: PLC0414 - of this module's words
 from edgefed.testing.play import bits as bits  # noqa: PLC0414

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import State
-from edgefed.algorithms.device_side import DeviceTask, DeviceTrust, DeviceView
-from edgefed.algorithms.exchange import Exchange, Question
-from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
-from edgefed.algorithms.registry import make
-from edgefed.config.recipe import Recipe
+from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.device_side import DeviceTask, DeviceTrust, DeviceView
+from edgefed.algorithms.interface.exchange import Exchange, Question
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.seeds import derive
 from edgefed.testing import play
 from edgefed.wire.messages import BlobRef, Task

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.mean_exchange import MeanExchange
-from edgefed.algorithms.registry import make
-from edgefed.config.recipe import Recipe
+from edgefed.algorithms.averaged_data.mean_exchange import MeanExchange
+from edgefed.algorithms.composed.registry import make
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.learn.base.types import Job, Objective
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.fed_mix import FedMix
 from edgefed.learn.objectives.global_mix import GlobalMix
@@ -17,7 +18,6 @@ from edgefed.learn.objectives.manifold_mixing import ManifoldMixing
 from edgefed.learn.objectives.naive_mix import NaiveMix
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.objectives.squared_error import SquaredError
-from edgefed.learn.types import Job, Objective
 from tests.algorithms.mean_play import after_sharing, half_of, planned
 from tests.algorithms.play import Players, bits
 

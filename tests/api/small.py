@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from edgefed.api.rounds import RoundResult
-from edgefed.samples import Samples
+from edgefed.files.samples import Samples
 from tests.run_fixture import samples
 
 Arrays = tuple[Any, Any]

@@ -14,12 +14,12 @@ from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
 import edgefed
-from edgefed.data.types import Dataset, no_samples, take
+from edgefed.data.base.types import Dataset, no_samples, take
 from edgefed.errors import DataError, RecipeError, UsageError
-from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.model import Event
-from edgefed.events.snapshot import Snapshot
-from edgefed.samples import Samples
+from edgefed.events.base.model import Event
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.state.fold import SnapshotBuilder
+from edgefed.files.samples import Samples
 from tests.api.small import TEST, TRAIN, Arrays, arrays, images, npz, recipe
 
 
@@ -136,7 +136,7 @@ def test_images_of_a_palette_become_rgb() -> None:
 
 def test_images_of_bytes_are_kept_as_bytes() -> None:
     from edgefed.api.recipe_source import recipe_of
-    from edgefed.data.given import given_data
+    from edgefed.data.sets.given import given_data
 
     pixels, labels = images(60)
     plan = recipe_of(recipe(), {"data": {"name": "memory"}})

@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import edgefed
-from edgefed.config.recipe import Recipe
-from edgefed.config.write import to_toml
+from edgefed.config.loading.write import to_toml
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import DataError, RecipeError, UnknownNameError, UsageError
 from tests.api.small import npz, recipe
 from tests.cli.commands import edgefed as command

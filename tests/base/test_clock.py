@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from edgefed.clock import SystemClock, moment_of, timestamp
+from edgefed.process.clock import SystemClock, moment_of, timestamp
 
 
 @pytest.mark.parametrize(

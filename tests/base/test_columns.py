@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefed.console import LEAST_WRAPPED, columns, data, json_out, talk
+from edgefed.terminal.console import LEAST_WRAPPED, columns, data, json_out, talk
 
 ROWS = [
     ("prune", "0.0", "A device does not use an expert whose share is small"),

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from edgefed.errors import StorageError
-from edgefed.files import (
+from edgefed.files.writing import (
     make_folder,
     make_state_private,
     open_private,
@@ -140,7 +140,7 @@ def test_errors_say_what_to_do(number: int, code: str, said: str) -> None:
 STOPPED_WRITER = """
 import os, sys
 from pathlib import Path
-from edgefed.files import write_atomic
+from edgefed.files.writing import write_atomic
 
 def stop(descriptor):
     print("written", flush=True)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from edgefed.errors import NotAllowedError, StorageError
-from edgefed.lock import FolderLock, is_locked
+from edgefed.process.lock import FolderLock, is_locked
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from edgefed.lock import FolderLock
+from edgefed.process.lock import FolderLock
 held = FolderLock(Path(sys.argv[1]), "a sleeper")
 print("held", flush=True)
 time.sleep(600)

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgefed.memory import free_memory
+from edgefed.process.memory import free_memory
 
 
 @pytest.mark.parametrize(("most", "used", "left"), [("3000", "1000", 2000), ("3000", "4000", 0)])

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from edgefed.progress_bar import START, ProgressBar
+from edgefed.terminal.progress_bar import START, ProgressBar
 
 
 class Steps:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 CODE = """
-from edgefed.memory import release_memory
+from edgefed.process.memory import release_memory
 
 def resident():
     with open("/proc/self/statm") as file:

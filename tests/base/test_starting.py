@@ -119,7 +119,7 @@ def test_an_entry_imports_little_before_it_handles_ctrl_c(entry: str) -> None:
 def test_the_end_of_a_command_searches_no_cycles() -> None:
     code = (
         "import atexit, gc\n"
-        "from edgefed.console import start\n"
+        "from edgefed.terminal.console import start\n"
         "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"
         "start(lambda: None)\n"
     )

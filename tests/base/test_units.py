@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgefed.units import age, clock_time, counted, score, short_time, size
+from edgefed.terminal.units import age, clock_time, counted, score, short_time, size
 
 
 @pytest.mark.parametrize(

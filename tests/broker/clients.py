@@ -14,7 +14,7 @@ from typing import Any
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 
 PATIENCE = 20.0
 

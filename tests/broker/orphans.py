@@ -12,7 +12,7 @@ from pathlib import Path
 
 from broker.address import LOOPBACK
 from broker.start_broker import Kind, RunningBroker, start_broker
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 
 
 def main(kind: Kind, folder: Path, port: int) -> None:

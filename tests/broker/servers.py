@@ -9,7 +9,7 @@ from pathlib import Path
 
 from broker.child_process import ChildProcess, wait_until_accepting
 from broker.mosquitto import find_mosquitto
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 
 USER = "root" if os.geteuid() == 0 else ""
 """Mosquitto started as root becomes this user, who can read a test's folder."""

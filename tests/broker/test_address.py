@@ -12,7 +12,7 @@ from broker.address import (
     port_is_free,
     require_free,
 )
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import UsageError
 
 

@@ -14,7 +14,7 @@ import pytest
 from broker.address import LOOPBACK, free_port, port_is_free
 from broker.probe import Probe
 from broker.start_broker import Kind, RunningBroker, start_broker
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import UsageError
 from edgefed.wire.limits import CHUNK_BYTES, MAX_MESSAGE_BYTES, MAX_PACKET_BYTES
 from tests.broker.clients import connected, is_gone, until

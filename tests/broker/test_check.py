@@ -12,7 +12,7 @@ from broker.check import check
 from broker.configuration import configuration
 from broker.embedded import EmbeddedBroker
 from broker.mosquitto import MosquittoBroker
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import NotAllowedError, UnreachableError
 from edgefed.wire.limits import MAX_PACKET_BYTES
 from tests.broker.clients import connected

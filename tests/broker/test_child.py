@@ -8,7 +8,7 @@ import pytest
 
 from broker.address import LOOPBACK, free_port
 from broker.child_process import ChildProcess, wait_until_accepting
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import UnreachableError
 from tests.broker.clients import is_gone, until
 

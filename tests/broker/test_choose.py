@@ -6,7 +6,7 @@ import pytest
 
 from broker.address import LOOPBACK, free_port
 from broker.start_broker import Kind, start_broker
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import UsageError
 
 

@@ -16,12 +16,12 @@ from broker.address import LOOPBACK, free_port, port_is_free
 from broker.configuration import configuration
 from broker.embedded import EmbeddedBroker
 from broker.mosquitto import MosquittoBroker
-from edgefed.cli.broker import app
-from edgefed.config.address import Address
+from edgefed.cli.fleet.broker import app
+from edgefed.config.values.address import Address
 from tests.broker.clients import PATIENCE, connected, is_gone, until
 from tests.broker.servers import USER, running
 
-PROGRAM = [sys.executable, "-W", "error", "-c", "from edgefed.cli.broker import app; app()"]
+PROGRAM = [sys.executable, "-W", "error", "-c", "from edgefed.cli.fleet.broker import app; app()"]
 
 
 @contextmanager
@@ -203,7 +203,7 @@ def test_check_of_no_broker_ends_with_3() -> None:
 
 def test_nothing_heavy_is_imported_for_help() -> None:
     program = (
-        "import sys, edgefed.cli.broker; "
+        "import sys, edgefed.cli.fleet.broker; "
         "print(*({'paho', 'amqtt', 'broker', 'torch', 'pydantic'} & set(sys.modules)))"
     )
     ended = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 from broker.acl import password_acl
 from broker.address import LOOPBACK, free_port
 from broker.configuration import configuration
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import UsageError
 from edgefed.wire.limits import MAX_PACKET_BYTES
 from edgefed.wire.topics import Topics

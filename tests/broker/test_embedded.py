@@ -8,7 +8,7 @@ import pytest
 
 from broker.address import free_port
 from broker.embedded import EmbeddedBroker
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import UsageError
 
 

@@ -7,7 +7,7 @@ import pytest
 from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker, find_mosquitto
 from broker.start_broker import start_broker
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import StorageError, UnreachableError
 from tests.broker.clients import connected
 

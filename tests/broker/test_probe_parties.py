@@ -10,7 +10,7 @@ from cryptography import x509
 
 from broker.probe_parties import IssuedProbes
 from broker.secured_files import access_lock, secured_files, write_access, write_access_locked
-from edgefed.coordinator.new_fleet import create_fleet
+from edgefed.coordinator.members.new_fleet import create_fleet
 from edgefed.trust.certificates import Role
 from edgefed.trust.credentials import Credentials
 from edgefed.trust.issuing import new_keys

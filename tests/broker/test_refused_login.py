@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from broker.address import LOOPBACK, free_port
 from broker.configuration import configuration
-from device_agent.cli import app as agent_app
-from edgefed.clock import SystemClock
-from edgefed.config.address import Address
-from edgefed.config.broker_errors import refused
+from device_agent.commands.cli import app as agent_app
+from edgefed.config.fleet.broker_errors import refused
+from edgefed.config.values.address import Address
 from edgefed.control.snapshot_watcher import SnapshotWatcher
-from edgefed.events.feed_update import FeedUpdate
+from edgefed.events.state.feed_update import FeedUpdate
+from edgefed.process.clock import SystemClock
 from tests.broker import servers
 from tests.broker.test_secured_fleet import write_data
 from tests.cli.commands import edgefed
@@ -101,7 +101,7 @@ def test_an_agent_logs_that_the_broker_refuses_and_keeps_trying(
 ) -> None:
     data = f"npz:{write_data(tmp_path / 'data.npz', 1)}"
     words = ("run", "--quiet", "--data", data, "--state", str(tmp_path), "--name", "cam")
-    agent = start_module("device_agent.cli", *words, "--broker", wrong.with_login())
+    agent = start_module("device_agent.commands.cli", *words, "--broker", wrong.with_login())
     try:
         assert agent.stderr is not None
         line = agent.stderr.readline()

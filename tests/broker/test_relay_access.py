@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.cli import processes
-from edgefed.cli.processes import wait_for_coordinator
+from edgefed.cli.programs import processes
+from edgefed.cli.programs.processes import wait_for_coordinator
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.wire.blobs import chunk_count
 from edgefed.wire.envelope import decode, encode

@@ -17,14 +17,14 @@ from broker.acl import password_acl
 from broker.address import LOOPBACK, free_port
 from broker.check import check
 from broker.configuration import configuration
-from device_agent.presence_check import WAIT
-from edgefed.cli import processes
-from edgefed.cli.follow_run import follow
-from edgefed.cli.processes import wait_for_coordinator
-from edgefed.clock import SystemClock
-from edgefed.config.address import Address
+from device_agent.identity.presence_check import WAIT
+from edgefed.cli.programs import processes
+from edgefed.cli.programs.follow_run import follow
+from edgefed.cli.programs.processes import wait_for_coordinator
+from edgefed.config.values.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import NotAllowedError
+from edgefed.process.clock import SystemClock
 from tests.broker import servers
 from tests.forked_fleet import ForkedProcesses
 from tests.forked_programs import ForkedProgram, run_module
@@ -120,7 +120,7 @@ def agent(command: str, broker: Address, folder: Path, name: str) -> list[str]:
     words = [command, "--broker", login(broker, "cam-1").with_login(), "--fleet", FLEET]
     data = f"npz:{write_data(folder / 'data.npz', 1)}"
     named = ["--name", name, "--data", data, "--state", str(folder)]
-    return ["device_agent.cli", *words, *named]
+    return ["device_agent.commands.cli", *words, *named]
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def running_agent(broker: Address, folder: Path, name: str) -> Iterator[tuple[Fo
 
 def status(folder: Path, name: str) -> dict[str, object]:
     words = ("status", "--json", "--fleet", FLEET, "--name", name, "--state", str(folder))
-    code, out, err = run_module("device_agent.cli", *words)
+    code, out, err = run_module("device_agent.commands.cli", *words)
     assert (code, err) == (0, "")
     return dict(json.loads(out))
 

@@ -27,7 +27,7 @@ from broker.mosquitto import find_mosquitto
 from broker.secured_broker import ENROLMENT_PROCESS
 from broker.secured_configuration import enrolment_configuration, secured_configuration
 from broker.secured_files import SecuredFiles, secured_files, write_access
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.trust.certificates import Certificate, Role
 from edgefed.trust.credentials import Credentials, save_credentials
 from edgefed.trust.issuing import issue, make_authority, make_revocations, new_keys

@@ -14,7 +14,7 @@ from edgefed.charts.grids import Panel, share_maps
 from edgefed.charts.lines import LARGEST, MAX_POINTS, LineChart, Series, line_chart
 from edgefed.charts.rows import Bar, bar_chart, course_map, heat_map
 from edgefed.charts.svg import clean, stacked, standalone
-from edgefed.units import size
+from edgefed.terminal.units import size
 
 NAME = st.text(max_size=20)
 FINITE = st.floats(-1e12, 1e12)

@@ -12,10 +12,10 @@ from unittest import mock
 
 from typer.testing import CliRunner
 
-from edgefed.cli.context import Globals
+from edgefed.cli.common.context import Globals
+from edgefed.cli.common.recipes import Typed, checked_recipe
 from edgefed.cli.main import app
-from edgefed.cli.recipes import Typed, checked_recipe
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 from tests.processes import clean_environment
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from broker.address import LOOPBACK, free_port
-from edgefed.cli.redaction import REMOVED, Redactor
+from edgefed.cli.support.redaction import REMOVED, Redactor
 from tests.cli.commands import TINY, edgefed, recipe_file
 from tests.processes import clean_environment
 

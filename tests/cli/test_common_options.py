@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from broker.address import LOOPBACK, free_port
-from device_agent.cli import app as agent_app
+from device_agent.commands.cli import app as agent_app
 from edgefed.cli.main import app as edgefed_app
-from edgefed.common_options import CommonOptions
+from edgefed.terminal.common_options import CommonOptions
 from edgefed.version import VERSION
 from tests.cli.commands import Told, edgefed, only
 from tests.processes import PATIENCE, clean_environment

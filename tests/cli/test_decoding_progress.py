@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.data.test_image_cache import photos
+from tests.data.images.test_image_cache import photos
 
 
 def agent_data(tmp_path: Path, stderr: int) -> subprocess.CompletedProcess[bytes]:
@@ -43,8 +43,8 @@ def test_an_agent_logs_each_tenth(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from edgefed.logs import start_log\n"
-        "from edgefed.data.sources import load_device\n"
+        "from edgefed.terminal.logs import start_log\n"
+        "from edgefed.data.devices.sources import load_device\n"
         "start_log()\n"
         "load_device(sys.argv[1], 0.1, Path(sys.argv[2]))\n"
     )

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from edgefed.clock import moment_of
+from edgefed.process.clock import moment_of
 from edgefed.simulator.local_fleet import device_names
-from edgefed.units import size
+from edgefed.terminal.units import size
 from tests.cli.commands import Told, edgefed
 from tests.cli.conftest import FLEET, SmallFleet
 from tests.open_modes import open_to_others

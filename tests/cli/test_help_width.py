@@ -11,7 +11,7 @@ import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from device_agent.cli import app as agent_app
+from device_agent.commands.cli import app as agent_app
 from edgefed.cli.main import app as edgefed_app
 
 COMMON = {"--config", "--no-config", "--broker", "--fleet", "--state"}

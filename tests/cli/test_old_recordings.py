@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from edgefed.cli.label_skew_output import skew_json
-from edgefed.cli.label_views import LabelView
-from edgefed.events.playback import Playback
-from edgefed.events.recording import Recording
-from edgefed.events.snapshot import Snapshot
+from edgefed.cli.printed.label_skew_output import skew_json
+from edgefed.cli.printed.label_views import LabelView
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.history.playback import Playback
+from edgefed.events.history.recording import Recording
 from edgefed.report.page import report
 from edgefed.report.run_data import run_data_of_folder
 from tests.cli.commands import edgefed

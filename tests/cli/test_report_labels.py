@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from edgefed.events.summary import summarise
+from edgefed.events.history.summary import summarise
 from edgefed.report.sections import labels
 
 RUN = {

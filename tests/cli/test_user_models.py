@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from broker.address import LOOPBACK, free_port
-from edgefed.cli.processes import Processes, running, wait_for_coordinator
-from edgefed.config.address import Address
-from edgefed.coordinator.run_model import load_dataset
-from edgefed.data.partition import deal
-from edgefed.data.shard_files import write_shard
+from edgefed.cli.programs.processes import Processes, running, wait_for_coordinator
+from edgefed.config.values.address import Address
+from edgefed.coordinator.models.run_model import load_dataset
+from edgefed.data.devices.partition import deal
+from edgefed.data.devices.shard_files import write_shard
 from tests.cli.commands import TINY, Told, edgefed, loaded, recipe_file
 from tests.forked_fleet import ForkedProcesses
 from tests.transport.listening import wait_until

@@ -9,7 +9,7 @@ import pytest
 
 from broker.address import LOOPBACK, free_port
 from broker.embedded import EmbeddedBroker
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from tests.cli.conftest import FLEET, SmallFleet
 from tests.cli.web_server import served, tab, until_gone
 

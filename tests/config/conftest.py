@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.config.settings_files import Surroundings
+from edgefed.config.fleet.settings_files import Surroundings
 
 MakeAround = Callable[..., Surroundings]
 

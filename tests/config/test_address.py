@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefed.config.address import Address, parse_address, without_password
+from edgefed.config.values.address import Address, parse_address, without_password
 from edgefed.errors import UsageError
 
 LOGIN = "mqtt://cam-1:s3cr%40t@192.0.2.7:1884"

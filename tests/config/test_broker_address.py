@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.config.broker_address import COORDINATOR, broker_address
-from edgefed.config.settings import FleetSettings
+from edgefed.config.fleet.broker_address import COORDINATOR, broker_address
+from edgefed.config.fleet.settings import FleetSettings
 from edgefed.errors import NotAllowedError
 from tests.signed_fleet import Trust
 

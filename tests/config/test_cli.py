@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
-from edgefed.cli.config import app
-from edgefed.config.alert_settings import AlertSettings
+from edgefed.cli.support.config import app
+from edgefed.config.fleet.alert_settings import AlertSettings
 
 runner = CliRunner()
 
@@ -310,7 +310,7 @@ def test_help_is_imperative_and_has_examples(command: str, verb: str) -> None:
     assert f"edgefed config {command}" in result.stdout
 
 
-RUN = "from edgefed.cli.config import app; app()"
+RUN = "from edgefed.cli.support.config import app; app()"
 
 
 def run_python(code: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -328,7 +328,8 @@ def run_python(code: str, *arguments: str, cwd: Path) -> subprocess.CompletedPro
 
 def test_the_command_brings_no_torch_textual_or_paho(machine: Path) -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from edgefed.cli.config import app;"
+        "import sys; from typer.testing import CliRunner;"
+        "from edgefed.cli.support.config import app;"
         "result = CliRunner().invoke(app, ['show', '--set', 'mu=1']); assert not result.exit_code;"
         "print(sorted({name.partition('.')[0] for name in sys.modules}))"
     )
@@ -340,7 +341,10 @@ def test_the_command_brings_no_torch_textual_or_paho(machine: Path) -> None:
 
 
 def test_importing_the_command_reads_no_models(machine: Path) -> None:
-    code = "import sys, edgefed.cli.config; print('edgefed.config.recipe' in sys.modules)"
+    code = (
+        "import sys, edgefed.cli.support.config;"
+        "print('edgefed.config.recipes.recipe' in sys.modules)"
+    )
     assert run_python(code, cwd=machine / "cwd").stdout == "False\n"
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefed.config.layers import leaves
-from edgefed.config.toml import parse_toml, read_toml
-from edgefed.config.toml_positions import KeyPath, key_lines
-from edgefed.config.write import toml_value
+from edgefed.config.loading.write import toml_value
+from edgefed.config.values.layers import leaves
+from edgefed.config.values.toml import parse_toml, read_toml
+from edgefed.config.values.toml_positions import KeyPath, key_lines
 from edgefed.errors import RecipeError
 
 TEXT = """\

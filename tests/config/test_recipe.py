@@ -10,8 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefed.config.load import Flag, load_recipe, parse_sets
-from edgefed.config.recipe import (
+from edgefed.config.loading.load import Flag, load_recipe, parse_sets
+from edgefed.config.loading.schema import schema
+from edgefed.config.loading.validate import check_section
+from edgefed.config.loading.write import to_toml
+from edgefed.config.recipes.recipe import (
     AlgorithmSection,
     DataSection,
     EvaluationSection,
@@ -20,11 +23,8 @@ from edgefed.config.recipe import (
     RoundsSection,
     WireSection,
 )
-from edgefed.config.schema import schema
-from edgefed.config.toml import parse_toml, parse_value
-from edgefed.config.training_section import TrainingSection
-from edgefed.config.validate import check_section
-from edgefed.config.write import to_toml
+from edgefed.config.recipes.training_section import TrainingSection
+from edgefed.config.values.toml import parse_toml, parse_value
 from edgefed.errors import RecipeError, UsageError
 from tests.config.conftest import MakeAround
 

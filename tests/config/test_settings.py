@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.launch import owners_policy
-from edgefed.config.alert_settings import ALERT_PARTS
-from edgefed.config.load import Flag, load_agent_settings, load_recipe, load_settings
-from edgefed.config.settings_files import places
+from device_agent.commands.launch import owners_policy
+from edgefed.config.fleet.alert_settings import ALERT_PARTS
+from edgefed.config.fleet.settings_files import places
+from edgefed.config.loading.load import Flag, load_agent_settings, load_recipe, load_settings
 from edgefed.errors import RecipeError
 from edgefed.sharing.policy import Policy
 from tests.config.conftest import MakeAround

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.config.load import parse_sets
-from edgefed.config.toml import MAX_FILE_BYTES, Document, parse_value, try_toml
-from edgefed.config.toml_limits import MAX_DEPTH, MAX_KEYS, MAX_VALUES, excess
+from edgefed.config.loading.load import parse_sets
+from edgefed.config.values.toml import MAX_FILE_BYTES, Document, parse_value, try_toml
+from edgefed.config.values.toml_limits import MAX_DEPTH, MAX_KEYS, MAX_VALUES, excess
 from edgefed.errors import UsageError
 from tests.cli.commands import edgefed
 from tests.memory_limit import bounded
 
 LOAD = """
-from edgefed.config.load import load_recipe
-from edgefed.config.settings_files import Surroundings
+from edgefed.config.loading.load import load_recipe
+from edgefed.config.fleet.settings_files import Surroundings
 around = Surroundings.of_process(None, True)
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import zstandard
 
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import CoordinatorState, EventMessage, Request, Response

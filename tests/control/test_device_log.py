@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from edgefed.cli import device_diagnostics
-from edgefed.cli.context import Globals
+from edgefed.cli.common.context import Globals
+from edgefed.cli.fleet import device_diagnostics
 from edgefed.control.device_log import DeviceLog, LogPart
 from edgefed.errors import NotAllowedError, TimeLimitError, WireError
 

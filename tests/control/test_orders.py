@@ -15,18 +15,18 @@ import pytest
 
 from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
-from edgefed.clock import SystemClock
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.control import coordinator_client
 from edgefed.control.coordinator_client import CoordinatorClient
-from edgefed.coordinator.service import Service
-from edgefed.coordinator.service_settings import ServiceSettings
+from edgefed.coordinator.process.service import Service
+from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.errors import EdgeFedError, UnreachableError
+from edgefed.process.clock import SystemClock
 from edgefed.trust.certificates import Certificate
 from edgefed.wire.envelope import encode
 from edgefed.wire.limits import CHALLENGE_SECONDS
 from edgefed.wire.messages import Request, Response
-from tests.coordinator.test_service_orders import plan, running_service
+from tests.coordinator.state.test_service_orders import plan, running_service
 from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from broker.mosquitto import MosquittoBroker
-from edgefed.clock import SystemClock
 from edgefed.control import snapshot_watcher
 from edgefed.control.snapshot_watcher import SnapshotWatcher
-from edgefed.events.feed_update import FeedUpdate
-from edgefed.events.snapshot import RunView, Snapshot
+from edgefed.events.base.snapshot import RunView, Snapshot
+from edgefed.events.state.feed_update import FeedUpdate
+from edgefed.process.clock import SystemClock
 from edgefed.wire.messages import Request, Response
 from tests.control.fake_coordinator import FLEET, FakeCoordinator, answers
 from tests.transport.listening import wait_until

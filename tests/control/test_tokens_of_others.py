@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.clock import SystemClock
 from edgefed.control.enrolment_client import Applicant, _credentials, enroll
 from edgefed.errors import NotAllowedError
+from edgefed.process.clock import SystemClock
 from edgefed.trust.tokens import Token
 from edgefed.wire.enrolment_messages import EnrolmentResponse
 from tests.signed_fleet import Trust

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from edgefed.coordinator.membership import Membership, MembershipSettings
-from edgefed.coordinator.new_fleet import create_fleet
+from edgefed.coordinator.members.membership import Membership, MembershipSettings
+from edgefed.coordinator.members.new_fleet import create_fleet
 from edgefed.trust.authority import Authority
 from edgefed.trust.certificates import Role
 from edgefed.trust.issuing import KeyPair, make_request, new_keys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 from tests.run_fixture import recipe
 
 HIDDEN = 40_000

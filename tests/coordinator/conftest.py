@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from edgefed.config.recipe import Recipe
-from edgefed.data.types import Shard
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.data.base.types import Shard
 from tests.run_fixture import World
 
 MakeWorld = Callable[..., World]

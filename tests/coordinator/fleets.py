@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import zstandard
 
-from edgefed.algorithms.member import Roster
-from edgefed.coordinator.fleet import Delivered, Fleet, Verdict
-from edgefed.coordinator.run_records import OpenExchange
-from edgefed.learn.types import Tensors
+from edgefed.algorithms.interface.member import Roster
+from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.learn.base.types import Tensors
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.messages import BlobRef, Reply
 from edgefed.wire.tensors import digest

@@ -16,10 +16,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from edgefed.coordinator.engine import Engine
-from edgefed.coordinator.run_controls import RunControls
-from edgefed.events.model import Event
-from edgefed.learn.devices import set_threads
+from edgefed.coordinator.rounds.engine import Engine
+from edgefed.coordinator.rounds.run_controls import RunControls
+from edgefed.events.base.model import Event
+from edgefed.learn.base.processors import set_threads
 from tests.coordinator.big_model import big_recipe
 from tests.run_fixture import World
 

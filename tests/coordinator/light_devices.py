@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from device_agent.reply_resender import ReplyResender
-from edgefed.clock import SystemClock
-from edgefed.config.address import Address
-from edgefed.coordinator.device_registry import DeviceRegistry
-from edgefed.coordinator.dispatcher import Dispatcher
-from edgefed.coordinator.dispatcher_deps import DispatcherDeps
-from edgefed.coordinator.event_journal import EventJournal
-from edgefed.coordinator.mqtt_fleet import MqttFleet
-from edgefed.coordinator.relayed_blobs import RelayedBlobs
-from edgefed.coordinator.run_records import OpenExchange
+from device_agent.tasks.reply_resender import ReplyResender
+from edgefed.config.values.address import Address
+from edgefed.coordinator.devices.device_registry import DeviceRegistry
+from edgefed.coordinator.dispatch.dispatcher import Dispatcher
+from edgefed.coordinator.dispatch.dispatcher_deps import DispatcherDeps
+from edgefed.coordinator.dispatch.mqtt_fleet import MqttFleet
+from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
+from edgefed.coordinator.journal.event_journal import EventJournal
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.process.clock import SystemClock
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Arrival, Incoming, Link, Subscribed
 from edgefed.wire.blobs import BlobCache

@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import State
-from edgefed.algorithms.exchange import Exchange, Finished, Payload
-from edgefed.algorithms.fedavg import FedAvg, delta_role
-from edgefed.algorithms.fedmix import FedMix
-from edgefed.algorithms.matched_layers import LayerMatch, matched_table
-from edgefed.algorithms.member import Roster
-from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.events.method_tables import MethodTable
-from edgefed.learn.model_building import build
-from edgefed.learn.models import Model
-from edgefed.learn.scoring import Predict, Predictor
-from edgefed.learn.types import Tensors
+from edgefed.algorithms.averaged_data.fedmix import FedMix
+from edgefed.algorithms.averaging.fedavg import FedAvg, delta_role
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.exchange import Exchange, Finished, Payload
+from edgefed.algorithms.interface.member import Roster
+from edgefed.algorithms.matched.matched_layers import LayerMatch, matched_table
+from edgefed.config.recipes.recipe import ModelSection, Recipe
+from edgefed.events.base.method_tables import MethodTable
+from edgefed.learn.base.types import Tensors
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.training.scoring import Predict, Predictor
 from tests.run_fixture import CLASSES, SHAPE
 
 STEP = 2

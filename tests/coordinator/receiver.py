@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefed.learn.types import Tensors
+from edgefed.learn.base.types import Tensors
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.messages import BlobRef
 from edgefed.wire.patch_assembly import assemble, route

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import State
-from edgefed.algorithms.exchange import Exchange
-from edgefed.algorithms.fedavg import FedAvg, trained
-from edgefed.algorithms.registry import make
-from edgefed.config.recipe import Recipe
+from edgefed.algorithms.averaging.fedavg import FedAvg, trained
+from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import RecipeError
-from edgefed.learn.types import Tensors
+from edgefed.learn.base.types import Tensors
 from tests.coordinator.conftest import MakeWorld
-from tests.coordinator.test_resume import Fuse, PowerCut, cut_in_replies
+from tests.coordinator.exchanges.test_resume import Fuse, PowerCut, cut_in_replies
 from tests.run_fixture import recipe, shards
 
 

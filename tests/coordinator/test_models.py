@@ -10,16 +10,17 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from edgefed.algorithms.base import State
-from edgefed.algorithms.composition import compose
-from edgefed.algorithms.fedavg import FedAvg
-from edgefed.algorithms.method import Method
-from edgefed.algorithms.registry import make
-from edgefed.learn.types import Tensors
-from edgefed.learn.warm_trainers import MAX_TRAINERS, Trainers
+from edgefed.algorithms.averaging.fedavg import FedAvg
+from edgefed.algorithms.composed.composition import compose
+from edgefed.algorithms.composed.method import Method
+from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.interface.base import State
+from edgefed.learn.base.types import Tensors
+from edgefed.learn.training.warm_trainers import MAX_TRAINERS, Trainers
 from edgefed.wire.tensors import weights_digest
 from tests.algorithms.play import bits
 from tests.coordinator.conftest import MakeWorld
+from tests.coordinator.exchanges.test_resume import Fuse, PowerCut, cut_in_replies, scores
 from tests.coordinator.fleets import TamperedFleet
 from tests.coordinator.model_algorithms import (
     STEP,
@@ -33,7 +34,6 @@ from tests.coordinator.model_algorithms import (
     network,
     of,
 )
-from tests.coordinator.test_resume import Fuse, PowerCut, cut_in_replies, scores
 from tests.run_fixture import CLASSES, COARSE, SHAPE, World, recipe, shards
 
 KINDS: tuple[type[FedAvg], ...] = (Widening, TwoModels, Student, Renaming)

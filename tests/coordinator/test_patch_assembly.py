@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.errors import WireError
-from edgefed.learn.types import Tensors
+from edgefed.learn.base.types import Tensors
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.message_parts import BlobRef, Patch
 from edgefed.wire.patch_assembly import Route, assemble, route

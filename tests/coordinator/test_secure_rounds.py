@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.run_records import OpenExchange
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.exchanges.fleet import Delivered
+from edgefed.coordinator.state.stored_runs import OpenExchange
 from edgefed.worker.outcome import Outcome
 from tests.coordinator.conftest import MakeWorld
+from tests.coordinator.exchanges.test_resume import Fuse, PowerCut, cut_in_replies, cut_in_time
 from tests.coordinator.fleets import Tamper, TamperedFleet, delta_of, exact, with_blob
-from tests.coordinator.test_resume import Fuse, PowerCut, cut_in_replies, cut_in_time
 from tests.run_fixture import EXACT, World, recipe, shards
 
 TEN = (5, 9, 6, 4, 7, 8, 5, 3, 6, 4)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from edgefed.config.load import load_settings
-from edgefed.config.settings_files import Surroundings
-from edgefed.coordinator.run_records import RunRecord
+from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.config.loading.load import load_settings
+from edgefed.coordinator.state.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun, Tracker, numbers
 from edgefed.coordinator.trackers.choose import make_trackers
 from edgefed.coordinator.trackers.metrics import COLUMNS, MetricFiles

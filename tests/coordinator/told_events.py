@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.snapshot import Snapshot
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.state.fold import SnapshotBuilder
 from tests.run_fixture import World
 
 FIRST = Snapshot(fleet="tests")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from edgefed.data.folder import read_folder
-from edgefed.data.image_options import ImageOptions
+from edgefed.data.images.image_options import ImageOptions
+from edgefed.data.sets.folder import read_folder
 from edgefed.errors import EdgeFedError
-from edgefed.progress import tell_progress_to
+from edgefed.terminal.progress import tell_progress_to
 from tests.coordinator.full_disk import fill
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from edgefed.config.recipe import DataSection
-from edgefed.samples import Samples
+from edgefed.config.recipes.recipe import DataSection
+from edgefed.files.samples import Samples
 
 MNIST_FILES = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
 

@@ -6,10 +6,10 @@ import sys
 import time
 from pathlib import Path
 
-from edgefed.data import image_build
-from edgefed.data.folder import read_folder
-from edgefed.data.image_options import ImageOptions
-from edgefed.progress import tell_progress_to
+from edgefed.data.images import image_build
+from edgefed.data.images.image_options import ImageOptions
+from edgefed.data.sets.folder import read_folder
+from edgefed.terminal.progress import tell_progress_to
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 
 from benchmarks.fuzzing.file_targets import npy_header
-from edgefed.data.limits import MAX_BYTES, MAX_PIXELS
-from edgefed.data.sources import load_device
+from edgefed.data.base.limits import MAX_BYTES, MAX_PIXELS
+from edgefed.data.devices.sources import load_device
 from edgefed.errors import DataError
 from tests.data.bombs import (
     repacked,
@@ -28,8 +28,8 @@ from tests.data.helpers import write_image, write_npz
 from tests.memory_limit import Ended, bounded
 
 IMPORTS = """
-from edgefed.data.sources import load_device
-from edgefed.data.femnist import read_leaf
+from edgefed.data.devices.sources import load_device
+from edgefed.data.sets.femnist import read_leaf
 import PIL.Image, numpy
 PIL.Image.init()
 """

@@ -7,7 +7,8 @@ import sys
 
 PROGRAM = """
 import sys
-import edgefed.data.datasets, edgefed.data.partition, edgefed.data.shard_files, edgefed.data.sources
+import edgefed.data.sets.datasets, edgefed.data.devices.partition
+import edgefed.data.devices.shard_files, edgefed.data.devices.sources
 print(sorted({"torch", "torchvision", "sklearn", "PIL"} & set(sys.modules)))
 """
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefed.data.datasets import load
-from edgefed.data.partition import deal, label_counts
-from edgefed.data.vision import FASHION_MNIST
+from edgefed.data.devices.partition import deal, label_counts
+from edgefed.data.sets.datasets import load
+from edgefed.data.sets.vision import FASHION_MNIST
 from tests.data.helpers import section
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"

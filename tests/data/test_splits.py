@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefed.data.shard_folder import INDEX, check_target, read_split, write_split
-from edgefed.data.types import Shard
+from edgefed.data.base.types import Shard
+from edgefed.data.devices.shard_folder import INDEX, check_target, read_split, write_split
 from edgefed.errors import DataError, StorageError, UsageError
-from edgefed.samples import Samples
+from edgefed.files.samples import Samples
 
 ABOUT = {"seed": 5}
 
@@ -94,7 +94,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 from tests.data.test_splits import ABOUT, _shards
-from edgefed.data.shard_folder import write_split
+from edgefed.data.devices.shard_folder import write_split
 from edgefed.errors import StorageError
 resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
 try:

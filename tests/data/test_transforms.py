@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefed.data.datasets import load
-from edgefed.data.partition import deal
-from edgefed.data.preparation import PreparationOptions, prepare
+from edgefed.data.base.preparation import PreparationOptions, prepare
+from edgefed.data.base.types import UNPREPARED, Array, Dataset
+from edgefed.data.devices.partition import deal
+from edgefed.data.sets.datasets import load
 from edgefed.data.transforms.apply import label_orders
 from edgefed.data.transforms.greyscale import LUMA, greyed
 from edgefed.data.transforms.rotation import rotate, rotated_mix
-from edgefed.data.types import UNPREPARED, Array, Dataset
 from edgefed.errors import DataError
-from edgefed.samples import Samples
+from edgefed.files.samples import Samples
 from tests.data.helpers import labelled, section
 
 MODEST = settings(max_examples=25, deadline=None)

@@ -11,12 +11,12 @@ from typing import get_args
 import pytest
 import typer
 
-from device_agent.cli import app as agent_app
+from device_agent.commands.cli import app as agent_app
 from edgefed import errors
 from edgefed.cli.main import app as edgefed_app
-from edgefed.config.settings import AgentSettings, Settings
-from edgefed.events.snapshot import DeviceView
-from edgefed.learn.user_code import Kind
+from edgefed.config.fleet.settings import AgentSettings, Settings
+from edgefed.events.base.snapshot import DeviceView
+from edgefed.learn.modeling.user_code import Kind
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")

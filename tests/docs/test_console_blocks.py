@@ -43,7 +43,7 @@ PREPARED = {
 """Files that a page's first Python block makes."""
 
 
-MODULES = {"edgefed": "edgefed.cli.main", "edgefed-agent": "device_agent.cli"}
+MODULES = {"edgefed": "edgefed.cli.main", "edgefed-agent": "device_agent.commands.cli"}
 SYNTAX = set('|&;<>()$`\\"*?[]#~{}!')
 """Characters that mean something to the shell, outside of quotes."""
 

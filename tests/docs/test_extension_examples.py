@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.base import State
-from edgefed.algorithms.registry import PLUGINS
-from edgefed.data.datasets import DATASET_PLUGINS
+from edgefed.algorithms.composed.registry import PLUGINS
+from edgefed.algorithms.interface.base import State
+from edgefed.data.devices.sources import load_device
 from edgefed.data.partitioners.registry import PARTITION_PLUGINS
-from edgefed.data.sources import load_device
-from edgefed.learn.model_building import NETWORK_PLUGINS
+from edgefed.data.sets.datasets import DATASET_PLUGINS
+from edgefed.learn.modeling.model_building import NETWORK_PLUGINS
 from tests.docs.pages import ROOT, blocks
 from tests.forked_programs import run_module
 from tests.plugin_package import importable, write_package

@@ -15,13 +15,13 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
-from edgefed.algorithms import registry
-from edgefed.algorithms.base import State
-from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.run_records import Checkpoint, OpenExchange
-from edgefed.data.types import Shard, no_samples
-from edgefed.learn.types import Tensors
-from edgefed.plugins import installed
+from edgefed.algorithms.composed import registry
+from edgefed.algorithms.interface.base import State
+from edgefed.coordinator.exchanges.fleet import Delivered
+from edgefed.coordinator.state.stored_runs import Checkpoint, OpenExchange
+from edgefed.data.base.types import Shard, no_samples
+from edgefed.files.plugins import installed
+from edgefed.learn.base.types import Tensors
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import digest, pack

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import edgefed
-from edgefed.algorithms.registry import PLUGINS
-from edgefed.data.datasets import DATASET_PLUGINS
+from edgefed.algorithms.composed.registry import PLUGINS
 from edgefed.data.partitioners.registry import PARTITION_PLUGINS
-from edgefed.learn.model_building import NETWORK_PLUGINS
+from edgefed.data.sets.datasets import DATASET_PLUGINS
+from edgefed.learn.modeling.model_building import NETWORK_PLUGINS
 from tests.docs.pages import PAGES, ROOT
 
 PACKAGES = ("edgefed", "device_agent", "broker")

@@ -17,8 +17,8 @@ from broker.secured_configuration import (
     secured_configuration,
 )
 from broker.secured_files import SecuredFiles
-from edgefed.config.address import TLS_PORT
-from edgefed.config.settings import Settings
+from edgefed.config.fleet.settings import Settings
+from edgefed.config.values.address import TLS_PORT
 from tests.forked_programs import ended
 from tests.processes import clean_environment
 

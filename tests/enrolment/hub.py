@@ -13,10 +13,10 @@ from typing import Any
 from broker.address import LOOPBACK, free_ports
 from broker.secured_broker import EnrolmentBroker, SecuredBroker, SecuredBrokers
 from broker.secured_files import secured_files
-from edgefed.clock import SystemClock
-from edgefed.config.address import Address, parse_address
+from edgefed.config.values.address import Address, parse_address
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.control.enrolment_client import Applicant, enroll
+from edgefed.process.clock import SystemClock
 from edgefed.trust.credentials import load_credentials
 from edgefed.trust.tokens import Token, parse_token
 from tests.forked_programs import ForkedProgram, run_module
@@ -148,11 +148,11 @@ class Hub:
         return self.folder / "devices" / name
 
     def agent(self, machine: str, *words: str) -> Told:
-        return run_module("device_agent.cli", "--state", str(self.device(machine)), *words)
+        return run_module("device_agent.commands.cli", "--state", str(self.device(machine)), *words)
 
     def start_agent(self, machine: str, *words: str) -> subprocess.Popen[str]:
         state = self.device(machine)
-        return start_module("device_agent.cli", "--state", str(state), *words)
+        return start_module("device_agent.commands.cli", "--state", str(state), *words)
 
     def enroll(self, name: str) -> None:
         """Enrol a device, as its own command does."""
@@ -161,7 +161,7 @@ class Hub:
     def fork_agent(self, name: str, data: Path) -> tuple[ForkedProgram, Path]:
         """Run an enrolled device's agent, which finds name, fleet and broker itself."""
         log = self.folder / f"{name}.log"
-        words = ["device_agent.cli", "--state", str(self.device(name)), "run"]
+        words = ["device_agent.commands.cli", "--state", str(self.device(name)), "run"]
         return ForkedProgram([*words, "--data", f"npz:{data}"], clean_environment(), log), log
 
     def applicant(self, machine: str, token: Token | str, name: str = "") -> Applicant:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import device_agent.cli
-from edgefed import files
+import device_agent.commands.cli
 from edgefed.control import enrolment_client
+from edgefed.files import writing as files
 from edgefed.transport.enrolment_link import EnrolmentLink
 from edgefed.trust import credentials
 from tests.coordinator.full_disk import fill
@@ -89,7 +89,7 @@ def main() -> None:
 
     POINTS[point](happen)
     sys.argv = ["edgefed-agent", "--state", state, "enroll", token]
-    device_agent.cli.main()
+    device_agent.commands.cli.main()
 
 
 if __name__ == "__main__":

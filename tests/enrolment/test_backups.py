@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.address import free_ports
-from edgefed.config.address import parse_address
+from edgefed.config.values.address import parse_address
 from edgefed.trust.certificates import read_certificate
 from edgefed.trust.tokens import parse_token
 from tests.broker.test_secured_fleet import write_data

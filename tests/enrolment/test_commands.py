@@ -18,9 +18,9 @@ from cryptography import x509
 
 from broker.address import free_port
 from broker.mosquitto import MosquittoBroker
-from edgefed.clock import SystemClock
 from edgefed.control.enrolment_client import enroll
 from edgefed.errors import EdgeFedError
+from edgefed.process.clock import SystemClock
 from edgefed.trust.credentials import load_credentials
 from edgefed.trust.succession import succession_of
 from edgefed.trust.tokens import Token, parse_token

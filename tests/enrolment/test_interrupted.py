@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.clock import SystemClock
 from edgefed.control.enrolment_client import ENROLMENTS, enroll
+from edgefed.process.clock import SystemClock
 from edgefed.trust.credentials import load_credentials
 from tests.enrolment.hub import FLEET, Hub, running_hub
 from tests.enrolment.killed_enrolment import POINTS
@@ -110,7 +110,7 @@ mount -t tmpfs -o size=256k tmpfs {disk} || exit 99
 find {disk} -name certificate.pem
 find {disk} -name '*.part'
 rm -f {disk}/ballast
-{python} -m device_agent.cli --state {disk}/state enroll {token}; echo "second $?"
+{python} -m device_agent.commands.cli --state {disk}/state enroll {token}; echo "second $?"
 find {disk} -name certificate.pem
 """
 
@@ -126,7 +126,7 @@ def test_an_enrolment_on_a_full_disk_goes_on_when_there_is_room(
     fill = f"dd if=/dev/zero of={disk}/ballast bs=1k 2>/dev/null"
     module = "tests.enrolment.killed_enrolment"
     fills_up = f"{sys.executable} -m {module} {point} {disk}/ballast {disk}/state {token}"
-    plain = f"{sys.executable} -m device_agent.cli --state {disk}/state enroll {token}"
+    plain = f"{sys.executable} -m device_agent.commands.cli --state {disk}/state enroll {token}"
     first = point == "before"
     script = SCRIPT.format(
         disk=disk,

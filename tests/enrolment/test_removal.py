@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.clock import SystemClock
-from edgefed.config.address import Address, parse_address
+from edgefed.config.values.address import Address, parse_address
 from edgefed.control.enrolment_client import enroll
+from edgefed.process.clock import SystemClock
 from edgefed.trust.credentials import load_credentials
 from edgefed.wire.topics import Topics
 from tests.broker.test_secured_fleet import write_data

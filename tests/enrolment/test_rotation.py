@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from edgefed.clock import SystemClock, timestamp
-from edgefed.config.address import parse_address
+from edgefed.config.values.address import parse_address
 from edgefed.errors import EdgeFedError
+from edgefed.process.clock import SystemClock, timestamp
 from edgefed.transport.link import Link
 from edgefed.trust.certificates import Certificate, read_certificate
 from edgefed.trust.credentials import Credentials, load_credentials

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefed.events.alert_events import AlertView
-from edgefed.events.bounty_tables import bounties_of
-from edgefed.events.evaluation_views import ConfusionView, DeviceTestView
-from edgefed.events.expert_tables import MIXTURES, mixture_of
-from edgefed.events.fold import MAX_LINES, MAX_ROUNDS
-from edgefed.events.lines import describe
-from edgefed.events.method_tables import (
+from edgefed.events.base.alert_events import AlertView
+from edgefed.events.base.bounty_tables import bounties_of
+from edgefed.events.base.evaluation_views import ConfusionView, DeviceTestView
+from edgefed.events.base.method_tables import (
     MethodTable,
     MethodTables,
     Point,
@@ -18,9 +15,8 @@ from edgefed.events.method_tables import (
     TableView,
     table_named,
 )
-from edgefed.events.model import Event
-from edgefed.events.old_tables import changes_of
-from edgefed.events.snapshot import (
+from edgefed.events.base.model import Event
+from edgefed.events.base.snapshot import (
     DeviceRoundView,
     DeviceView,
     LineView,
@@ -30,7 +26,11 @@ from edgefed.events.snapshot import (
     Snapshot,
     WaitingView,
 )
-from edgefed.events.waiting import without
+from edgefed.events.base.waiting import without
+from edgefed.events.methods.expert_tables import MIXTURES, mixture_of
+from edgefed.events.methods.old_tables import changes_of
+from edgefed.events.state.fold import MAX_LINES, MAX_ROUNDS
+from edgefed.events.state.lines import describe
 
 COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejected", "late": "late"}
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefed.config.alert_settings import AlertSettings
-from edgefed.events.alerts import LOST_FOR, MOST_NAMED, Alert, AlertConditions
-from edgefed.events.snapshot import DeviceView, RoundView, RunView, Snapshot
+from edgefed.config.fleet.alert_settings import AlertSettings
+from edgefed.events.base.snapshot import DeviceView, RoundView, RunView, Snapshot
+from edgefed.events.state.alerts import LOST_FOR, MOST_NAMED, Alert, AlertConditions
 
 OFF = AlertSettings(lost_share=0)
 LOST = AlertSettings(lost_share=0.3)

@@ -6,12 +6,9 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from edgefed.clock import timestamp
-from edgefed.events.alert_events import AlertView
-from edgefed.events.attention import AttentionItem, attention
-from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.model import Event
-from edgefed.events.snapshot import (
+from edgefed.events.base.alert_events import AlertView
+from edgefed.events.base.model import Event
+from edgefed.events.base.snapshot import (
     DeviceRoundView,
     DeviceView,
     LineView,
@@ -19,6 +16,9 @@ from edgefed.events.snapshot import (
     Snapshot,
     WaitingView,
 )
+from edgefed.events.state.attention import AttentionItem, attention
+from edgefed.events.state.fold import SnapshotBuilder
+from edgefed.process.clock import timestamp
 
 NOW = datetime(2026, 3, 4, 14, 2, 31, tzinfo=timezone.utc)
 

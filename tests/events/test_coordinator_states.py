@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from edgefed.events.attention import attention, devices_there
-from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.model import Event, EventKind
-from edgefed.events.snapshot import DeviceView, Snapshot
+from edgefed.events.base.model import Event, EventKind
+from edgefed.events.base.snapshot import DeviceView, Snapshot
+from edgefed.events.state.attention import attention, devices_there
+from edgefed.events.state.fold import SnapshotBuilder
 
 NOW = datetime(2026, 3, 4, 14, 2, 31, tzinfo=timezone.utc)
 WHY = "its inputs are 5, the run's are 8"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edgefed.events.device_tests import last_tests
-from edgefed.events.evaluation_views import DeviceTestView
-from edgefed.events.fold import SnapshotBuilder
+from edgefed.events.base.device_tests import last_tests
+from edgefed.events.base.evaluation_views import DeviceTestView
+from edgefed.events.state.fold import SnapshotBuilder
 from tests.tui.folded import evaluated, folded, happened, run_of
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from edgefed.config.recipe import EvaluationSection
+from edgefed.config.recipes.recipe import EvaluationSection
 from edgefed.errors import UsageError
-from edgefed.events.early_stopping import BestRound, EvaluationHistory, Row, history_of
+from edgefed.events.history.early_stopping import BestRound, EvaluationHistory, Row, history_of
 
 
 def rows(*accuracies: float | None, **more: Any) -> list[Row]:

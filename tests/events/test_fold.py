@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefed.events.bounty_tables import STATUSES
-from edgefed.events.fold import MAX_LINES, MAX_ROUNDS, SnapshotBuilder
-from edgefed.events.lines import describe
-from edgefed.events.model import Event, EventKind, Phase, RunStatus
-from edgefed.events.snapshot import Snapshot
+from edgefed.events.base.bounty_tables import STATUSES
+from edgefed.events.base.model import Event, EventKind, Phase, RunStatus
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.state.fold import MAX_LINES, MAX_ROUNDS, SnapshotBuilder
+from edgefed.events.state.lines import describe
 from edgefed.wire.messages import DeviceState
 from tests.events.reference import plain_fold
 

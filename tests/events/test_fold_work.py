@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from edgefed.events import bounty_tables, expert_tables, fold, method_tables, old_tables
-from edgefed.events.bounty_tables import bounty_view
-from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.method_tables import MethodTable, table_events, within_limits
-from edgefed.events.model import Event
-from edgefed.events.roster import roster_parts
-from edgefed.events.snapshot import Snapshot
+from edgefed.events.base import bounty_tables, method_tables
+from edgefed.events.base.bounty_tables import bounty_view
+from edgefed.events.base.device_columns import roster_parts
+from edgefed.events.base.method_tables import MethodTable, table_events, within_limits
+from edgefed.events.base.model import Event
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.methods import expert_tables, old_tables
+from edgefed.events.state import fold
+from edgefed.events.state.fold import SnapshotBuilder
 from edgefed.sharing.bounty_report import Bounty, Budget
 
 NOW = "2024-05-06T07:08:09.000Z"

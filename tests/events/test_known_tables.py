@@ -6,17 +6,14 @@ from typing import Any
 
 import pytest
 
-from edgefed.events import expert_tables as experts
-from edgefed.events.bounty_tables import (
+from edgefed.events.base.bounty_tables import (
     BOUNTIES,
     BUDGETS,
     bounties_of,
     bounty_view,
     budgets_of,
 )
-from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.matching_table import LAYERS, layer_row, layer_table, matching_json
-from edgefed.events.method_tables import (
+from edgefed.events.base.method_tables import (
     MAX_SERIES,
     MethodTable,
     MethodTables,
@@ -25,9 +22,12 @@ from edgefed.events.method_tables import (
     table_named,
     within_limits,
 )
-from edgefed.events.model import Event, EventKind
-from edgefed.events.old_tables import changes_of
-from edgefed.events.snapshot import Snapshot
+from edgefed.events.base.model import Event, EventKind
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.methods import expert_tables as experts
+from edgefed.events.methods.matching_table import LAYERS, layer_row, layer_table, matching_json
+from edgefed.events.methods.old_tables import changes_of
+from edgefed.events.state.fold import SnapshotBuilder
 from edgefed.sharing.bounty_report import Bounty, Budget
 
 NOW = "2024-05-06T07:08:09.000Z"

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefed.events.method_tables import (
+from edgefed.events.base.device_columns import MAX_CHARACTERS
+from edgefed.events.base.method_tables import (
     MAX_CELLS,
     MAX_POINTS,
     MAX_ROWS,
@@ -26,7 +27,6 @@ from edgefed.events.method_tables import (
     table_events,
     within_limits,
 )
-from edgefed.events.roster import MAX_CHARACTERS
 
 VALUE = Column(name="value")
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.clock import timestamp
 from edgefed.errors import StorageError
-from edgefed.events import playback as playback_module
-from edgefed.events import recording as recording_module
-from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.playback import Playback
-from edgefed.events.recording import LONGEST_GAP, LeftOut, Recording
-from edgefed.events.snapshot import Snapshot
-from edgefed.progress import tell_progress_to
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.history import playback as playback_module
+from edgefed.events.history import recording as recording_module
+from edgefed.events.history.playback import Playback
+from edgefed.events.history.recording import LONGEST_GAP, LeftOut, Recording
+from edgefed.events.state.fold import SnapshotBuilder
+from edgefed.process.clock import timestamp
+from edgefed.terminal.progress import tell_progress_to
 from tests.simulated_runs import events_of, simulate
 from tests.tui.samples import NOW
 

@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefed.events import roster
-from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.model import Event
-from edgefed.events.roster import MAX_CHARACTERS, MAX_DEVICES, roster_parts, roster_rows
-from edgefed.events.snapshot import Snapshot
+from edgefed.events.base import device_columns as roster
+from edgefed.events.base.device_columns import (
+    MAX_CHARACTERS,
+    MAX_DEVICES,
+    roster_parts,
+    roster_rows,
+)
+from edgefed.events.base.model import Event
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.state.fold import SnapshotBuilder
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import EventMessage

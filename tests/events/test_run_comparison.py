@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefed.events.known_runs import RunDetails
-from edgefed.events.run_comparison import Best, Setting, best, compare
+from edgefed.events.history.known_runs import RunDetails
+from edgefed.events.history.run_comparison import Best, Setting, best, compare
 
 RECIPE: dict[str, Any] = {
     "name": "a",

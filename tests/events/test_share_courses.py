@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from edgefed.events import expert_tables as experts
-from edgefed.events.method_tables import table_events, within_limits
-from edgefed.events.share_courses import MAX_COURSES, MAX_POINTS
-from edgefed.events.summary import MAX_DEVICES, RunSummary, summarise
-from edgefed.events.thinned import Thinned
+from edgefed.events.base.method_tables import table_events, within_limits
+from edgefed.events.base.thinned import Thinned
+from edgefed.events.history.summary import MAX_DEVICES, RunSummary, summarise
+from edgefed.events.methods import expert_tables as experts
+from edgefed.events.methods.share_courses import MAX_COURSES, MAX_POINTS
 
 
 def events(number: int, *devices: str, share: float = 0.5) -> list[dict[str, Any]]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from edgefed.errors import StorageError
-from edgefed.events.log import Log
-from edgefed.events.summary import MAX_LINES, RunSummary, summarise
+from edgefed.events.base.log import Log
+from edgefed.events.history.summary import MAX_LINES, RunSummary, summarise
 
 TIME = "2024-05-06T07:08:09.000Z"
 

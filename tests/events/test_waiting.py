@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.model import Event, EventKind
-from edgefed.events.snapshot import Snapshot, WaitingView
-from edgefed.events.waiting import waiting_in_words, waiting_until
+from edgefed.events.base.model import Event, EventKind
+from edgefed.events.base.snapshot import Snapshot, WaitingView
+from edgefed.events.base.waiting import waiting_in_words, waiting_until
+from edgefed.events.state.fold import SnapshotBuilder
 
 NOW = "2024-05-06T07:08:09.000Z"
 UNTIL = "2024-05-06T07:08:39.000Z"

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.registry import built_in
-from edgefed.data.dataset_reader import DatasetReader
-from edgefed.data.digits import DigitsOptions, load_digits
-from edgefed.data.folder import FolderOptions, load_folder
-from edgefed.data.npz import NpzOptions, load_npz
+from edgefed.algorithms.composed.registry import built_in
 from edgefed.data.partitioners.registry import PARTITIONERS
-from edgefed.data.shakespeare import TextOptions, load_shakespeare
-from edgefed.learn.model_building import NETWORKS
+from edgefed.data.sets.dataset_reader import DatasetReader
+from edgefed.data.sets.digits import DigitsOptions, load_digits
+from edgefed.data.sets.folder import FolderOptions, load_folder
+from edgefed.data.sets.npz import NpzOptions, load_npz
+from edgefed.data.sets.shakespeare import TextOptions, load_shakespeare
+from edgefed.learn.modeling.model_building import NETWORKS
 from edgefed.testing.algorithms import check_algorithm
 from edgefed.testing.datasets import check_dataset
 from edgefed.testing.models import check_model

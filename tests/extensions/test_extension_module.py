@@ -86,7 +86,7 @@ def test_a_published_path_leads_to_the_same_thing(path: str, name: str) -> None:
 
 def test_a_name_that_a_module_had_for_plug_ins_works_with_a_warning() -> None:
     with pytest.warns(DeprecationWarning, match="import Chosen from edgefed.extension") as caught:
-        from edgefed.algorithms.base import Chosen  # type: ignore[attr-defined]
+        from edgefed.algorithms.base import Chosen  # type: ignore[import-not-found]
     assert Chosen is extension.Chosen
     assert caught[0].filename == __file__
     with pytest.raises(ImportError, match="cannot import name 'Chose'"):

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from edgefed.config.recipe import Recipe
-from edgefed.learn.model_building import NETWORK_PLUGINS
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.learn.modeling.model_building import NETWORK_PLUGINS
 from tests.extensions import plugin_examples
 from tests.faults.fleet_processes import FleetProcesses
 from tests.forked_programs import ForkedProgram

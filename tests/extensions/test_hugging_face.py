@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgefed.config.recipe import DataSection
-from edgefed.data.dataset_reader import DatasetReader
-from edgefed.data.datasets import load
-from edgefed.data.hugging_face import (
+from edgefed.config.recipes.recipe import DataSection
+from edgefed.data.devices.sources import load_device
+from edgefed.data.sets.dataset_reader import DatasetReader
+from edgefed.data.sets.datasets import load
+from edgefed.data.sets.hugging_face import (
     ColumnOptions,
     HuggingFaceOptions,
     load_hugging_face,
     pixels_of,
 )
-from edgefed.data.sources import load_device
 from edgefed.errors import DataError
 from edgefed.testing.datasets import check_dataset
 
@@ -32,8 +32,8 @@ needs_package = pytest.mark.skipif(
 ABSENT = """
 import sys
 sys.modules["datasets"] = None
-from edgefed.config.recipe import DataSection
-from edgefed.data.datasets import load
+from edgefed.config.recipes.recipe import DataSection
+from edgefed.data.sets.datasets import load
 from edgefed.errors import MissingDataError
 try:
     load(DataSection(name="huggingface", path="photos"), None, 1)

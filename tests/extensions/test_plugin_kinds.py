@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.registry import PLUGINS
-from edgefed.config.recipe import DataSection, ModelSection
-from edgefed.data.datasets import DATASET_PLUGINS, load
-from edgefed.data.partition import partition
+from edgefed.algorithms.composed.registry import PLUGINS
+from edgefed.config.recipes.recipe import DataSection, ModelSection
+from edgefed.data.devices.partition import partition
+from edgefed.data.devices.sources import load_device
 from edgefed.data.partitioners.registry import PARTITION_PLUGINS
-from edgefed.data.sources import load_device
+from edgefed.data.sets.datasets import DATASET_PLUGINS, load
 from edgefed.errors import DataError, EdgeFedError, PluginError, RecipeError, UsageError
-from edgefed.learn.model_building import NETWORK_PLUGINS, build
-from edgefed.learn.model_memory import ModelTooLargeError, build_within, training_bytes
-from edgefed.plugins import Plugins
-from tests.algorithms.test_plugins import edgefed
+from edgefed.files.plugins import Plugins
+from edgefed.learn.modeling.model_building import NETWORK_PLUGINS, build
+from edgefed.learn.modeling.model_memory import ModelTooLargeError, build_within, training_bytes
+from tests.algorithms.interface.test_plugins import edgefed
 from tests.extensions import plugin_examples as examples
 from tests.plugin_package import importable, write_package
 

@@ -14,27 +14,27 @@ import numpy as np
 import pytest
 from textual.pilot import Pilot
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.base import State
-from edgefed.algorithms.exchange import Exchange
-from edgefed.algorithms.registry import find, make
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.last_run import with_last_run
-from edgefed.coordinator.store import Store
+from edgefed.algorithms.composed.registry import find, make
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.process.last_run import with_last_run
+from edgefed.coordinator.state.store import Store
 from edgefed.errors import RecipeError
-from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.log import Log
-from edgefed.events.model import Event
-from edgefed.events.playback import Playback
-from edgefed.events.recording import Recording
-from edgefed.events.snapshot import Snapshot
-from edgefed.events.summary import summarise
-from edgefed.learn.model_building import build
-from edgefed.learn.training import Trainer
+from edgefed.events.base.log import Log
+from edgefed.events.base.model import Event
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.history.playback import Playback
+from edgefed.events.history.recording import Recording
+from edgefed.events.history.summary import summarise
+from edgefed.events.state.fold import SnapshotBuilder
+from edgefed.files.samples import Samples
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.training.trainer import Trainer
+from edgefed.process.clock import SystemClock
 from edgefed.report.page import report
 from edgefed.report.run_data import run_data_of_folder
-from edgefed.samples import Samples
 from edgefed.simulator.run import Simulation
 from edgefed.testing.algorithms import check_algorithm
 from edgefed.testing.play import Players, asked

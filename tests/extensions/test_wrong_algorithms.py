@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from edgefed.algorithms.answer import Group
-from edgefed.algorithms.base import AlgorithmSettings
-from edgefed.algorithms.exchange import Exchange, Finished
-from edgefed.algorithms.fedavg import AveragingSettings, FedAvg
+from edgefed.algorithms.averaging.fedavg import AveragingSettings, FedAvg
+from edgefed.algorithms.interface.answer import Group
+from edgefed.algorithms.interface.base import AlgorithmSettings
+from edgefed.algorithms.interface.exchange import Exchange, Finished
 from edgefed.testing.algorithms import check_algorithm
 
 

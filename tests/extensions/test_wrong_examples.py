@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import nn
 
-from edgefed.data.dataset_reader import DatasetReader
-from edgefed.data.options import DataOptions
+from edgefed.data.base.types import Dataset, no_samples
 from edgefed.data.partitioners.cover import Cover
 from edgefed.data.partitioners.registry import Partitioner, Request
-from edgefed.data.types import Dataset, no_samples
+from edgefed.data.sets.dataset_reader import DatasetReader
+from edgefed.data.sets.options import DataOptions
+from edgefed.files.samples import Samples
 from edgefed.learn.networks.base import Network, NetworkSettings
-from edgefed.samples import Samples
 from edgefed.testing.datasets import check_dataset
 from edgefed.testing.models import check_model
 from edgefed.testing.partitioners import check_partitioner

@@ -17,15 +17,15 @@ from broker.mosquitto import MosquittoBroker
 from broker.running_broker import BrokerProcess
 from broker.secured_broker import SecuredBroker
 from broker.secured_files import secured_files
-from edgefed.config.address import Address
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.values.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
-from edgefed.coordinator.run_model import load_dataset
-from edgefed.data.partition import deal_recipe
-from edgefed.data.shard_files import write_shard
-from edgefed.data.types import Shard
+from edgefed.coordinator.models.run_model import load_dataset
+from edgefed.data.base.types import Shard
+from edgefed.data.devices.partition import deal_recipe
+from edgefed.data.devices.shard_files import write_shard
 from edgefed.errors import EdgeFedError
-from edgefed.events.snapshot import Snapshot
+from edgefed.events.base.snapshot import Snapshot
 from edgefed.simulator.local_fleet import device_names
 from tests.faults.faulty_link import FaultyLink
 from tests.forked_programs import ForkedProgram, Running
@@ -68,7 +68,7 @@ class FleetProcesses:
         sources: Mapping[str, str] | None = None,
         settings: Mapping[str, Mapping[str, str]] | None = None,
         absent: Collection[str] = (),
-        agent: str = "device_agent.cli",
+        agent: str = "device_agent.commands.cli",
         coordinator: str = "edgefed.cli.main",
         holdout: float = 0.0,
         signed: bool = False,

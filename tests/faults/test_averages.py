@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from device_agent.device_store import read_releases
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe, SimulationSection
-from edgefed.coordinator.run_records import RunRecord
-from edgefed.data.types import Shard, no_samples
-from edgefed.samples import Samples
+from device_agent.tasks.device_store import read_releases
+from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.data.base.types import Shard, no_samples
+from edgefed.files.samples import Samples
+from edgefed.process.clock import SystemClock
 from edgefed.sharing.policy import Policy
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import device_names

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.duplicate_coordinator import retained_state
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.process.duplicate_coordinator import retained_state
 from edgefed.wire.topics import Topics
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
 from tests.faults.test_kills import recipe, simulated

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 from tests.data.bombs import write_png
 from tests.faults.fleet_processes import FleetProcesses, fleet, wait_until
 from tests.faults.photo_folders import CLASSES, NETWORK, SIDE, write_photos, write_weights

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names

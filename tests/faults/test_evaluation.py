@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.device_store import read_releases
-from edgefed.config.recipe import Recipe
+from device_agent.tasks.device_store import read_releases
+from edgefed.config.recipes.recipe import Recipe
 from tests.cli.commands import Told, edgefed
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
 

@@ -11,10 +11,10 @@ import torch
 from safetensors.numpy import load_file
 
 import edgefed
-from edgefed.config.recipe import Recipe
-from edgefed.data.sources import load_device
-from edgefed.data.types import Dataset
-from edgefed.samples import stored
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.data.base.types import Dataset
+from edgefed.data.devices.sources import load_device
+from edgefed.files.samples import stored
 from tests.faults.fleet_processes import FLEET, fleet
 from tests.faults.photo_folders import CLASSES, NETWORK, SIDE, write_photos, write_weights
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.attacks.flooding import FLOODS, publish
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.run import Simulation
 from edgefed.wire.topics import Topics
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.run import Simulation
 from tests.faults.filled_disk import Filler
 from tests.faults.fleet_processes import FLEET, FleetProcesses, wait_until

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.run import Simulation
 from edgefed.transport.link import Link
 from edgefed.wire.envelope import encode

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from device_agent.device_store import read_releases
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe, SimulationSection
-from edgefed.data.types import Shard
+from device_agent.tasks.device_store import read_releases
+from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.data.base.types import Shard
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation

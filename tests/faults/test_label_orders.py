@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 from tests.faults.fleet_processes import FleetProcesses, fleet, wait_until
 from tests.lacking import LABELS, WANTED, installed
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
 from tests.faults.traffic_recorder import Spy

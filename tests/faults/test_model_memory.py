@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 from tests.faults.fleet_processes import FleetProcesses
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import edgefed
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
 from tests.generated_photos import (
     NETWORK,

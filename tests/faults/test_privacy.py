@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from device_agent.device_store import read_releases
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe, SimulationSection
-from edgefed.coordinator.run_records import RunRecord
-from edgefed.data.types import Shard
+from device_agent.tasks.device_store import read_releases
+from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.data.base.types import Shard
+from edgefed.process.clock import SystemClock
 from edgefed.sharing.update_accounting import Releases, epsilon_of
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import device_names

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import EdgeFedError
 from tests.faults.fleet_processes import FleetProcesses, fleet, wait_until
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.base import State
-from edgefed.algorithms.fedma_records import (
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.matched.fedma_records import (
     ATOMS,
     COUNTS,
     LAYER,
@@ -24,9 +24,9 @@ from edgefed.algorithms.fedma_records import (
     part,
     widths_of,
 )
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.store import Store
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.state.store import Store
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
 from edgefed.wire.messages import Task

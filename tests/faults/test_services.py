@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import EdgeFedError
 from edgefed.transport.link import Incoming

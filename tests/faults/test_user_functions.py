@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.store import Store
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.state.store import Store
 from edgefed.errors import EdgeFedError
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import fleet
 

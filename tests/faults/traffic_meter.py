@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.wire.envelope import decode
 from edgefed.wire.messages import Chunk, Need, Task

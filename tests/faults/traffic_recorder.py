@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Literal
 
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.wire.envelope import decode
 from edgefed.wire.messages import CoordinatorState, Progress, Task

@@ -15,10 +15,10 @@ from hypothesis import Phase
 from benchmarks.fuzzing import running
 from benchmarks.fuzzing.running import run
 from benchmarks.fuzzing.targets import TARGETS
-from device_agent.task_session import TaskSession
-from edgefed.coordinator.device_diagnostics import DeviceDiagnostics
-from edgefed.coordinator.enrolment import Enrolment
-from edgefed.data import femnist
+from device_agent.tasks.task_session import TaskSession
+from edgefed.coordinator.devices.device_diagnostics import DeviceDiagnostics
+from edgefed.coordinator.members.enrolment import Enrolment
+from edgefed.data.sets import femnist
 from edgefed.trust import sealed_data, signatures
 from edgefed.wire import codecs, envelope, frame
 from edgefed.wire.chunk_staging import Staging

@@ -7,7 +7,7 @@ from math import lgamma, log
 
 import numpy as np
 
-from edgefed.learn.types import Array
+from edgefed.learn.base.types import Array
 
 
 def planted(

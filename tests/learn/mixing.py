@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from edgefed.config.recipe import ModelSection
-from edgefed.learn.model_building import build
-from edgefed.learn.models import Model
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.learn.base.types import Array, Batch, Context, Objective, Params
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.averaged_entries import DRAWN
-from edgefed.learn.types import Array, Batch, Context, Objective, Params
 
 CLASSES = 5
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from edgefed.learn.models import Model
+from edgefed.learn.base.types import Array, Batch, Params, Tensors
+from edgefed.learn.modeling.model import Model
 from edgefed.learn.objectives.expert_mixture import (
     CONDITIONS,
     FREQUENCIES,
@@ -21,7 +22,6 @@ from edgefed.learn.objectives.expert_mixture import (
     ExpertMixture,
     expert_name,
 )
-from edgefed.learn.types import Array, Batch, Params, Tensors
 
 VALUES = 5
 """Of the column that experts may be conditioned on."""

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgefed.config.recipe import ModelSection
-from edgefed.learn.model_building import build
-from edgefed.learn.models import Model
-from edgefed.learn.network_groups import permutation_groups, resized
-from edgefed.learn.permutation_groups import PermutationGroups
-from edgefed.learn.types import Array, Tensors
-from edgefed.learn.unit_moves import Assignments
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.learn.base.permutation_groups import PermutationGroups
+from edgefed.learn.base.types import Array, Tensors
+from edgefed.learn.base.unit_moves import Assignments
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.modeling.network_groups import permutation_groups, resized
 
 CLASSES = 3
 TALL = (2, 8, 5)

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from edgefed.config.recipe import ModelSection
-from edgefed.learn.model_building import build
-from edgefed.learn.models import Model
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.learn.base.types import Job, Objective, Samples, Schedule
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.types import Job, Objective, Samples, Schedule
 
 SHAPE = (1, 8, 8)
 CLASSES = 3

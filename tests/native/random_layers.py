@@ -91,7 +91,7 @@ class Rooms:
 def links_of(
     layers: list[Layer], room: int, rooms: Rooms, gradients: list[Array], times: int = 2
 ) -> list[chain.Link]:
-    """Return a chain with room as ``learn/compiled_chain_layers.py`` gives it.
+    """Return a chain with room as ``learn/compiled/compiled_chain_layers.py`` gives it.
 
     ``times`` is 1 where there are no changes beside the values.
     """

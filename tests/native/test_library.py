@@ -86,13 +86,13 @@ print(native().reason)
 
 
 def test_the_variable_is_known() -> None:
-    from edgefed.config.environment import unknown_variables
+    from edgefed.config.loading.environment import unknown_variables
 
     assert unknown_variables({"EDGEFED_NATIVE": "0"}) == []
 
 
 def test_doctor_says_whether_it_is_in_use() -> None:
-    from edgefed.diagnostics import kernels
+    from edgefed.terminal.diagnostics import kernels
 
     found = kernels()
     assert (found.state == "good") == (native().library is not None)

@@ -11,12 +11,12 @@ import torch
 from safetensors.numpy import save_file
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from edgefed.config.recipe import ModelSection
-from edgefed.learn.model_building import build, complete_model
-from edgefed.learn.model_description import ModelDescription
-from edgefed.learn.models import Model
-from edgefed.learn.types import Tensors
-from edgefed.samples import PixelScale
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.files.samples import PixelScale
+from edgefed.learn.base.types import Tensors
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.modeling.model_building import build, complete_model
+from edgefed.learn.modeling.model_description import ModelDescription
 from edgefed.wire.tensors import weights_digest
 
 SCALE = PixelScale((0.4, 0.5, 0.3), (0.2, 0.3, 0.25))

@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from edgefed.config.recipe import ModelSection
+from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import EdgeFedError
 from edgefed.prediction.load import load_model
 from tests.learn.own_models import linear

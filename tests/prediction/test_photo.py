@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from edgefed.data.folder import read_folder
-from edgefed.data.image_decoding import read_pixels
-from edgefed.data.image_options import ImageOptions
-from edgefed.learn.training import Trainer
+from edgefed.data.images.image_decoding import read_pixels
+from edgefed.data.images.image_options import ImageOptions
+from edgefed.data.sets.folder import read_folder
+from edgefed.learn.training.trainer import Trainer
 from edgefed.prediction.export import export_model, onnx_run, torch_run
 from edgefed.prediction.export_check import TOLERANCE
 from edgefed.prediction.load import load_model

@@ -10,10 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from edgefed.data.preparation import stored_preparation
-from edgefed.data.types import Preparation
+from edgefed.data.base.preparation import stored_preparation
+from edgefed.data.base.types import Preparation
 from edgefed.errors import DataError
-from edgefed.learn.training import Trainer
+from edgefed.learn.training.trainer import Trainer
 from edgefed.prediction.answers import answers
 from edgefed.prediction.inputs_found import find_inputs
 from edgefed.prediction.load import load_model

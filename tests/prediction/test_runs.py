@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from edgefed.algorithms.registry import make
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.run_model import load_dataset
-from edgefed.coordinator.store import Store
+from edgefed.algorithms.composed.registry import make
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.models.run_model import load_dataset
+from edgefed.coordinator.state.store import Store
 from edgefed.errors import UsageError
-from edgefed.learn.model_building import build
-from edgefed.learn.training import ModelPredictions, Trainer
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.training.trainer import ModelPredictions, Trainer
 from edgefed.prediction.load import load_model
 from edgefed.seeds import derive
 from tests.cli.commands import TINY, edgefed, recipe_file

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from edgefed.api.recipe_source import checked
-from edgefed.config.recipe import Recipe
-from edgefed.data.datasets import load
-from edgefed.data.partition import deal
-from edgefed.data.types import Array
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.data.base.types import Array
+from edgefed.data.devices.partition import deal
+from edgefed.data.sets.datasets import load
 from edgefed.reproduce.measure import entries
 from edgefed.reproduce.outputs import text
 from edgefed.reproduce.plan import make_study

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.algorithms.bounty_device_half import MOST_GIVEN_BYTES
-from edgefed.algorithms.received_mixes import most_mixes
+from edgefed.algorithms.bounties.bounty_device_half import MOST_GIVEN_BYTES
+from edgefed.algorithms.bounties.received_mixes import most_mixes
 from edgefed.api.recipe_source import checked
-from edgefed.config.recipe import Recipe
-from edgefed.data.datasets import load
-from edgefed.data.partition import deal
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.data.devices.partition import deal
+from edgefed.data.sets.datasets import load
 from edgefed.reproduce.plan import make_study
 from edgefed.reproduce.registry import find
 from edgefed.reproduce.table import EACH, Scale

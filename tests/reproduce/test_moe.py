@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from edgefed.api.recipe_source import checked
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
-from edgefed.data.datasets import load
-from edgefed.learn.model_building import build
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.data.sets.datasets import load
+from edgefed.learn.modeling.model_building import build
+from edgefed.process.clock import SystemClock
 from edgefed.reproduce.measure import scored
 from edgefed.reproduce.plan import Study, make_study
 from edgefed.reproduce.registry import find

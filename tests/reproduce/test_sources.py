@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefed.config.recipe import DataSection
-from edgefed.data.datasets import load
-from edgefed.data.shakespeare import read_roles
+from edgefed.config.recipes.recipe import DataSection
+from edgefed.data.sets.datasets import load
+from edgefed.data.sets.shakespeare import read_roles
 from edgefed.errors import DataError
 from edgefed.reproduce.sources import SOURCES, fetch, locate
 from edgefed.reproduce.synthetic_text import ROLES, made_texts

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgefed.api.recipe_source import checked
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.reproduce.outputs import write_recipes
 from edgefed.reproduce.plan import make_study
 from edgefed.reproduce.registry import find, tables

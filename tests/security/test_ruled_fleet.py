@@ -20,7 +20,7 @@ from broker.address import LOOPBACK
 from broker.listeners import ENROLMENT
 from broker.secured_broker import EnrolmentBroker
 from broker.secured_files import secured_files
-from edgefed.config.recipe import Recipe, WireSection
+from edgefed.config.recipes.recipe import Recipe, WireSection
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.run_records import OpenExchange
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.exchanges.fleet import Delivered
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.local_fleet import LocalFleet, device_names
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FleetProcesses, fleet, wait_until

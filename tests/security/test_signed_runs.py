@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.simulator.local_fleet import device_names
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.wire.envelope import Envelope, decode, encode, open_envelope

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from edgefed.samples import Samples
+from edgefed.files.samples import Samples
 from edgefed.sharing.means import Averaging, average, own_word
 from edgefed.sharing.policy import ANYTHING
 from edgefed.sharing.pooled_means import as_noise, stack

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefed.samples import Samples
+from edgefed.files.samples import Samples
 from edgefed.sharing.groups import class_groups, random_groups
 
 

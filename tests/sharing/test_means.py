@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefed.errors import DataError
-from edgefed.samples import Samples
+from edgefed.files.samples import Samples
 from edgefed.sharing.means import Averaging, average, check_hidden, own_word
 from edgefed.sharing.policy import ANYTHING, Policy, Withheld
 from edgefed.sharing.types import Array

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edgefed.errors import DataError
-from edgefed.samples import Samples
+from edgefed.files.samples import Samples
 from edgefed.sharing.label_mixes import (
     MixDeclined,
     MixSettings,

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from edgefed.errors import DataError
+from edgefed.files.samples import Samples
 from edgefed.report.mix_sheet import MAX_PARTNERS, mix_sheet, scale_in_words
-from edgefed.samples import Samples
 from edgefed.sharing.label_mixes import Ingredients
 from edgefed.sharing.mix_preview import MixPreview
 from edgefed.sharing.types import Array

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.forked_autograd import forks_can_train
 from edgefed.simulator.run import Simulation
 from tests.simulator.work import recipe

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from edgefed.api.recipe_sections import data_problems
-from edgefed.config.load import Loaded
-from edgefed.config.problems import problems_error
-from edgefed.config.recipe import Recipe
-from edgefed.config.settings_files import Surroundings
+from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.config.loading.load import Loaded
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.values.problems import problems_error
 from edgefed.simulator.sweep.file import read_sweep
 from edgefed.simulator.sweep.plan import Plan, make_plan
 from edgefed.simulator.sweep.trials import Outcome, Step, run_trials

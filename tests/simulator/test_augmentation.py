@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.training import augment_of
-from edgefed.config.images_section import ImagesSection
-from edgefed.config.recipe import Recipe
-from edgefed.config.training_section import TrainingSection
-from edgefed.coordinator.augmentation import with_augmentation
-from edgefed.data.preparation import stored_preparation
-from edgefed.data.types import UNPREPARED, Preparation
+from edgefed.algorithms.averaging.training import augment_of
+from edgefed.config.recipes.images_section import ImagesSection
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.recipes.training_section import TrainingSection
+from edgefed.coordinator.models.augmentation import with_augmentation
+from edgefed.data.base.preparation import stored_preparation
+from edgefed.data.base.types import UNPREPARED, Preparation
 from edgefed.errors import DataError, EdgeFedError
-from edgefed.learn.augment import Augment
-from edgefed.learn.image_transforms import ImageTransforms
+from edgefed.learn.base.augment import Augment
+from edgefed.learn.base.image_transforms import ImageTransforms
 from edgefed.simulator.run import Simulation
 from tests.coordinator.fleets import TamperedFleet
 from tests.run_fixture import Ticking, World, recipe, samples

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.carried_state import check_carried_state
-from edgefed.algorithms.registry import make
-from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.config.training_section import TrainingSection
-from edgefed.coordinator.run_model import load_dataset
-from edgefed.data.partition import deal_recipe
+from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.interface.carried_state import check_carried_state
+from edgefed.config.recipes.recipe import ModelSection, Recipe
+from edgefed.config.recipes.training_section import TrainingSection
+from edgefed.coordinator.models.run_model import load_dataset
+from edgefed.data.devices.partition import deal_recipe
 from edgefed.errors import RecipeError
-from edgefed.learn.model_building import build
+from edgefed.learn.modeling.model_building import build
 from edgefed.simulator.run import Simulation
 from tests.run_fixture import EXACT, Ticking, World
 from tests.run_fixture import recipe as small_recipe

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from edgefed.algorithms.exchange import FROZEN
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.run_controls import RunControls
-from edgefed.coordinator.run_records import OpenExchange
+from edgefed.algorithms.interface.exchange import FROZEN
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.exchanges.fleet import Delivered
+from edgefed.coordinator.rounds.run_controls import RunControls
+from edgefed.coordinator.state.stored_runs import OpenExchange
 from edgefed.errors import RecipeError
-from edgefed.events.model import Event
-from edgefed.learn.types import Tensors
+from edgefed.events.base.model import Event
+from edgefed.learn.base.types import Tensors
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.run import Simulation
 from tests.run_fixture import EXACT, Ticking, World

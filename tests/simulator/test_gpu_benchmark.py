@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from benchmarks.gpu import WORKS, Measurement, with_ratio, work_of
-from edgefed.config.recipe import ModelSection
-from edgefed.learn.model_building import build
-from edgefed.learn.stacked_trainer import can_stack
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.training.stacked_trainer import can_stack
 from tests.forked_programs import run_module
 
 

@@ -12,15 +12,15 @@ import pytest
 from PIL import Image
 from safetensors import safe_open
 
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.augmentation import with_augmentation
-from edgefed.coordinator.run_model import load_dataset
-from edgefed.data.partition import deal_recipe
-from edgefed.data.shard_files import read_shard, write_shard
-from edgefed.data.types import UNPREPARED, Preparation
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.models.augmentation import with_augmentation
+from edgefed.coordinator.models.run_model import load_dataset
+from edgefed.data.base.types import UNPREPARED, Preparation
+from edgefed.data.devices.partition import deal_recipe
+from edgefed.data.devices.shard_files import read_shard, write_shard
 from edgefed.errors import RecipeError
+from edgefed.files.samples import stored
 from edgefed.learn.networks.torchvision_classifiers import IMAGENET
-from edgefed.samples import stored
 from edgefed.simulator.run import Simulation, SimulationResult
 from tests.run_fixture import Ticking
 

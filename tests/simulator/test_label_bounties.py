@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from edgefed.algorithms.bounty_records import BountyRecords
-from edgefed.algorithms.member import Member, Roster
-from edgefed.config.recipe import Recipe, SimulationSection
-from edgefed.coordinator.engine import Engine
-from edgefed.coordinator.relayed_blobs import RelayedBlobs
-from edgefed.coordinator.store import Store
-from edgefed.data.types import Dataset, Shard, no_samples
+from edgefed.algorithms.bounties.bounty_records import BountyRecords
+from edgefed.algorithms.interface.member import Member, Roster
+from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
+from edgefed.coordinator.rounds.engine import Engine
+from edgefed.coordinator.state.store import Store
+from edgefed.data.base.types import Dataset, Shard, no_samples
 from edgefed.errors import DataError
 from edgefed.sharing.bounty_report import Bounty
 from edgefed.sharing.policy import Policy
@@ -27,8 +27,8 @@ from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.messages import Task
 from tests.algorithms.bounty_play import IMAGE, LABELS, images, only
+from tests.coordinator.exchanges.test_resume import Fuse, PowerCut
 from tests.coordinator.fleets import TamperedFleet
-from tests.coordinator.test_resume import Fuse, PowerCut
 from tests.run_fixture import Ticking, World
 from tests.run_fixture import recipe as small_recipe
 from tests.simulator.work import process_pool

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.config.recipe import Recipe
-from edgefed.events.model import Event
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.events.base.model import Event
 from edgefed.simulator.run import Simulation
 from tests.run_fixture import EXACT, Ticking
 

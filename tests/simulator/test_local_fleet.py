@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
-from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.run_records import OpenExchange
-from edgefed.data.types import Shard
+from edgefed.coordinator.exchanges.fleet import Delivered
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.data.base.types import Shard
 from edgefed.simulator.executors import Sequential
 from edgefed.simulator.local_fleet import LocalFleet, device_names
 from edgefed.wire.blobs import BlobCache

@@ -12,10 +12,10 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.coordinator.store import Store
+from edgefed.config.recipes.recipe import ModelSection, Recipe
+from edgefed.coordinator.state.store import Store
 from edgefed.errors import RecipeError
-from edgefed.learn.model_building import build
+from edgefed.learn.modeling.model_building import build
 from edgefed.simulator.run import Simulation
 from tests.numbers import write_numbers
 from tests.run_fixture import Ticking

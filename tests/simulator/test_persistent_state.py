@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.run_records import OpenExchange
-from edgefed.data.types import Shard
-from edgefed.learn.types import Tensors
+from edgefed.coordinator.exchanges.fleet import Delivered
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.data.base.types import Shard
+from edgefed.learn.base.types import Tensors
 from edgefed.simulator.executors import Executor, Order, Sequential
 from edgefed.simulator.local_fleet import LocalFleet, device_names
 from edgefed.simulator.serialization import order_bytes, outcome_bytes, read_order, read_outcome

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from edgefed.algorithms.answer import Answer, Group
-from edgefed.algorithms.device_side import DeviceTask, DeviceView, Result
-from edgefed.algorithms.personal_models import PersonalModels
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe, SimulationSection
-from edgefed.data.types import Shard
-from edgefed.learn.types import Trained
+from edgefed.algorithms.interface.answer import Answer, Group
+from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView, Result
+from edgefed.algorithms.private.personal_models import PersonalModels
+from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.data.base.types import Shard
+from edgefed.learn.base.types import Trained
+from edgefed.process.clock import SystemClock
 from edgefed.report.page import report
 from edgefed.report.run_data import run_data_of_folder
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.simulator.stacked_executor import StackedExecutor
+from tests.coordinator.exchanges.test_resume import Fuse, PowerCut, cut_in_time
 from tests.coordinator.fleets import TamperedFleet
-from tests.coordinator.test_resume import Fuse, PowerCut, cut_in_time
 from tests.run_fixture import COARSE, World, recipe, shards
 from tests.simulator.work import process_pool
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from edgefed.algorithms.registry import make
-from tests.coordinator.test_resume import Fuse, PowerCut, cut_in_time
+from edgefed.algorithms.composed.registry import make
+from tests.coordinator.exchanges.test_resume import Fuse, PowerCut, cut_in_time
 from tests.run_fixture import COARSE, SHAPE, World, recipe, shards
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.attacks.poisoning import TARGET, poisoned, with_pattern
 from benchmarks.poisoning import Case, run
-from edgefed.data.types import Shard, no_samples
-from edgefed.samples import Samples
+from edgefed.data.base.types import Shard, no_samples
+from edgefed.files.samples import Samples
 
 ROUNDS = 4
 

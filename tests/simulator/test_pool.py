@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from edgefed.clock import SystemClock
-from edgefed.data.types import Shard
+from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import Sequential
 from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.run import Simulation

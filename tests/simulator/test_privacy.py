@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe, SimulationSection
-from edgefed.data.types import Shard
+from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.data.base.types import Shard
 from edgefed.errors import RecipeError
+from edgefed.process.clock import SystemClock
 from edgefed.report.page import report
 from edgefed.report.run_data import run_data_of_folder
 from edgefed.simulator.executors import Executor, Sequential

@@ -20,11 +20,11 @@ from unittest import mock
 import psutil
 import pytest
 
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import SimulationSection
-from edgefed.data.types import Shard
+from edgefed.config.recipes.recipe import SimulationSection
+from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError, TimeLimitError, UnreachableError, UsageError
-from edgefed.events.model import Event
+from edgefed.events.base.model import Event
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import Executor, Maker, Sequential
 from edgefed.simulator.ray_actor import check_versions, versions
 from edgefed.simulator.ray_executor import gpu_share, on_ray

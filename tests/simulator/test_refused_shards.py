@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from edgefed.clock import SystemClock
-from edgefed.config.recipe import Recipe
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import DataError, UsageError
+from edgefed.process.clock import SystemClock
 from edgefed.simulator.run import Simulation
 
 TURNED = {"name": "fedmoe", "condition": "rotation", "condition_values": 8}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from edgefed.coordinator.run_records import OpenExchange
-from edgefed.data.types import Shard
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.data.base.types import Shard
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import LocalFleet, device_names
 from edgefed.simulator.stacked_executor import StackedExecutor

@@ -11,12 +11,12 @@ import pytest
 from pydantic import ValidationError
 from safetensors.numpy import load_file
 
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.run_records import OpenExchange
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.state.stored_runs import OpenExchange
 from edgefed.errors import DataError, RecipeError, UnknownNameError
-from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.model import Event
-from edgefed.events.snapshot import Snapshot
+from edgefed.events.base.model import Event
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.state.fold import SnapshotBuilder
 from edgefed.simulator.local_fleet import newcomers_of
 from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.wire.tensors import weights_digest

@@ -12,12 +12,12 @@ import torch
 from safetensors.numpy import load_file
 from torch import nn
 
-from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.coordinator.fleet import Delivered
-from edgefed.coordinator.run_records import OpenExchange
-from edgefed.learn import stacked_trainer
-from edgefed.learn.model_building import build
-from edgefed.learn.types import Tensors
+from edgefed.config.recipes.recipe import ModelSection, Recipe
+from edgefed.coordinator.exchanges.fleet import Delivered
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.learn.base.types import Tensors
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.training import stacked_trainer
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.stacked_executor import StackedExecutor

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from edgefed.config.recipe import ModelSection
-from edgefed.data.types import Shard
-from edgefed.learn import stacked_trainer
-from edgefed.learn.client_stack import ClientStack
-from edgefed.learn.model_building import build
-from edgefed.learn.types import Tensors, Trained
-from edgefed.samples import Samples
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.data.base.types import Shard
+from edgefed.files.samples import Samples
+from edgefed.learn.base.types import Tensors, Trained
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.training.client_stack import ClientStack
+from edgefed.learn.training import stacked_trainer
 from edgefed.seeds import derive
 from edgefed.simulator.executors import Order, Sequential
 from edgefed.simulator.stacked_executor import StackedExecutor

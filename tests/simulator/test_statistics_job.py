@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgefed.config.recipe import ModelSection
-from edgefed.learn.batch_statistics import batch_statistics
-from edgefed.learn.model_building import build
-from edgefed.learn.pooled_statistics import MeasuredStatistics, pooled_statistics
-from edgefed.learn.training import Trainer
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.learn.aggregation.pooled_statistics import MeasuredStatistics, pooled_statistics
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.training.batch_statistics import batch_statistics
+from edgefed.learn.training.trainer import Trainer
 from edgefed.simulator.executors import Executor, Order, Sequential
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.codecs import decode

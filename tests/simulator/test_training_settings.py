@@ -11,8 +11,8 @@ import torch
 from safetensors.numpy import load_file
 from torch.nn import functional
 
-from edgefed.config.recipe import Recipe
-from edgefed.coordinator.run_records import RunRecord
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.state.stored_runs import RunRecord
 from edgefed.errors import RecipeError
 from edgefed.simulator.run import Simulation
 from tests.run_fixture import Ticking, samples

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.registry import make
-from edgefed.config.recipe import Recipe
+from edgefed.algorithms.composed.registry import make
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import EdgeFedError
 from edgefed.simulator.run import Simulation, SimulationResult
 from tests.numbers import write_numbers

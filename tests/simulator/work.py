@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.config.recipe import ModelSection, Recipe
-from edgefed.data.types import Shard
-from edgefed.learn.model_building import build
-from edgefed.samples import Samples
+from edgefed.config.recipes.recipe import ModelSection, Recipe
+from edgefed.data.base.types import Shard
+from edgefed.files.samples import Samples
+from edgefed.learn.modeling.model_building import build
 from edgefed.simulator.executors import Order
 from edgefed.simulator.forked_autograd import forks_can_train
 from edgefed.simulator.process_pool import ProcessPool

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.transport.link import Arrival, Incoming, Link
 
 PATIENCE = 30.0

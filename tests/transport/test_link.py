@@ -12,7 +12,7 @@ import pytest
 
 from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.errors import UnreachableError, WireError
 from edgefed.transport.link import (
     Arrival,
@@ -120,7 +120,7 @@ def test_it_comes_back_after_the_broker_and_renews_its_subscriptions(tmp_path: P
 
 PROGRAM = """
 import sys, time
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.transport.link import Link
 from edgefed.wire.messages import Cancel
 WILL = ("w", Cancel(exchange="gone"))

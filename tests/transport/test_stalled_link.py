@@ -14,7 +14,7 @@ from paho.mqtt.client import MQTTMessageInfo
 from benchmarks.fuzzing.fleet import UnconnectedLink
 from broker.address import LOOPBACK
 from broker.mosquitto import MosquittoBroker
-from edgefed.config.address import Address
+from edgefed.config.values.address import Address
 from edgefed.transport.inbox import Inbox as Arrivals
 from edgefed.transport.link import (
     MAX_INFLIGHT,

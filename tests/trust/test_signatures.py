@@ -8,10 +8,10 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from device_agent.identity import agent_verifier
-from edgefed.clock import SystemClock
-from edgefed.config.address import Address
+from device_agent.identity.identity import agent_verifier
+from edgefed.config.values.address import Address
 from edgefed.errors import WireError
+from edgefed.process.clock import SystemClock
 from edgefed.transport.link import Incoming
 from edgefed.transport.reading import Received, read_arrival
 from edgefed.trust.certificates import Certificate

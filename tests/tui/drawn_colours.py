@@ -12,8 +12,8 @@ from textual.color import Color
 from textual.pilot import Pilot
 
 from edgefed.tui.app import Dashboard
-from edgefed.tui.contrast import contrast, is_drawing
-from edgefed.tui.theme import EDGEFED, EDGEFED_LIGHT, RULE
+from edgefed.tui.look.contrast import contrast, is_drawing
+from edgefed.tui.look.theme import EDGEFED, EDGEFED_LIGHT, RULE
 
 LEAST_OF_TEXT, LEAST_OF_GRAPHICS = 4.5, 3.0
 """Contrasts that WCAG 2 asks for, at level AA."""

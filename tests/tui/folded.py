@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefed.events.fold import SnapshotBuilder
-from edgefed.events.model import Event, EventKind
-from edgefed.events.snapshot import Snapshot
+from edgefed.events.base.model import Event, EventKind
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.state.fold import SnapshotBuilder
 from tests.tui.samples import ago
 
 RUN = "r-1"

@@ -19,14 +19,14 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from edgefed.clock import timestamp
-from edgefed.config.checks_section import ChecksSection
-from edgefed.coordinator.device_registry import DeviceRegistry
-from edgefed.coordinator.event_journal import EventJournal
-from edgefed.coordinator.trust_scores import Judged, TrustScores
+from edgefed.config.recipes.checks_section import ChecksSection
+from edgefed.coordinator.devices.device_registry import DeviceRegistry
+from edgefed.coordinator.devices.trust_scores import Judged, TrustScores
+from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.evaluation.confusion import Confusion
-from edgefed.events.feed_update import FeedUpdate
-from edgefed.tui.recorded_feed import last_of_events
+from edgefed.events.state.feed_update import FeedUpdate
+from edgefed.process.clock import timestamp
+from edgefed.tui.feeds.recorded_feed import last_of_events
 from edgefed.wire.messages import Birth, DeviceState, Progress, Telemetry
 from tests.tui.recorded_methods import Method, method_of
 from tests.tui.samples import CLASS_NAMES, MIB, NOW, FakeClock

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgefed.coordinator.event_journal import EventJournal
-from edgefed.events import expert_tables
-from edgefed.events.bounty_tables import bounty_view
-from edgefed.events.matching_table import layer_row, layer_table
-from edgefed.events.method_tables import MethodTable, table_events, table_named, within_limits
+from edgefed.coordinator.journal.event_journal import EventJournal
+from edgefed.events.base.bounty_tables import bounty_view
+from edgefed.events.base.method_tables import MethodTable, table_events, table_named, within_limits
+from edgefed.events.methods import expert_tables
+from edgefed.events.methods.matching_table import layer_row, layer_table
 from edgefed.sharing.bounty_report import Bounty, Budget
 from tests.tui.samples import shares
 

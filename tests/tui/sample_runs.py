@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgefed.errors import EdgeFedError
-from edgefed.events.known_runs import RunDetails, RunRow
+from edgefed.events.history.known_runs import RunDetails, RunRow
 from edgefed.tui.app import Dashboard
 from tests.tui.samples import MIB, ago, dashboard
 

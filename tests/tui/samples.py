@@ -7,29 +7,29 @@ import threading
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 
-from edgefed.clock import timestamp
 from edgefed.errors import EdgeFedError
-from edgefed.events import expert_tables
-from edgefed.events.feed_update import FeedUpdate
-from edgefed.events.method_tables import (
+from edgefed.events.base.method_tables import (
     MethodTable,
     MethodTables,
     TableChange,
     table_events,
     within_limits,
 )
-from edgefed.events.snapshot import (
+from edgefed.events.base.snapshot import (
     DeviceView,
     LineView,
     RoundView,
     RunView,
     Snapshot,
 )
+from edgefed.events.methods import expert_tables
+from edgefed.events.state.feed_update import FeedUpdate
+from edgefed.process.clock import timestamp
 from edgefed.tui.app import Dashboard
-from edgefed.tui.device_orders import DeviceAction
-from edgefed.tui.interfaces import Control, Runs
-from edgefed.tui.recorded_feed import PERIOD, RecordedFeed
+from edgefed.tui.feeds.recorded_feed import PERIOD, RecordedFeed
 from edgefed.tui.screens.registry import ScreenName
+from edgefed.tui.state.device_key_orders import DeviceAction
+from edgefed.tui.state.interfaces import Control, Runs
 from edgefed.wire.messages import DeviceState
 
 NOW = datetime(2026, 3, 4, 14, 2, 31, tzinfo=timezone.utc)

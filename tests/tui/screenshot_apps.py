@@ -12,19 +12,19 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from edgefed.cli.run_launcher import RunLauncher
-from edgefed.config.settings_files import Surroundings
-from edgefed.events.feed_update import FeedUpdate
-from edgefed.events.known_runs import RunDetails
-from edgefed.events.recording import Recording
+from edgefed.cli.programs.run_launcher import RunLauncher
+from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.events.history.known_runs import RunDetails
+from edgefed.events.history.recording import Recording
+from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.tui.app import Dashboard
-from edgefed.tui.closing import ENDS_REPLAY, WATCHES, Closing
-from edgefed.tui.interfaces import Control, Runs
-from edgefed.tui.launching import Launcher
-from edgefed.tui.recorded_feed import RecordedFeed
-from edgefed.tui.replay_feed import ReplayFeed
+from edgefed.tui.feeds.recorded_feed import RecordedFeed
+from edgefed.tui.feeds.replay_feed import ReplayFeed
 from edgefed.tui.screens.registry import Drawn, ScreenName
-from tests.cli.test_run_launcher import FILE, Coordinator
+from edgefed.tui.state.closing import ENDS_REPLAY, WATCHES, Closing
+from edgefed.tui.state.interfaces import Control, Runs
+from edgefed.tui.state.launching import Launcher
+from tests.cli.programs.test_run_launcher import FILE, Coordinator
 from tests.tui.driving import PATIENCE, Scenario, settle
 from tests.tui.recorded_fleet import record, recorded
 from tests.tui.sample_runs import KnownRuns, past_run, prox

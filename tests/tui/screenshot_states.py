@@ -11,13 +11,13 @@ from typing import Any, Literal
 from textual.pilot import Pilot
 
 from edgefed.errors import NotAllowedError, TimeLimitError
-from edgefed.events.feed_update import FeedUpdate
-from edgefed.events.known_runs import RunDetails
-from edgefed.events.model import Event
-from edgefed.events.snapshot import DeviceView, Snapshot
+from edgefed.events.base.model import Event
+from edgefed.events.base.snapshot import DeviceView, Snapshot
+from edgefed.events.history.known_runs import RunDetails
+from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.tui.app import Dashboard
 from edgefed.tui.screens.registry import ScreenName
-from tests.cli.test_run_launcher import Coordinator
+from tests.cli.programs.test_run_launcher import Coordinator
 from tests.tui.driving import press
 from tests.tui.recorded_fleet import recorded
 from tests.tui.sample_runs import GONE, KnownRuns, past_run

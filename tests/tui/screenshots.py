@@ -7,9 +7,9 @@ from functools import partial
 from textual.pilot import Pilot
 
 from edgefed.tui.app import Dashboard
-from edgefed.tui.closing import ENDS_FLEET
-from edgefed.tui.form_list import FormList
+from edgefed.tui.forms.form_list import FormList
 from edgefed.tui.screens.registry import ScreenName
+from edgefed.tui.state.closing import ENDS_FLEET
 from tests.tui.driving import press
 from tests.tui.screenshot_apps import Replayed, Screenshot, follow, of_recording
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.pilot import Pilot
 
-from edgefed.events.snapshot import PreviousRunView
+from edgefed.events.base.snapshot import PreviousRunView
 from tests.tui.driving import drive, heading, inside, press, screen_text, words
 from tests.tui.samples import dashboard, fine, round_views, snapshot
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from broker.address import LOOPBACK, free_port
-from edgefed.cli.processes import running, wait_for_coordinator
-from edgefed.config.address import Address
-from edgefed.config.recipe import Recipe
-from edgefed.config.toml import parse_toml
+from edgefed.cli.programs.processes import running, wait_for_coordinator
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.values.address import Address
+from edgefed.config.values.toml import parse_toml
 from edgefed.control.coordinator_client import CoordinatorClient
-from edgefed.data.shard_files import write_shard
+from edgefed.data.devices.shard_files import write_shard
 from edgefed.errors import EdgeFedError
 from tests.faults.fleet_processes import dealt
 from tests.forked_fleet import ForkedProcesses

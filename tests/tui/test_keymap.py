@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.pilot import Pilot
 
-from edgefed.clock import timestamp
-from edgefed.config.layers import Layer, document_layer
-from edgefed.config.load import load_settings
-from edgefed.config.settings_files import Surroundings
-from edgefed.config.toml import read_toml
+from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.config.loading.load import load_settings
+from edgefed.config.values.layers import Layer, document_layer
+from edgefed.config.values.toml import read_toml
 from edgefed.errors import RecipeError, TimeLimitError
-from edgefed.events.model import Event
-from edgefed.events.recording import Recording
-from edgefed.tui.actions import ACTIONS
+from edgefed.events.base.model import Event
+from edgefed.events.history.recording import Recording
+from edgefed.process.clock import timestamp
 from edgefed.tui.app import Dashboard
-from edgefed.tui.key_names import keys_from, label_of
-from edgefed.tui.keymap import OWN_KEYS, Keymap, checked_keymap, read_keymap
-from edgefed.tui.replay_feed import ReplayFeed
+from edgefed.tui.feeds.replay_feed import ReplayFeed
+from edgefed.tui.keys.actions import ACTIONS
+from edgefed.tui.keys.key_names import keys_from, label_of
+from edgefed.tui.keys.keymap import OWN_KEYS, Keymap, checked_keymap, read_keymap
 from edgefed.tui.screens.devices import DevicesScreen
 from edgefed.tui.screens.help import HelpScreen
 from edgefed.tui.screens.overview import OverviewScreen

@@ -6,7 +6,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from edgefed.events.snapshot import Snapshot
+from edgefed.events.base.snapshot import Snapshot
 from tests.tui.driving import drive, heading, press, screen_text, words
 from tests.tui.folded import RUN, folded, happened, run_of
 from tests.tui.recorded_fleet import recorded

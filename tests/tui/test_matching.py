@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from textual.pilot import Pilot
 
-from edgefed.events.matching_table import layer_row, layer_table
-from edgefed.events.method_tables import table_events, within_limits
-from edgefed.events.snapshot import Snapshot
+from edgefed.events.base.method_tables import table_events, within_limits
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.methods.matching_table import layer_row, layer_table
 from tests.tui.driving import drive, heading, press, screen_text, words
 from tests.tui.folded import RUN, folded, happened, run_of
 from tests.tui.recorded_fleet import recorded

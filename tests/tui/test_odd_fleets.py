@@ -7,13 +7,13 @@ from datetime import timezone
 import pytest
 from textual.pilot import Pilot
 
-from edgefed.clock import timestamp
-from edgefed.events.feed_update import FeedUpdate
-from edgefed.events.snapshot import DeviceView, Snapshot
+from edgefed.events.base.snapshot import DeviceView, Snapshot
+from edgefed.events.state.feed_update import FeedUpdate
+from edgefed.process.clock import timestamp
 from edgefed.tui.app import DRAW_EVERY, Dashboard
-from edgefed.tui.device_table import DeviceTable
-from edgefed.tui.recorded_feed import PERIOD
+from edgefed.tui.feeds.recorded_feed import PERIOD
 from edgefed.tui.screens.registry import SCREENS, ScreenName
+from edgefed.tui.tables.device_table import DeviceTable
 from tests.tui.driving import drive, press, screen_text, settle, until
 from tests.tui.samples import NOW, FakeClock, ago, dashboard, device_view, feed, fine, snapshot
 

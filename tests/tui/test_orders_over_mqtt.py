@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from edgefed.cli.mqtt_feed import MqttFeed
-from edgefed.clock import SystemClock
+from edgefed.cli.programs.mqtt_feed import MqttFeed
 from edgefed.control import coordinator_client
+from edgefed.process.clock import SystemClock
 from edgefed.tui.app import Dashboard
 from tests.control.test_orders import FLEET, SHORT, Scene, at_work
 from tests.transport.listening import PATIENCE

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from edgefed.events.feed_update import FeedUpdate
-from edgefed.events.snapshot import Snapshot
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.tui.app import Dashboard
 from tests.tui.drawn_screens import drawn_styles, drawn_text, recorded, resize
 from tests.tui.driving import press, settle

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.errors import StorageError, WireError
-from edgefed.files import write_atomic
+from edgefed.files.writing import write_atomic
 from edgefed.wire import blobs, limits
 from edgefed.wire.blobs import BlobCache, chunk, chunk_count, chunk_span
 from edgefed.wire.tensors import digest

@@ -12,7 +12,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefed.config.sections import CodecName
+from edgefed.config.recipes.sections import CodecName
 from edgefed.errors import WireError
 from edgefed.seeds import generator
 from edgefed.wire import limits

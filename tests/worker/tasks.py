@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edgefed.config.recipe import ModelSection
-from edgefed.learn.model_building import build
-from edgefed.learn.types import Tensors
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.learn.base.types import Tensors
+from edgefed.learn.modeling.model_building import build
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack
 from edgefed.worker.outcome import Outcome

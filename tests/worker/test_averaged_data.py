@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefed.learn.types import Tensors
+from edgefed.learn.base.types import Tensors
 from edgefed.sharing.policy import Policy
 from edgefed.wire.messages import BlobRef
 from edgefed.wire.tensors import digest, pack

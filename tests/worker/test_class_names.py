@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefed.data.class_names import renumbered
+from edgefed.data.base.class_names import renumbered
 from edgefed.worker.completion import Prepared
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker

@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.config.recipe import ModelSection
-from edgefed.data.preparation import normalized
-from edgefed.data.sources import load_device
-from edgefed.data.types import UNPREPARED, Preparation
-from edgefed.learn.model_building import build
-from edgefed.learn.types import Samples, Tensors
-from edgefed.samples import stored
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.data.base.preparation import normalized
+from edgefed.data.base.types import UNPREPARED, Preparation
+from edgefed.data.devices.sources import load_device
+from edgefed.files.samples import stored
+from edgefed.learn.base.types import Samples, Tensors
+from edgefed.learn.modeling.model_building import build
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker, read_blob
-from tests.data.test_image_cache import photos
+from tests.data.images.test_image_cache import photos
 from tests.worker.tasks import task
 
 MODEL = {"name": "mlp", "hidden": [4]}

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.config.images_section import ImagesSection
-from edgefed.config.recipe import ModelSection
-from edgefed.learn.model_building import build
-from edgefed.learn.model_memory import COPIES
-from edgefed.samples import Samples
+from edgefed.config.recipes.images_section import ImagesSection
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.files.samples import Samples
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.modeling.model_memory import COPIES
 from edgefed.wire.tensors import pack
 from edgefed.worker.trainer_cache import MAX_ALGORITHMS, TrainerCache
 from tests.memory_limit import bounded
@@ -26,7 +26,7 @@ HUGE = {"name": "mlp", "hidden": [65536, 65536]}
 
 PREPARE = """
 import json
-from edgefed.learn.devices import set_threads
+from edgefed.learn.base.processors import set_threads
 set_threads(1)
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
@@ -158,7 +158,7 @@ def test_an_algorithm_is_another_one_where_images_are_augmented() -> None:
 PEAK = """
 import json, resource, sys, tempfile
 from pathlib import Path
-from edgefed.learn.devices import set_threads
+from edgefed.learn.base.processors import set_threads
 from edgefed.wire.messages import BlobRef
 from edgefed.wire.tensors import digest
 from edgefed.worker.trainer_cache import TrainerCache

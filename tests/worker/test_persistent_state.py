@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms import registry
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.device_side import DeviceTask, DeviceView, Work
-from edgefed.algorithms.method import fields_of
-from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
-from edgefed.learn.types import Tensors
+from edgefed.algorithms.composed import registry
+from edgefed.algorithms.composed.method import fields_of
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView, Work
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.learn.base.types import Tensors
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
 from edgefed.worker import persistent_state

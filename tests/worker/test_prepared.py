@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from edgefed.algorithms.device_side import EvalJob
-from edgefed.config.recipe import ModelSection
+from edgefed.algorithms.interface.device_side import EvalJob
+from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import DataError
-from edgefed.learn.model_building import build
-from edgefed.learn.types import Job, Tensors
+from edgefed.learn.base.types import Job, Tensors
+from edgefed.learn.modeling.model_building import build
 from edgefed.wire.messages import Task
 from edgefed.worker.completion import Prepared, complete, finish
 from edgefed.worker.outcome import Outcome

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.config.privacy_section import PrivacySection
+from edgefed.config.recipes.privacy_section import PrivacySection
 from edgefed.sharing.policy import Policy
 from edgefed.wire.messages import Task
 from edgefed.worker.outcome import Outcome

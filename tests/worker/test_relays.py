@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.answer import Answer
-from edgefed.algorithms.device_side import DeviceTask, DeviceView
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView
 from edgefed.simulator.serialization import outcome_bytes, read_outcome
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.limits import INLINE_BYTES, MAX_INLINE, MAX_RELAYS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefed.learn.training import Trainer
+from edgefed.learn.training.trainer import Trainer
 from edgefed.sharing.policy import Policy
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from edgefed.algorithms.answer import Group
-from edgefed.learn.types import Array, Tensors
+from edgefed.algorithms.interface.answer import Group
+from edgefed.learn.base.types import Array, Tensors
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.worker.uplink import FEEDBACK, encode_groups
 from tests.algorithms.play import bits

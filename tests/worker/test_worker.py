@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.algorithms.answer import Answer, Group
-from edgefed.algorithms.device_side import DeviceTask, DeviceView, Work
-from edgefed.algorithms.fedavg import FedAvg
-from edgefed.algorithms.optional_interfaces import CompleteAlgorithm
-from edgefed.algorithms.secure_aggregation import SecureAggregation
-from edgefed.algorithms.secure_phases import FORM
-from edgefed.config.recipe import ModelSection
-from edgefed.config.secure_aggregation_section import SecureAggregationSection
-from edgefed.learn.model_building import build
-from edgefed.learn.training import Stopped, Trainer
-from edgefed.learn.types import Tensors
-from edgefed.samples import Samples
+from edgefed.algorithms.averaging.fedavg import FedAvg
+from edgefed.algorithms.interface.answer import Answer, Group
+from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView, Work
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.algorithms.secure.secure_aggregation import SecureAggregation
+from edgefed.algorithms.secure.secure_phases import FORM
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.config.recipes.secure_aggregation_section import SecureAggregationSection
+from edgefed.files.samples import Samples
+from edgefed.learn.base.types import Tensors
+from edgefed.learn.modeling.model_building import build
+from edgefed.learn.training.trainer import Stopped, Trainer
 from edgefed.sharing.policy import Policy
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task

@@ -17,9 +17,9 @@ from typing import IO, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from edgefed.config.recipe import NAME_PATTERN
+from edgefed.config.recipes.recipe import NAME_PATTERN
 from edgefed.errors import StorageError
-from edgefed.files import make_folder, open_private, private_output, storage_error
+from edgefed.files.writing import make_folder, open_private, private_output, storage_error
 from edgefed.version import PROTOCOL, VERSION
 
 MANIFEST = "manifest.json"

@@ -17,17 +17,17 @@ from pathlib import Path
 
 from cryptography import x509
 
-from edgefed.clock import Clock
-from edgefed.coordinator.enrolled_parties import EnrolledParties
-from edgefed.coordinator.enrolment_store import (
+from edgefed.coordinator.members.enrolled_parties import EnrolledParties
+from edgefed.coordinator.members.enrolment_store import (
     EnrolmentStore,
     Invitation,
     Issued,
     Party,
     hexadecimal,
 )
-from edgefed.coordinator.own_parties import OwnParties
+from edgefed.coordinator.members.own_parties import OwnParties
 from edgefed.errors import NotAllowedError, StorageError
+from edgefed.process.clock import Clock
 from edgefed.trust.authority import AUTHORITY_FOLDER, Authority, load_authority
 
 REVOCATIONS = Path("access", "revoked.pem")

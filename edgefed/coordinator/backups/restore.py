@@ -18,9 +18,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from edgefed.algorithms.registry import make
-from edgefed.clock import Clock, timestamp
-from edgefed.config.recipe import Recipe
+from edgefed.algorithms.composed.registry import make
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.backups.archive import (
     COORDINATOR,
     TRUST,
@@ -35,15 +34,16 @@ from edgefed.coordinator.backups.parties import (
     to_confirm,
 )
 from edgefed.coordinator.backups.snapshot import OWN_PARTIES, ROWS
-from edgefed.coordinator.device_pauses import DevicePauses
-from edgefed.coordinator.enrolment_store import EnrolmentStore, Party
-from edgefed.coordinator.run_records import OpenExchange, RunRecord
-from edgefed.coordinator.store import Store
-from edgefed.coordinator.trust_scores import TrustScores
+from edgefed.coordinator.devices.device_pauses import DevicePauses
+from edgefed.coordinator.devices.trust_scores import TrustScores
+from edgefed.coordinator.members.enrolment_store import EnrolmentStore, Party
+from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.state.stored_runs import OpenExchange, RunRecord
 from edgefed.errors import EdgeFedError, StorageError, UnknownNameError, UsageError
-from edgefed.events.model import UNFINISHED
-from edgefed.files import make_folder, storage_error, sync_folder
-from edgefed.lock import FolderLock
+from edgefed.events.base.model import UNFINISHED
+from edgefed.files.writing import make_folder, storage_error, sync_folder
+from edgefed.process.clock import Clock, timestamp
+from edgefed.process.lock import FolderLock
 from edgefed.trust.authority import AUTHORITY_FOLDER, Authority, load_authority
 
 STAGING = ".restore"

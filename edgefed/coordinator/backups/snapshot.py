@@ -15,18 +15,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from edgefed.clock import Clock, timestamp
+from edgefed.coordinator.alerts.open_alerts import FILE as OPEN_ALERTS
 from edgefed.coordinator.backups.archive import COORDINATOR, TRUST, Manifest, write_archive
-from edgefed.coordinator.device_pauses import FILE as PAUSES
-from edgefed.coordinator.enrolment_store import FILE as ENROLMENT
-from edgefed.coordinator.open_alerts import FILE as OPEN_ALERTS
-from edgefed.coordinator.run_records import RunRecord
-from edgefed.coordinator.store import LAST_DELETED, Store
-from edgefed.coordinator.trust_scores import FILE as TRUST_SCORES
+from edgefed.coordinator.devices.device_pauses import FILE as PAUSES
+from edgefed.coordinator.devices.trust_scores import FILE as TRUST_SCORES
+from edgefed.coordinator.members.enrolment_store import FILE as ENROLMENT
+from edgefed.coordinator.state.store import LAST_DELETED, Store
+from edgefed.coordinator.state.stored_runs import RunRecord
 from edgefed.database.database import copy_database
 from edgefed.errors import UnknownNameError
-from edgefed.files import make_folder, storage_error
-from edgefed.lock import FolderLock
+from edgefed.files.writing import make_folder, storage_error
+from edgefed.process.clock import Clock, timestamp
+from edgefed.process.lock import FolderLock
 from edgefed.trust.authority import AUTHORITY_FOLDER
 
 STAGING = "backup"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from edgefed.clock import Clock
-from edgefed.config.settings import TrackerName
+from edgefed.config.fleet.settings import TrackerName
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.coordinator.trackers.mlflow import MLflow
 from edgefed.coordinator.trackers.tensorboard import TensorBoard
+from edgefed.process.clock import Clock
 
 
 def make_trackers(names: Iterable[TrackerName], state: Path, clock: Clock) -> tuple[Tracker, ...]:

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from edgefed.clock import Clock
-from edgefed.config.layers import leaves
-from edgefed.config.problems import dotted
-from edgefed.coordinator.run_records import RunRecord
+from edgefed.config.values.layers import leaves
+from edgefed.config.values.problems import dotted
+from edgefed.coordinator.state.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun, numbers
 from edgefed.coordinator.trackers.packages import wanted
-from edgefed.files import make_folder
+from edgefed.files.writing import make_folder
+from edgefed.process.clock import Clock
 
 RUN_TAG = "edgefed.run"
 MAX_VALUE = 500

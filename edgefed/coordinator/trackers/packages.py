@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefed import optional
+from edgefed.files import optional
 
 
 def wanted(module: str, tracker: str) -> Any:

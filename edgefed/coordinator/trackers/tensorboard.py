@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edgefed.config.write import to_toml
-from edgefed.coordinator.run_records import RunRecord
+from edgefed.config.loading.write import to_toml
+from edgefed.coordinator.state.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun, numbers
 from edgefed.coordinator.trackers.packages import wanted
 

@@ -6,7 +6,7 @@ from enum import Enum
 
 import numpy as np
 
-from edgefed.data.types import Indices
+from edgefed.data.base.types import Indices
 from edgefed.errors import DataError
 
 Parts = tuple[Indices, ...]

@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from edgefed.data.base.types import Indices
 from edgefed.data.partitioners.cover import Parts
 from edgefed.data.partitioners.draws import check_minimum, cuts, draws, given_up
-from edgefed.data.types import Indices
 
 
 def dirichlet(

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from edgefed.data.base.types import Indices
 from edgefed.data.partitioners.cover import Parts
-from edgefed.data.types import Indices
 
 
 def dirichlet_equal(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from edgefed.data.base.types import Indices
 from edgefed.data.partitioners.cover import too_few
-from edgefed.data.types import Indices
 from edgefed.errors import DataError
 
 DRAWS = 1000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgefed.data.base.types import Indices
 from edgefed.data.partitioners.cover import Parts, too_few
-from edgefed.data.types import Indices
 
 
 def held_labels(labels: Indices, classes_per_device: int) -> Indices:

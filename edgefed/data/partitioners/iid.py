@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgefed.data.base.types import Indices
 from edgefed.data.partitioners.cover import Parts
-from edgefed.data.types import Indices
 
 
 def iid(labels: Indices, devices: int, rng: np.random.Generator) -> Parts:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefed.config.recipe import DataSection
-from edgefed.config.sections import Section
+from edgefed.config.recipes.recipe import DataSection
+from edgefed.config.recipes.sections import Section
 from edgefed.data.partitioners.registry import find_partitioner
 
 

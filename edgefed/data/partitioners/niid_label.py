@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgefed.data.base.types import Indices
 from edgefed.data.partitioners.cover import Parts
 from edgefed.data.partitioners.holders import held_labels, share_out
-from edgefed.data.types import Indices
 
 
 def niid_label(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from edgefed.config.sections import Section
+from edgefed.config.recipes.sections import Section
 
 
 class PartitionOptions(Section):

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.config.recipe import DataSection
-from edgefed.config.sections import Section
+from edgefed.config.recipes.recipe import DataSection
+from edgefed.config.recipes.sections import Section
+from edgefed.data.base.types import Indices
 from edgefed.data.partitioners.balanced import balanced
 from edgefed.data.partitioners.cover import Cover, Parts
 from edgefed.data.partitioners.dirichlet import dirichlet
@@ -24,9 +25,8 @@ from edgefed.data.partitioners.overlap import overlap
 from edgefed.data.partitioners.pachinko import pachinko
 from edgefed.data.partitioners.quantity import quantity
 from edgefed.data.partitioners.shards import shards
-from edgefed.data.types import Indices
 from edgefed.errors import DataError
-from edgefed.plugins import Plugins
+from edgefed.files.plugins import Plugins
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgefed.data.base.types import Indices
 from edgefed.data.partitioners.cover import Parts, too_few
-from edgefed.data.types import Indices
 
 
 def shards(

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgefed.data.base.types import Dataset, Indices
 from edgefed.data.transforms.greyscale import greyed
 from edgefed.data.transforms.options import TransformOptions
 from edgefed.data.transforms.rotation import rotated_mix
-from edgefed.data.types import Dataset, Indices
 from edgefed.errors import DataError
-from edgefed.samples import Samples
+from edgefed.files.samples import Samples
 from edgefed.seeds import generator
 
 BY_LABEL = ("greyscale", "permutation")

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgefed.data.base.types import Array, Indices, Preparation, take
 from edgefed.data.transforms.images import require_images
-from edgefed.data.types import Array, Indices, Preparation, take
-from edgefed.samples import Samples
+from edgefed.files.samples import Samples
 
 LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue (ITU-R BT.601), as Pillow and torchvision use them."""

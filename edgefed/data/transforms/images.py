@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefed.data.types import Array
+from edgefed.data.base.types import Array
 from edgefed.errors import DataError
 
 

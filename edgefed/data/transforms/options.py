@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edgefed.config.sections import Section
+from edgefed.config.recipes.sections import Section
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

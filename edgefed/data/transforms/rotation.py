@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from edgefed.data.base.types import Array, Indices, Preparation
 from edgefed.data.transforms.images import require_images
-from edgefed.data.types import Array, Indices, Preparation
-from edgefed.samples import Samples
+from edgefed.files.samples import Samples
 
 Floats = npt.NDArray[np.float64]
 

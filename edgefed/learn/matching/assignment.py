@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefed.learn.types import Array
+from edgefed.learn.base.types import Array
 
 FEW = 32
 """From this many new atoms on, pricing them is faster than a column for each."""

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from edgefed.learn.types import Array
+from edgefed.learn.base.types import Array
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from edgefed.learn.base.types import Array
 from edgefed.learn.matching.atoms import Atoms, Units
 from edgefed.learn.matching.settings import Average
-from edgefed.learn.types import Array
 
 
 def pooled(devices: Sequence[Units], assignments: Sequence[Array], prior: Array) -> Atoms:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgefed.errors import LOWER_RATE, DataError
-from edgefed.learn.types import Array
+from edgefed.learn.base.types import Array
 
 
 def check_weights(weights: Sequence[Array]) -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from edgefed.learn.base.types import Array
 from edgefed.learn.matching.atoms import Units
 from edgefed.learn.matching.checks import check_bound
 from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.matching.sweeps import Prior, Search
-from edgefed.learn.types import Array
 
 
 def search_classes(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgefed.learn.base.types import Array
 from edgefed.learn.matching.checks import check_classes
 from edgefed.learn.matching.classes import least_atoms, search_classes
 from edgefed.learn.matching.problem import Matched as Matched  # noqa: PLC0414 - this module's result
@@ -21,7 +22,6 @@ from edgefed.learn.matching.problem import Problem, stated
 from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.matching.sweeps import Prior
 from edgefed.learn.matching.variances import FIRST, SECOND, Start, refitted, restarted
-from edgefed.learn.types import Array
 
 
 def match_layer(

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgefed.learn.base.permutation_groups import Layer, PermutationGroups
+from edgefed.learn.base.types import Array, Tensors
+from edgefed.learn.base.unit_moves import Assignments, held, scatter, set_unit_vectors, unit_vectors
 from edgefed.learn.matching.layer import Matched
 from edgefed.learn.matching.steps import Step
-from edgefed.learn.permutation_groups import Layer, PermutationGroups
-from edgefed.learn.types import Array, Tensors
-from edgefed.learn.unit_moves import Assignments, held, scatter, set_unit_vectors, unit_vectors
 
 Match = Callable[[str, Sequence[Array], Sequence[Tensors]], Matched]
 """A group, and each device's unit vectors (units, numbers) and weights, to their matching."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edgefed.learn.base.permutation_groups import Layer, PermutationGroups
+from edgefed.learn.base.types import Array, Tensors
 from edgefed.learn.matching.layer import Matched, match_layer
 from edgefed.learn.matching.settings import MatchSettings
-from edgefed.learn.permutation_groups import Layer, PermutationGroups
-from edgefed.learn.types import Array, Tensors
 
 
 @dataclass(frozen=True)

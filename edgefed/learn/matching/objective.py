@@ -13,8 +13,8 @@ from math import lgamma, log, pi
 
 import numpy as np
 
+from edgefed.learn.base.types import Array
 from edgefed.learn.matching.atoms import Atoms, Units
-from edgefed.learn.types import Array
 
 
 def objective(atoms: Atoms, mean: Array, devices: int, gamma: float) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from edgefed.learn.base.types import Array
 from edgefed.learn.matching.atoms import Atoms, Units
 from edgefed.learn.matching.average import averaged, pooled
 from edgefed.learn.matching.checks import (
@@ -18,7 +19,6 @@ from edgefed.learn.matching.checks import (
 from edgefed.learn.matching.objective import log_likelihood, objective, prior_term
 from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.matching.variances import bounded, mean_square, variances
-from edgefed.learn.types import Array
 
 
 @dataclass(frozen=True)

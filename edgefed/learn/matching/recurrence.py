@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from edgefed.learn.base.types import Array
 from edgefed.learn.matching.checks import check_recurrence
 from edgefed.learn.matching.problem import Matched, Problem, stated
 from edgefed.learn.matching.recurrent_pairs import Pairs
 from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.matching.sweeps import Prior, Rewards, Search
-from edgefed.learn.types import Array
 
 
 def refined_by_recurrence(

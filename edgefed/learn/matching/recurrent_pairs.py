@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefed.learn.types import Array
+from edgefed.learn.base.types import Array
 
 
 class Pairs:

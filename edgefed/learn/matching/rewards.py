@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgefed.learn.base.types import Array
 from edgefed.learn.matching.atoms import Atoms, Units
-from edgefed.learn.types import Array
 
 
 def reward_matrix(units: Units, atoms: Atoms, popular: Array) -> Array:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from edgefed.learn.permutation_groups import Layer, PermutationGroups
-from edgefed.learn.types import Tensors
+from edgefed.learn.base.permutation_groups import Layer, PermutationGroups
+from edgefed.learn.base.types import Tensors
 
 Decides = Literal["first", "ready"]
 """Which layers decide a group that several make: the ``first`` one, or with it all whose inputs are

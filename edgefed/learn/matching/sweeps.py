@@ -8,11 +8,11 @@ from math import log
 
 import numpy as np
 
+from edgefed.learn.base.types import Array
 from edgefed.learn.matching.assignment import best_assignment
 from edgefed.learn.matching.atoms import Atoms, Units
 from edgefed.learn.matching.rewards import new_rewards, popularity, reward_matrix
 from edgefed.learn.matching.settings import MatchSettings
-from edgefed.learn.types import Array
 
 
 @dataclass(frozen=True)

@@ -39,11 +39,11 @@ from math import log
 
 import numpy as np
 
+from edgefed.learn.base.types import Array
 from edgefed.learn.matching.assignment import solved
 from edgefed.learn.matching.atoms import Units
 from edgefed.learn.matching.average import pooled
 from edgefed.learn.matching.settings import MatchSettings
-from edgefed.learn.types import Array
 
 LEAST, MOST = 2.0**-20, 0.9375
 """Bounds of rho: equal devices leave a positive variance, unrelated ones a prior."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import nn
 
 from edgefed.errors import DataError
-from edgefed.learn.permutation_groups import PermutationGroups
+from edgefed.learn.base.permutation_groups import PermutationGroups
 
 Shape = tuple[int, ...]
 """Shape of one input, without the batch: (channels, height, width) for images."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from edgefed.learn.base.permutation_groups import Layer, Segment, Segments
 from edgefed.learn.networks.norms import NormName
-from edgefed.learn.permutation_groups import Layer, Segment, Segments
 
 Described = tuple[Layer, Mapping[tuple[str, int], Segments]]
 """A layer, and the segments of its weights' axes by weight and axis."""

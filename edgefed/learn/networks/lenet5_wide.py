@@ -16,10 +16,10 @@ from typing import Annotated
 from pydantic import Field
 from torch import nn
 
+from edgefed.learn.base.permutation_groups import PermutationGroups, combined
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape, image_shape
 from edgefed.learn.networks.blocks import ConvPoolReLU
 from edgefed.learn.networks.layer_groups import chain
-from edgefed.learn.permutation_groups import PermutationGroups, combined
 
 Channels = Annotated[int, Field(ge=1, le=4096)]
 

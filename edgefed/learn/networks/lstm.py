@@ -19,10 +19,10 @@ from torch import nn
 from torch.nn import functional
 
 from edgefed.errors import DataError
+from edgefed.learn.base.permutation_groups import PermutationGroups
+from edgefed.learn.base.recurrent_state import State
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
 from edgefed.learn.networks.lstm_groups import EMBEDDING, group_of, lstm_groups
-from edgefed.learn.permutation_groups import PermutationGroups
-from edgefed.learn.recurrent_state import State
 
 
 class LstmSettings(NetworkSettings):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from edgefed.learn.base.permutation_groups import Layer, PermutationGroups, Segment, combined
 from edgefed.learn.networks.layer_groups import Described, affine
-from edgefed.learn.permutation_groups import Layer, PermutationGroups, Segment, combined
 
 EMBEDDING = "embedding"
 GATES = 4

@@ -12,9 +12,9 @@ from pydantic import Field
 from torch import nn
 
 from edgefed.errors import DataError
+from edgefed.learn.base.permutation_groups import PermutationGroups, combined
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
 from edgefed.learn.networks.layer_groups import chain
-from edgefed.learn.permutation_groups import PermutationGroups, combined
 
 
 class MlpSettings(NetworkSettings):

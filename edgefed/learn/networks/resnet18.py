@@ -15,10 +15,10 @@ import torch
 from pydantic import Field
 from torch import nn
 
+from edgefed.learn.base.permutation_groups import PermutationGroups, Segment, combined
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape, image_shape
 from edgefed.learn.networks.layer_groups import Described, affine, norm_groups
 from edgefed.learn.networks.norms import NormName, check_groups, kaiming, norm_layer
-from edgefed.learn.permutation_groups import PermutationGroups, Segment, combined
 
 Units = Annotated[int, Field(ge=1, le=4096)]
 

@@ -19,10 +19,10 @@ from pydantic import Field, field_validator
 from torch import nn
 from torch.nn import functional
 
+from edgefed.learn.base.permutation_groups import PermutationGroups, Segment, Segments, combined
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape, image_shape
 from edgefed.learn.networks.layer_groups import affine, norm_groups
 from edgefed.learn.networks.norms import NormName, check_groups, kaiming, norm_layer
-from edgefed.learn.permutation_groups import PermutationGroups, Segment, Segments, combined
 
 Units = Annotated[int, Field(ge=1, le=4096)]
 

@@ -18,8 +18,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from edgefed.errors import DataError, RecipeError
+from edgefed.files.samples import PixelScale
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
-from edgefed.samples import PixelScale
 
 PREFIX = "torchvision:"
 """The prefix of the names of these networks."""

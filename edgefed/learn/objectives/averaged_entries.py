@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from edgefed.errors import DataError, UsageError
-from edgefed.learn.types import Array, Context, Params
+from edgefed.learn.base.types import Array, Context, Params
 
 DRAWN = "entry"
 """The draw that says which entries a step takes: int64, (1,) for a batch or (batch,)."""

@@ -8,10 +8,10 @@ from typing import ClassVar
 import torch
 from torch.nn import functional
 
-from edgefed.config.class_weights import ClassWeights
+from edgefed.config.recipes.class_weights import ClassWeights
+from edgefed.learn.base.types import Batch, Context, Forward, Params
 from edgefed.learn.objectives.losses import soft
 from edgefed.learn.objectives.smoothing_and_weights import CLASS_WEIGHTS, adjusted
-from edgefed.learn.types import Batch, Context, Forward, Params
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgefed.learn.models import Model
+from edgefed.learn.base.types import Array
+from edgefed.learn.modeling.model import Model
 from edgefed.learn.objectives.averaged_entries import check_entries, check_real, draw_entries
 from edgefed.learn.objectives.mixing import Mixing
-from edgefed.learn.types import Array
 
 
 class EntryMixing(Mixing):

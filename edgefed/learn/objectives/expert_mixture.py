@@ -26,10 +26,10 @@ from typing import Literal
 import torch
 from torch.nn import functional
 
-from edgefed.learn.mixture_table import least_share
-from edgefed.learn.models import Model
+from edgefed.learn.base.mixture_table import least_share
+from edgefed.learn.base.types import Array, Batch, Context, Forward, Params
+from edgefed.learn.modeling.model import Model
 from edgefed.learn.objectives.partial_gradient import forward_where
-from edgefed.learn.types import Array, Batch, Context, Forward, Params
 
 EntropyTerm = Literal["none", "local", "direct"]
 

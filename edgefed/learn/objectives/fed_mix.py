@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from edgefed.errors import UsageError
+from edgefed.learn.base.types import Batch, Context
 from edgefed.learn.objectives.averaged_entries import (
     check_ratio,
     entries,
@@ -18,7 +19,6 @@ from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.entry_mixing import EntryMixing
 from edgefed.learn.objectives.losses import Loss, mixture, soft
 from edgefed.learn.objectives.mixing import Mixed
-from edgefed.learn.types import Batch, Context
 
 Taylor = Literal["lam", "lam(1-lam)"]
 """The factor of the third term: λ, as in equation 5, or λ (1-λ), as the paper's algorithm 2."""

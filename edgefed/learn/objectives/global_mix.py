@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgefed.learn.base.types import Array, Batch, Context
 from edgefed.learn.objectives.averaged_entries import (
     check_alpha,
     check_ratio,
@@ -20,7 +21,6 @@ from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.entry_mixing import EntryMixing
 from edgefed.learn.objectives.losses import Loss, mixture
 from edgefed.learn.objectives.mixing import Mixed
-from edgefed.learn.types import Array, Batch, Context
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from edgefed.errors import DataError
-from edgefed.learn.models import Model
-from edgefed.learn.types import Array, Context, Samples
+from edgefed.learn.base.types import Array, Context, Samples
+from edgefed.learn.modeling.model import Model
 
 COUNTS = "label_counts"
 """The extra that holds them: float32 (classes,)."""

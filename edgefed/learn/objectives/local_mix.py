@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edgefed.learn.models import Model
+from edgefed.learn.base.types import Array, Batch, Context
+from edgefed.learn.modeling.model import Model
 from edgefed.learn.objectives.averaged_entries import check_alpha, check_real
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.losses import Loss, mixture
 from edgefed.learn.objectives.mixing import Mixed, Mixing
-from edgefed.learn.types import Array, Batch, Context
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ import torch
 from torch.nn import functional
 
 from edgefed.errors import DataError, UsageError
-from edgefed.learn.models import Model
+from edgefed.learn.base.types import Array, Batch, Context, Forward, Params
+from edgefed.learn.modeling.model import Model
 from edgefed.learn.objectives.label_counts import check_counts, counts_of
 from edgefed.learn.objectives.losses import soft
-from edgefed.learn.types import Array, Batch, Context, Forward, Params
 
 Absent = Literal["mask", "margin"]
 """Treatment of labels without samples: they leave the sum, or get the margin of 1e-8 samples."""

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from edgefed.learn.types import Context
+from edgefed.learn.base.types import Context
 
 
 class Loss(Protocol):

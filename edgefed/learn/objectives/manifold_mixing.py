@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from edgefed.config.class_weights import ClassWeights
+from edgefed.config.recipes.class_weights import ClassWeights
 from edgefed.errors import DataError
-from edgefed.learn import capabilities
-from edgefed.learn.capabilities import Phase
-from edgefed.learn.models import Model
+from edgefed.learn.base.types import Array, Batch, Context, Forward, Objective, Params
+from edgefed.learn.modeling.model import Model
 from edgefed.learn.objectives.averaged_entries import DRAWN, unpacked
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.smoothing_and_weights import CLASS_WEIGHTS
-from edgefed.learn.types import Array, Batch, Context, Forward, Objective, Params
+from edgefed.learn.steps import capabilities
+from edgefed.learn.steps.capabilities import Phase
 
 
 @dataclass(frozen=True)

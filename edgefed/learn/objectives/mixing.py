@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from edgefed.config.class_weights import ClassWeights
-from edgefed.learn import capabilities
-from edgefed.learn.directional_derivative import along
+from edgefed.config.recipes.class_weights import ClassWeights
+from edgefed.learn.base.types import Batch, Context, Forward, Params
+from edgefed.learn.directional.directional_derivative import along
 from edgefed.learn.objectives.losses import Loss, mixture, soft
-from edgefed.learn.types import Batch, Context, Forward, Params
+from edgefed.learn.steps import capabilities
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Mixed:
 class Mixing(ABC):
     """An objective that is the loss of its mixed batch, and no more.
 
-    ``edgefed/learn/compiled_chain.py`` may compute that loss faster, unless a class defines its own
+    ``edgefed/learn/compiled/compiled_chain.py`` may compute that loss faster, unless a class
+    defines its own
     ``__call__``.
 
     Attributes:

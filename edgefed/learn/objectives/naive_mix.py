@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from edgefed.learn.base.types import Batch, Context
 from edgefed.learn.objectives.averaged_entries import (
     check_ratio,
     entries,
@@ -16,7 +17,6 @@ from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.entry_mixing import EntryMixing
 from edgefed.learn.objectives.losses import Loss, mixture
 from edgefed.learn.objectives.mixing import Mixed
-from edgefed.learn.types import Batch, Context
 
 
 @dataclass(frozen=True)

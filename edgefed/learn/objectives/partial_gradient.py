@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from edgefed.learn.models import Model
+from edgefed.learn.modeling.model import Model
 from edgefed.learn.networks.small_conv import is_watched
 
 Outputs = tuple[torch.Tensor, torch.Tensor]

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from edgefed.config.class_weights import ClassWeights
-from edgefed.learn import capabilities
-from edgefed.learn.capabilities import Phase
-from edgefed.learn.models import Model
-from edgefed.learn.types import Array, Batch, Context, Forward, Objective, Params
+from edgefed.config.recipes.class_weights import ClassWeights
+from edgefed.learn.base.types import Array, Batch, Context, Forward, Objective, Params
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.steps import capabilities
+from edgefed.learn.steps.capabilities import Phase
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from torch import nn
 from torch.nn import functional
 
 from edgefed.errors import UsageError
-from edgefed.learn.capabilities import Phase
-from edgefed.learn.models import Model
+from edgefed.learn.base.types import Array, Batch, Context, Forward, Params
+from edgefed.learn.modeling.model import Model
 from edgefed.learn.objectives.label_counts import check_counts, counts_of
-from edgefed.learn.types import Array, Batch, Context, Forward, Params
+from edgefed.learn.steps.capabilities import Phase
 
 Mode = Literal["binary", "proportional"]
 """How a_c follows the counts: 1 for any samples, or α + (1 - α) n_c / max n."""

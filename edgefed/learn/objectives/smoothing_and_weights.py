@@ -15,11 +15,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from edgefed.config.class_weights import ClassWeights
+from edgefed.config.recipes.class_weights import ClassWeights
 from edgefed.errors import RecipeError
+from edgefed.learn.base.types import Array, Samples
 from edgefed.learn.objectives.label_counts import label_counts
 from edgefed.learn.objectives.losses import soft
-from edgefed.learn.types import Array, Samples
 
 CLASS_WEIGHTS = "class_weights"
 """The extra that holds w: float32 (classes,)."""

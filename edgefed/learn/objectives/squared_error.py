@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from edgefed.errors import DataError
-from edgefed.learn.types import Batch, Context, Forward, Params
+from edgefed.learn.base.types import Batch, Context, Forward, Params
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgefed.config.merging_section import MergingSection
+from edgefed.config.recipes.merging_section import MergingSection
+from edgefed.learn.base.types import Tensors
 from edgefed.learn.robust.coordinate_rules import coordinate_mean, median_count, trimmed_count
 from edgefed.learn.robust.distances import integer_medians, mixed, squared_distances
 from edgefed.learn.robust.geometric_median import weiszfeld_shares
 from edgefed.learn.robust.krum import krum_shares
 from edgefed.learn.robust.updates import BATCH_BYTES, Updates, is_statistic
-from edgefed.learn.types import Tensors
 
 
 def aggregated(updates: Updates, section: MergingSection) -> Tensors:

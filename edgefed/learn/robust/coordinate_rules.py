@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from edgefed.learn.base.types import Array, Tensors
 from edgefed.learn.robust.updates import Updates
-from edgefed.learn.types import Array, Tensors
 
 
 def trimmed_count(share: float, count: int) -> int:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from edgefed.learn.base.types import Array, Tensors
 from edgefed.learn.robust.coordinate_rules import coordinate_mean, median_count
 from edgefed.learn.robust.updates import Updates
-from edgefed.learn.types import Array, Tensors
 
 
 def squared_distances(updates: Updates, names: Sequence[str]) -> Array:

@@ -21,7 +21,7 @@ import math
 
 import numpy as np
 
-from edgefed.learn.types import Array
+from edgefed.learn.base.types import Array
 
 
 def weiszfeld_shares(

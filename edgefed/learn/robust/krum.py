@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefed.learn.types import Array
+from edgefed.learn.base.types import Array
 
 
 def krum_scores(distances: Array, malicious: int) -> Array:

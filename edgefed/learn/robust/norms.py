@@ -17,8 +17,8 @@ from statistics import median
 
 import numpy as np
 
+from edgefed.learn.base.types import Array, Tensors
 from edgefed.learn.robust.updates import BLOCK, is_statistic
-from edgefed.learn.types import Array, Tensors
 
 WEIGHTS, RUNNING = "weights", "running statistics"
 """The parts of an update that have norms."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefed.learn.types import Array, Tensors
+from edgefed.learn.base.types import Array, Tensors
 
 BATCH_BYTES = 128 * 1024**2
 """Most bytes of a batch; but it has at least one value of every device."""

@@ -10,14 +10,14 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from edgefed.config.layers import Layer, document_layer, leaves
-from edgefed.config.problems import BAD_VALUE, Problem, dotted, problems_error
-from edgefed.config.sections import Section
-from edgefed.config.settings_files import expand
-from edgefed.config.toml import read_toml
-from edgefed.config.toml_positions import KeyPath
-from edgefed.config.validate import validate
-from edgefed.config.write import toml_value
+from edgefed.config.fleet.settings_files import expand
+from edgefed.config.loading.validate import validate
+from edgefed.config.loading.write import toml_value
+from edgefed.config.recipes.sections import Section
+from edgefed.config.values.layers import Layer, document_layer, leaves
+from edgefed.config.values.problems import BAD_VALUE, Problem, dotted, problems_error
+from edgefed.config.values.toml import read_toml
+from edgefed.config.values.toml_positions import KeyPath
 
 MAX_RUNS = 100_000
 """Cases times seeds that a sweep may have."""

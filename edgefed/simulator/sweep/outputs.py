@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from edgefed.files import write_output
+from edgefed.files.writing import write_output
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.plot import accuracy_plot
 from edgefed.simulator.sweep.table import case_rows, cases_csv, runs_csv

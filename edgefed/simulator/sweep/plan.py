@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgefed.algorithms.registry import make
-from edgefed.config.load import Loaded, load_recipe
-from edgefed.config.recipe import Recipe
-from edgefed.config.settings_files import Surroundings
+from edgefed.algorithms.composed.registry import make
+from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.config.loading.load import Loaded, load_recipe
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import UsageError
 from edgefed.simulator.sweep.file import Variant, Written
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from edgefed.config.recipe import Recipe
-from edgefed.data.partition import planted_orders
-from edgefed.data.types import Array
-from edgefed.events.expert_tables import MIXTURES, mixture_of
-from edgefed.events.method_tables import TableChange
-from edgefed.events.model import Event
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.data.base.types import Array
+from edgefed.data.devices.partition import planted_orders
+from edgefed.events.base.method_tables import TableChange
+from edgefed.events.base.model import Event
+from edgefed.events.methods.expert_tables import MIXTURES, mixture_of
 from edgefed.simulator.local_fleet import device_names
 
 MOST = 12

@@ -11,7 +11,7 @@ from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.results import Result
 from edgefed.simulator.sweep.table import Spread, bytes_by_round, spread
 from edgefed.simulator.sweep.trials import Outcome
-from edgefed.units import size
+from edgefed.terminal.units import size
 
 MAX_CURVES = 24
 """Cases that one picture can tell apart; the first ones."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edgefed.coordinator.run_records import RunRecord
-from edgefed.files import make_folder, storage_error, write_atomic
+from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.files.writing import make_folder, storage_error, write_atomic
 from edgefed.simulator.sweep.plan import Trial
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.results import Result
 from edgefed.simulator.sweep.trials import Outcome
-from edgefed.units import short_time, size
+from edgefed.terminal.units import short_time, size
 
 COLUMNS = ("accuracy", "loss", "bytes", "seconds", "rounds_to_target")
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefed.clock import Clock
 from edgefed.errors import EdgeFedError
-from edgefed.events.model import Event
-from edgefed.files import make_folder
-from edgefed.lock import FolderLock
+from edgefed.events.base.model import Event
+from edgefed.files.writing import make_folder
+from edgefed.process.clock import Clock
+from edgefed.process.lock import FolderLock
 from edgefed.simulator.executors import Maker
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.sweep.plan import Plan, Trial

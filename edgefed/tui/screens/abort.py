@@ -14,10 +14,10 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
-from edgefed.events.snapshot import RunView, Snapshot
-from edgefed.tui.display_state import Shown
-from edgefed.tui.symbols import ACTIVE, Glyphs
-from edgefed.tui.theme import GREEN, ORANGE, VERMILLION
+from edgefed.events.base.snapshot import RunView, Snapshot
+from edgefed.tui.look.symbols import ACTIVE, Glyphs
+from edgefed.tui.look.theme import GREEN, ORANGE, VERMILLION
+from edgefed.tui.state.display_state import Shown
 
 
 class AbortScreen(ModalScreen[bool]):

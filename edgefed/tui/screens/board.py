@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from textual.dom import DOMNode
 from textual.widget import Widget
 
-from edgefed.tui.display_state import DisplayState
-from edgefed.tui.interfaces import Control, Runs
-from edgefed.tui.keymap import Keymap
-from edgefed.tui.orders import READ_ONLY, REPLAYED
-from edgefed.tui.panes.banner import Banner
-from edgefed.tui.panes.header import Header
-from edgefed.tui.panes.keyline import KeyLine
-from edgefed.tui.panes.pane import Pane
-from edgefed.tui.panes.too_small import LEAST, TooSmall
-from edgefed.tui.symbols import Glyphs
+from edgefed.tui.keys.keymap import Keymap
+from edgefed.tui.look.symbols import Glyphs
+from edgefed.tui.panes.base.keyline import KeyLine
+from edgefed.tui.panes.base.pane import Pane
+from edgefed.tui.panes.base.too_small import LEAST, TooSmall
+from edgefed.tui.panes.frame.banner import Banner
+from edgefed.tui.panes.frame.header import Header
+from edgefed.tui.state.display_state import DisplayState
+from edgefed.tui.state.interfaces import Control, Runs
+from edgefed.tui.state.key_orders import READ_ONLY, REPLAYED
 
 WIDTHS = [(0, "-thin"), (LEAST[0], "-narrow"), (100, "-wide")]
 HEIGHTS = [(0, "-short"), (LEAST[1], "-normal"), (30, "-tall")]

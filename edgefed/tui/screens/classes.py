@@ -6,10 +6,10 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.screen import Screen
 
-from edgefed.tui.actions import bindings_of
-from edgefed.tui.panes.classes import ClassPane, ClassTablePane
-from edgefed.tui.panes.confusion import ConfusionPane
-from edgefed.tui.panes.device_tests import DeviceTestsPane
+from edgefed.tui.keys.actions import bindings_of
+from edgefed.tui.panes.devices.device_tests import DeviceTestsPane
+from edgefed.tui.panes.methods.classes import ClassPane, ClassTablePane
+from edgefed.tui.panes.methods.confusion import ConfusionPane
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
 
 

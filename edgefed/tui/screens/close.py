@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from edgefed.tui.keymap import Keymap
+from edgefed.tui.keys.keymap import Keymap
+from edgefed.tui.look.symbols import Glyphs
 from edgefed.tui.screens.question import Question, QuestionScreen
-from edgefed.tui.symbols import Glyphs
 
 
 class CloseScreen(QuestionScreen):

@@ -13,19 +13,19 @@ from textual.message import Message
 from textual.timer import Timer
 
 from edgefed.errors import EdgeFedError
-from edgefed.tui.actions import bindings_of
-from edgefed.tui.interfaces import Control
-from edgefed.tui.messages import Asked, Request
-from edgefed.tui.panes.device_detail import (
+from edgefed.tui.keys.actions import bindings_of
+from edgefed.tui.panes.devices.device_detail import (
     DeviceDataPane,
     DeviceHealthPane,
     DevicePane,
     DeviceRoundsPane,
     DeviceStatePane,
 )
-from edgefed.tui.panes.device_log import DeviceLogPane
+from edgefed.tui.panes.devices.device_log import DeviceLogPane
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
 from edgefed.tui.screens.device_keys import DeviceKeysScreen
+from edgefed.tui.state.interfaces import Control
+from edgefed.tui.state.messages import Asked, Request
 
 LOG_EVERY = 2.0
 """Seconds between two looks at the log while it is shown."""

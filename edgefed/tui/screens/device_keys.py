@@ -6,13 +6,13 @@ from functools import partial
 
 from textual.screen import Screen
 
-from edgefed.events.snapshot import DeviceView
-from edgefed.tui.actions import bindings_of
-from edgefed.tui.device_orders import DeviceKey, DeviceOrder, order_for_device
-from edgefed.tui.interfaces import Control
-from edgefed.tui.messages import Asked, Request
+from edgefed.events.base.snapshot import DeviceView
+from edgefed.tui.keys.actions import bindings_of
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.device_question import DeviceQuestion
+from edgefed.tui.state.device_key_orders import DeviceKey, DeviceOrder, order_for_device
+from edgefed.tui.state.interfaces import Control
+from edgefed.tui.state.messages import Asked, Request
 
 
 class DeviceKeysScreen(Screen[None]):

@@ -13,9 +13,9 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
-from edgefed.tui.device_orders import DeviceOrder
-from edgefed.tui.symbols import Glyphs
-from edgefed.tui.text_format import clean, cut_middle
+from edgefed.tui.look.symbols import Glyphs
+from edgefed.tui.look.text_format import clean, cut_middle
+from edgefed.tui.state.device_key_orders import DeviceOrder
 from edgefed.wire.limits import MAX_PAUSE_REASON
 
 _TITLE_ID = 40

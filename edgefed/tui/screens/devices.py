@@ -8,19 +8,19 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input
 
-from edgefed.events.snapshot import DeviceView
-from edgefed.tui.actions import bindings_of
-from edgefed.tui.columns import COLUMNS, columns_for, in_order
-from edgefed.tui.device_table import DeviceTable
-from edgefed.tui.display_state import Shown
-from edgefed.tui.filtering import matches
-from edgefed.tui.panes.device_notice import DeviceNotice
-from edgefed.tui.panes.legend import Legend
+from edgefed.events.base.snapshot import DeviceView
+from edgefed.tui.keys.actions import bindings_of
+from edgefed.tui.panes.base.legend import Legend
+from edgefed.tui.panes.devices.device_notice import DeviceNotice
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
 from edgefed.tui.screens.device import DeviceScreen
 from edgefed.tui.screens.device_keys import DeviceKeysScreen
 from edgefed.tui.screens.rounds_map import RoundsMapScreen
-from edgefed.tui.trouble import by_trouble
+from edgefed.tui.state.display_state import Shown
+from edgefed.tui.state.filtering import matches
+from edgefed.tui.state.trouble import by_trouble
+from edgefed.tui.tables.columns import COLUMNS, columns_for, in_order
+from edgefed.tui.tables.device_table import DeviceTable
 
 TROUBLE = "trouble"
 """The order that the table begins with: the worst trouble first."""

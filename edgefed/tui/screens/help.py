@@ -12,13 +12,13 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from edgefed.tui.actions import PLACES, Place, actions_of
-from edgefed.tui.closing import Closing
-from edgefed.tui.keymap import Keymap
-from edgefed.tui.panes.legend import legend
+from edgefed.tui.keys.actions import PLACES, Place, actions_of
+from edgefed.tui.keys.keymap import Keymap
+from edgefed.tui.look.symbols import DEVICE_LOOKS, Glyphs
+from edgefed.tui.look.theme import MUTED, SKY
+from edgefed.tui.panes.base.legend import legend
 from edgefed.tui.screens.board import WIDTHS
-from edgefed.tui.symbols import DEVICE_LOOKS, Glyphs
-from edgefed.tui.theme import MUTED, SKY
+from edgefed.tui.state.closing import Closing
 
 _KEY_WIDTH = 8
 

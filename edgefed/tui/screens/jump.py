@@ -12,9 +12,9 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from edgefed.tui.jumping import completions, jump_to
-from edgefed.tui.symbols import Glyphs
-from edgefed.tui.theme import MUTED, ORANGE, SKY
+from edgefed.tui.look.symbols import Glyphs
+from edgefed.tui.look.theme import MUTED, ORANGE, SKY
+from edgefed.tui.state.jumping import completions, jump_to
 
 
 class JumpScreen(ModalScreen[str | None]):

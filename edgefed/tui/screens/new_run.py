@@ -17,14 +17,14 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from edgefed.config.settings_files import expand
-from edgefed.files import folder_exists
-from edgefed.tui.launching import Draft, Launcher, PastRun
+from edgefed.config.fleet.settings_files import expand
+from edgefed.files.writing import folder_exists
+from edgefed.tui.look.text_format import clean, cut_middle
+from edgefed.tui.look.theme import MUTED, ORANGE, SKY
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.run_form import RunFormScreen
-from edgefed.tui.text_format import clean, cut_middle
-from edgefed.tui.theme import MUTED, ORANGE, SKY
-from edgefed.tui.threaded_requests import in_thread
+from edgefed.tui.state.launching import Draft, Launcher, PastRun
+from edgefed.tui.state.threaded_requests import in_thread
 
 MOST_FILES = 200
 """Files of a folder, and runs, that are offered."""

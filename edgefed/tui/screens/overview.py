@@ -6,14 +6,14 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 
-from edgefed.tui.actions import bindings_of
-from edgefed.tui.panes.attention import AttentionPane
-from edgefed.tui.panes.curve import CurvePane
-from edgefed.tui.panes.events import EventsPane
-from edgefed.tui.panes.round import RoundPane
-from edgefed.tui.panes.traffic import TrafficPane
+from edgefed.tui.keys.actions import bindings_of
+from edgefed.tui.look.theme import ORANGE, SKY
+from edgefed.tui.panes.base.curve import CurvePane
+from edgefed.tui.panes.devices.attention import AttentionPane
+from edgefed.tui.panes.frame.events import EventsPane
+from edgefed.tui.panes.runs.round import RoundPane
+from edgefed.tui.panes.runs.traffic import TrafficPane
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
-from edgefed.tui.theme import ORANGE, SKY
 
 
 class OverviewScreen(Screen[None]):

@@ -11,15 +11,15 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 from textual.widget import Widget
 
-from edgefed.events.bounty_tables import BOUNTIES, bounty_of
-from edgefed.events.expert_tables import EXPERTS, MIXTURES, SHARES
-from edgefed.events.matching_table import LAYERS
-from edgefed.events.method_tables import Row, TableView
-from edgefed.tui.actions import bindings_of
-from edgefed.tui.panes.label_devices import LabelDevicesPane
-from edgefed.tui.panes.method_table import SeriesPane, TablePane, named
+from edgefed.events.base.bounty_tables import BOUNTIES, bounty_of
+from edgefed.events.base.method_tables import Row, TableView
+from edgefed.events.methods.expert_tables import EXPERTS, MIXTURES, SHARES
+from edgefed.events.methods.matching_table import LAYERS
+from edgefed.tui.keys.actions import bindings_of
+from edgefed.tui.look.symbols import Glyphs
+from edgefed.tui.panes.methods.label_devices import LabelDevicesPane
+from edgefed.tui.panes.methods.method_table import SeriesPane, TablePane, named
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
-from edgefed.tui.symbols import Glyphs
 
 Panes = Callable[[Glyphs], Iterable[Widget]]
 """Makes the panes of a screen, from top to bottom."""

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
-from edgefed.tui.symbols import Glyphs
+from edgefed.tui.look.symbols import Glyphs
 
 
 @dataclass(frozen=True)

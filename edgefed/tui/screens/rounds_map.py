@@ -8,8 +8,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from edgefed.tui.actions import bindings_of
-from edgefed.tui.panes.rounds_map import RoundsMap
+from edgefed.tui.keys.actions import bindings_of
+from edgefed.tui.panes.runs.rounds_map import RoundsMap
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
 
 

@@ -10,14 +10,14 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.screen import Screen
 
-from edgefed.events.run_comparison import Comparison, compare
-from edgefed.tui.actions import bindings_of
-from edgefed.tui.panes.compared_runs import ComparedRunsPane
-from edgefed.tui.panes.pane import Pane
-from edgefed.tui.panes.run_comparison import RunComparisonPane
-from edgefed.tui.panes.run_curves import RunCurvesPane
-from edgefed.tui.run_reading import RunReading
+from edgefed.events.history.run_comparison import Comparison, compare
+from edgefed.tui.keys.actions import bindings_of
+from edgefed.tui.panes.base.compared_runs import ComparedRunsPane
+from edgefed.tui.panes.base.pane import Pane
+from edgefed.tui.panes.runs.run_comparison import RunComparisonPane
+from edgefed.tui.panes.runs.run_curves import RunCurvesPane
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
+from edgefed.tui.state.run_reading import RunReading
 
 
 class RunComparisonScreen(Screen[None]):

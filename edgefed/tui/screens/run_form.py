@@ -13,19 +13,19 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 
-from edgefed.tui.actions import bindings_of
-from edgefed.tui.form_list import FormList
-from edgefed.tui.launching import Draft
-from edgefed.tui.orders import ENDED
-from edgefed.tui.problems import reason
-from edgefed.tui.recipe_form import RecipeForm
+from edgefed.terminal.units import counted
+from edgefed.tui.forms.form_list import FormList
+from edgefed.tui.forms.recipe_form import RecipeForm
+from edgefed.tui.keys.actions import bindings_of
+from edgefed.tui.look.text_format import clean
+from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, SKY, VERMILLION
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board
 from edgefed.tui.screens.question import Question, QuestionScreen
-from edgefed.tui.shown_command import shown_command
-from edgefed.tui.text_format import clean
-from edgefed.tui.theme import GREEN, MUTED, ORANGE, SKY, VERMILLION
-from edgefed.tui.threaded_requests import in_thread
-from edgefed.units import counted
+from edgefed.tui.state.key_orders import ENDED
+from edgefed.tui.state.launching import Draft
+from edgefed.tui.state.problems import reason
+from edgefed.tui.state.shown_command import shown_command
+from edgefed.tui.state.threaded_requests import in_thread
 
 _HINTS = ("form.next_choice", "form.filter", "form.next_error", "form.copy", "form.start")
 _READY = "✓ can be started  "

@@ -11,14 +11,14 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import DataTable, Static
 
-from edgefed.events.known_runs import RunRow
-from edgefed.tui.actions import bindings_of
-from edgefed.tui.orders import NO_RUN
-from edgefed.tui.run_reading import RunReading
-from edgefed.tui.run_table import RunTable
+from edgefed.events.history.known_runs import RunRow
+from edgefed.tui.keys.actions import bindings_of
+from edgefed.tui.look.text_format import clean
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
 from edgefed.tui.screens.run_comparison import RunComparisonScreen
-from edgefed.tui.text_format import clean
+from edgefed.tui.state.key_orders import NO_RUN
+from edgefed.tui.state.run_reading import RunReading
+from edgefed.tui.tables.run_table import RunTable
 
 MOST = 4
 """Runs that can be compared at once."""

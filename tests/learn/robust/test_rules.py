@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefed.config.merging_section import MergingSection
+from edgefed.config.recipes.merging_section import MergingSection
+from edgefed.learn.base.types import Array, Tensors
 from edgefed.learn.robust.aggregate import aggregated, merging_bytes
 from edgefed.learn.robust.coordinate_rules import trimmed_count
 from edgefed.learn.robust.distances import squared_distances
@@ -17,7 +18,6 @@ from edgefed.learn.robust.geometric_median import weiszfeld_shares
 from edgefed.learn.robust.krum import krum_scores, krum_shares
 from edgefed.learn.robust.norms import RUNNING, WEIGHTS, clipped, median_norms, norms_of
 from edgefed.learn.robust.updates import BATCH_BYTES, Updates
-from edgefed.learn.types import Array, Tensors
 
 RULES = ("median", "trimmed_mean", "krum", "multi_krum", "geometric_median")
 HONEST = 7

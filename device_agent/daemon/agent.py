@@ -1,0 +1,420 @@
+"""The agent: a resident program that receives tasks, trains, and replies.
+
+The main thread reads the inbox and owns all state. paho's thread fills the inbox, a
+``TrainingThread`` trains, a ``ChunkSender`` uploads, and a ``TaskSession`` handles the current
+task. The states of a task are invited → download → train → upload → done.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import threading
+from collections.abc import Callable
+
+from device_agent.daemon.arrival_limits import ArrivalLimits, OverflowReport
+from device_agent.daemon.data_watch import DataRead, DataWatch
+from device_agent.identity.duplicate_name_guard import DuplicateNameGuard, EarlierLives
+from device_agent.identity.identity import Identity, agent_link, agent_verifier
+from device_agent.identity.presence_check import PresenceCheck, unheard
+from device_agent.identity.renewal import Renewal
+from device_agent.reports.diagnostics import Diagnostics
+from device_agent.reports.log_ring import LogRing
+from device_agent.reports.progress_reporter import ProgressReporter, log_receipt
+from device_agent.reports.publisher import Publisher
+from device_agent.reports.telemetry import Sensors
+from device_agent.tasks.device_store import DeviceStore
+from device_agent.tasks.downloads import Downloads
+from device_agent.tasks.reply_resender import ReplyResender
+from device_agent.tasks.task_session import TaskServices, TaskSession
+from device_agent.tasks.training_thread import Done, Progressed, TrainingThread
+from edgefed.config.values.address import Address
+from edgefed.errors import EdgeFedError, NotAllowedError, StorageError
+from edgefed.events.base.model import UNFINISHED
+from edgefed.process.clock import Clock, timestamp
+from edgefed.transport.blob_intake import BlobIntake
+from edgefed.transport.inbox import Inbox, InboxLimits
+from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp, Subscribed
+from edgefed.transport.reading import read_arrival
+from edgefed.transport.sender import ChunkSender
+from edgefed.wire.blobs import chunk_count
+from edgefed.wire.enrolment_messages import IssuedCertificate, Leave, RenewalOrder
+from edgefed.wire.messages import (
+    Birth,
+    Cancel,
+    Chunk,
+    CoordinatorState,
+    DeviceState,
+    Message,
+    Need,
+    Receipt,
+    Task,
+)
+from edgefed.wire.topics import ParsedTopic, Topics
+from edgefed.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+INBOX_LIMITS = InboxLimits(urgent=16 * 1024**2, chunks=64 * 1024**2, latest=1024**2)
+TELEMETRY_EVERY = 10.0
+COMPLAIN_EVERY = 60.0
+
+
+class _Stop:
+    """Ends the agent's loop."""
+
+
+Own = Progressed | Done | DataRead | _Stop
+"""Items that other threads of this process send to the agent's thread."""
+
+
+class Agent:
+    """One device's agent.
+
+    Args:
+        identity: name, fleet and birth.
+        address: the broker.
+        store: the state directory.
+        worker: the device's data and trainers.
+        sensors: the board's health.
+        renewal: the device's credentials; None in a fleet without certificates.
+        log: the last lines of the log; None where the device's owner does not share them.
+        watch: returns the thread that rereads the device's data, given the receiver of its items;
+            None for no such thread.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        address: Address,
+        store: DeviceStore,
+        worker: Worker,
+        sensors: Sensors,
+        clock: Clock,
+        renewal: Renewal | None = None,
+        log: LogRing | None = None,
+        watch: Callable[[Callable[[DataRead], None]], DataWatch] | None = None,
+    ) -> None:
+        self._identity = identity
+        self._address = address
+        self._device = identity.device
+        self._topics = Topics(identity.fleet)
+        self._birth = identity.birth
+        self._store = store
+        self._sensors = sensors
+        self._clock = clock
+        self._renewal = renewal
+        self._session = identity.birth.session
+        self._coordinator = ""
+        self._owner = ""
+        self._run_at_work = False
+        self._limits = ArrivalLimits(self._topics, clock)
+        self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS, self._limits)
+        self._overflow = OverflowReport(lambda: self._inbox.counts)
+        self._refused, self._next_refusal = 0, clock.monotonic()
+        self._link = agent_link(identity, address, self._inbox.put)
+        self._verifier = agent_verifier(address, store.folder, clock)
+        self._publisher = Publisher(self._link, self._topics, self._device)
+        self._diagnostics = Diagnostics(self._publisher, self._session, log)
+        self._sender = ChunkSender(self._link)
+        services = self._task_services(worker)
+        self._downloads = services.downloads
+        self._training = services.training
+        self._resender = services.resender
+        self._reporter = services.reporter
+        self._tasks = TaskSession(services)
+        self._lives = EarlierLives(store.folder)
+        self._name_guard = DuplicateNameGuard(self._session, self._lives)
+        self._presence = PresenceCheck(self._session)
+        self._watch = None if watch is None else watch(self._inbox.post)
+        self._next_telemetry = clock.monotonic()
+        self._problem: EdgeFedError | None = None
+        self._stopping = threading.Event()
+
+    def _task_services(self, worker: Worker) -> TaskServices:
+        """Return the parts of the agent that a task uses."""
+        store, publisher = self._store, self._publisher
+        intake = BlobIntake(store.cache, store.staging, random.Random(secrets.randbits(64)))
+        return TaskServices(
+            store=store,
+            downloads=Downloads(self._link, self._topics, intake, publisher.need),
+            training=TrainingThread(worker, self._clock, self._inbox.post),
+            resender=ReplyResender(publisher.reply),
+            reporter=ProgressReporter(
+                self._identity, self._address, store.folder, self._clock, publisher.progress
+            ),
+            link=self._link,
+            clock=self._clock,
+            session=self._session,
+        )
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Work until ``stop``.
+
+        Raises:
+            NotAllowedError: another agent of this name is connected.
+            StorageError: the disclosures of its birth cannot be stored first.
+        """
+        self._store.note_birth(self._birth, timestamp(self._clock.now()))
+        self._lives.begin(self._session)
+        self._reporter.repeat(connected=False)
+        self._link.start()
+        if self._watch is not None:
+            self._watch.start()
+        try:
+            while not self._stopping.is_set():
+                self._turn()
+        finally:
+            self._close()
+        if self._problem is not None:
+            raise self._problem
+
+    def stop(self) -> None:
+        """End ``run`` soon; replies and private state are on disk. Not for a signal handler."""
+        self._stopping.set()
+        self._inbox.post(_Stop())
+
+    def _turn(self) -> None:
+        item = self._inbox.get(timeout=self._patience())
+        if item is not None:
+            taken = item
+            self._tasks.guard(lambda: self._take(taken))
+        self._tasks.retry()
+        try:
+            self._tick()
+        except Exception:  # nothing that repeats may cost the task at hand
+            log.exception("error in the agent")
+
+    def _close(self) -> None:
+        gone = self._birth.model_copy(update={"status": "lost"})
+        if self._link.connected and self._problem is None:
+            self._publisher.birth(gone)
+        if self._watch is not None:
+            self._watch.stop()
+        self._training.stop()
+        self._sender.stop()
+        self._downloads.close()
+        self._link.stop()
+        self._reporter.repeat(connected=False)
+        self._reporter.write()
+        self._store.close()
+
+    def _patience(self) -> float:
+        dues = (
+            self._downloads.next_due(),
+            self._resender.next_due(),
+            self._next_telemetry,
+            self._tasks.retry_due,
+            self._presence.next_due,
+            self._reporter.next_due(),
+        )
+        nearest = min(due for due in dues if due is not None)
+        return min(5.0, max(0.001, nearest - self._clock.monotonic()))
+
+    def _tick(self) -> None:
+        now = self._clock.monotonic()
+        if self._overflow.due(now):
+            self._reporter.note_overflow(self._overflow.dropped, self._overflow.refused)
+        self._reporter.due(now)
+        if self._watch is not None:
+            self._watch.allow(self._between_runs)
+        if not self._link.connected:
+            self._next_telemetry = max(self._next_telemetry, now + 1.0)
+            return
+        self._tasks.check_downloads(now)
+        self._resender.due(now)
+        self._check_presence(now)
+        if self._renewal is not None:
+            self._renewal.due(now, self._publisher.renewal)
+        if now >= self._next_telemetry:
+            self._next_telemetry = now + TELEMETRY_EVERY
+            health = self._sensors.read(self._session, self._link.sent, self._link.received)
+            self._publisher.telemetry(health)
+
+    def _check_presence(self, now: float) -> None:
+        """Tell, once a connection, that the broker drops our birth; publish it again."""
+        if not self._presence.missed(now):
+            return
+        if not self._presence.silent:
+            self._presence.silent = True
+            problem = unheard(self._address, self._topics.fleet, self._device)
+            log.warning("%s", problem.as_line())
+            self._reporter.note_unheard(problem.message)
+        self._publisher.birth(self._birth)
+
+    # -- what arrives -------------------------------------------------------------------------
+
+    def _take(self, item: Arrival | Own) -> None:
+        match item:
+            case Incoming():
+                self._take_message(item)
+            case LinkUp():
+                self._connected()
+            case LinkDown():
+                self._presence.disconnected()
+                self._reporter.disconnected(item.reason)
+            case Subscribed():
+                self._tasks.subscribed(item.filter)
+            case Progressed():
+                self._tasks.progressed(item)
+            case Done():
+                self._tasks.finished(item)
+            case DataRead():
+                self._take_data(item)
+
+    def _take_message(self, arrival: Incoming) -> None:
+        if not arrival.payload and arrival.topic == self._topics.birth(self._device):
+            self._publisher.birth(self._birth)  # the coordinator forgot us just as we came back
+            return
+        read = read_arrival(self._topics, arrival, self._refuse, self._verifier)
+        if read is None:
+            return
+        message = read.message
+        match message:
+            case Task() if not arrival.retained:
+                self._tasks.take(message)
+            case Chunk():
+                self._downloads.take(message, self._clock.monotonic())
+                self._tasks.received(message.digest)
+            case Need():
+                self._take_need(message)
+            case Receipt():
+                self._take_receipt(message)
+            case Cancel():
+                self._tasks.cancel(message.exchange)
+            case Birth():
+                self._take_birth(message, live=not arrival.retained)
+            case _:
+                self._take_news(message)
+
+    def _take_state(self, state: CoordinatorState) -> None:
+        if state.session != self._coordinator and state.status == "online":
+            self._coordinator = state.session
+            self._reporter.repeat(self._link.connected)  # it knows only what the broker kept of us
+        self._limits.know_run(state.run)
+        if state.status == "online" and (state.run or state.owner != self._owner):
+            # A coordinator that was restarted names its run a little later.
+            self._owner, self._run_at_work = state.owner, state.run_status in UNFINISHED
+        self._tasks.close_exchanges(state)
+
+    @property
+    def _between_runs(self) -> bool:
+        """Whether neither a run nor a task is at work; a run's data stay as they are."""
+        return not self._run_at_work and not self._tasks.active
+
+    def _take_data(self, read: DataRead) -> None:
+        """Train on data that were read again, and tell the coordinator of them."""
+        if not self._between_runs:
+            self._watch_again()
+            return
+        changed = {**read.described, "revision": self._birth.revision + 1}
+        birth = self._birth.model_copy(update=changed)
+        try:
+            self._store.note_birth(birth, timestamp(self._clock.now()))
+        except StorageError as error:
+            log.warning("the data have changed and are not used: %s", error.as_line())
+            self._watch_again()
+            return
+        self._birth = birth
+        self._training.renew(read.data)
+        self._reporter.note_samples(birth.samples)
+        log.info("the data have changed: %d samples to train on", birth.samples)
+        if self._link.connected:
+            self._publisher.birth(birth)
+
+    def _watch_again(self) -> None:
+        """Have data that were read again, and could not be used now, read once more."""
+        if self._watch is not None:
+            self._watch.forget()
+
+    def _connected(self) -> None:
+        """Publish the birth, and continue the interrupted transfers."""
+        self._publisher.birth(self._birth)
+        now = self._clock.monotonic()
+        self._name_guard.connected(now)
+        self._presence.connected(now)
+        self._resender.reconnected(now)
+        self._downloads.reconnected(now)
+        self._reporter.connected()
+
+    def _take_news(self, message: Message) -> None:
+        """Handle the coordinator's messages beside tasks."""
+        match message:
+            case CoordinatorState():
+                self._take_state(message)
+            case RenewalOrder() if self._renewal is not None:
+                self._renewal.order(message)
+            case IssuedCertificate():
+                self._take_certificate(message)
+            case Leave() if message.session == self._session:
+                self._removed()
+            case _:
+                self._diagnostics.take(message)
+
+    def _removed(self) -> None:
+        """End: the coordinator has removed this device."""
+        self._problem = NotAllowedError(
+            f"Device {self._device} was removed from fleet {self._topics.fleet}.",
+            code="device.removed",
+            hint="to come back, ask for a token: edgefed device invite; edgefed-agent leave deletes"
+            " the credentials",
+        )
+        self.stop()
+
+    def _take_certificate(self, issued: IssuedCertificate) -> None:
+        """Connect again with the device's next certificate."""
+        made = None if self._renewal is None else self._renewal.take(issued)
+        if made is not None:
+            self._link.renew(made)
+
+    def _take_birth(self, birth: Birth, *, live: bool) -> None:
+        """Meet a message on our own birth topic."""
+        if self._presence.heard(birth):
+            log.info("the broker forwards this device's messages")
+            self._reporter.note_unheard("")
+        match self._name_guard.meet(birth, self._clock.monotonic(), live=live):
+            case "restore":
+                self._publisher.birth(self._birth)
+            case "answer":
+                if birth.status == "online":
+                    log.warning("another agent has the name %s", self._device)
+                self._publisher.birth(self._birth)
+            case "yield":
+                self._problem = NotAllowedError(
+                    f"Fleet {self._topics.fleet} already has a device named {self._device}.",
+                    code="device.taken",
+                    hint="give this device another name with --name",
+                )
+                self.stop()
+
+    def _take_need(self, need: Need) -> None:
+        cache, digest = self._store.cache, need.digest
+        size = cache.size(digest)
+        if size is None or not self._store.offers(digest):
+            return
+        self._sender.send(
+            self._topics.up_chunk(self._device),
+            digest,
+            lambda number: cache.chunk(digest, number),
+            [number for number in need.chunks if number < chunk_count(size)],
+        )
+
+    def _refuse(self, parsed: ParsedTopic, reason: str) -> None:
+        """Log invalid messages, at most once a minute."""
+        self._refused += 1
+        now = self._clock.monotonic()
+        if now >= self._next_refusal:
+            self._next_refusal = now + COMPLAIN_EVERY
+            log.warning("message on %s refused: %s (%d so far)", parsed.leaf, reason, self._refused)
+        self._reporter.note_refused(self._refused)
+
+    def _take_receipt(self, receipt: Receipt) -> None:
+        if self._resender.heard(receipt.exchange):
+            log_receipt(receipt)
+        if self._tasks.active:
+            return
+        states: dict[str, DeviceState] = {"accepted": "done", "late": "late"}
+        self._tasks.tell(states.get(receipt.outcome, "rejected"), reason=receipt.reason)

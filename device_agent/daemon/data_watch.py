@@ -1,0 +1,124 @@
+"""Read a device's data again when they have changed: a thread that checks them between two runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from device_agent.daemon.own_data import OwnData
+from edgefed.data.base.types import DeviceData
+from edgefed.errors import EdgeFedError
+
+log = logging.getLogger(__name__)
+
+EVERY = 5.0
+"""Seconds between two looks."""
+
+SETTLED = 1.0
+"""Seconds for which data must not change any more before they are read: files are being copied."""
+
+MOST_TIME = 0.02
+"""Largest share of the time that looking takes; many files are looked at less often."""
+
+
+@dataclass(frozen=True)
+class DataRead:
+    """A device's data were read again.
+
+    Attributes:
+        data: the new data.
+        described: the fields of the device's birth about them.
+    """
+
+    data: DeviceData
+    described: dict[str, Any]
+
+
+class DataWatch:
+    """Checks whether a device's data have changed, and reads them; safe from any thread.
+
+    If the new data cannot be used, the previous data stay in use, and a warning is given once.
+
+    Args:
+        own: the data.
+        describe: returns the fields of a birth about data.
+        report: takes ``DataRead``, on this object's thread.
+    """
+
+    def __init__(
+        self,
+        own: OwnData,
+        describe: Callable[[DeviceData], dict[str, Any]],
+        report: Callable[[DataRead], None],
+    ) -> None:
+        self._own = own
+        self._describe = describe
+        self._report = report
+        self._allowed = False
+        self._pending = ""
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="data", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def allow(self, allowed: bool) -> None:
+        """Set whether the data may be read, such as between two runs."""
+        if allowed and not self._allowed:
+            self._wake.set()
+        self._allowed = allowed
+
+    def forget(self) -> None:
+        """Read the data once more, because those that were read last are not in use."""
+        self._own.seen = ""
+
+    def stop(self) -> None:
+        """End the thread soon; data that are being read do not hold up the end."""
+        self._stopping = True
+        self._wake.set()
+
+    def turn(self) -> float:
+        """Check once, and read data that changed and settled; return the time of the next check."""
+        if not self._allowed:
+            self._pending = ""
+            return EVERY
+        begun = time.monotonic()
+        seen = self._own.look()
+        pause = max(EVERY, (time.monotonic() - begun) / MOST_TIME)
+        if seen == self._own.seen:
+            self._pending = ""
+        elif seen != self._pending:
+            self._pending = seen
+            return SETTLED
+        else:
+            self._pending = ""
+            self._read()
+        return pause
+
+    def _read(self) -> None:
+        try:
+            data = self._own.read()
+            found = DataRead(data, self._describe(data))
+        except EdgeFedError as error:
+            log.warning("the data have changed and are not used: %s", error.as_line())
+            return
+        for warning in data.warnings:
+            log.warning("%s", warning)
+        self._report(found)
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._stopping:
+            self._wake.wait(pause)
+            self._wake.clear()
+            try:
+                pause = EVERY if self._stopping else self.turn()
+            except Exception:  # of a package that reads data; the agent works on with what it has
+                log.exception("the data could not be read again")
+                pause = EVERY

@@ -1,0 +1,172 @@
+"""Report the agent's activity: to the coordinator, in its status file, and in its log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from device_agent.identity.identity import Identity
+from device_agent.reports.status_file import write_status_file
+from edgefed.config.values.address import Address
+from edgefed.errors import StorageError
+from edgefed.process.clock import Clock, timestamp
+from edgefed.wire.messages import DeviceState, Progress, Receipt
+
+log = logging.getLogger(__name__)
+
+_Shown = tuple[str, str, str, int, tuple[tuple[str, int], ...], int, bool, int]
+
+WRITE_EVERY = 0.2
+"""Seconds between two writes of the status file: a short task has more states than that."""
+
+
+class ProgressReporter:
+    """Knows the agent's state; owned by one thread.
+
+    Args:
+        identity: of the agent.
+        address: the broker.
+        folder: of the status file.
+        clock: for the status file.
+        publish: sends a progress message; does nothing while the broker is away.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        address: Address,
+        folder: Path,
+        clock: Clock,
+        publish: Callable[[Progress], None],
+    ) -> None:
+        self._identity = identity
+        self._address = address
+        self._folder = folder
+        self._clock = clock
+        self._publish = publish
+        self._progress = Progress(session=identity.birth.session, state="idle")
+        self._written: _Shown | None = None
+        self._next_write = 0.0
+        self._connected = False
+        self._dropped = 0
+        self._over_limits: tuple[tuple[str, int], ...] = ()
+        self._refused = 0
+        self._unheard = ""
+        self._samples = identity.birth.samples
+        self._was_down = False
+
+    def tell(
+        self,
+        state: DeviceState,
+        connected: bool,
+        *,
+        fraction: float = 0.0,
+        exchange: str = "",
+        reason: str = "",
+    ) -> None:
+        """Set the state and report it."""
+        self._progress = Progress(
+            session=self._identity.birth.session,
+            state=state,
+            fraction=1.0 if state in ("upload", "done") else fraction,
+            exchange=exchange,
+            reason=reason[:1000],
+        )
+        self.repeat(connected)
+
+    def connected(self) -> None:
+        """Report that the broker is connected, for the first time or again."""
+        restored = "connection to the broker restored"
+        log.info("%s", restored if self._was_down else "connected to the broker")
+        self._was_down = False
+        self.repeat(connected=True)
+
+    def disconnected(self, reason: str) -> None:
+        """Report that the broker is disconnected."""
+        log.warning("connection to the broker lost: %s; reconnecting", reason)
+        self._unheard = ""
+        self._was_down = True
+        self.repeat(connected=False)
+
+    def repeat(self, connected: bool) -> None:
+        """Report the state again, after a request or a change of the connection."""
+        self._publish(self._progress)
+        self._connected = connected
+        self.due(self._clock.monotonic())
+
+    def note_overflow(self, dropped: int, over_limits: Mapping[str, int]) -> None:
+        """Show how many messages the inbox had no room for, and how many were over a limit."""
+        self._dropped, self._over_limits = dropped, tuple(over_limits.items())
+        self.due(self._clock.monotonic())
+
+    def note_refused(self, refused: int) -> None:
+        """Show how many messages were refused, such as for a wrong signature."""
+        self._refused = refused
+        self.due(self._clock.monotonic())
+
+    def note_unheard(self, problem: str) -> None:
+        """Show that the broker drops the device's messages; an empty text ends this."""
+        self._unheard = problem
+        self.due(self._clock.monotonic())
+
+    def note_samples(self, samples: int) -> None:
+        """Show the new number of samples."""
+        self._samples = samples
+        self.due(self._clock.monotonic())
+
+    def next_due(self) -> float | None:
+        """Return the monotonic second at which the status file is to be written, or None."""
+        return self._next_write if self._shown() != self._written else None
+
+    def due(self, now: float) -> None:
+        """Write the status file if it is out of date and was not written just now."""
+        if now >= self._next_write:
+            self.write()
+
+    def write(self) -> None:
+        """Write the file that ``edgefed-agent status`` shows, if anything has changed."""
+        shown = self._shown()
+        if shown == self._written:
+            return
+        self._written = shown
+        self._next_write = self._clock.monotonic() + WRITE_EVERY
+        state, exchange, reason, dropped, over_limits, refused, connected, samples = shown
+        status = {
+            "device": self._identity.device,
+            "fleet": self._identity.fleet,
+            "broker": str(self._address),
+            "connected": connected,
+            "state": state,
+            "exchange": exchange,
+            "reason": reason,
+            "samples": samples,
+            "dropped": dropped,
+            "over_limits": dict(over_limits),
+            "refused": refused,
+            "since": timestamp(self._clock.now()),
+        }
+        try:
+            write_status_file(self._folder, status)
+        except StorageError as error:
+            log.warning("edgefed-agent status shows an earlier state: %s", error.message)
+
+    def _shown(self) -> _Shown:
+        progress = self._progress
+        return (
+            progress.state,
+            progress.exchange,
+            progress.reason or self._unheard,
+            self._dropped,
+            self._over_limits,
+            self._refused,
+            self._connected,
+            self._samples,
+        )
+
+
+def log_receipt(receipt: Receipt) -> None:
+    """Log the verdict on a reply."""
+    reason = f": {receipt.reason}" if receipt.reason else ""
+    level = logging.WARNING if receipt.outcome == "rejected" else logging.INFO
+    log.log(level, "reply to %s %s%s", receipt.exchange, receipt.outcome, reason)

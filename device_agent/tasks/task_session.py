@@ -1,0 +1,337 @@
+"""The current task: accept it, fetch its inputs, train, store the reply, and send it.
+
+It belongs to the agent's main thread. A full disk does not end a task: failed writes are repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from device_agent.reports.progress_reporter import ProgressReporter
+from device_agent.tasks.device_store import DeviceStore
+from device_agent.tasks.disk_shortage import Shortage
+from device_agent.tasks.downloads import Downloads
+from device_agent.tasks.reply_resender import ReplyResender
+from device_agent.tasks.task_inputs import TaskInputs
+from device_agent.tasks.training_thread import Done, Progressed, TrainingThread
+from edgefed.algorithms.interface.exchange import FROZEN
+from edgefed.errors import EdgeFedError
+from edgefed.events.base.model import UNFINISHED
+from edgefed.process.clock import Clock, timestamp
+from edgefed.transport.link import Link
+from edgefed.transport.rate_limits import Rate, TokenBucket
+from edgefed.wire.messages import CoordinatorState, DeviceState, Task
+from edgefed.worker.replies import make_reply
+
+log = logging.getLogger(__name__)
+
+PREEMPTIONS = Rate(1 / 6, 10)
+"""How often a task that trains is given up for another one; the coordinator repeats the other."""
+
+KNOWN_RUNS = 64
+"""Number of runs whose finished exchanges are remembered."""
+
+
+@dataclass(frozen=True)
+class TaskServices:
+    """The parts of the agent that a task uses.
+
+    Attributes:
+        session: of this process, for replies.
+    """
+
+    store: DeviceStore
+    downloads: Downloads
+    training: TrainingThread
+    resender: ReplyResender
+    reporter: ProgressReporter
+    link: Link
+    clock: Clock
+    session: str
+
+
+class TaskSession:
+    """At most one task, from its arrival until its reply is sent.
+
+    Args:
+        services: the parts of the agent that it uses.
+    """
+
+    def __init__(self, services: TaskServices) -> None:
+        self._store = services.store
+        self._downloads = services.downloads
+        self._training = services.training
+        self._resender = services.resender
+        self._reporter = services.reporter
+        self._link = services.link
+        self._clock = services.clock
+        self._session = services.session
+        self._inputs: TaskInputs | None = None
+        self._last_inputs: TaskInputs | None = None
+        self._shortage = Shortage()
+        self._unwritten: Done | None = None
+        self._pending_state: CoordinatorState | None = None
+        self._closed: OrderedDict[str, int] = OrderedDict()
+        self._run_ended = False
+        self._preemptions = TokenBucket(PREEMPTIONS, services.clock.monotonic())
+
+    @property
+    def _is_training(self) -> bool:
+        """Whether the task at hand was begun; a download is given up for any other task."""
+        return self._inputs is not None and self._training.work_on(self._inputs.task.exchange)
+
+    @property
+    def active(self) -> bool:
+        """Whether there is a task at hand."""
+        return self._inputs is not None
+
+    def guard(self, action: Callable[[], None]) -> None:
+        """Run a step of the task; on an error, wait for disk space or give the task up."""
+        try:
+            action()
+        except EdgeFedError as error:
+            if error.code == "storage.full":
+                self._wait_for_space(error.message)
+            else:
+                self.give_up(error.message)
+        except Exception as error:  # a task that is half begun would never be asked for again
+            log.exception("error in the agent")
+            self.give_up(f"{type(error).__name__}: {error}")
+
+    # -- from the task to its inputs ----------------------------------------------------------
+
+    def _is_for_now(self, task: Task) -> bool:
+        """Whether a task was sent to this agent process, and its exchange is not over.
+
+        An attacker that kept a task could send it again later, even if it is signed.
+        """
+        if task.session not in ("", self._session):
+            log.warning("a task for an earlier life of this agent was ignored: %s", task.exchange)
+            return False
+        if task.index <= self._closed.get(task.run, -1):
+            log.warning("a task of an exchange that is over was ignored: %s", task.exchange)
+            return False
+        return True
+
+    def take(self, task: Task) -> None:
+        """Begin a task, or repeat the reply that was made before."""
+        if not self._is_for_now(task):
+            return
+        kept = self._store.reply(task.exchange)
+        if kept is not None:
+            log.info("task %s was done before; its reply is sent again", task.exchange)
+            again = kept.model_copy(update={"session": self._session})
+            self._resender.put(again, self._clock.monotonic())
+            self.tell("upload", exchange=task.exchange)
+            return
+        if self._at_hand(task.exchange):
+            self._reporter.repeat(self._link.connected)
+            return
+        if self._is_training and not self._preemptions.take(1, self._clock.monotonic()):
+            log.warning("task %s ignored: too many tasks came while one is at work", task.exchange)
+            return
+        self._drop_inputs()
+        if self._run_ended:  # a test of a saved model, or a run of which is not known yet
+            self._drop_blobs(task)
+        log.info("task %s taken: %s, round %d", task.exchange, task.question, task.round)
+        self._inputs = TaskInputs(task, self._store.cache)
+        self._downloads.prune(self._inputs.lacking)
+        self.tell("invited")
+        self._fetch(self._inputs)
+
+    def _fetch(self, inputs: TaskInputs) -> None:
+        """Request the blobs that the task lacks, if any."""
+        if inputs.ready:
+            self._begin(inputs)
+            return
+        self.tell("download")
+        private = {name: size for name, size in inputs.lacking.items() if name in inputs.private}
+        shared = {name: size for name, size in inputs.lacking.items() if name not in private}
+        self._downloads.want(shared)
+        for digest in self._downloads.pull(private, self._clock.monotonic()):
+            self.received(digest)
+
+    def subscribed(self, topic_filter: str) -> None:
+        """Request the blob whose subscription holds now."""
+        wanted = self._inputs.lacking if self._inputs is not None else ()
+        self.received(self._downloads.subscribed(topic_filter, wanted, self._clock.monotonic()))
+
+    def received(self, digest: str) -> None:
+        """Continue if a blob that the task lacked is complete."""
+        inputs = self._inputs
+        if inputs is None or digest not in inputs.lacking or not self._downloads.arrived(digest):
+            return
+        inputs.arrived(digest)
+        if inputs.ready:
+            self._begin(inputs)
+
+    def check_downloads(self, now: float) -> None:
+        """Repeat due requests; give up when a blob will never arrive."""
+        if self._downloads.due(now) and self._shortage.due is None:
+            self.give_up("the coordinator's blob never came")
+
+    # -- from the training to the reply -------------------------------------------------------
+
+    def _begin(self, inputs: TaskInputs) -> None:
+        """Assemble the arrays and train; fetch whole blobs for the others."""
+        if not inputs.assemble():
+            self._fetch(inputs)
+            return
+        if FROZEN in inputs.task.blobs:
+            self._store.note_frozen(inputs.task.blobs[FROZEN].digest)
+        self.tell("evaluate" if inputs.task.question == "evaluate" else "train")
+        private, persistent = self._store.private(inputs.task.run), self._store.persistent()
+        self._training.begin(inputs, private, persistent)
+        self._shortage.end()
+
+    def progressed(self, progressed: Progressed) -> None:
+        """Report the progress of training."""
+        if self._at_hand(progressed.exchange):
+            self.tell("train", fraction=progressed.fraction)
+
+    def finished(self, done: Done) -> None:
+        """Store the answer, then send it."""
+        if not self._at_hand(done.task.exchange):
+            return
+        self._unwritten = done
+        outcome = done.outcome
+        reply, beside = make_reply(done.task, outcome, self._session)
+        trained = outcome.status == "ok" and done.task.question != "evaluate"
+        self._store.commit(
+            reply,
+            beside,
+            outcome.private if trained else None,
+            outcome.device_state,
+            outcome.ledger,
+            timestamp(self._clock.now()),
+        )
+        self._unwritten = None
+        self._shortage.end()
+        self._keep_last_inputs()
+        self.tell("upload", exchange=reply.exchange)
+        self._resender.put(reply, self._clock.monotonic())
+
+    # -- the end of a task --------------------------------------------------------------------
+
+    def cancel(self, exchange: str) -> None:
+        """Drop a task whose reply is no longer needed."""
+        waited = self._resender.heard(exchange)
+        if self._at_hand(exchange):
+            self._drop_inputs()
+            self.tell("idle")
+        elif self._inputs is None and waited:
+            self.tell("late", reason="the coordinator no longer waits for the reply")
+
+    def close_exchanges(self, state: CoordinatorState) -> None:
+        """Forget the replies of the exchanges that are over."""
+        self._pending_state = state  # until it is written, which a full disk may hinder
+        if state.run:
+            self._note_closed(state.run, state.closed_through)
+            self._resender.keep(state.run)
+            for reply in self._store.replies():
+                if reply.run == state.run and reply.index <= state.closed_through:
+                    self._resender.heard(reply.exchange)
+            self._store.forget(state.run, state.closed_through)
+            self._run_ended = state.run_status not in ("", *UNFINISHED)
+            if self._run_ended and self._inputs is None:
+                self._drop_blobs()
+        self._pending_state = None
+
+    def _note_closed(self, run: str, through: int) -> None:
+        """Remember which exchanges of the latest runs are over."""
+        self._closed[run] = max(through, self._closed.get(run, -1))
+        self._closed.move_to_end(run)
+        while len(self._closed) > KNOWN_RUNS:
+            self._closed.popitem(last=False)
+
+    def give_up(self, reason: str) -> None:
+        """Drop the current task; the coordinator asks again later."""
+        log.warning("%s", reason)
+        self._drop_inputs()
+        self.tell("failed", reason=reason)
+
+    def _drop_inputs(self) -> None:
+        self._unwritten = None
+        if self._inputs is not None:
+            self._training.give_up()
+            self._downloads.drop(self._inputs.lacking)
+            self._keep_last_inputs()
+
+    def _keep_last_inputs(self) -> None:
+        """Keep the last task's blobs pinned: the next broadcast is a difference from them."""
+        if self._last_inputs is not None:
+            self._last_inputs.clear()
+        if self._inputs is not None:
+            self._inputs.delete_private()
+        self._last_inputs, self._inputs = self._inputs, None
+
+    def _drop_blobs(self, task: Task | None = None) -> None:
+        """Delete the blobs of runs that have ended, except those that a task names.
+
+        A run that is resumed requests missing blobs again.
+        """
+        if self._last_inputs is not None:
+            self._last_inputs.clear()
+            self._last_inputs = None
+        self._downloads.prune(())
+        self._store.drop_blobs(() if task is None else task.needed)
+
+    # -- a full disk --------------------------------------------------------------------------
+
+    @property
+    def retry_due(self) -> float | None:
+        """The monotonic second of the next attempt after a full disk, or None."""
+        return self._shortage.due
+
+    def retry(self) -> None:
+        """If it is time, repeat the write that a full disk refused."""
+        if self._shortage.over(self._clock.monotonic()):
+            self.guard(self._try_again)
+
+    def _wait_for_space(self, problem: str) -> None:
+        """Delete files that can be fetched again; without any, report it and try later.
+
+        The task at hand stays, and with it an answer that could not be written.
+        """
+        log.warning("%s", problem)
+        if self._last_inputs is not None:
+            self._last_inputs.clear()
+            self._last_inputs = None
+        lacking = self._inputs.lacking if self._inputs is not None else {}
+        freed = self._store.free_space(lacking)
+        if self._shortage.begin(self._clock.monotonic(), freed):
+            self.tell("paused", reason=f"{problem} Waiting for space.")
+
+    def _try_again(self) -> None:
+        """Repeat the writes that the full disk refused; raises as before if it is still full."""
+        inputs = self._inputs
+        if self._pending_state is not None:
+            self.close_exchanges(self._pending_state)
+        if self._unwritten is not None:
+            self.finished(self._unwritten)
+        elif inputs is not None and not self._training.work_on(inputs.task.exchange):
+            self._downloads.drop(inputs.lacking)
+            self._fetch(inputs)  # the shortage ends when the task begins
+        elif self._shortage.end():
+            self.tell("train" if inputs is not None else "idle")
+
+    # -- reports ------------------------------------------------------------------------------
+
+    def tell(
+        self, state: DeviceState, *, fraction: float = 0.0, exchange: str = "", reason: str = ""
+    ) -> None:
+        """Report a state of the device, by default about the current task."""
+        at_hand = self._inputs.task.exchange if self._inputs is not None else ""
+        self._reporter.tell(
+            state,
+            self._link.connected,
+            fraction=fraction,
+            exchange=exchange or at_hand,
+            reason=reason,
+        )
+
+    def _at_hand(self, exchange: str) -> bool:
+        return self._inputs is not None and self._inputs.task.exchange == exchange

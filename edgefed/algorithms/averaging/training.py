@@ -1,0 +1,140 @@
+"""The schedule, augmentation and loss of a job, from a recipe's ``[training]`` table."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from edgefed.config.recipes.images_section import ImagesSection
+from edgefed.config.recipes.training_section import TrainingSection
+from edgefed.errors import RecipeError, UsageError
+from edgefed.learn.base.augment import Augment
+from edgefed.learn.base.image_transforms import ImageTransforms
+from edgefed.learn.base.rate_schedule import RateSchedule
+from edgefed.learn.base.types import Schedule
+from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.objectives.squared_error import SquaredError
+from edgefed.learn.training.user_losses import UserLoss, is_user_loss
+
+
+def schedule_of(training: TrainingSection, number: int, rounds: int = 0) -> Schedule:
+    """Return the schedule of a round, counted from 1, of so many.
+
+    The learning rate of round t is ``learning_rate * learning_rate_decay ** (t - 1)``, times the
+    factor of its place in the run where ``schedule_over`` is ``run``. Over the round, the rate of
+    each step follows from the schedule's ``rates``.
+
+    Args:
+        training: the recipe's table.
+        number: of the round.
+        rounds: planned rounds of the run, as a task carries them.
+
+    Raises:
+        UsageError: ``train.schedule``: the schedule spans a run whose rounds are unknown.
+    """
+    names = {field.name for field in fields(Schedule)} - {"rates"}
+    values = {name: getattr(training, name) for name in names}
+    rates = _rates(training)
+    rate = training.learning_rate * training.learning_rate_decay ** (number - 1)
+    if training.schedule_over == "run" and not rates.is_constant:
+        if not rounds:
+            raise UsageError(
+                "The learning rate follows the rounds of the run, whose number is unknown.",
+                code="train.schedule",
+                hint='set training.schedule_over = "round", or pass the rounds of the task',
+            )
+        rate *= rates.factor(min(number, rounds) - 1, rounds)
+        rates = RateSchedule()
+    return Schedule(**{**values, "learning_rate": rate}, rates=rates)
+
+
+def _rates(training: TrainingSection) -> RateSchedule:
+    """Return how the rate changes."""
+    return RateSchedule(
+        training.schedule,
+        training.warm_up,
+        training.final_rate,
+        training.step_every,
+        training.step_factor,
+    )
+
+
+def augment_of(training: TrainingSection, images: ImagesSection) -> Augment | None:
+    """Return the augmentation of the images of each batch; None for none.
+
+    A key that is left out has no effect here: a task carries the declarations of the run's data set
+    as plain values.
+    """
+    transforms = transforms_of(images)
+    if not training.crop and not training.flip and transforms is None:
+        return None
+    fill = training.crop_fill or "reflect"
+    return Augment(training.crop or 0, fill, bool(training.flip), transforms)
+
+
+def transforms_of(images: ImagesSection) -> ImageTransforms | None:
+    """Return torchvision's transforms of each image; None for none."""
+    values = {field.name: getattr(images, field.name) for field in fields(ImageTransforms)}
+    transforms = ImageTransforms(**values)
+    return transforms if transforms.wanted else None
+
+
+def objective_of(training: TrainingSection) -> CrossEntropy | SquaredError | UserLoss:
+    """Return the loss, which may be a user's own, as an objective by itself."""
+    return UserLoss(training.loss) if is_user_loss(training.loss) else loss_of(training)
+
+
+def loss_of(training: TrainingSection) -> CrossEntropy | SquaredError:
+    """Return the loss: an objective by itself, and the basis of mixing objectives.
+
+    Raises:
+        RecipeError: ``algorithm.loss``: it is a user's own, of which only the values are known.
+    """
+    if is_user_loss(training.loss):
+        raise RecipeError(
+            f"The loss {training.loss} cannot be mixed: only its values are known.",
+            code="algorithm.loss",
+            hint='set training.loss = "cross_entropy", or choose fedavg',
+        )
+    if training.loss == "squared_error":
+        return SquaredError()
+    return CrossEntropy(training.label_smoothing, training.class_weights)
+
+
+def adjusts_labels(training: TrainingSection) -> bool:
+    """Return whether labels are smoothed or classes weighted in training."""
+    return training.label_smoothing > 0 or training.class_weights != "none"
+
+
+def check_label_settings(training: TrainingSection) -> None:
+    """Check that label smoothing and class weights can be used with the loss.
+
+    Raises:
+        UsageError: ``train.labels``.
+    """
+    if not adjusts_labels(training):
+        return
+    key = "label_smoothing" if training.label_smoothing else "class_weights"
+    if training.loss != "cross_entropy":
+        raise UsageError(
+            f"training.{key} belongs to cross-entropy, and the loss is {training.loss}.",
+            code="train.labels",
+            hint=f'leave out training.{key}, or set training.loss = "cross_entropy"',
+        )
+
+
+def refuse_label_settings(training: TrainingSection, who: str) -> None:
+    """Refuse label smoothing and class weights for an algorithm whose loss has no place for them.
+
+    Args:
+        training: the recipe's table.
+        who: the algorithm and its effect on labels, as the beginning of a sentence.
+
+    Raises:
+        RecipeError: ``algorithm.labels``.
+    """
+    if adjusts_labels(training):
+        raise RecipeError(
+            f"{who}, and cannot be combined with label smoothing or class weights.",
+            code="algorithm.labels",
+            hint='set training.label_smoothing = 0 and training.class_weights = "none"',
+        )

@@ -1,0 +1,157 @@
+"""Changes of the coordinator's records by answers about label bounties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from edgefed.algorithms.bounties.bounty_answers import NEEDS, OFFERS, RECEIVED, budget_of, rows_of
+from edgefed.algorithms.bounties.bounty_device_half import asks_of
+from edgefed.algorithms.bounties.bounty_records import (
+    MAX_TRIES,
+    Allocation,
+    Asked,
+    BountyRecords,
+    SentMixes,
+    ended,
+    missing,
+)
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.seeds import derive
+from edgefed.sharing.bounty_report import Bounty
+from edgefed.sharing.equal_split import equal_split
+
+
+def merge_needs(
+    records: BountyRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
+) -> BountyRecords:
+    """Open bounties for the labels that devices lack."""
+    stated = {
+        answer.device: [
+            Bounty(answer.device, label, count, mixes, received=received)
+            for label, count, mixes, received in rows_of(answer, NEEDS)
+        ]
+        for answer in answers
+    }
+    asked = {
+        each.device: Asked(each.params["data"], exchange.round, each.device not in stated)
+        for each in exchange.questions
+    }
+    known = replace(records, asked={**records.asked, **asked})
+    return known.with_needs(stated, fills) if stated else known
+
+
+def merge_offers(
+    records: BountyRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
+) -> BountyRecords:
+    """Take each bounty's offers in equal parts; a published bounty without any is closed.
+
+    Orders may have opened and cancelled bounties since they were published.
+    """
+    offers: dict[tuple[str, int], dict[str, int]] = {}
+    asked = {each.device: asks_of(each.params["bounties"]) for each in exchange.questions}
+    for answer in answers:
+        for place, mixes in rows_of(answer, OFFERS):
+            asks = asked[answer.device][place]
+            offers.setdefault((asks.requester, asks.label), {})[answer.device] = mixes
+    changed, allocations = [], list(records.allocations)
+    published = {(each.requester, each.label) for asks in asked.values() for each in asks}
+    for bounty in records.bounties:
+        told_of = (bounty.device, bounty.label) in published or set(asked) == {bounty.device}
+        if bounty.status != "open" or not told_of:
+            continue
+        own = offers.get((bounty.device, bounty.label), {})
+        taken = equal_split(missing(bounty), list(own.values()))
+        told = replace(bounty, offered=sum(own.values()))
+        changed.append(told if own else ended(told, fills))
+        allocations += [
+            Allocation(provider, bounty.device, bounty.label, mixes)
+            for provider, mixes in zip(own, taken, strict=True)
+            if mixes
+        ]
+    known = records.with_bounties(changed).with_budgets(map(budget_of, answers))
+    return replace(known, allocations=tuple(allocations), batch=records.batch + 1)
+
+
+def merge_mixes(
+    records: BountyRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
+) -> BountyRecords:
+    """Record the mixes on their way; bounties without any are closed."""
+    token, counts = token_of(records), _counts(exchange)
+    sent = [
+        SentMixes(relay, token, counts[relay.sender, relay.receiver])
+        for answer in answers
+        for relay in answer.relayed
+    ]
+    coming = {(each.relay.receiver, label) for each in sent for label in each.counts}
+    asked = {(each.requester, each.label) for each in records.allocations}
+    ends = [
+        ended(each, fills)
+        for each in records.bounties
+        if each.status == "open" and (each.device, each.label) in asked - coming
+    ]
+    known = records.with_bounties(ends).with_budgets(map(budget_of, answers))
+    return replace(known, allocations=(), sent=(*records.sent, *sent))
+
+
+def merge_received(
+    records: BountyRecords, exchange: Exchange, answers: Sequence[Answer], fills: bool
+) -> BountyRecords:
+    """Close the bounties of devices that received mixes; the others get them in a later round."""
+    there = {
+        answer.device: {row[0]: row[1] for row in rows_of(answer, RECEIVED)} for answer in answers
+    }
+    delivered = {
+        (question.device, sender, token)
+        for question in exchange.questions
+        for sender, token, _ in question.params["sent"]
+    }
+    asked = {each.device for each in exchange.questions}
+    left, over, given_up = [], set(), []
+    for sent in records.sent:
+        receiver = sent.relay.receiver
+        silent = receiver in asked - there.keys()
+        tried = replace(sent, tries=sent.tries + 1, round=exchange.round) if silent else sent
+        known = receiver in there and (receiver, sent.relay.sender, sent.token) in delivered
+        if known or tried.tries == MAX_TRIES:
+            over |= {(receiver, label) for label in sent.counts}
+            given_up += [] if known else [sent.relay]
+        else:
+            left.append(tried)
+    over -= {(each.relay.receiver, label) for each in left for label in each.counts}
+    changed = [
+        _received(each, there.get(each.device), (each.device, each.label) in over, fills)
+        for each in records.bounties
+    ]
+    return replace(records.with_bounties(changed), sent=tuple(left), given_up=tuple(given_up))
+
+
+def _received(bounty: Bounty, held: Mapping[int, int] | None, over: bool, fills: bool) -> Bounty:
+    """Return a bounty after mixes were forwarded.
+
+    Args:
+        bounty: as it was; it may be cancelled while mixes are on their way.
+        held: mixes of each label that its device has; None if unknown.
+        over: whether no more are on their way.
+        fills: whether natural noise covers the rest.
+    """
+    received = bounty.received if held is None else min(held.get(bounty.label, 0), bounty.mixes)
+    known = replace(bounty, received=received)
+    if bounty.status != "open":
+        return ended(known, fills, bounty.status)
+    return ended(known, fills) if over else known
+
+
+def token_of(records: BountyRecords) -> str:
+    """Return the token of the mixes for the last published batch of bounties."""
+    return f"{derive(records.seed, 'batch', records.batch):016x}"
+
+
+def _counts(exchange: Exchange) -> dict[tuple[str, str], dict[int, int]]:
+    """Return the mixes of each label that were asked for, by provider and requester."""
+    counts: dict[tuple[str, str], dict[int, int]] = {}
+    for question in exchange.questions:
+        for asks in asks_of(question.params["mixes"]):
+            counts.setdefault((question.device, asks.requester), {})[asks.label] = asks.mixes
+    return counts

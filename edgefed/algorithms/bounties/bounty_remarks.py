@@ -1,0 +1,31 @@
+"""Remarks to the operator after an exchange about label bounties."""
+
+from __future__ import annotations
+
+from edgefed.algorithms.bounties.bounty_records import BountyRecords
+from edgefed.algorithms.interface.answer import Remark
+from edgefed.terminal.units import counted
+
+
+def bounty_remarks(
+    exchange: str, before: BountyRecords, after: BountyRecords
+) -> tuple[Remark, ...]:
+    """Return a line about new bounties, or about those that an exchange closed."""
+    known = {(each.device, each.label): each for each in before.bounties}
+    changed = [each for each in after.bounties if known.get((each.device, each.label)) != each]
+    if exchange == "label_need":
+        devices = {each.device for each in changed}
+        if not devices:
+            return ()
+        opened = sum(each.status == "open" for each in changed)
+        lacking = f"{counted(len(devices), 'device')} {'lack' if len(devices) > 1 else 'lacks'}"
+        return (Remark(f"{lacking} labels: {counted(opened, 'bounty', 'bounties')} open"),)
+    ends = [each for each in changed if each.status == "closed"]
+    if not ends:
+        return ()
+    received, mixes = sum(each.received for each in ends), sum(each.mixes for each in ends)
+    noise = sum(each.noise for each in ends)
+    filled = f"natural noise fills {noise:,}" if noise else "nothing fills the rest"
+    bounties = counted(len(ends), "label bounty", "label bounties")
+    text = f"{bounties} closed: {received:,} of {mixes:,} mixes are there, {filled}"
+    return (Remark(text, warning=received < mixes),)

@@ -1,0 +1,81 @@
+"""The JSON Schema of a recipe, with the further keys of its open tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from edgefed.config.loading.schema import Kind, schema
+from edgefed.config.recipes.recipe import AlgorithmSection, DataSection, ModelSection
+
+Known = Mapping[str, type[BaseModel]]
+
+
+def full_schema(kind: Kind) -> dict[str, Any]:
+    """Return the JSON Schema of a kind of file, with the keys of installed plug-ins.
+
+    A table's further keys are described for each value of its ``name``, or ``partition``. Names
+    that are not known here, such as a user's own model, take any further keys.
+    """
+    described = schema(kind)
+    definitions = described.get("$defs", {})
+    if kind == "settings":
+        definitions["DashboardSettings"]["properties"]["keys"]["properties"] = _actions()
+    for table, key, known in _open_tables():
+        if table.__name__ not in definitions:
+            continue
+        default = str(table.model_fields[key].default)
+        cases = [_case(key, name, name == default, known[name], definitions) for name in known]
+        definitions[table.__name__].setdefault("allOf", []).extend(cases)
+    return described
+
+
+def _actions() -> dict[str, Any]:
+    """Return the actions of the dashboard, whose keys a user may choose, with their own keys."""
+    from edgefed.tui.keys.actions import ACTIONS
+
+    return {
+        each.name: {"type": "string", "description": each.sentence, "default": each.key}
+        for each in ACTIONS
+    }
+
+
+def _open_tables() -> Iterator[tuple[type[BaseModel], str, Known]]:
+    """Return each table with the key that says which further keys it takes, and these keys."""
+    from edgefed.algorithms.composed.registry import algorithms
+    from edgefed.data.partitioners.registry import PARTITION_PLUGINS
+    from edgefed.data.sets.datasets import DATASET_PLUGINS, dataset_keys
+    from edgefed.learn.modeling.model_building import NETWORK_PLUGINS, NETWORKS
+
+    networks = {**NETWORKS, **NETWORK_PLUGINS.loaded()}
+    yield ModelSection, "name", {name: each.settings for name, each in networks.items()}
+    readers = {name: reader.options for name, reader in DATASET_PLUGINS.loaded().items()}
+    yield DataSection, "name", {**dataset_keys(), **readers}
+    partitions = {
+        name: each.options
+        for name, each in PARTITION_PLUGINS.loaded().items()
+        if each.options is not None
+    }
+    yield DataSection, "partition", partitions
+    yield AlgorithmSection, "name", {name: kind.Settings for name, kind in algorithms().items()}
+
+
+def _case(
+    key: str, name: str, is_default: bool, settings: type[BaseModel], definitions: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the further keys of a table whose ``key`` has this value.
+
+    A table without the key has its default. Definitions that the keys refer to are added.
+    """
+    described = settings.model_json_schema()
+    for title, definition in described.pop("$defs", {}).items():
+        definitions.setdefault(title, definition)
+    condition: dict[str, Any] = {"properties": {key: {"const": name}}}
+    if not is_default:
+        condition["required"] = [key]
+    then: dict[str, Any] = {"properties": described.get("properties", {})}
+    if "required" in described:
+        then["required"] = described["required"]
+    return {"if": condition, "then": then}

@@ -1,0 +1,88 @@
+"""``edgefed coordinator``: run the coordinator in the foreground, as under systemd."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import typer
+
+from edgefed.cli.common.context import globals_of
+from edgefed.cli.common.help import examples
+from edgefed.process.stop_signals import stop_signals
+from edgefed.terminal.console import talk
+from edgefed.terminal.logs import start_log
+
+if TYPE_CHECKING:
+    from edgefed.config.fleet.settings import Settings
+    from edgefed.coordinator.members.membership import MembershipSettings
+
+EPILOG = examples(
+    "edgefed coordinator", "edgefed --broker mqtt://192.0.2.7:1883 --fleet plant-a coordinator"
+)
+
+
+def coordinator(context: typer.Context) -> None:
+    """Run the coordinator in the foreground until Ctrl-C or SIGTERM.
+
+    The coordinator owns runs, state and files. If it is killed, it resumes when it is started
+    again with the same state folder.
+    """
+    options = globals_of(context)
+    with stop_signals() as signals:
+        settings = options.settings().value
+        start_log(quiet=options.quiet, verbose=options.verbose)
+        from edgefed.config.fleet.broker_address import COORDINATOR, broker_address
+        from edgefed.coordinator.members.membership import renew_own_certificates
+        from edgefed.coordinator.process.service import Service
+        from edgefed.coordinator.process.service_settings import ServiceSettings
+        from edgefed.coordinator.trackers.choose import make_trackers
+        from edgefed.errors import InterruptedRunError
+        from edgefed.files.writing import make_state_private
+        from edgefed.process.clock import SystemClock
+
+        make_state_private(settings.state)
+        folder = settings.state / "coordinator" / settings.fleet
+        clock = SystemClock()
+        membership = _membership(settings)
+        if membership is not None:
+            renew_own_certificates(membership, clock)
+        address = broker_address(settings, COORDINATOR)
+        trackers = make_trackers(settings.trackers, settings.state, clock)
+        chosen = ServiceSettings(
+            address,
+            settings.fleet,
+            folder,
+            trackers,
+            settings.user_models,
+            settings.memory,
+            membership if address.tls else None,
+            settings.alerts,
+        )
+        service = Service(chosen, clock)
+        signals.call(service.stop)
+        if not options.quiet:
+            talk(f"coordinator of fleet {settings.fleet} on {address}, state in {folder}")
+        service.serve()
+        if signals.number == signal.SIGINT:
+            raise InterruptedRunError(
+                "Interrupted; the state is on disk.", hint="edgefed coordinator resumes it"
+            )
+
+
+def _membership(settings: Settings) -> MembershipSettings | None:
+    """Return where the fleet's authority is; None when it is not on this machine."""
+    from datetime import timedelta
+
+    from broker.secured_files import write_access
+    from edgefed.config.fleet.broker_address import trust_folder
+    from edgefed.coordinator.members.membership import MembershipSettings
+    from edgefed.trust.authority import AUTHORITY_FOLDER
+
+    trust = trust_folder(settings)
+    if not (trust / AUTHORITY_FOLDER).exists():
+        return None
+    life = timedelta(days=settings.certificate_days)
+    return MembershipSettings(
+        trust, life, lambda users, revoked: write_access(trust, settings.fleet, users, revoked)
+    )

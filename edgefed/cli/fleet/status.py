@@ -1,0 +1,132 @@
+"""``edgefed status``: a summary of broker, devices and the current run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+
+from edgefed.cli.common.cells import ago, run_status
+from edgefed.cli.common.context import globals_of
+from edgefed.cli.common.help import examples
+from edgefed.terminal.console import columns
+from edgefed.terminal.units import counted, score, size
+
+MOST_NAMED = 3
+"""Excluded devices, and senders of too many messages, that are named."""
+
+EPILOG = examples("edgefed status", "edgefed --fleet plant-a status --json")
+
+
+def status(context: typer.Context) -> None:
+    """Show broker, devices and the current run on one screen."""
+    from edgefed.config.fleet.broker_address import broker_address
+
+    options = globals_of(context)
+    broker = str(broker_address(options.settings().value))
+    with options.connected() as coordinator:
+        body = coordinator.ask("snapshot")
+    snapshot, inbox = body["snapshot"], body["inbox"]
+    options.answer(
+        {"broker": broker, "inbox": inbox, **snapshot},
+        columns([*_rows(broker, snapshot, body["time"]), *_dropped(inbox)]),
+    )
+
+
+def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ...]]:
+    from edgefed.events.base.snapshot import WaitingView
+    from edgefed.events.base.waiting import waiting_until
+
+    devices = snapshot["devices"]
+    online = [device for device in devices if device["state"] != "lost"]
+    samples = sum(device["samples"] for device in online)
+    rows: list[tuple[str, ...]] = [
+        ("broker", broker),
+        ("fleet", snapshot["fleet"]),
+        ("devices", f"{len(online)} of {len(devices)} online, {counted(samples, 'sample')}"),
+    ]
+    if left_out := _excluded(snapshot):
+        rows.append(("take part", left_out))
+    run = snapshot["run"]
+    if run is None:
+        return [*rows, ("run", "none; start one: edgefed run start")]
+    reason = f": {run['reason']}" if run["reason"] else ""
+    rows.append(("run", f"{run['run']}  {run['algorithm']}, {run['model']}"))
+    rows.append(("status", run_status(run["status"], reason)))
+    rows.append(("round", f"{run['round']} of {run['rounds']}"))
+    if run["waiting"] is not None:
+        rows.append(("waiting for", waiting_until(WaitingView.model_validate(run["waiting"]))))
+    found = score(run["accuracy"], run["loss"], shown=".4f")
+    if found:
+        rows.append(tuple(found.split(" ", 1)))
+    rows += [
+        (word, ago(run[f"{word}_at"], now)) for word in ("started", "ended") if run[f"{word}_at"]
+    ]
+    if snapshot["rounds"]:
+        rows.append(("bytes", f"{size(snapshot['received'])} up, {size(snapshot['sent'])} down"))
+    return [*rows, *_shared(devices), *_bounties(snapshot["tables"])]
+
+
+def _excluded(snapshot: dict[str, Any]) -> str:
+    """Return how many devices take part, and why the others do not; empty if all may."""
+    from edgefed.events.base.coordinator_states import why_excluded
+    from edgefed.events.base.snapshot import Snapshot
+    from edgefed.events.state.attention import devices_there
+
+    fleet = Snapshot.model_validate(snapshot)
+    online = [view for view in fleet.devices if view.state != "lost"]
+    excluded = [
+        f"{view.device} is excluded: {why}" for view in online if (why := why_excluded(view))
+    ]
+    if not excluded:
+        return ""
+    more = len(excluded) - MOST_NAMED
+    named = [
+        *excluded[:MOST_NAMED],
+        *([f"and {more} more: edgefed device list"] if more > 0 else []),
+    ]
+    return f"{devices_there(fleet)} of {len(online)}; {'; '.join(named)}"
+
+
+def _dropped(inbox: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return the messages that the coordinator did not take; nothing if it took all."""
+    dropped, refused = inbox["dropped"], inbox["refused"]
+    rows: list[tuple[str, ...]] = []
+    if dropped:
+        rows.append(("dropped", f"{dropped}, because messages came too fast"))
+    if refused:
+        rows.append(("over limits", refused_in_words(refused)))
+    return rows
+
+
+def _bounties(tables: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the label bounties of the run by status; nothing without any."""
+    from edgefed.events.base.bounty_tables import BOUNTIES
+
+    found = (view["table"]["verdict"] for view in tables if view["table"]["name"] == BOUNTIES)
+    return [("bounties", verdict) for verdict in found]
+
+
+def _shared(devices: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the averaged data of the run; nothing if no device shares."""
+    sharers = [device for device in devices if device["shared_entries"]]
+    if not sharers:
+        return []
+    entries = sum(device["shared_entries"] for device in sharers)
+    least = min(device["shared_group"] for device in sharers)
+    whose = counted(len(sharers), "device")
+    told = f"{entries} from {whose}, of {counted(least, 'sample')} or more each"
+    return [("means", told)]
+
+
+def refused_in_words(refused: Mapping[str, int]) -> str:
+    """Return how many messages were not read, and the sender of most of them.
+
+    Args:
+        refused: messages by sender, the largest number first.
+    """
+    named = [f"{sender} {count}" for sender, count in list(refused.items())[:MOST_NAMED]]
+    more = len(refused) - len(named)
+    senders = ", ".join([*named, *([f"{more} more"] if more else [])])
+    return f"{sum(refused.values())} messages were not read: {senders}"

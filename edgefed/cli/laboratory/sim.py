@@ -1,0 +1,207 @@
+"""``edgefed sim``: recipes on virtual devices in one process, once or as a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgefed.cli.common.context import Globals, globals_of
+from edgefed.cli.common.help import examples
+from edgefed.cli.common.options import (
+    AlgorithmName,
+    Devices,
+    On,
+    RayAddress,
+    RecipeFile,
+    Rounds,
+    Seed,
+    Sets,
+)
+from edgefed.cli.laboratory.trial_progress import parse_seeds, raise_failures, run_plan
+from edgefed.process.stop_signals import terminable
+from edgefed.terminal.command_line import CommandLine
+from edgefed.terminal.console import columns, data, hide_progress, json_out, show_progress, talk
+from edgefed.terminal.units import score
+
+if TYPE_CHECKING:
+    from edgefed.events.base.model import Event
+    from edgefed.simulator.sweep.plan import Plan
+    from edgefed.simulator.sweep.trials import Outcome
+
+app = CommandLine(help="Run recipes on virtual devices.")
+
+
+@app.callback()
+def sim() -> None:
+    """Run recipes on virtual devices."""
+
+
+@app.command(
+    epilog=examples(
+        "edgefed sim sweep sweep.toml",
+        "edgefed sim sweep sweep.toml --seeds 1,2,3,4,5 --out results",
+        "edgefed sim sweep sweep.toml --set rounds.count=10 --json",
+    ),
+    json=True,
+)
+def sweep(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="Sweep file.", metavar="SWEEP.toml")],
+    *,
+    seeds: Annotated[
+        str, typer.Option("--seeds", help="Seeds to use instead of the file's.", metavar="1,2,3")
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Folder for results; by default SWEEP-results beside the file.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    sets: Sets = None,
+    on: On = "local",
+    address: RayAddress = "",
+) -> None:
+    """Run a recipe under every setting of a sweep file, each with several seeds.
+
+    The same command resumes an interrupted sweep: finished runs are kept, and changed ones are run
+    again.
+    """
+    from edgefed.simulator.backend import place
+    from edgefed.simulator.sweep.outputs import summary, write_outputs
+
+    options = globals_of(context)
+    plan = _plan(options, file, seeds, sets)
+    folder = _folder(file, out)
+    with place(on, address, [trial.recipe for trial in plan.trials()]) as executors:
+        outcome = run_plan(options, plan, folder, executors)
+    write_outputs(plan, outcome, folder)
+    if options.json:
+        json_out(summary(plan, outcome, folder))
+    else:
+        _show(options, plan, outcome, folder)
+    raise_failures(plan, outcome)
+
+
+def _folder(file: Path, out: Path | None) -> Path:
+    file = file.expanduser()
+    return (out.expanduser() if out else file.with_name(f"{file.stem}-results")).absolute()
+
+
+def _plan(options: Globals, file: Path, seeds: str, sets: list[str] | None) -> Plan:
+    from edgefed.api.recipe_source import checked
+    from edgefed.config.loading.load import parse_sets
+    from edgefed.simulator.sweep.file import read_sweep
+    from edgefed.simulator.sweep.plan import make_plan
+
+    around = options.surroundings()
+    written = read_sweep(around.cwd / file.expanduser(), str(file.expanduser()))
+    wanted = parse_seeds(seeds)
+    return make_plan(written, around, checked, sets=parse_sets(sets or ()), seeds=wanted)
+
+
+def _show(options: Globals, plan: Plan, outcome: Outcome, folder: Path) -> None:
+    from edgefed.simulator.sweep.table import case_rows, text_rows
+
+    data(columns(text_rows(case_rows(plan, outcome), plan.target)))
+    if not options.quiet:
+        seeds = ", ".join(map(str, plan.seeds))
+        talk(f"  mean ± standard deviation over seeds {seeds}; bytes up and down")
+        talk(f"  {folder}: table.csv, runs.csv, table.json, accuracy.svg")
+
+
+@app.command(
+    epilog=examples(
+        "edgefed sim run recipe.toml --seed 1 --json",
+        "edgefed sim run --algorithm fedprox --devices 20 --rounds 30",
+        "edgefed sim run recipe.toml --on ray --address 192.0.2.10:6379",
+    ),
+    json=True,
+)
+def run(
+    context: typer.Context,
+    recipe: RecipeFile = None,
+    *,
+    algorithm: AlgorithmName = None,
+    rounds: Rounds = None,
+    seed: Seed = None,
+    devices: Devices = None,
+    sets: Sets = None,
+    on: On = "local",
+    address: RayAddress = "",
+    audit: Annotated[
+        bool,
+        typer.Option(
+            "--audit",
+            help="Record what each answer tells of its device's labels; see edgefed run audit.",
+            rich_help_panel="Run",
+        ),
+    ] = False,
+) -> None:
+    """Run a recipe on virtual devices and print the result.
+
+    A simulation uses the same code, seeds and codecs as a fleet. On a CPU the resulting weights
+    are identical, bit for bit. On a GPU many devices train at once, and weights agree up to
+    rounding.
+    """
+    options = globals_of(context)
+    with terminable():
+        from edgefed.api.simulate import simulate
+        from edgefed.cli.common.recipes import Typed, checked_recipe, describe_result
+        from edgefed.coordinator.trackers.choose import make_trackers
+        from edgefed.files.writing import make_state_private
+        from edgefed.process.clock import SystemClock
+
+        made = checked_recipe(options, Typed(recipe, sets, algorithm, rounds, seed, devices))
+        settings = options.settings().value
+        make_state_private(settings.state)
+        ended = simulate(
+            made,
+            folder=settings.state,
+            data_folder=settings.state / "data",
+            on=on,
+            address=address,
+            audit=audit,
+            memory=settings.memory,
+            trackers=make_trackers(settings.trackers, settings.state, SystemClock()),
+            on_event=_Reporter(made.rounds.count, quiet=options.quiet),
+        )
+        hide_progress()
+        result = ended.to_json()
+        options.answer(result, describe_result)
+
+
+class _Reporter:
+    """Reports a simulation on stderr: on a terminal its rounds as a bar, and its notes."""
+
+    def __init__(self, rounds: int, *, quiet: bool) -> None:
+        self._rounds = rounds
+        self._quiet = quiet
+        self._done = 0
+        self._found = ""
+        self._told = ""
+
+    def __call__(self, event: Event) -> None:
+        """Tell of an event."""
+        if self._quiet:
+            return
+        fields = event.fields
+        if event.kind == "note":
+            talk(f"{'! ' if fields.get('level') == 'warning' else ''}{fields['text']}")
+            self._told = fields["text"]
+        elif event.kind == "run" and fields.get("status") == "finished":
+            # It ended before its last round, or learned nothing, of which a note says more.
+            if fields.get("reason") and not self._told.startswith(fields["reason"]):
+                talk(fields["reason"])
+        elif event.kind == "scored":
+            self._done = fields["round"]
+            self._found = score(fields.get("accuracy"), fields.get("loss"))
+            self._show()
+        elif event.kind == "exchange":
+            self._show()
+
+    def _show(self) -> None:
+        show_progress("rounds", self._done, self._rounds, self._found)

@@ -1,0 +1,125 @@
+"""Common code of commands that run many trials: checks, progress, failures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgefed.cli.common.context import Globals
+from edgefed.terminal.console import show_progress, talk
+from edgefed.terminal.units import counted
+
+if TYPE_CHECKING:
+    from edgefed.simulator.executors import Maker
+    from edgefed.simulator.sweep.plan import Plan
+    from edgefed.simulator.sweep.trials import Outcome, Step
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Return the seeds that ``--seeds`` names; none of an empty text.
+
+    Raises:
+        UsageError: they are not whole numbers.
+    """
+    from edgefed.errors import UsageError
+
+    words = [word.strip() for word in text.split(",")] if text else []
+    if not all(word.isascii() and word.isdigit() and int(word) < 2**63 for word in words):
+        raise UsageError(f"--seeds {text}: write whole numbers, such as --seeds 1,2,3.")
+    return tuple(map(int, words))
+
+
+def run_plan(options: Globals, plan: Plan, folder: Path, executors: Maker | None = None) -> Outcome:
+    """Run the trials of a plan that have no result in the folder yet; report on stderr.
+
+    Args:
+        options: the global ones.
+        plan: of the trials.
+        folder: for results.
+        executors: makes the executor; None for the default of this machine.
+
+    Raises:
+        InterruptedRunError: Ctrl-C; finished trials are kept.
+        NotAllowedError: another process uses the folder.
+        StorageError: the disk does not take the results.
+    """
+    from edgefed.errors import InterruptedRunError
+    from edgefed.process.clock import SystemClock
+    from edgefed.simulator.sweep.trials import run_trials
+
+    progress = Progress(quiet=options.quiet)
+    settings = options.settings().value
+    known = settings.state / "data"
+    try:
+        return run_trials(
+            plan, folder, SystemClock(), known, progress.take, executors, settings.memory
+        )
+    except KeyboardInterrupt:
+        raise InterruptedRunError(
+            f"Interrupted; {progress.done} of {len(plan.cases) * len(plan.seeds)} runs are done.",
+            hint="the same command resumes",
+        ) from None
+
+
+def raise_failures(plan: Plan, outcome: Outcome) -> None:
+    """End a command whose runs have partly failed.
+
+    Raises:
+        PartlyDoneError: some have; it lists them.
+    """
+    from edgefed.errors import PartlyDoneError
+
+    if not outcome.failures:
+        return
+    told = [
+        f"{trial.case.name}, seed {trial.seed}: {outcome.failures[trial.digest]}"
+        for trial in plan.trials()
+        if trial.digest in outcome.failures
+    ]
+    total = len(plan.cases) * len(plan.seeds)
+    raise PartlyDoneError(
+        "\n".join([f"{len(told)} of {counted(total, 'run')} failed:", *told]),
+        hint="the same command runs them again",
+    )
+
+
+class Progress:
+    """Reports trials on stderr: a line a run, and on a terminal a bar of all of them."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self.done = 0
+        self._ended = 0
+        self._quiet = quiet
+
+    def take(self, step: Step) -> None:
+        """Report a step."""
+        self.done += step.state in ("done", "known")
+        if self._quiet:
+            return
+        if step.state not in ("begun", "round"):
+            self._ended += 1
+            ends = {"known": "  done before", "failed": f"  failed: {step.reason}"}
+            talk(_line(step) + ends.get(step.state, ""))
+        else:
+            show_progress("runs", self._ended + _share(step), step.total, _note(step))
+
+
+def _share(step: Step) -> float:
+    """Return how much of its run is done; the last round's end is the run's."""
+    return step.round / (step.trial.recipe.rounds.count + 1)
+
+
+def _note(step: Step) -> str:
+    rounds = step.trial.recipe.rounds.count
+    found = "" if step.accuracy is None else f"  accuracy {step.accuracy:.4f}"
+    case = f"{step.trial.case.name}  seed {step.trial.seed}"
+    return f"{case}  round {step.round}/{rounds}{found}"
+
+
+def _line(step: Step) -> str:
+    score = "" if step.accuracy is None else f"  accuracy {step.accuracy:.4f}"
+    width = len(str(step.total))
+    return (
+        f"[{step.number:{width}d}/{step.total}] {step.trial.case.name}"
+        f"  seed {step.trial.seed}{score}"
+    )

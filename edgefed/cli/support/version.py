@@ -1,0 +1,35 @@
+"""``edgefed version``: the versions for a bug report."""
+
+from __future__ import annotations
+
+import platform
+
+import typer
+
+from edgefed.cli.common.context import globals_of
+from edgefed.cli.common.help import examples
+from edgefed.terminal.console import columns
+from edgefed.version import PROTOCOL, VERSION
+
+EPILOG = examples("edgefed version", "edgefed version --json")
+PACKAGES = ("torch", "torchvision", "paho-mqtt", "textual", "typer", "pydantic", "msgpack", "numpy")
+
+
+def version(context: typer.Context) -> None:
+    """Print the versions of edgefed, its protocol, Python and its main libraries."""
+    found = versions()
+    globals_of(context).answer(found, columns(list(found.items())))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions by name of the program or package."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    found = {"edgefed": VERSION, "protocol": str(PROTOCOL), "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = installed(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found

@@ -1,0 +1,58 @@
+"""Errors about a broker that refuses a client or does not answer: one code, one hint."""
+
+from __future__ import annotations
+
+from edgefed.config.values.address import Address
+from edgefed.errors import NotAllowedError, UnreachableError
+
+
+def refused(address: Address, reason: str) -> NotAllowedError:
+    """Return the error for a broker that requires a login, or another one."""
+    return NotAllowedError(
+        f"The MQTT broker at {address} refused the connection: {reason}.",
+        code="broker.refused",
+        hint="its access list does not know this certificate: edgefed device list"
+        if address.tls
+        else "check user and password: EDGEFED_BROKER=mqtt://USER:PASSWORD@HOST:PORT, "
+        "with % written as %25 and @ as %40",
+    )
+
+
+def denied(address: Address, topic_filter: str) -> NotAllowedError:
+    """Return the error for a broker that refuses a subscription."""
+    return NotAllowedError(
+        f"The MQTT broker at {address} refused the subscription to {topic_filter}.",
+        code="broker.subscription",
+        hint="the coordinator's machine, its broker and this one need the same version of EdgeFed; "
+        "on the coordinator's machine: edgefed broker check",
+    )
+
+
+def unreachable(address: Address, reason: str) -> UnreachableError:
+    """Return the error for a broker that does not answer."""
+    return UnreachableError(
+        f"No MQTT broker at {address}: {reason}.",
+        hint="start it on its machine: edgefed broker up; or check --broker mqtts://HOST:PORT, "
+        "where PORT is that of devices, and commands use PORT + 2"
+        if address.tls
+        else "start one with: edgefed broker up, or name yours with --broker mqtt://HOST:PORT; if "
+        "the fleet has certificates, enrol this machine first (docs/enrolment.md)",
+    )
+
+
+def silent(address: Address, when: str) -> UnreachableError:
+    """Return the error for a port that takes connections but does not answer as a broker does.
+
+    Args:
+        address: of the port.
+        when: event or time waited for, as the end of a sentence.
+    """
+    told = f"the connection was accepted, but there was no answer {when}"
+    return UnreachableError(
+        f"No MQTT broker at {address}: {told}.",
+        hint="another program uses this port, or the fleet has removed this party: "
+        "edgefed device enrolled, edgefed operator list"
+        if address.tls
+        else "another program uses this port, or its broker wants certificates: "
+        "edgefed-agent enroll TOKEN, edgefed operator enroll TOKEN",
+    )

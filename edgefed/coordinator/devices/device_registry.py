@@ -1,0 +1,416 @@
+"""The devices that are connected, from births and last wills, with their reported state."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from edgefed.algorithms.interface.member import Member, Roster
+from edgefed.coordinator.devices.device_pauses import DevicePauses
+from edgefed.coordinator.devices.device_reports import DeviceReports
+from edgefed.coordinator.devices.sender_limits import everybody
+from edgefed.coordinator.devices.trust_scores import TrustScores
+from edgefed.coordinator.journal.event_journal import EventJournal
+from edgefed.errors import NotAllowedError, UnknownNameError
+from edgefed.process.clock import Clock
+from edgefed.trust.certificates import Certificate
+from edgefed.wire.messages import Birth, Progress, Task, Telemetry
+
+REPORT_EVERY = 0.5
+"""Seconds between two progress events of one device that is in one state."""
+
+MEASURED_EVERY = 1.0
+"""Seconds between two events about one device's health."""
+
+_PROGRESS = {"state", "fraction", "exchange", "reason"}
+
+DOUBT = 150.0
+"""Seconds in which a device that only a retained birth speaks for has to be heard of: more than
+an agent waits at most before it connects again to a broker that was away."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    birth: Birth
+    online: bool
+    state: str = "idle"
+    exchange: str = ""
+    reported: float = field(default=-1e9)
+    measured: float = field(default=-1e9)
+    doubted: float | None = None
+    lost: float = field(default=-1e9)
+    steady: float = field(default=-1e9)
+    certificate: bytes = b""
+
+
+class DeviceRegistry:
+    """The devices of a fleet; safe from any thread.
+
+    Args:
+        journal: receives the changes.
+        clock: for the interval between reports.
+        trust: the trust scores of the devices.
+        enrolled: whether a device is enrolled; one that is not any more is not in the roster.
+        pauses: the devices that operators have paused; they are not in the roster.
+    """
+
+    def __init__(
+        self,
+        journal: EventJournal,
+        clock: Clock,
+        trust: TrustScores | None = None,
+        enrolled: Callable[[str], bool] = everybody,
+        pauses: DevicePauses | None = None,
+    ) -> None:
+        self._enrolled = enrolled
+        self._journal = journal
+        self._trust = trust or TrustScores()
+        self._pauses = pauses or DevicePauses()
+        self._absent: set[str] = set()  # known from disk alone
+        for known in self._trust.all():
+            if known.standing != "trusted":
+                self._tell_of_absent(known.device, known.fields())
+        for pause in self._pauses.all():
+            self._tell_of_absent(pause.device, pause.fields())
+        self._clock = clock
+        self._reports = DeviceReports(journal.emit, clock)
+        self._entries: dict[str, _Entry] = {}
+        self._changed = threading.Condition()
+        self._listeners: list[Callable[[str], None]] = []
+
+    def _tell_of_absent(self, device: str, fields: dict[str, Any]) -> None:
+        """Tell of a device that has not been heard of since the start, unless it was removed."""
+        if self._enrolled(device):
+            self._absent.add(device)
+            self._journal.emit("device", **{**fields, "device": device})
+
+    def due(self) -> None:
+        """Emit the devices' collected reports, if it is time."""
+        self._reports.due()
+
+    def next_due(self) -> float | None:
+        """Return the monotonic second at which ``due`` has something to emit; None for never."""
+        return self._reports.next_due()
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call ``listener`` with every device that comes or is lost from now on."""
+        self._listeners.append(listener)
+
+    def roster(self) -> Roster:
+        """Return the devices that are there and not paused, sorted by id."""
+        with self._changed:
+            return tuple(
+                _member(device, entry.birth)
+                for device, entry in sorted(self._entries.items())
+                if entry.online and not self._is_paused(device, entry) and self._enrolled(device)
+            )
+
+    def known(self) -> Roster:
+        """Return all devices that have been born, also those that are lost, sorted by id."""
+        with self._changed:
+            return tuple(
+                _member(device, entry.birth)
+                for device, entry in sorted(self._entries.items())
+                if self._enrolled(device)
+            )
+
+    def _is_paused(self, device: str, entry: _Entry) -> bool:
+        """Whether a device has paused, or an operator has paused it."""
+        return entry.state == "paused" or device in self._pauses
+
+    def is_enrolled(self, device: str) -> bool:
+        """Whether a device is enrolled; in a fleet without an authority every device is."""
+        return self._enrolled(device)
+
+    def knows(self, device: str) -> bool:
+        """Whether a device has joined, and was not forgotten; it may be lost."""
+        return device in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def online(self, device: str) -> bool:
+        """Whether a device is there."""
+        with self._changed:
+            entry = self._entries.get(device)
+            return entry is not None and entry.online
+
+    def session(self, device: str) -> str:
+        """Return the current life of a device; empty when it is not there."""
+        with self._changed:
+            entry = self._entries.get(device)
+            return entry.birth.session if entry is not None and entry.online else ""
+
+    def lost_since(self, devices: Iterable[str], start: float) -> dict[str, float]:
+        """Return which of ``devices`` are not there, and since when, but not before ``start``."""
+        with self._changed:
+            entries = ((device, self._entries.get(device)) for device in devices)
+            return {
+                device: start if entry is None else max(start, entry.lost)
+                for device, entry in entries
+                if entry is None or not entry.online
+            }
+
+    def steady_since(self, devices: Iterable[str], start: float) -> frozenset[str]:
+        """Return which of ``devices`` could work without a break since ``start``.
+
+        They are there, in the life in which they were then, have not paused, nor has an operator
+        paused them, and the broker was there.
+        """
+        with self._changed:
+            entries = ((device, self._entries.get(device)) for device in devices)
+            return frozenset(
+                device
+                for device, entry in entries
+                if entry is not None
+                and entry.online
+                and entry.doubted is None
+                and entry.steady <= start
+                and not self._is_paused(device, entry)
+                and self._enrolled(device)
+            )
+
+    def working_on(self, device: str, exchange: str) -> bool:
+        """Whether a device has said that it is working on an exchange, and has not given up."""
+        with self._changed:
+            entry = self._entries.get(device)
+            if entry is None or not entry.online:
+                return False
+            return entry.exchange == exchange and entry.state != "failed"
+
+    def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
+        """Wait until so many devices with samples are there, or time is up, or ``stop``."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: stop() or sum(m.samples > 0 for m in self.roster()) >= devices, timeout
+            )
+            return self.roster()
+
+    def wake(self) -> None:
+        """Make waiting threads look at ``stop`` again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def addressed(self, task: Task) -> Task:
+        """Return a task as it is sent now: to the current life of its device.
+
+        In a signed fleet it carries the certificates of the devices for which the reply may
+        encrypt something.
+        """
+        with self._changed:
+            entry = self._entries.get(task.device)
+            known = {device: self._entries.get(device) for device in task.receivers}
+            certificates = {
+                device: other.certificate
+                for device, other in known.items()
+                if other is not None and other.certificate
+            }
+        session = "" if entry is None else entry.birth.session
+        return task.model_copy(update={"session": session, "certificates": certificates})
+
+    def take_birth(
+        self,
+        device: str,
+        birth: Birth,
+        signer: Certificate | None = None,
+        *,
+        live: bool = True,
+    ) -> bool:
+        """Take a birth or a will; return whether a new life of the device began.
+
+        A birth of the current life tells of other data if its revision is greater.
+
+        A will of another life than the current one is stale: MQTT orders messages per topic only,
+        and a will can overtake a rebirth. A birth that the broker kept (not ``live``) is believed
+        for a while only, since the will of a device that died with its broker never comes.
+        """
+        now = self._clock.monotonic()
+        with self._changed:
+            before = self._entries.get(device)
+            known = before is not None and before.birth.session == birth.session and before.online
+            if birth.status == "lost":
+                if before is None or not known:
+                    return False
+                self._entries[device] = replace(before, online=False, exchange="", lost=now)
+            elif before is not None and known:
+                renewed = birth.revision > before.birth.revision
+                self._entries[device] = replace(
+                    before,
+                    birth=birth if renewed else before.birth,
+                    doubted=None if live else before.doubted,
+                    certificate=before.certificate if signer is None else signer.der,
+                )
+                if not renewed:
+                    return False
+            else:
+                self._absent.discard(device)
+                certificate = b"" if signer is None else signer.der
+                doubted = None if live else now
+                self._entries[device] = _Entry(
+                    birth, online=True, doubted=doubted, steady=now, certificate=certificate
+                )
+            self._changed.notify_all()
+        if known and birth.status == "online":
+            self._journal.emit("device", device=device, renewed=True, **_of_data(birth))
+            return False
+        self._reports.drop(device)
+        if birth.status == "lost":
+            self._journal.emit("device", device=device, state="lost", fraction=0.0)
+        else:
+            returned = {"returned": True} if before is not None else {}
+            described = {**_described(device, birth), **self._trust.of(device).fields()}
+            described |= self._pauses.fields(device)
+            self._journal.emit("device", **described, **returned)
+        self._tell(device)
+        return birth.status != "lost"
+
+    def doubt(self) -> None:
+        """Note that the broker was away: a device that is not heard of soon has died meanwhile."""
+        now = self._clock.monotonic()
+        with self._changed:
+            for device, entry in self._entries.items():
+                self._entries[device] = replace(entry, doubted=now, steady=now)
+
+    def hear(self, device: str) -> None:
+        """Note that a device has said something."""
+        with self._changed:
+            entry = self._entries.get(device)
+            if entry is not None and entry.doubted is not None:
+                self._entries[device] = replace(entry, doubted=None)
+
+    def expire(self) -> list[str]:
+        """Give up the devices that were not heard of for too long, and return them."""
+        now = self._clock.monotonic()
+        before = now - DOUBT
+        with self._changed:
+            silent = [
+                device
+                for device, entry in self._entries.items()
+                if entry.online and entry.doubted is not None and entry.doubted <= before
+            ]
+            for device in silent:
+                entry = self._entries[device]
+                self._entries[device] = replace(entry, online=False, exchange="", lost=now)
+            if silent:
+                self._changed.notify_all()
+        for device in silent:
+            self._reports.drop(device)
+            self._journal.emit("device", device=device, state="lost", fraction=0.0)
+            self._tell(device)
+        return silent
+
+    def forget(self, device: str) -> None:
+        """Forget a lost device; it is there again once it is born again.
+
+        Raises:
+            UnknownNameError: there is no such device.
+            NotAllowedError: it is online.
+        """
+        with self._changed:
+            entry = self._entries.get(device)
+            if entry is None and device not in self._absent:
+                raise UnknownNameError(
+                    f"No device {device}.", code="device.unknown", hint="edgefed device list"
+                )
+            if entry is not None and entry.online:
+                raise NotAllowedError(
+                    f"Device {device} is online.",
+                    code="device.online",
+                    hint="stop its agent first; a device that is online rejoins at once",
+                )
+            self._entries.pop(device, None)
+            self._absent.discard(device)
+        self._note_removal()
+        self._reports.drop(device)
+        self._journal.emit("device", device=device, forgotten=True)
+
+    def remove(self, device: str) -> None:
+        """Forget a device that is no longer a member, online or not, and wake waiting threads."""
+        with self._changed:
+            if self._entries.pop(device, None) is None and device not in self._absent:
+                return
+            self._absent.discard(device)
+            self._changed.notify_all()
+        self._note_removal()
+        self._reports.drop(device)
+        self._journal.emit("device", device=device, forgotten=True)
+        self._tell(device)
+
+    def _note_removal(self) -> None:
+        self._trust.announced.removed(len(self._entries.keys() | self._absent))
+
+    def lost(self) -> list[str]:
+        """Return the devices that are known and not there, sorted by id."""
+        with self._changed:
+            away = {device for device, entry in self._entries.items() if not entry.online}
+            return sorted(away | self._absent)
+
+    def _tell(self, device: str) -> None:
+        for listener in self._listeners:
+            listener(device)
+
+    def take_progress(self, device: str, progress: Progress) -> bool:
+        """Store a device's progress; False when its birth is not known."""
+        now = self._clock.monotonic()
+        with self._changed:
+            entry = self._entries.get(device)
+            if entry is None or not entry.online or entry.birth.session != progress.session:
+                return False
+            moved = entry.state != progress.state
+            quiet = not moved and now - entry.reported < REPORT_EVERY
+            paused = moved and "paused" in (entry.state, progress.state)
+            self._entries[device] = replace(
+                entry,
+                state=progress.state,
+                exchange=progress.exchange,
+                reported=entry.reported if quiet else now,
+                steady=now if paused else entry.steady,
+            )
+            if moved:
+                self._changed.notify_all()
+        told = progress.model_dump(include=_PROGRESS)
+        if moved:
+            self._reports.drop(device, *told)
+            self._journal.emit("device", device=device, **told)
+        elif not quiet:
+            self._reports.add(device, **told)
+        return True
+
+    def take_telemetry(self, device: str, telemetry: Telemetry) -> bool:
+        """Store a device's health; False when its birth is not known."""
+        now = self._clock.monotonic()
+        with self._changed:
+            entry = self._entries.get(device)
+            if entry is None or not entry.online or entry.birth.session != telemetry.session:
+                return False
+            quiet = now - entry.measured < MEASURED_EVERY
+            if not quiet:
+                self._entries[device] = replace(entry, measured=now)
+        if not quiet:
+            self._reports.add(device, **telemetry.model_dump(exclude={"session"}))
+        return True
+
+
+def _member(device: str, birth: Birth) -> Member:
+    return Member(
+        device,
+        birth.samples,
+        tuple(birth.shape),
+        birth.classes,
+        birth.data,
+        tuple(birth.class_names),
+        birth.held_out,
+    )
+
+
+def _of_data(birth: Birth) -> dict[str, Any]:
+    """Return the fields of a birth about the device's data."""
+    return birth.model_dump(include={"samples", "held_out", "labels", "class_names", "ignored"})
+
+
+def _described(device: str, birth: Birth) -> dict[str, Any]:
+    fields = birth.model_dump(exclude={"session", "status"})
+    said = {"state": "idle", "fraction": 0.0, "reason": "", "joined": True}
+    return {"device": device, **said, **fields}

@@ -1,0 +1,377 @@
+"""The coordinator's message loop: one thread that reads the inbox and dispatches each message.
+
+It handles births, replies, needs, chunks and requests, and repeats unacknowledged messages. It
+never trains, merges or blocks. The engine's thread opens and closes exchanges
+(``PendingExchange``) and receives complete replies through the queue of each exchange.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from edgefed.coordinator.devices.new_devices import NewDevices
+from edgefed.coordinator.devices.sender_limits import COORDINATOR, STATES
+from edgefed.coordinator.dispatch.blob_distributor import BlobDistributor
+from edgefed.coordinator.dispatch.device_publisher import DevicePublisher
+from edgefed.coordinator.dispatch.dispatcher_deps import DispatcherDeps
+from edgefed.coordinator.dispatch.reply_receiver import ReplyReceiver
+from edgefed.coordinator.dispatch.task_sender import TaskSender
+from edgefed.coordinator.exchanges.fleet import Verdict
+from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
+from edgefed.coordinator.journal.rate_limited_notes import OverflowNotes, RateLimitedNotes
+from edgefed.errors import EdgeFedError
+from edgefed.files.writing import free_bytes
+from edgefed.transport.blob_intake import BlobIntake
+from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp
+from edgefed.transport.rate_limits import Buckets, Rate
+from edgefed.transport.reading import read_arrival
+from edgefed.transport.sender import ChunkSender
+from edgefed.trust.certificates import Certificate
+from edgefed.wire.diagnostic_messages import LogTail, Pong
+from edgefed.wire.enrolment_messages import EnrolmentRequest, Leave, RenewalRequest
+from edgefed.wire.limits import MAX_MESSAGE_BYTES
+from edgefed.wire.messages import (
+    Birth,
+    Chunk,
+    CoordinatorState,
+    Message,
+    Need,
+    Progress,
+    Reply,
+    Request,
+    Telemetry,
+)
+from edgefed.wire.topics import UNSIGNED_USER, ParsedTopic
+
+log = logging.getLogger(__name__)
+
+TICK = 1.0
+"""Longest sleep of the thread; all real waits have their own due time."""
+
+CHECK_EVERY = 0.1
+"""Seconds between two checks of all devices for losses and tasks to repeat."""
+
+ROOM = 4 * MAX_MESSAGE_BYTES
+"""Free bytes above which a disk that was full is tried again."""
+
+LOOKS = Rate(1 / 30, 1)
+"""How often a device's retained birth is asked for, when it speaks and has none here."""
+
+MAX_LOOKS = 1024
+"""Devices whose births were asked for that are remembered."""
+
+MAX_DEVICES = 10_000
+"""Devices that may join."""
+
+
+class Dispatcher:
+    """The dispatch thread.
+
+    Attributes:
+        exchanges: the open exchanges.
+    """
+
+    def __init__(self, deps: DispatcherDeps) -> None:
+        self.exchanges = PendingExchanges()
+        self._deps = deps
+        self._clock = deps.clock
+        self._registry = deps.registry
+        self._notes = RateLimitedNotes(deps.journal, deps.clock)
+        self._publisher = DevicePublisher(deps.link, deps.topics, deps.registry.addressed)
+        self._sender = ChunkSender(deps.link)
+        self._distributor = BlobDistributor(deps.cache, self._sender, deps.topics)
+        self._tasks = TaskSender(self.exchanges, deps.registry, self._publisher, deps.clock)
+        self._replies = ReplyReceiver(
+            self.exchanges,
+            BlobIntake(deps.cache, deps.staging, deps.jitter),
+            deps.relays,
+            self._publisher,
+            self._notes,
+            deps.clock,
+            self._tasks.give_next,
+        )
+        self._lock = threading.RLock()
+        self._new = NewDevices()
+        self._looks = Buckets(LOOKS, MAX_LOOKS)
+        self._overflow = OverflowNotes(lambda: deps.inbox.counts, self._notes)
+        self._next_check = 0.0
+        self._full_since: float | None = None
+        self._up = 0
+        self._was_down = False
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to read the inbox."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._closing = True
+        self._thread.join(timeout=5)
+        self._sender.stop()
+        self._replies.stop()
+
+    # -- what the engine's thread calls -------------------------------------------------------
+
+    def open(self, pending: PendingExchange) -> None:
+        """Put an exchange's tasks to their devices."""
+        with self._lock:
+            self._replies.open(pending)
+            self._tasks.put(pending)
+
+    def close(self, pending: PendingExchange) -> None:
+        """Stop waiting for an exchange; tell the devices that still work on it."""
+        with self._lock:
+            self._replies.close(pending)
+            self._tasks.drop(pending)
+
+    def forget(self, run: str, through: int) -> None:
+        """Delete the replies to exchanges that are over: they are merged into the state."""
+        with self._lock:
+            self._replies.forget(run, through)
+
+    def release_space(self) -> None:
+        """Delete blobs and parts of blobs that no open exchange needs."""
+        with self._lock:
+            self._replies.release_space()
+
+    def drop_device(self, device: str) -> None:
+        """Stop asking a device that is no longer a member, in the middle of an exchange too."""
+        with self._lock:
+            self._registry.remove(device)
+            self._replies.leave(device)
+
+    def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
+        """Send a device the verdict on its reply."""
+        self._publisher.receipt(device, exchange, outcome, reason)
+
+    def traffic(self) -> tuple[int, int]:
+        """Return payload bytes from and to devices."""
+        return self._up, self._publisher.sent + self._distributor.delivered
+
+    # -- the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closing:
+            arrival = self._deps.inbox.get(timeout=self._patience())
+            with self._lock:
+                try:
+                    if arrival is not None:
+                        self._take(arrival)
+                    self._tick()
+                except EdgeFedError as error:
+                    if error.code == "storage.full":
+                        self._full()
+                    self._notes.warn("coordinator", error.code, error.message)
+                except Exception:
+                    log.exception("error in the dispatcher")
+
+    def _full(self) -> None:
+        """Make room; until there is some, no deadline comes nearer and chunks are asked again."""
+        if self._full_since is None:
+            self._full_since = self._clock.monotonic()
+        self.release_space()
+
+    def _see_whether_full(self, now: float) -> None:
+        """Move the deadlines by as long as the disk takes no replies."""
+        if self._full_since is None:
+            return
+        for pending in self.exchanges.all():
+            pending.extend(now - self._full_since)
+        self._full_since = now
+        if free_bytes(self._deps.staging) >= ROOM:
+            self._full_since = None
+            self._replies.ask_again()
+
+    def _patience(self) -> float:
+        parts = (self._distributor, self._replies, self._registry)
+        dues = (part.next_due() for part in parts)
+        nearest = min((due for due in dues if due is not None), default=None)
+        if nearest is None:
+            return TICK
+        return min(TICK, max(0.001, nearest - self._clock.monotonic()))
+
+    def _tick(self) -> None:
+        now = self._clock.monotonic()
+        self._distributor.due(now)
+        self._overflow.due(now)
+        self._registry.due()
+        if not self._deps.link.connected:
+            return
+        self._deps.link.end_if_stalled()
+        self._see_whether_full(now)
+        self._replies.due(now)
+        if now >= self._next_check:
+            self._next_check = now + CHECK_EVERY
+            self._check_devices()
+            if self._deps.members is not None:
+                self._deps.members.tick()
+
+    def _check_devices(self) -> None:
+        """Give up the devices that are silent, and repeat the tasks that nobody works on."""
+        for device in self._registry.expire():
+            self._replies.leave(device)
+        # A reply that waits in the inbox is no reason to ask again.
+        self._tasks.repeat(self._deps.inbox.handled_until())
+
+    def _take(self, arrival: Arrival) -> None:
+        match arrival:
+            case Incoming():
+                self._take_message(arrival)
+            case LinkUp():
+                self._registry.doubt()
+                self._deps.on_up()
+                if self._was_down:
+                    self._deps.journal.emit("note", text="connection to the broker restored")
+                else:
+                    log.info("connected to the broker")
+                self._was_down = False
+                self._replies.ask_again()
+            case LinkDown():
+                self._was_down = True
+                text = f"connection to the broker lost: {arrival.reason}; reconnecting"
+                self._deps.journal.emit("note", level="warning", text=text)
+
+    def _take_message(self, arrival: Incoming) -> None:
+        read = read_arrival(self._deps.topics, arrival, self._refuse, self._deps.verifier)
+        if read is None:
+            self._meet_unintroduced(arrival)
+            return
+        parsed, message = read.topic, read.message
+        if isinstance(message, CoordinatorState):
+            self._meet(message, live=not arrival.retained)
+        elif isinstance(message, Request) and not arrival.retained:
+            self._deps.on_request(parsed.who, message, read.signer)
+        elif isinstance(message, EnrolmentRequest) and not arrival.retained:
+            if self._deps.members is not None:
+                self._deps.members.take_enrolment(parsed.who, message)
+        elif parsed.branch == "up" and (not arrival.retained or parsed.leaf == "birth"):
+            self._up += len(arrival.payload)
+            if isinstance(message, Birth):
+                self._take_birth(parsed.who, message, read.signer, arrival)
+            else:
+                self._take_from_device(parsed, message, len(arrival.payload))
+
+    def _refuse(self, parsed: ParsedTopic, reason: str) -> None:
+        text = f"message on {parsed.leaf} refused: {reason}"
+        if self._is_stranger(parsed):
+            self._notes.warn_of_stranger(parsed.user, text)
+        else:
+            self._notes.warn(parsed.user or COORDINATOR, parsed.leaf, text)
+
+    def _is_stranger(self, parsed: ParsedTopic) -> bool:
+        """Whether nobody vouches for the name in a topic: neither the broker nor a reply of it."""
+        if parsed.branch == "enrol":
+            return True
+        if self._deps.verifier is not None:
+            return parsed.branch == "up" and not self._deps.enrolled(parsed.user)
+        if parsed.branch == "control":
+            return parsed.user != UNSIGNED_USER
+        device = parsed.who
+        return bool(device) and not (self._registry.knows(device) or self._deps.known(device))
+
+    def _meet(self, state: CoordinatorState, *, live: bool) -> None:
+        """Meet a message on our own topic: an earlier life's will, or another coordinator."""
+        session = self._deps.session
+        if not live or not session or state.session == session:
+            return
+        if state.status == "lost":
+            self._deps.on_up()
+        else:
+            self._notes.warn("coordinator", "second", "another one is at work in this fleet")
+
+    def _take_birth(
+        self, device: str, birth: Birth, signer: Certificate | None, arrival: Incoming
+    ) -> None:
+        if self._deps.members is not None:
+            self._deps.members.note_use(signer)
+        known = signer is not None or self._registry.knows(device) or self._deps.known(device)
+        if not self._deps.enrolled(device):
+            self._notes.warn_of_stranger(device, "it is not enrolled and was refused")
+        elif known:
+            self._join(device, birth, signer, live=not arrival.retained)
+        else:
+            self._new.take(device, birth, len(arrival.payload))
+
+    def _join(self, device: str, birth: Birth, signer: Certificate | None, *, live: bool) -> None:
+        if self._registry.take_birth(device, birth, signer, live=live):
+            self._tasks.give_again(device)
+        elif not self._registry.online(device):
+            self._replies.leave(device)
+
+    def _take_from_device(self, parsed: ParsedTopic, message: Message, size: int) -> None:
+        device = parsed.who
+        if isinstance(message, (RenewalRequest, Leave)):  # also of a member that is not online
+            if self._deps.members is not None:
+                self._deps.members.take(device, message)
+            return
+        if isinstance(message, (Progress, Telemetry)):
+            self._meet_new(device, message.session)
+        if not (self._registry.knows(device) and self._deps.enrolled(device)):
+            return
+        self._registry.hear(device)
+        match message:
+            case Progress() | Telemetry():
+                self._take_device_state(device, message)
+            case Reply():
+                self._replies.take(device, message, size)
+            case Need():
+                self._take_need(device, message)
+            case Chunk():
+                self._replies.take_chunk(device, message)
+            case Pong() | LogTail():
+                self._deps.on_diagnostic(device, message)
+
+    def _take_device_state(self, device: str, message: Progress | Telemetry) -> None:
+        if isinstance(message, Progress):
+            known = self._registry.take_progress(device, message)
+        else:
+            known = self._registry.take_telemetry(device, message)
+        if not known:
+            self._look_for_birth(device)
+
+    def _take_need(self, device: str, need: Need) -> None:
+        """Send a device a blob that one of its open tasks names, and no other."""
+        access = self.exchanges.access(device, need.digest)
+        if access != "none":
+            now, private = self._clock.monotonic(), access == "private"
+            self._distributor.take(device, need, self._expected(), now, private=private)
+        elif self._deps.relays.is_for_another(device, need.digest):
+            self._notes.warn(device, "need", "it asked for a blob that was sent to another device")
+
+    def _meet_new(self, device: str, session: str) -> None:
+        """Let a device join that shows that it is alive; look for its birth if none has come."""
+        if self._registry.knows(device):
+            return
+        birth = self._new.hear(device, session)
+        if birth is None:
+            self._look_for_birth(device)
+        elif len(self._registry) < MAX_DEVICES:
+            self._join(device, birth, None, live=True)
+        else:
+            told = f"{device} cannot join: there are {MAX_DEVICES} devices already"
+            self._notes.warn("coordinator", "devices", told)
+
+    def _meet_unintroduced(self, arrival: Incoming) -> None:
+        """Look for the birth of a device whose signature cannot be verified without it."""
+        parsed = self._deps.topics.parse(arrival.topic) if self._deps.verifier else None
+        if parsed is not None and parsed.leaf in STATES and not self._registry.knows(parsed.who):
+            self._look_for_birth(parsed.who)
+
+    def _look_for_birth(self, device: str) -> None:
+        """Have the broker send a device's retained birth again: it was lost on its way to us."""
+        if self._deps.enrolled(device) and self._looks.take(device, 1, self._clock.monotonic()):
+            self._deps.expect(device)
+            topic = self._deps.topics.birth(device)
+            self._deps.link.subscribe(topic)
+            self._deps.link.unsubscribe(topic)
+
+    def _expected(self) -> int:
+        """Return how many devices may ask for the open exchanges' blobs."""
+        if not self.exchanges.all():
+            return 1
+        return sum(self._registry.online(device) for device in self.exchanges.devices())

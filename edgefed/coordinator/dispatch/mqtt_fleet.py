@@ -1,0 +1,229 @@
+"""The fleet of devices behind an MQTT broker, and the report of the devices that it waits for."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from edgefed.algorithms.interface.member import Roster
+from edgefed.coordinator.devices.device_registry import DeviceRegistry
+from edgefed.coordinator.dispatch.dispatcher import Dispatcher
+from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
+from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
+from edgefed.coordinator.journal.event_journal import EventJournal
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.events.base.snapshot import WaitingView
+from edgefed.events.base.waiting import waiting_in_words
+from edgefed.process.clock import Clock, timestamp
+from edgefed.wire.messages import Reply
+
+
+@dataclass(frozen=True)
+class _OpenExchange:
+    pending: PendingExchange
+    report: WaitingReport
+
+
+class MqttFleet(Fleet):
+    """Sends tasks to agents through the dispatcher and waits for their replies.
+
+    Each open exchange may be read in a thread of its own.
+
+    Args:
+        dispatcher: the thread that talks to the broker.
+        registry: the connected devices.
+        journal: receives the devices that an exchange waits for.
+        clock: for deadlines.
+        on_closed: called with the exchanges that are over.
+        on_accepted: called with each device whose reply was accepted.
+    """
+
+    simulated = False
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        registry: DeviceRegistry,
+        journal: EventJournal,
+        clock: Clock,
+        on_closed: Callable[[str, int], None],
+        on_accepted: Callable[[str], None] = lambda device: None,
+    ) -> None:
+        self._on_accepted = on_accepted
+        self._dispatcher = dispatcher
+        self._registry = registry
+        self._journal = journal
+        self._clock = clock
+        self._on_closed = on_closed
+        self._open: dict[str, _OpenExchange] = {}
+        self._missed: dict[str, tuple[int, frozenset[str]]] = {}
+        registry.listen(self._note_presence)
+
+    def roster(self) -> Roster:
+        """Return the devices that are online and not paused."""
+        return self._registry.roster()
+
+    def known(self) -> Roster:
+        """Return the devices that have been born, and were neither forgotten nor removed."""
+        return self._registry.known()
+
+    def belongs(self, device: str) -> bool:
+        """Whether a device is enrolled, in a fleet with an authority."""
+        return self._registry.is_enrolled(device)
+
+    def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
+        """Wait until so many devices have joined, or time is up, or ``stop``."""
+        return self._registry.wait_for(devices, timeout, stop)
+
+    def put(self, exchange: OpenExchange) -> None:
+        """Open an exchange and send its tasks."""
+        pending = PendingExchange(exchange, self._clock.monotonic())
+        report = WaitingReport(pending, self._journal, self._clock)
+        self._open[exchange.exchange] = _OpenExchange(pending, report)
+        self._dispatcher.open(pending)
+
+    def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
+        """Yield replies until all have arrived or no other is waited for."""
+        opened = self._open[exchange.exchange]
+        while self._is_open(opened.pending) and not stop():
+            opened.report.update()
+            arrived = self._next(opened.pending)
+            if arrived is not None:
+                yield arrived
+        if not stop():
+            opened.report.close()
+
+    def drop(self, exchange: OpenExchange, *, put_again: bool = False) -> None:
+        """Close an exchange; notify devices still at work on it, or whose replies were not read."""
+        opened = self._open.pop(exchange.exchange, None)
+        if opened is None:
+            return
+        opened.report.end()
+        if self._clock.monotonic() >= opened.pending.deadline:
+            wanted, began = opened.pending.wanted(), opened.pending.began
+            devices = self._registry.steady_since(wanted, began)
+            self._missed[exchange.exchange] = (exchange.index, devices)
+        self._dispatcher.close(opened.pending)
+        for unread in opened.pending.drop():
+            if not put_again:
+                self.verdict(unread.reply, "late", "enough others had answered")
+
+    def missed_deadline(self, exchange: OpenExchange) -> frozenset[str]:
+        """Return the devices that could have answered an exchange and let its deadline pass."""
+        return self._missed.pop(exchange.exchange, (0, frozenset[str]()))[1]
+
+    def _is_open(self, pending: PendingExchange) -> bool:
+        """Note lost devices; return whether there is anything left to wait for."""
+        if pending.presence_changed.is_set():
+            pending.presence_changed.clear()
+            lost = self._registry.lost_since(pending.wanted(), pending.started)
+            pending.note_lost(lost)
+        now = self._clock.monotonic()
+        return now < pending.deadline and pending.is_open(now)
+
+    def _next(self, pending: PendingExchange) -> Delivered | None:
+        """Wait for a reply; None when there is something else to look at."""
+        left = pending.closes_at() - self._clock.monotonic()
+        try:
+            return pending.arrivals.get(timeout=max(0.0, left))
+        except queue.Empty:
+            return None
+
+    def _note_presence(self, device: str) -> None:
+        """Note that a device came or went, so that lost devices are checked again."""
+        for pending in self._dispatcher.exchanges.all():
+            if pending.task(device) is not None:
+                pending.presence_changed.set()
+                pending.arrivals.put(None)
+
+    def wake(self) -> None:
+        """Make the threads that wait in ``replies`` or ``wait_for`` check ``stop`` again."""
+        for pending in self._dispatcher.exchanges.all():
+            pending.arrivals.put(None)
+        self._registry.wake()
+
+    def hold(self, reply: Reply) -> None:
+        """Count a reply towards its quorum before its verdict."""
+        pending = self._dispatcher.exchanges.get(reply.exchange)
+        if pending is not None:
+            pending.accept(reply.device, self._clock.monotonic())
+
+    def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
+        """Send a device the verdict on its reply; accepted replies count towards the quorum."""
+        if outcome == "accepted":
+            self._on_accepted(reply.device)
+            self.hold(reply)
+        self._dispatcher.send_receipt(reply.device, reply.exchange, outcome, reason)
+
+    def closed(self, run: str, through: int) -> None:
+        """Tell the fleet which exchanges are over."""
+        for exchange, (index, _) in [*self._missed.items()]:  # those that nobody asked for
+            if exchange == f"{run}-{index}" and index <= through:
+                self._missed.pop(exchange, None)
+        self._dispatcher.forget(run, through)
+        self._on_closed(run, through)
+
+    def traffic(self) -> tuple[int, int]:
+        """Return payload bytes from and to devices."""
+        return self._dispatcher.traffic()
+
+
+NAMED = 8
+"""Devices that an event names; of the others it tells how many there are."""
+
+
+class WaitingReport:
+    """The last report on one exchange.
+
+    An exchange without a quorum is not reported while every device is connected.
+    """
+
+    def __init__(self, pending: PendingExchange, journal: EventJournal, clock: Clock) -> None:
+        self._pending_exchange = pending
+        self._journal = journal
+        self._clock = clock
+        self._told: tuple[bool, frozenset[str], float] | None = None
+
+    def update(self) -> None:
+        """Report changes: the quorum was met, or a device was lost or came back."""
+        pending = self._pending_exchange
+        quorum = pending.quorum_at is not None
+        lost, closes_at = pending.lost_devices(), pending.closes_at()
+        if not pending.wanting or not (quorum or lost):
+            self.end()
+        elif self._told != (quorum, lost, closes_at):
+            self._told = (quorum, lost, closes_at)
+            self._tell(closes_at)
+
+    def end(self) -> None:
+        """Report the end of waiting, if there was any."""
+        if self._told is not None:
+            self._told = None
+            self._journal.emit(
+                "exchange", exchange=self._pending_exchange.exchange.exchange, waiting=None
+            )
+
+    def close(self) -> None:
+        """Report the devices left behind, if the quorum did not wait for the deadline."""
+        pending = self._pending_exchange
+        lost, online = pending.out()
+        self.end()
+        if lost and not online and self._clock.monotonic() < pending.deadline:
+            named = waiting_in_words(WaitingView(lost=lost[:NAMED], more=len(lost[NAMED:])))
+            text = f"round {pending.exchange.round} continues without {named}"
+            self._journal.emit("note", level="warning", text=text)
+
+    def _tell(self, closes_at: float) -> None:
+        lost, online = self._pending_exchange.out()
+        left = timedelta(seconds=closes_at - self._clock.monotonic())
+        waiting = {
+            "lost": lost[:NAMED],
+            "online": online[: max(0, NAMED - len(lost))],
+            "more": max(0, len(lost) + len(online) - NAMED),
+            "until": timestamp(self._clock.now() + left),
+        }
+        self._journal.emit(
+            "exchange", exchange=self._pending_exchange.exchange.exchange, waiting=waiting
+        )

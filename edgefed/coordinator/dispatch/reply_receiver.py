@@ -1,0 +1,324 @@
+"""Receive replies: route each to its exchange, fetch its blobs, and pass it to the engine."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from edgefed.coordinator.dispatch.device_publisher import DevicePublisher
+from edgefed.coordinator.exchanges.fleet import Delivered
+from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
+from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
+from edgefed.coordinator.exchanges.reply_checks import LOST_BLOB, fetch_problem
+from edgefed.coordinator.journal.rate_limited_notes import RateLimitedNotes
+from edgefed.errors import StorageError, WireError
+from edgefed.process.clock import Clock
+from edgefed.transport.blob_intake import Ask, BlobIntake
+from edgefed.wire.messages import Chunk, Reply
+from edgefed.wire.tensors import digest
+
+log = logging.getLogger(__name__)
+
+
+class ReplyReceiver:
+    """Receives the replies of all open exchanges; guarded by the dispatcher's lock.
+
+    Args:
+        exchanges: the open exchanges.
+        intake: receives blobs into the coordinator's cache.
+        relays: notified of blobs for other devices before they arrive, and when they are deleted.
+        publisher: to the devices.
+        notes: takes warnings about invalid replies.
+        clock: measures how long a reply took.
+        on_delivered: called with each device whose reply the engine has received.
+    """
+
+    def __init__(
+        self,
+        exchanges: PendingExchanges,
+        intake: BlobIntake,
+        relays: RelayedBlobs,
+        publisher: DevicePublisher,
+        notes: RateLimitedNotes,
+        clock: Clock,
+        on_delivered: Callable[[str], None],
+    ) -> None:
+        self._exchanges = exchanges
+        self._intake = intake
+        self._cache = intake.cache
+        self._relays = relays
+        self._publisher = publisher
+        self._notes = notes
+        self._clock = clock
+        self._on_delivered = on_delivered
+        self._uploads = ReplyUploads(intake)
+        self._sizes: dict[tuple[str, str], int] = {}
+        self._blobs: dict[str, set[str]] = {}
+        self._dropped: dict[str, tuple[str, int]] = {}
+
+    # -- what devices send --------------------------------------------------------------------
+
+    def take(self, device: str, reply: Reply, size: int) -> None:
+        """Take a reply: pull the blobs that it names, decline it, or ignore it."""
+        if reply.device != device:
+            self._notes.warn(device, "name", f"it replied in the name of {reply.device}")
+            return
+        pending = self._exchanges.wanting(reply)
+        if pending is None:
+            self._decline(reply)
+            return
+        self._sizes[device, reply.exchange] = size
+        if reply.status != "ok" or fetch_problem(reply, pending.exchange):
+            self._deliver([reply])  # it will be declined; its blobs are not wanted
+            return
+        self._blobs.setdefault(reply.exchange, set()).update(reply.needed)
+        self._relays.announce({sent.digest for sent in reply.relays.values()})
+        self._go_on(*self._uploads.take(reply, size, self._clock.monotonic()))
+
+    def take_chunk(self, device: str, chunk: Chunk) -> None:
+        """Take a chunk of a blob that a reply names."""
+        now, digest = self._clock.monotonic(), chunk.digest
+        exchange = self._uploads.exchange_of(device, digest)
+        if exchange is not None:
+            self._sizes[device, exchange] = self._sizes.get((device, exchange), 0) + len(chunk.data)
+        ask = self._intake.chunk(chunk, now)
+        if ask is not None:
+            self._publisher.need(ask)
+        elif self._cache.has(digest):
+            self._go_on(*self._uploads.arrived(digest, now))
+
+    def leave(self, device: str) -> None:
+        """Stop waiting for a lost device's blobs; it sends its replies again when it is back."""
+        self._go_on(*self._uploads.leave(device, self._clock.monotonic()))
+
+    # -- what time brings ---------------------------------------------------------------------
+
+    def due(self, now: float) -> None:
+        """Request missing chunks again, and give up on blobs that never arrived."""
+        self._ask(self._intake.due(now))
+        while self._intake.failures:
+            for reply in self._uploads.failed(self._intake.failures.pop()):
+                self._notes.warn(reply.device, "blob", "a blob of its reply did not arrive")
+
+    def next_due(self) -> float | None:
+        """Return the monotonic second of the next ``due``, or None."""
+        return self._intake.next_due()
+
+    def ask_again(self) -> None:
+        """Request all incoming blobs again: chunks may have been lost."""
+        self._ask(self._intake.reconnected(self._clock.monotonic()))
+
+    # -- what becomes of an exchange ----------------------------------------------------------
+
+    def open(self, pending: PendingExchange) -> None:
+        """Note that an exchange is put, perhaps again."""
+        self._dropped.pop(pending.exchange.exchange, None)
+
+    def close(self, pending: PendingExchange) -> None:
+        """Stop receiving replies of an exchange that was dropped; its blobs are still read."""
+        opened = pending.exchange
+        run = opened.tasks[0].run if opened.tasks else ""
+        self._dropped[opened.exchange] = (run, opened.index)
+        self._sizes = {key: size for key, size in self._sizes.items() if key[1] != opened.exchange}
+        self._go_on(*self._uploads.drop(opened.exchange, self._clock.monotonic()))
+
+    def forget(self, run: str, through: int) -> None:
+        """Delete the replies to dropped exchanges that are over: they are merged into the state."""
+        over = [
+            exchange
+            for exchange, (its_run, index) in self._dropped.items()
+            if its_run != run or index <= through
+        ]
+        if not over:
+            return
+        gone: set[str] = set()
+        for exchange in over:
+            del self._dropped[exchange]
+            gone |= self._blobs.pop(exchange, set())
+        kept = self._named_by(self._blobs)
+        try:
+            for digest in gone - kept:
+                self._cache.discard(digest)
+            self._relays.settle(gone - kept)
+        except StorageError as error:
+            log.warning("%s", error.message)
+        self._intake.prune(kept)
+
+    def release_space(self) -> None:
+        """Delete blobs and parts of blobs that no open exchange needs."""
+        self._cache.shed(self._named_by(self._blobs.keys() - self._dropped.keys()))
+        self._intake.prune()
+
+    def stop(self) -> None:
+        """Stop receiving."""
+        self._intake.close()
+
+    def _named_by(self, exchanges: Iterable[str]) -> set[str]:
+        return {digest for exchange in exchanges for digest in self._blobs[exchange]}
+
+    # -- on to the engine ---------------------------------------------------------------------
+
+    def _decline(self, reply: Reply) -> None:
+        """Tell a device that its reply is late, unless its exchange may be put again."""
+        if self._exchanges.is_over(reply):
+            late = "its exchange is closed"
+            self._publisher.receipt(reply.device, reply.exchange, "late", late)
+
+    def _go_on(self, asks: list[Ask], whole: list[Reply]) -> None:
+        self._ask(asks)
+        self._deliver(whole)
+
+    def _ask(self, asks: list[Ask]) -> None:
+        for ask in asks:
+            self._publisher.need(ask)
+
+    def _deliver(self, whole: list[Reply]) -> None:
+        for reply in whole:
+            pending = self._exchanges.wanting(reply)
+            if pending is None:
+                continue
+            seconds = self._clock.monotonic() - pending.started
+            size = self._sizes.pop((reply.device, reply.exchange), 0)
+            pending.deliver(Delivered(reply, self._read, seconds, size))
+            self._on_delivered(reply.device)
+
+    def _read(self, digest: str) -> bytes:
+        data = self._cache.get(digest)
+        if data is None:
+            raise WireError(f"Blob {digest[:12]} is no longer in the cache.", code=LOST_BLOB)
+        return data
+
+
+MAX_UPLOADS = 8
+"""Replies that are uploaded at one time; the others wait, so that memory and link are bounded."""
+
+_Key = tuple[str, str]
+"""Device and exchange of a reply."""
+
+
+@dataclass
+class _Upload:
+    reply: Reply
+    size: int
+    lacking: set[str] = field(default_factory=set)
+
+    @property
+    def key(self) -> _Key:
+        return self.reply.device, self.reply.exchange
+
+
+class ReplyUploads:
+    """Assembles replies; owned by one thread.
+
+    Args:
+        intake: receives blobs into the coordinator's cache.
+    """
+
+    def __init__(self, intake: BlobIntake) -> None:
+        self._intake = intake
+        self._running: dict[_Key, _Upload] = {}
+        self._waiting: deque[_Upload] = deque()
+
+    def take(self, reply: Reply, size: int, now: float) -> tuple[list[Ask], list[Reply]]:
+        """Take a reply; return the requests to send, and the complete replies."""
+        if self.knows(reply.device, reply.exchange):
+            return [], []
+        named = reply.needed
+        relayed = {sent.digest for sent in reply.relays.values()}
+        valid = {n: data for n, data in reply.inline.items() if n in named and digest(data) == n}
+        # Their device keeps them until the exchange is over: waiting for the disk, reply after
+        # reply, would hold up a large fleet's receipts. Relayed ones are needed for longer.
+        for name in valid.keys() - relayed:
+            self._intake.cache.put(valid[name], sync=False)
+        self._intake.cache.put_all([valid[name] for name in valid if name in relayed])
+        lacking = {name for name in named if not self._intake.cache.has(name)}
+        upload = _Upload(reply, size, lacking)
+        if not lacking:
+            return [], [reply]
+        self._waiting.append(upload)
+        return self._start(now)
+
+    def knows(self, device: str, exchange: str) -> bool:
+        """Whether a reply is on its way."""
+        return any(each.key == (device, exchange) for each in self._all())
+
+    def exchange_of(self, device: str, blob: str) -> str | None:
+        """Return the exchange for whose reply a device uploads a blob; None when for none."""
+        return next(
+            (
+                each.reply.exchange
+                for each in self._running.values()
+                if each.reply.device == device and blob in each.lacking
+            ),
+            None,
+        )
+
+    def arrived(self, blob: str, now: float) -> tuple[list[Ask], list[Reply]]:
+        """Note that a blob is whole; return the requests to send, and the replies now whole."""
+        whole: list[Reply] = []
+        for key, upload in list(self._running.items()):
+            upload.lacking.discard(blob)
+            if not upload.lacking:
+                del self._running[key]
+                whole.append(upload.reply)
+        asks, more = self._start(now)
+        return asks, [*whole, *more]
+
+    def leave(self, device: str, now: float) -> tuple[list[Ask], list[Reply]]:
+        """Give a lost device's place to the next one; it sends its reply again when it is back."""
+        return self._remove([each for each in self._all() if each.reply.device == device], now)
+
+    def drop(self, exchange: str, now: float) -> tuple[list[Ask], list[Reply]]:
+        """Forget the replies of an exchange that is closed; others replace them."""
+        gone = [each for each in self._all() if each.reply.exchange == exchange]
+        return self._remove(gone, now)
+
+    def _all(self) -> list[_Upload]:
+        return [*self._running.values(), *self._waiting]
+
+    def _remove(self, gone: list[_Upload], now: float) -> tuple[list[Ask], list[Reply]]:
+        keys = {each.key for each in gone}
+        self._waiting = deque(each for each in self._waiting if each.key not in keys)
+        running = [self._running.pop(key) for key in keys & self._running.keys()]
+        lost = {blob for each in running for blob in each.lacking}
+        for blob in lost:
+            self._intake.drop(blob)
+        asks: list[Ask] = []
+        for each in self._running.values():
+            if each.lacking & lost:  # an equal blob, which was being asked of another device
+                asks += self._fetch(each, now)
+        more, whole = self._start(now)
+        return [*asks, *more], whole
+
+    def failed(self, blob: str) -> list[Reply]:
+        """Give up on replies with a blob that never arrived; return them."""
+        gone = [each for each in self._running.values() if blob in each.lacking]
+        for upload in gone:
+            del self._running[upload.key]
+        return [upload.reply for upload in gone]
+
+    def _start(self, now: float) -> tuple[list[Ask], list[Reply]]:
+        asks: list[Ask] = []
+        whole: list[Reply] = []
+        while self._waiting and len(self._running) < MAX_UPLOADS:
+            upload = self._waiting.popleft()
+            asks += self._fetch(upload, now)
+            if upload.lacking:
+                self._running[upload.key] = upload
+            else:
+                whole.append(upload.reply)
+        return asks, whole
+
+    def _fetch(self, upload: _Upload, now: float) -> list[Ask]:
+        """Request the blobs that a reply lacks; an equal one of another reply may have arrived."""
+        asks: list[Ask] = []
+        for name, size in upload.reply.needed.items():
+            if name in upload.lacking:
+                ask = self._intake.fetch(upload.reply.device, name, size, "pull", now)
+                if ask is not None:
+                    asks.append(ask)
+                if self._intake.cache.has(name):
+                    upload.lacking.discard(name)
+        return asks

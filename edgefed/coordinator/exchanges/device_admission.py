@@ -1,0 +1,209 @@
+"""The devices of a fleet whose data fit the run; the others are excluded and reported once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from edgefed.algorithms.interface.member import Member, Roster
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.devices.silent_devices import SilentDevices, least_roster, left_out
+from edgefed.coordinator.exchanges.fleet import Fleet
+from edgefed.coordinator.state.compatibility import (
+    NO_SAMPLES,
+    DataSpec,
+    Misfit,
+    check_compatibility,
+    misfit,
+)
+from edgefed.data.base.types import Dataset
+from edgefed.errors import DataError, TimeLimitError
+from edgefed.events.base.coordinator_states import QUARANTINED
+from edgefed.process.clock import Clock
+
+Excluded = Callable[[str, str], None]
+"""Takes a device and why the run does not ask it any more; an empty reason for one that it may."""
+
+
+class Admission:
+    """Decides which devices take part in a run.
+
+    Args:
+        fleet: all connected devices.
+        recipe: the run's.
+        spec: the form of the run's data.
+        warn: called for each device that is left out, and again when its data change.
+        clock: for timeouts.
+        quarantined: whether a device is left out until an operator releases it.
+        announced: given all known devices, returns those that announce too many samples, with
+            reasons.
+        excluded: called with each change of the reason why a device is left out, except quarantine,
+            which is reported elsewhere.
+        shown: returns the reason that each device has now; one that was forgotten has none.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        recipe: Recipe,
+        spec: DataSpec,
+        warn: Callable[[str], None],
+        clock: Clock,
+        quarantined: Callable[[str], bool] = lambda device: False,
+        announced: Callable[[Roster], Mapping[str, str]] = lambda known: {},
+        excluded: Excluded = lambda device, reason: None,
+        shown: Callable[[], Mapping[str, str]] | None = None,
+    ) -> None:
+        self.spec = spec
+        self._announced = announced
+        self._excluded = excluded
+        self._shown = shown
+        self._told: dict[str, str] = {}
+        self._quarantined = quarantined
+        self._fleet = fleet
+        self._recipe = recipe
+        self._warn = warn
+        self._clock = clock
+        self._seen: dict[str, tuple[Member, str, str]] = {}
+
+    def roster(self) -> Roster:
+        """Return the devices that are there and fit, sorted by id."""
+        return self._fitting(self._fleet.roster())
+
+    def roster_without(self, silent: SilentDevices, number: int) -> Roster:
+        """Return the devices that are there, fit, and are not left out of round ``number``."""
+        roster = self.roster()
+        able = [member for member in roster if member.samples]
+        out = left_out(silent, number, able, least_roster(self._recipe))
+        for member in able:
+            self._tell(member.device, out.get(member.device, ""))
+        return tuple(member for member in roster if member.device not in out)
+
+    def misfits(self) -> tuple[Misfit, ...]:
+        """Return the devices that are there and do not fit."""
+        reasons = self._reasons(self._fleet.roster())
+        return tuple(Misfit(device, reason) for device, reason in reasons.items() if reason)
+
+    def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
+        """Wait for enough fitting devices, the timeout or ``stop``; return the roster."""
+        until = self._clock.monotonic() + timeout
+        asked = devices
+        while True:
+            left = max(0.0, until - self._clock.monotonic())
+            there = [m for m in self._fleet.wait_for(asked, left, stop) if m.samples]
+            able = self._fitting(tuple(there))
+            if len(able) >= devices or len(there) < asked or stop():
+                return able
+            asked = devices + len(there) - len(able)
+
+    def _fitting(self, roster: Roster) -> Roster:
+        reasons = self._reasons(roster)
+        return tuple(member for member in roster if not reasons[member.device])
+
+    def _reasons(self, roster: Roster) -> dict[str, str]:
+        """Return why each device does not fit, or nothing; one without samples is never asked."""
+        known = self._fleet.known()
+        names = {each.device for each in (*roster, *known)}
+        quarantined = set(filter(self._quarantined, sorted(names)))
+        announced = self._announced(tuple(m for m in known if m.device not in quarantined))
+        if self._shown is not None:
+            self._told = dict(self._shown())
+        return {
+            each.device: QUARANTINED
+            if each.device in quarantined
+            else self._reason(each, announced.get(each.device, ""))
+            for each in roster
+        }
+
+    def _reason(self, member: Member, announced: str) -> str:
+        seen = self._seen.get(member.device)
+        if seen is not None and seen[:2] == (member, announced):
+            if told := seen[2] if member.samples else NO_SAMPLES:
+                self._tell(member.device, told)  # again, if it was forgotten and came back
+            return seen[2]
+        unfit = misfit(self._recipe, self.spec, member) if member.samples else ""
+        reason = unfit or announced
+        self._seen[member.device] = (member, announced, reason)
+        self._tell(member.device, reason if member.samples else NO_SAMPLES)
+        if reason:
+            self._warn(f"{member.device} is excluded: {reason}")
+        return reason
+
+    def _tell(self, device: str, reason: str) -> None:
+        if self._told.get(device, "") != reason:
+            self._told[device] = reason
+            self._excluded(device, reason)
+
+
+def admit(
+    fleet: Fleet,
+    recipe: Recipe,
+    dataset: Dataset,
+    wanted: int,
+    *,
+    because: str = "",
+    recorded: DataSpec | None,
+    admission_of: Callable[[DataSpec], Admission],
+    clock: Clock,
+    stop: Callable[[], bool],
+    check: Callable[[], None],
+) -> Admission:
+    """Wait for enough devices whose data fit the run, and return its admission.
+
+    Args:
+        fleet: all connected devices.
+        recipe: the run's.
+        dataset: the coordinator's.
+        wanted: number of devices that must fit.
+        because: the reason for that number, as a sentence; empty where the recipe states it.
+        recorded: the form of the data of a run that has begun; None for a new run, where the
+            recipe, the data set and the connected devices decide.
+        admission_of: returns the admission for data of this form.
+        clock: for timeouts.
+        stop: ends the waiting.
+        check: raises when an order ended it.
+
+    Raises:
+        TimeLimitError: too few devices are there.
+        DataError: too few of them fit, or their lists of classes or shapes of input differ.
+    """
+    timeout = recipe.rounds.join_timeout
+    until = clock.monotonic() + timeout
+    roster = fleet.wait_for(wanted, timeout, stop)
+    check()
+    able = sum(member.samples > 0 for member in roster)
+    if able < wanted:
+        raise _too_few(able, wanted, timeout, because)
+    spec = recorded or _agreed(recipe, dataset, fleet)
+    admission = admission_of(spec)
+    left = max(0.0, until - clock.monotonic())
+    fitting = len(admission.wait_for(wanted, left, stop))
+    check()
+    if fitting < wanted:
+        raise _misfitting(fitting, wanted, admission.misfits(), because)
+    return admission
+
+
+def _agreed(recipe: Recipe, dataset: Dataset, fleet: Fleet) -> DataSpec:
+    found = check_compatibility(recipe, dataset, fleet.roster())
+    if found.spec is None:
+        raise found.problem or DataError("No device with data is online.", code="data.shape")
+    return found.spec
+
+
+def _too_few(there: int, wanted: int, seconds: float, because: str) -> TimeLimitError:
+    who = "No device is" if there == 0 else f"Only {there} of {wanted} devices are"
+    return TimeLimitError(
+        " ".join(filter(None, (f"{who} there with data after {seconds:.0f} s.", because))),
+        code="run.devices",
+        hint="start an agent on a device: edgefed-agent run --broker URL --fleet NAME --data …",
+    )
+
+
+def _misfitting(fitting: int, wanted: int, misfits: tuple[Misfit, ...], because: str) -> DataError:
+    who = "No device fits" if fitting == 0 else f"Only {fitting} of {wanted} devices fit"
+    told = "; ".join(f"{each.device}: {each.reason}" for each in misfits)
+    return DataError(
+        " ".join(filter(None, (f"{who} the run's data. {told}.", because))),
+        code="data.misfit",
+        hint="edgefed run check RECIPE",
+    )

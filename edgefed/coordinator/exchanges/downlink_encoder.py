@@ -1,0 +1,202 @@
+"""Encode payloads to devices as differences from the payloads that they already hold.
+
+For each payload name the coordinator keeps a mirror: the arrays that devices hold if they received
+every exchange. A lossy payload w_t is sent as an encoded difference from the mirror b,
+
+    c_t = C(w_t - b_{t-1})        b_t = b_{t-1} + C^{-1}(c_t)
+
+so the encoding error of one round is part of the next difference: error feedback without separate
+memory. The first difference is from zeros. The reference names b_t by its digest, with the last
+``CHAIN`` differences for devices that missed some rounds. A device that missed more rounds fetches
+the complete b_t.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from edgefed.algorithms.interface.exchange import Payload
+from edgefed.errors import StorageError
+from edgefed.learn.base.types import Tensors
+from edgefed.seeds import generator
+from edgefed.wire.blobs import BlobCache
+from edgefed.wire.codecs import CODECS, decode
+from edgefed.wire.message_parts import BlobRef, Patch
+from edgefed.wire.patches import apply_patch
+from edgefed.wire.tensors import pack, specs_of, unpack, weights_digest
+
+log = logging.getLogger(__name__)
+
+CHAIN = 4
+"""Differences in a reference; a device that missed fewer rounds catches up with them."""
+
+
+class DownlinkEncoder:
+    """Encodes payloads of one run into blobs of a cache.
+
+    Args:
+        codec: the recipe's downlink codec, for payloads that name none.
+        cache: stores the blobs; those that devices may still request are pinned.
+        refs: references by payload name, from ``to_json`` of a previous process.
+    """
+
+    def __init__(self, codec: str, cache: BlobCache, refs: Mapping[str, Any] | None = None) -> None:
+        self._codec = codec
+        self._cache = cache
+        self._refs = {
+            name: BlobRef.model_validate_json(entry["ref"]) for name, entry in (refs or {}).items()
+        }
+        self._sources = {name: str(entry["source"]) for name, entry in (refs or {}).items()}
+        self._pinned: set[str] = set()
+        self._superseded: set[str] = set()
+        # The last arrays sent under each name: the very same ones need no digest to be known.
+        self._sent: dict[str, Tensors] = {}
+        self._pin()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the references, to be written down with the exchange that uses them."""
+        return {
+            name: {"ref": ref.model_dump_json(), "source": self._sources[name]}
+            for name, ref in self._refs.items()
+        }
+
+    def send(self, name: str, payload: Payload, seed: int) -> BlobRef:
+        """Put a payload's blobs into the cache and return the reference for devices.
+
+        A payload that has not changed since it was last sent keeps its reference and costs nothing,
+        unless the cache lost its blobs.
+        """
+        codec = payload.codec or self._codec
+        held = self._holds(name, codec)
+        if held and self._sent.get(name) is payload.arrays:
+            return self._refs[name]
+        source = weights_digest(payload.arrays)
+        if held and self._sources[name] == source:
+            self._sent[name] = payload.arrays
+            return self._refs[name]
+        if codec == "fp32":
+            ref = self._whole(payload.arrays)
+        else:
+            ref = self._difference(name, payload.arrays, codec, seed)
+        # After the blobs are written: a retry after a full disk must encode them again.
+        self._refs[name] = ref
+        self._sources[name] = source
+        self._sent[name] = payload.arrays
+        self._pin()
+        return ref
+
+    def retire(self, names: Iterable[str]) -> None:
+        """Forget the mirrors of names that are no longer sent; unpin their blobs."""
+        for name in names:
+            self._refs.pop(name, None)
+            self._sources.pop(name, None)
+            self._sent.pop(name, None)
+        self._pin()
+
+    def committed(self) -> None:
+        """Delete the blobs that devices no longer need, after a commit without an open exchange.
+
+        Before that, a restart would begin with the blobs of the last commit. Without this call they
+        would stay until the cache is full.
+        """
+        try:
+            for digest in self._superseded:
+                self._cache.discard(digest)
+        except StorageError as error:
+            log.warning("%s", error.message)
+        self._superseded.clear()
+
+    def losses(self) -> list[str]:
+        """Return a message for each payload whose mirror is no longer in the cache."""
+        return [
+            f"the blob cache lost {name}; devices are sent it anew, and with a lossy downlink"
+            " the run ends in other bits than undisturbed"
+            for name, ref in self._refs.items()
+            if not self._cache.has(ref.digest)
+        ]
+
+    def _holds(self, name: str, codec: str) -> bool:
+        """Whether the cache holds the arrays last sent to devices under a name.
+
+        Raises:
+            StorageError: it is damaged, and could not be made again to the same bits.
+        """
+        if name not in self._refs:
+            return False
+        digest = self._refs[name].digest
+        there = self._cache.has(digest)
+        held = self._cache.intact(digest)
+        if there and not held and codec != "fp32":
+            raise StorageError(
+                f"Blob {digest[:12]}, which devices hold as {name}, is damaged in the blob cache.",
+                code="storage.damaged",
+                hint="restore it from a backup before you restart the coordinator; without it,"
+                " edgefed run resume sends the weights again, with different bits",
+            )
+        return held
+
+    def release(self) -> None:
+        """Unpin everything; the run is over."""
+        for digest in self._pinned:
+            self._cache.unpin(digest)
+        self._pinned.clear()
+
+    def _whole(self, arrays: Tensors) -> BlobRef:
+        packed = pack(arrays)
+        return BlobRef(digest=self._keep(packed), size=len(packed))
+
+    def _difference(self, name: str, arrays: Tensors, codec: str, seed: int) -> BlobRef:
+        before = self._refs.get(name)
+        base = self._mirror(before, arrays)
+        wanted = arrays if base is None else _minus(arrays, base)
+        code = CODECS[codec].encode(wanted, generator(seed, "downlink", name))
+        after = apply_patch(base, decode(code, specs_of(arrays)))
+        packed = pack(after)
+        patch = Patch(
+            base=before.digest if base is not None and before is not None else None,
+            blob=self._keep(code),
+            size=len(code),
+        )
+        older = before.patches[: CHAIN - 1] if base is not None and before is not None else ()
+        return BlobRef(digest=self._keep(packed), size=len(packed), patches=(patch, *older))
+
+    def _mirror(self, ref: BlobRef | None, arrays: Tensors) -> Tensors | None:
+        """Return the devices' arrays under a name, or None if they do not fit ``arrays``."""
+        data = self._cache.get(ref.digest) if ref is not None else None
+        if data is None:
+            return None
+        held = unpack(data, None, max_bytes=len(data))
+        return held if specs_of(held) == specs_of(arrays) else None
+
+    def _keep(self, data: bytes) -> str:
+        """Put a blob into the cache, pinned before the next one could push it out."""
+        digest = self._cache.put(data)
+        if digest not in self._pinned:
+            self._cache.pin(digest)
+            self._pinned.add(digest)
+        return digest
+
+    def _pin(self) -> None:
+        wanted = {
+            digest
+            for ref in self._refs.values()
+            for digest in (ref.digest, *(patch.blob for patch in ref.patches))
+        }
+        for digest in wanted - self._pinned:
+            self._cache.pin(digest)
+        for digest in self._pinned - wanted:
+            self._cache.unpin(digest)
+            self._superseded.add(digest)
+        self._pinned = wanted
+
+
+def _minus(arrays: Tensors, base: Tensors) -> Tensors:
+    """Return the difference of float arrays; others travel as they are."""
+    return {
+        name: np.subtract(array, base[name]) if np.issubdtype(array.dtype, np.floating) else array
+        for name, array in arrays.items()
+    }

@@ -1,0 +1,211 @@
+"""Convert an algorithm's exchange to tasks, and an open exchange back to the merge's argument."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from edgefed.algorithms.composed.evaluation_reply import with_confusion
+from edgefed.algorithms.composed.method import Method
+from edgefed.algorithms.interface.exchange import FROZEN, Exchange, Payload, Question
+from edgefed.algorithms.interface.member import Roster
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.config.recipes.recipe import ModelSection, Recipe
+from edgefed.coordinator.exchanges.downlink_encoder import DownlinkEncoder
+from edgefed.coordinator.exchanges.relay_checks import task_relays
+from edgefed.coordinator.models.run_model import RunModel
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.modeling.model_building import complete_model
+from edgefed.learn.training.measures import measures_of
+from edgefed.seeds import derive
+from edgefed.wire.message_parts import DeliveredRelay
+from edgefed.wire.messages import BlobRef, Task
+from edgefed.wire.task_digest import task_digest
+
+MAX_DETAIL = 80
+"""Most characters of ``Exchange.detail`` in an event."""
+
+
+def open_exchange(
+    exchange: Exchange,
+    *,
+    run: str,
+    index: int,
+    seed_index: int,
+    recipe: Recipe,
+    section: ModelSection,
+    run_model: RunModel,
+    algorithm: CompleteAlgorithm[Any],
+    downlink: DownlinkEncoder,
+    attempt: int,
+    testers: Roster = (),
+    new_nonce: Callable[[], str] = lambda: secrets.token_hex(8),
+) -> OpenExchange:
+    """Encode an exchange's payloads and return its tasks; all draws derive from ``seed_index``.
+
+    ``section`` names the state's own model, which the tasks concern if the exchange has no other.
+    Each task has a nonce of its own, which binds the reply to it; nothing is drawn from it.
+    ``testers`` are the devices that a test may ask, as they have announced themselves.
+
+    Raises:
+        ModelTooLargeError, RecipeError, DataError: its model cannot be built.
+    """
+    section = complete_model(exchange.model or section)
+    classes = run_model.spec.classes
+    measures = measures_of(recipe.evaluation, recipe.training.loss, classes)
+    exchange = with_confusion(exchange, measures, classes)
+    model = run_model.trainers.get(section).model
+    downlink.retire(exchange.retired)
+    seed = derive(recipe.seed, "downlink", seed_index)
+    refs = {name: downlink.send(name, payload, seed) for name, payload in exchange.payloads.items()}
+    every = {}
+    if model.frozen_names:
+        every[FROZEN] = downlink.send(FROZEN, Payload(model.frozen_weights(), "fp32"), seed)
+    shared = {
+        **_of_the_exchange(exchange, run, index, section),
+        **_of_the_run(recipe, run_model),
+        **Method.of(recipe, algorithm.settings).asked(exchange.name, recipe.rounds).task_fields(),
+        "evaluation": _measured(recipe) if exchange.name == "evaluate" else {},
+    }
+    tasks = tuple(
+        _task(
+            question,
+            {**shared, "nonce": new_nonce()},
+            refs,
+            every,
+            derive(recipe.seed, "task", seed_index, question.device),
+        )
+        for question in exchange.questions
+    )
+    asked = {question.device for question in exchange.questions}
+    grace = recipe.rounds.lost_grace
+    return OpenExchange(
+        exchange=f"{run}-{index}",
+        index=index,
+        name=exchange.name,
+        round=exchange.round,
+        tasks=tasks,
+        wanted=exchange.wanted,
+        quorum=exchange.quorum,
+        deadline=exchange.deadline,
+        attempt=attempt,
+        max_reply_bytes=_max_reply_bytes(exchange, model, algorithm),
+        preparatory=exchange.preparatory,
+        detail=exchange.detail[:MAX_DETAIL],
+        lost_grace=None if grace == "deadline" else grace,
+        reply_roles=exchange.reply_roles,
+        held_out={each.device: each.held_out for each in testers if each.device in asked},
+    )
+
+
+def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: CompleteAlgorithm[Any]) -> int:
+    """Return the bytes of blobs that a reply may have; coded, they may take twice the arrays'."""
+    return max(
+        2 * sum(array.nbytes for array in model.weights().values()),
+        2 * sum(role.nbytes for role in exchange.reply_roles.values()),
+        algorithm.max_reply_bytes(exchange, model),
+    )
+
+
+def _measured(recipe: Recipe) -> dict[str, Any]:
+    """Return the part of the recipe's section about evaluation that devices need."""
+    return recipe.evaluation.model_dump(mode="json", include={"confusion", "metrics", "top_k"})
+
+
+def _of_the_exchange(
+    exchange: Exchange, run: str, index: int, section: ModelSection
+) -> dict[str, Any]:
+    """Return the fields that are the same in all tasks of an exchange."""
+    return {
+        "run": run,
+        "exchange": f"{run}-{index}",
+        "index": index,
+        "model": section.model_dump(mode="json"),
+        "round": exchange.round,
+        "question": exchange.name,
+        "deadline": exchange.deadline,
+        "max_relay_bytes": exchange.max_relay_bytes,
+    }
+
+
+def _of_the_run(recipe: Recipe, run_model: RunModel) -> dict[str, Any]:
+    """Return the fields that are the same in all tasks of a run, beside those of its method."""
+    return {
+        "rounds": recipe.rounds.count,
+        "shape": run_model.spec.shape,
+        "classes": run_model.spec.classes,
+        "class_names": run_model.spec.class_names,
+        "codec": recipe.wire.uplink,
+        "error_feedback": recipe.wire.error_feedback,
+    }
+
+
+def _task(
+    question: Question,
+    shared: Mapping[str, Any],
+    refs: Mapping[str, BlobRef],
+    every: Mapping[str, BlobRef],
+    seed: int,
+) -> Task:
+    """Return a device's task.
+
+    Args:
+        question: of the task.
+        shared: the fields that all tasks of an exchange share.
+        refs: references to the payloads, by their names.
+        every: the blobs that all tasks of an exchange have, by role.
+        seed: the task's own.
+    """
+    return Task(
+        **shared,
+        device=question.device,
+        seed=seed,
+        samples=question.samples,
+        blobs={**every, **{role: refs[name] for role, name in question.blobs.items()}},
+        params=dict(question.params),
+        receivers=question.receivers,
+        relays=tuple(
+            DeliveredRelay(
+                exchange=relay.exchange,
+                sender=relay.sender,
+                digest=relay.digest,
+                size=relay.size,
+            )
+            for relay in question.relays
+        ),
+    )
+
+
+def asked_exchange(opened: OpenExchange) -> Exchange:
+    """Return the exchange as an algorithm's merge sees it: the questions, without the payloads.
+
+    It is always made from the tasks, so that a merge after a restart sees the same.
+    """
+    masked = any(task.secure_aggregation for task in opened.tasks[:1])
+    return Exchange(
+        name=opened.name,
+        round=opened.round,
+        questions=tuple(
+            Question(task.device, task.samples, {}, task.params, task.receivers, task_relays(task))
+            for task in opened.tasks
+        ),
+        payloads={},
+        wanted=opened.wanted,
+        quorum=opened.quorum,
+        deadline=opened.deadline,
+        preparatory=opened.preparatory,
+        reply_roles=opened.reply_roles,
+        model=model_of(opened),
+        index=opened.index,
+        max_relay_bytes=opened.tasks[0].max_relay_bytes if opened.tasks else 0,
+        task_digest=task_digest(opened.tasks[0]) if masked else b"",
+    )
+
+
+def model_of(opened: OpenExchange) -> ModelSection | None:
+    """Return the model that the tasks of an exchange concern; None without tasks."""
+    if not opened.tasks:
+        return None
+    return ModelSection.model_validate(opened.tasks[0].model)

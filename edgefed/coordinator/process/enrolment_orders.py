@@ -1,0 +1,107 @@
+"""Requests of operators about the fleet's members."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from edgefed.coordinator.members.key_rotation import Rotated
+from edgefed.coordinator.members.membership import Membership
+from edgefed.coordinator.members.membership_messages import MembershipMessages
+from edgefed.coordinator.process.request_actions import Action, Arguments, Nothing
+from edgefed.errors import NotAllowedError
+from edgefed.process.clock import timestamp
+from edgefed.trust.tokens import fingerprint
+
+MAX_SECONDS = 30 * 86400.0
+"""Longest life of a token."""
+
+MAX_USERS = 10_000
+"""Most parties whose keys one order replaces."""
+
+
+class _Invite(Arguments):
+    role: Literal["device", "operator", "viewer"] = "device"
+    name: str = ""
+    seconds: Annotated[float, Field(gt=0, le=MAX_SECONDS)]
+
+
+class _Name(Arguments):
+    name: str
+
+
+class _User(Arguments):
+    user: str
+
+
+class _Users(Arguments):
+    users: Annotated[list[str], Field(default_factory=list, max_length=MAX_USERS)]
+
+
+def enrolment_actions(members: MembershipMessages | None) -> Mapping[str, Action]:
+    """Return the actions about membership, by name; ``members`` is None without an authority."""
+    orders = _Orders(members)
+    return {
+        "member.list": Action(Nothing, orders.list_all),
+        "member.invite": Action(_Invite, orders.invite, order=True),
+        "member.approve": Action(_Name, orders.approve, order=True),
+        "member.reject": Action(_Name, orders.reject, order=True),
+        "member.remove": Action(_User, orders.remove, order=True),
+        "member.rotate": Action(_Users, orders.rotate, order=True),
+    }
+
+
+class _Orders:
+    def __init__(self, members: MembershipMessages | None) -> None:
+        self._members = members
+
+    def list_all(self, arguments: Nothing) -> list[dict[str, object]]:
+        del arguments
+        return self._membership().listing()
+
+    def invite(self, arguments: _Invite) -> dict[str, Any]:
+        if arguments.role != "device" and not arguments.name:
+            raise NotAllowedError("An operator needs a name.", code="trust.name")
+        membership = self._membership()
+        token, expires = membership.invite(arguments.role, arguments.name, arguments.seconds)
+        return {
+            "token": token.text(),
+            "role": arguments.role,
+            "name": token.name,
+            "fleet": token.fleet,
+            "expires": expires,
+            "authority": fingerprint(token.authority_key),
+        }
+
+    def approve(self, arguments: _Name) -> dict[str, Any]:
+        made = self._membership().approve(arguments.name)
+        return {
+            "name": made.name,
+            "fingerprint": fingerprint(made.public_bytes),
+            "expires": timestamp(made.not_after),
+        }
+
+    def reject(self, arguments: _Name) -> dict[str, Any]:
+        self._membership().reject(arguments.name)
+        return {"name": arguments.name}
+
+    def remove(self, arguments: _User) -> dict[str, Any]:
+        party = self._known().remove(arguments.user, "removed")
+        return {"name": party.name, "role": party.role, "ended": party.ended}
+
+    def rotate(self, arguments: _Users) -> list[Rotated]:
+        return self._known().rotation.rotate(arguments.users)
+
+    def _membership(self) -> Membership:
+        return self._known().membership
+
+    def _known(self) -> MembershipMessages:
+        if self._members is None:
+            raise NotAllowedError(
+                "This fleet has no certificate authority.",
+                code="enrol.no_authority",
+                hint="on the coordinator's machine: edgefed init, then restart the coordinator",
+            )
+        return self._members

@@ -1,0 +1,134 @@
+"""Restore the snapshot's part about the last run from disk after a restart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.events.base.device_tests import DeviceTests, device_test
+from edgefed.events.base.evaluation_views import ConfusionView
+from edgefed.events.base.log import Log
+from edgefed.events.base.method_tables import MethodTables
+from edgefed.events.base.model import UNFINISHED
+from edgefed.events.base.snapshot import (
+    PreviousRunView,
+    RoundView,
+    RunView,
+    Snapshot,
+)
+from edgefed.events.methods.old_tables import KINDS, changes_of
+from edgefed.events.state.fold import MAX_ROUNDS
+
+_OF_FLEET = ("fleet", "time", "devices", "alerts", "lines")
+"""Fields of a snapshot that are about no run."""
+
+
+def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
+    """Return a snapshot with the run that is to be resumed, or else the newest one, if any."""
+    records = store.runs()
+    if not records:
+        return Snapshot(**{name: getattr(snapshot, name) for name in _OF_FLEET})
+    unfinished = [record for record in records if record.status in UNFINISHED]
+    record = unfinished[-1] if unfinished else records[0]
+    rows = store.rounds(record.run)
+    return snapshot.model_copy(
+        update={
+            "run": _run_view(record),
+            "rounds": _round_views(rows),
+            "previous": _previous(store, records, record),
+            "confusions": tuple(
+                ConfusionView.model_validate(each) for each in store.confusions(record.run)
+            ),
+            **_reports(store.run_folder(record.run)),
+            "sent": sum(row["sent"] for row in rows),
+            "received": sum(row["received"] for row in rows),
+        }
+    )
+
+
+def _round_views(rows: list[dict[str, Any]]) -> tuple[RoundView, ...]:
+    return tuple(RoundView.model_validate(row) for row in rows[-MAX_ROUNDS:])
+
+
+def _previous(store: Store, records: list[RunRecord], record: RunRecord) -> PreviousRunView | None:
+    """Return the newest run before ``record`` that has a round."""
+    older = records[records.index(record) + 1 :]  # the newest is first
+    for each in older:
+        if rows := store.rounds(each.run):
+            return PreviousRunView(run=each.run, rounds=_round_views(rows))
+    return None
+
+
+def _reports(folder: Path) -> dict[str, Any]:
+    """Return what the event log says of the method's tables and of tests, for a snapshot."""
+    tables, tests = MethodTables(), DeviceTests(())
+
+    def take_table(event: Mapping[str, Any]) -> None:
+        for change in changes_of(event["kind"], event, tables):
+            tables.apply(change)
+
+    def take_reply(event: Mapping[str, Any]) -> None:
+        test = device_test(event)
+        if test is not None:
+            tests.put(test)
+
+    takers: dict[str, Taker] = dict.fromkeys(KINDS, take_table)
+    replay_events(folder, {**takers, "reply": take_reply})
+    return {"tables": tables.views(), "tests": tests.rows()}
+
+
+def _run_view(record: RunRecord) -> RunView:
+    ended = record.status not in UNFINISHED
+    recipe = json.loads(record.recipe)
+    return RunView(
+        run=record.run,
+        name=record.name,
+        algorithm=record.algorithm,
+        model=recipe["model"]["name"],
+        min_devices=recipe["rounds"]["min_devices"],
+        status=record.status,
+        reason=record.reason,
+        round=record.round,
+        rounds=record.rounds,
+        phase="done" if ended else "select",
+        started_at=record.created,
+        ended_at=record.ended,
+        accuracy=record.accuracy,
+        loss=record.loss,
+        weights_digest=record.weights_digest,
+        class_names=record.class_names,
+        restored=record.restored,
+    )
+
+
+EVENTS = "events.jsonl"
+
+MAX_LOG_BYTES = 16 * 1024 * 1024
+"""Bytes of an event log that are read at a start."""
+
+
+Taker = Callable[[Mapping[str, Any]], object]
+"""Is called with an event as its line has it."""
+
+
+def replay_events(folder: Path, takers: Mapping[str, Taker]) -> None:
+    """Pass the events in a run's folder on, by kind; nothing without a log.
+
+    Args:
+        folder: the run's.
+        takers: called with each event of a kind; one that raises KeyError, TypeError or ValueError
+            does not understand the event, which is passed over.
+    """
+    log = Log(folder / EVENTS, MAX_LOG_BYTES)
+    if not log.path.is_file():
+        return
+    for event in log.events():
+        take = takers.get(str(event.get("kind")))
+        if take is not None:
+            with suppress(KeyError, TypeError, ValueError):
+                take(event)

@@ -1,0 +1,446 @@
+"""The coordinator process: owns the connection, executes one run, and resumes after a kill."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import random
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from edgefed.algorithms.composed.registry import make
+from edgefed.config.recipes.recipe import EvaluationPlace, Recipe
+from edgefed.coordinator.alerts.alert_watch import AlertWatch
+from edgefed.coordinator.devices.device_diagnostics import DeviceDiagnostics
+from edgefed.coordinator.devices.device_orders import DeviceOrders
+from edgefed.coordinator.devices.device_pauses import DevicePauses
+from edgefed.coordinator.devices.device_registry import DeviceRegistry
+from edgefed.coordinator.devices.known_devices import KnownDevices
+from edgefed.coordinator.devices.sender_limits import SenderLimits, either, everybody
+from edgefed.coordinator.devices.trust_scores import TrustScores
+from edgefed.coordinator.dispatch.dispatcher import Dispatcher
+from edgefed.coordinator.dispatch.dispatcher_deps import DispatcherDeps
+from edgefed.coordinator.dispatch.mqtt_fleet import MqttFleet
+from edgefed.coordinator.exchanges.relayed_blobs import open_blobs
+from edgefed.coordinator.journal.announcements import Announcements
+from edgefed.coordinator.journal.event_journal import EventJournal
+from edgefed.coordinator.journal.event_log import EventLog
+from edgefed.coordinator.members.enrolment_server import EnrolmentServer
+from edgefed.coordinator.members.membership import Membership, member_verifier, open_membership
+from edgefed.coordinator.members.membership_messages import MembershipMessages
+from edgefed.coordinator.members.retained_messages import RetainedMessages
+from edgefed.coordinator.models.run_model import load_dataset
+from edgefed.coordinator.process.challenges import Challenges
+from edgefed.coordinator.process.device_actions import device_actions
+from edgefed.coordinator.process.duplicate_coordinator import refuse_second_coordinator
+from edgefed.coordinator.process.enrolment_orders import enrolment_actions
+from edgefed.coordinator.process.failed_run import note_failure
+from edgefed.coordinator.process.last_run import with_last_run
+from edgefed.coordinator.process.request_handler import RequestHandler
+from edgefed.coordinator.process.request_server import RequestServer
+from edgefed.coordinator.process.run_check import RunCheck, check_start
+from edgefed.coordinator.process.service_settings import ServiceSettings, owner_of
+from edgefed.coordinator.rounds.engine import Engine
+from edgefed.coordinator.rounds.engine_deps import EngineDeps
+from edgefed.coordinator.rounds.evaluation_request import EvaluationRequest
+from edgefed.coordinator.rounds.requested_evaluations import Evaluations
+from edgefed.coordinator.rounds.run_beginning import check_resumable
+from edgefed.coordinator.rounds.run_controls import RunControls
+from edgefed.coordinator.state.new_run import create_run
+from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.errors import EdgeFedError, NotAllowedError, UsageError
+from edgefed.events.base.model import UNFINISHED
+from edgefed.learn.base.processors import set_threads
+from edgefed.process.clock import Clock, timestamp
+from edgefed.process.lock import FolderLock
+from edgefed.process.memory import release_memory
+from edgefed.transport.inbox import Inbox
+from edgefed.transport.link import Link
+from edgefed.trust.certificates import Certificate
+from edgefed.wire.chunk_staging import prune
+from edgefed.wire.messages import CoordinatorState, Request
+from edgefed.wire.topics import Topics
+
+log = logging.getLogger(__name__)
+
+
+class Service:
+    """The coordinator.
+
+    Args:
+        settings: of the process.
+        clock: the only source of time.
+
+    Raises:
+        NotAllowedError: another coordinator holds the folder or the fleet.
+        UnreachableError: there is no broker.
+        StorageError: the folder cannot be used.
+    """
+
+    def __init__(self, settings: ServiceSettings, clock: Clock) -> None:
+        set_threads(1)
+        self._settings = settings
+        self._clock = clock
+        self._lock = FolderLock(settings.folder, "a coordinator")
+        self._owner = owner_of(settings.folder)
+        self._session = secrets.token_hex(8)
+        self._topics = Topics(settings.fleet)
+        try:
+            refuse_second_coordinator(settings.address, self._topics, self._owner)
+        except EdgeFedError:
+            self._lock.release()
+            raise
+        self._store = Store(settings.folder)
+        self._cache, self._relays = open_blobs(settings.folder, stored=self._store.relays())
+        self._journal = EventJournal(settings.fleet, clock)
+        self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
+        self._known = KnownDevices(self._store)
+        self._trust, self._pauses = TrustScores(settings.folder), DevicePauses(settings.folder)
+        self._membership = open_membership(settings.membership, clock)
+        self._enrolled = self._membership.parties.is_enrolled if self._membership else everybody
+        self._registry = DeviceRegistry(
+            self._journal, clock, self._trust, self._enrolled, self._pauses
+        )
+        self._run_check = RunCheck(
+            settings, lambda checks: self._trust.exclusions(self._registry.known(), checks)
+        )
+        self._limits = SenderLimits(self._topics, clock, self._joined(), self._enrolled)
+        inbox: Inbox[NoReturn] = Inbox(clock, gate=self._limits)
+        state = CoordinatorState(session=self._session, owner=self._owner, status="online")
+        self._link = self._make_link(inbox, state)
+        self._announcements = Announcements(self._link, self._topics, state)
+        self._members = self._make_members(inbox)
+        self._diagnostics = DeviceDiagnostics(
+            *(self._link, self._topics, self._registry, self._journal, clock),
+            lambda: secrets.token_hex(8),
+        )
+        self._dispatcher = self._make_dispatcher(inbox)
+        self._fleet = MqttFleet(
+            *(self._dispatcher, self._registry, self._journal, clock),
+            *(self._closed, self._known.add),
+        )
+        self._evaluations = Evaluations(self._engine_deps, self._fleet.wake)
+        self._requests = RequestServer(
+            *(self._make_requests(inbox), self._link, self._topics, clock),
+            *(self._limits.answered, self._limits.has_time),
+        )
+        self._pending: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._jobs: dict[str, RunControls] = {}
+        self._guard = threading.Lock()
+        self._stopping = False
+        self._journal.listen(self._announcements.event)
+        self._journal.listen(EventLog(clock).take)
+        self._alerts = AlertWatch(settings.alerts, self._journal, clock, settings.folder)
+
+    def _joined(self) -> Callable[[str], bool]:
+        if self._membership:
+            return self._enrolled
+        return either(self._registry.knows, self._known.__contains__)
+
+    def _make_link(self, inbox: Inbox[NoReturn], state: CoordinatorState) -> Link:
+        topics = self._topics
+        will = state.model_copy(update={"status": "lost"})
+        retained = RetainedMessages(
+            topics,
+            self._enrolled,
+            lambda topic: self._link.clear(topic),  # noqa: PLW0108 - made later
+            inbox.put,
+        )
+        return Link(
+            self._settings.address,
+            f"edgefed-{self._settings.fleet}-coordinator-{secrets.token_hex(8)}",
+            retained.take,
+            will=(topics.coordinator(), will),
+            subscriptions=(
+                topics.every_up(),
+                topics.every_request(),
+                topics.coordinator(),
+            ),
+        )
+
+    def _make_requests(self, inbox: Inbox[NoReturn]) -> RequestHandler:
+        return RequestHandler(
+            self._session,
+            self._store,
+            self._journal,
+            self,
+            Challenges(self._clock, lambda: secrets.token_hex(16)),
+            lambda: inbox.counts,
+            self._evaluations.result,
+            {
+                **device_actions(self._make_device_orders(), self._diagnostics),
+                **enrolment_actions(self._members),
+            },
+        )
+
+    def _make_device_orders(self) -> DeviceOrders:
+        return DeviceOrders(
+            *(self._registry, self._trust, self._pauses),
+            *(self._journal, self._clock, self._clear),
+        )
+
+    def _make_dispatcher(self, inbox: Inbox[NoReturn]) -> Dispatcher:
+        return Dispatcher(
+            DispatcherDeps(
+                link=self._link,
+                inbox=inbox,
+                topics=self._topics,
+                registry=self._registry,
+                cache=self._cache,
+                relays=self._relays,
+                staging=self._settings.folder / "staging",
+                journal=self._journal,
+                clock=self._clock,
+                jitter=random.Random(secrets.randbits(64)),
+                on_request=self._take_request,
+                on_up=self._announcements.repeat,
+                session=self._session,
+                verifier=member_verifier(self._settings.address, self._membership),
+                known=self._known.__contains__,
+                enrolled=self._enrolled,
+                expect=self._limits.expect,
+                members=self._members,
+                on_diagnostic=self._diagnostics.take,
+            )
+        )
+
+    def _make_enrolment(
+        self, membership: Membership, inbox: Inbox[NoReturn]
+    ) -> EnrolmentServer | None:
+        address = self._settings.address
+        if not address.tls:
+            return None
+        return EnrolmentServer(address, self._topics, membership.trust, inbox.put)
+
+    def _make_members(self, inbox: Inbox[NoReturn]) -> MembershipMessages | None:
+        if self._membership is None:
+            return None
+        return MembershipMessages(
+            self._membership,
+            self._link,
+            self._make_enrolment(self._membership, inbox),
+            self._topics,
+            self._journal,
+            self._registry.session,
+            lambda device: self._dispatcher.drop_device(device),  # noqa: PLW0108 - made later
+            self._clock,
+        )
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Work until ``stop``, first on runs that an earlier process left unfinished."""
+        self._link.start_now(timeout=10)
+        self._take_up_unfinished()  # before a request could start another run
+        self._dispatcher.start()
+        if self._members is not None:
+            self._members.start()
+        self._alerts.start()
+        try:
+            while not self._stopping:
+                work = self._pending.get()
+                if work is not None:
+                    work()
+                    release_memory()  # a run's parts, with its data set, refer to each other
+        finally:
+            self._close()
+
+    def stop(self) -> None:
+        """End ``serve`` soon; a run at work resumes when the coordinator is started again."""
+        self._stopping = True
+        for controls in (*self._jobs.values(), *self._evaluations.controls()):
+            controls.stop_process()
+        self._pending.put(None)
+
+    def _close(self) -> None:
+        self._alerts.stop()
+        self._announcements.change(status="lost")
+        self._dispatcher.stop()
+        if self._members is not None:
+            self._members.stop()
+        self._link.stop()
+        self._journal.close()
+        self._store.close()
+        self._trust.close()
+        self._pauses.close()
+        if self._membership is not None:
+            self._membership.close()
+        self._lock.release()
+
+    def _take_up_unfinished(self) -> None:
+        with self._guard:
+            unfinished = [record for record in self._store.runs() if record.status in UNFINISHED]
+            if not unfinished:
+                prune(self._settings.folder / "staging", ())
+            for record in reversed(unfinished):
+                if record.run not in self._jobs:  # else it was begun this moment
+                    self._queue(record, paused=record.status == "paused")
+
+    # -- runs ---------------------------------------------------------------------------------
+
+    def start(self, recipe: Recipe, *, paused: bool = False) -> RunRecord:
+        """Begin a run, unless one is at work.
+
+        Raises:
+            NotAllowedError: a run is at work.
+            EdgeFedError: the recipe cannot be run, or names code that is not run here.
+        """
+        with self._guard:
+            self._check_free()  # before what takes time
+        check_start(recipe, self._settings)
+        with self._guard:
+            self._check_free()
+            record = create_run(self._store, recipe, self._clock)
+            self._queue(record, paused=paused)
+        return record
+
+    def check(self, recipe: Recipe) -> dict[str, Any]:
+        """Return which of the devices that are there have data that fit a recipe.
+
+        ``busy`` is the run at work, if there is one: another cannot start before its end.
+
+        Raises:
+            EdgeFedError: the recipe cannot be run.
+        """
+        report = self._run_check.report(recipe, self._registry.roster())
+        return {**report, "busy": next(iter(list(self._jobs)), "")}
+
+    def order(self, run: str, action: str) -> str:
+        """Give an order to the run at work, or take up one that failed or was aborted.
+
+        Raises:
+            UsageError: the run is not at work.
+            StorageError: ``run.checkpoint``: the run has no checkpoint to go on from.
+        """
+        with self._guard:
+            controls = self._jobs.get(run)
+            if controls is not None:
+                told = controls.order(action)
+                self._show_order(run, action)
+                return told
+            record = self._store.run(run)
+            # One that nobody works on may still say so, when a full disk did not take its end.
+            if action == "resume" and record.status != "finished":
+                self._check_free()
+                begun = check_resumable(self._store, record)
+                record = replace(record, error="", hint="", ended="")
+                self._store.save_run(record)
+                self._queue(record, paused=False)
+                return f"taken up from its {'last checkpoint' if begun else 'beginning'}"
+        raise UsageError(
+            f"Run {run} is {record.status}; it takes no '{action}'.",
+            code="run.not_active",
+            hint=f"edgefed run show {run}",
+        )
+
+    def evaluate(self, run: str, on: EvaluationPlace | None, mode: str, *, best: bool) -> str:
+        """Begin to test the model of a run that is paused or has ended; return the test's id.
+
+        Raises:
+            NotAllowedError: this run, or another one, is at work.
+        """
+        request = EvaluationRequest(on, mode, best)
+        with self._guard:
+            record = self._store.run(run)
+            if next(iter(self._jobs), "") == run and record.status == "paused":
+                self._jobs[run].evaluate(request)
+            else:
+                self._check_free()
+                self._pending.put(self._evaluations.of_ended_run(record, request))
+        return self._evaluations.add(request)
+
+    def delete(self, run: str) -> None:
+        """Delete an ended run, its folder and its rows.
+
+        Raises:
+            NotAllowedError: it has not ended, or an ended run is being evaluated.
+            StorageError: the disk does not take it.
+        """
+        with self._guard:
+            self._evaluations.check_free()
+            record = self._store.run(run)
+            self._store.delete_run(record, at_work=record.run in self._jobs)
+            shown = self._journal.snapshot.run
+            if shown is not None and shown.run == record.run:
+                self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
+
+    def _check_free(self) -> None:
+        self._evaluations.check_free()
+        for run in list(self._jobs):
+            raise NotAllowedError(
+                f"Run {run} is at work.",
+                code="run.busy",
+                hint=f"edgefed run finish {run}, or edgefed run abort",
+            )
+
+    def _show_order(self, run: str, action: str) -> None:
+        status = {"pause": "pausing", "finish": "finishing"}.get(action)
+        if status is not None:
+            self._journal.emit("run", run=run, status=status)
+
+    def _queue(self, record: RunRecord, *, paused: bool) -> None:
+        controls = RunControls(paused=paused)
+        controls.on_change = self._fleet.wake
+        self._jobs[record.run] = controls
+        self._pending.put(lambda: self._work(record, controls))
+
+    def _work(self, record: RunRecord, controls: RunControls) -> None:
+        """Run one run to its end; whatever happens, the coordinator lives on."""
+        try:
+            recipe = Recipe.model_validate_json(record.recipe)
+            self._journal.open(self._store.run_folder(record.run) / "events.jsonl")
+            Engine(record, self._engine_deps(recipe, controls), self._announcements.record).run()
+        except EdgeFedError as error:
+            self._fail(record.run, error)
+        except Exception as error:
+            log.exception("run %s failed", record.run)
+            text = f"{type(error).__name__}: {error}"
+            self._fail(record.run, EdgeFedError(text, code="internal", hint="see the log"))
+        finally:
+            self._journal.close()
+            with self._guard:
+                self._jobs.pop(record.run, None)
+            controls.give_up_evaluations()
+
+    def _engine_deps(self, recipe: Recipe, controls: RunControls) -> EngineDeps:
+        data = self._settings.folder / "data"
+        return EngineDeps(
+            recipe=recipe,
+            algorithm=make(recipe),
+            fleet=self._fleet,
+            dataset=load_dataset(recipe, data),
+            data_folder=data,
+            store=self._store,
+            cache=self._cache,
+            relays=self._relays,
+            journal=self._journal,
+            controls=controls,
+            clock=self._clock,
+            trackers=self._settings.trackers,
+            user_models=self._settings.user_models,
+            memory=self._settings.memory,
+            trust=self._trust,
+            release=self._dispatcher.release_space,
+        )
+
+    def _fail(self, run: str, error: EdgeFedError) -> None:
+        ended = timestamp(self._clock.now())
+        note_failure(
+            self._store, self._announcements, self._relays, self._journal, run, error, ended
+        )
+
+    def _clear(self, device: str) -> None:
+        """Forget that a device took part, and delete the broker's retained messages of it."""
+        self._known.forget(device)
+        self._link.clear(*self._topics.written_by_device(device))
+
+    def _closed(self, run: str, through: int) -> None:
+        self._known.save()
+        self._announcements.closed(run, through)
+
+    def _take_request(self, client: str, request: Request, signer: Certificate | None) -> None:
+        self._requests.take(client, request, signer)

@@ -1,0 +1,387 @@
+"""Execute one run: plan, ask, merge, commit and score each exchange until the run is finished.
+
+The engine uses the interfaces `Algorithm` and `Fleet` and the store, but no network. All state
+between exchanges is in the checkpoint, so it can be killed at any line and restored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.exchange import Exchange, Finished
+from edgefed.algorithms.interface.member import Roster
+from edgefed.coordinator.exchanges.relay_checks import delivered_relays
+from edgefed.coordinator.exchanges.tasks import asked_exchange, open_exchange
+from edgefed.coordinator.models.run_model import check_dataset
+from edgefed.coordinator.reports.bounty_orders import after_orders
+from edgefed.coordinator.reports.table_updates import TableUpdates
+from edgefed.coordinator.rounds.engine_deps import EngineDeps
+from edgefed.coordinator.rounds.evaluation import Evaluation
+from edgefed.coordinator.rounds.label_audit import audited
+from edgefed.coordinator.rounds.model_saver import ModelSaver
+from edgefed.coordinator.rounds.reply_collector import make_collector
+from edgefed.coordinator.rounds.reply_stats import ReplyStats
+from edgefed.coordinator.rounds.robust_merging import with_least_answers
+from edgefed.coordinator.rounds.run_beginning import begin_run
+from edgefed.coordinator.rounds.run_controls import Aborted, Stopping
+from edgefed.coordinator.rounds.run_recorder import RunRecorder
+from edgefed.coordinator.rounds.run_state import RunState
+from edgefed.coordinator.rounds.saved_evaluation import evaluate_paused
+from edgefed.coordinator.rounds.scores import NO_SCORES, with_part
+from edgefed.coordinator.rounds.trust_updates import note_testers, update_trust
+from edgefed.coordinator.rounds.unmerged import Problem, merged_or_problem, problem_of
+from edgefed.coordinator.state.stored_runs import OpenExchange, RunRecord
+from edgefed.coordinator.trackers.base import TrackedRun
+from edgefed.coordinator.trackers.metrics import MetricFiles
+from edgefed.coordinator.trackers.tracking import Tracking
+from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
+from edgefed.process.clock import timestamp
+from edgefed.seeds import derive
+
+
+class Engine:
+    """Executes one run.
+
+    Args:
+        record: the current row of the run.
+        deps: all other dependencies.
+        on_record: called with the row whenever it changes.
+    """
+
+    def __init__(
+        self,
+        record: RunRecord,
+        deps: EngineDeps,
+        on_record: Callable[[RunRecord], None] = lambda record: None,
+    ) -> None:
+        self._deps = deps
+        self._recipe = deps.prepared_recipe
+        self._algorithm = deps.algorithm
+        self._fleet = deps.fleet
+        self._controls = deps.controls
+        self._recorder = RunRecorder(
+            record,
+            model=deps.recipe.model.name,
+            fleet=deps.fleet,
+            store=deps.store,
+            journal=deps.journal,
+            clock=deps.clock,
+            on_record=on_record,
+            release=self._release_space,
+            wait=deps.controls.wait,
+        )
+        self._tracking = Tracking(
+            (MetricFiles(), *deps.trackers), self._tracked, self._recorder.warn
+        )
+        self._evaluation = Evaluation(
+            self._recipe, self._algorithm, self._device_answers, self._recorder.warn
+        )
+        self._models = ModelSaver(self._recorder, self._recipe, self._algorithm, deps.store)
+        self._tables = TableUpdates(record.run, self._algorithm, deps.journal)
+
+    # -- the whole run ------------------------------------------------------------------------
+
+    def run(self) -> RunRecord:
+        """Work until the run ends or a stop of the process is requested; return the run's row.
+
+        A failure of the run is recorded in the row (status ``failed``, code and reason), not
+        raised.
+        """
+        state: RunState | None = None
+        try:
+            state = self._begin()
+            self._tracking.begin()
+            reason = self._loop(state)
+            finding = self._recorder.nothing_learned(state.run_model.model.names)
+            if finding is not None:
+                reason = f"{reason}; {finding.text}" if reason else finding.text
+            self._end(state, "finished", reason, hint="" if finding is None else finding.hint)
+        except Stopping:
+            pass
+        except Aborted:
+            self._end(state, "aborted", "by the operator", "run.aborted")
+        except EdgeFedError as error:
+            if not self._put_off(error):
+                self._fail(state, error)
+        finally:
+            self._tracking.end(self._recorder.record)
+            if state is not None:
+                state.downlink.release()
+            with suppress(StorageError):  # it is in the row already, or the next start tells it
+                self._sync_relays()
+        return self._recorder.record
+
+    def _put_off(self, error: EdgeFedError) -> bool:
+        """Whether the process ends while the run waited for space: it goes on later."""
+        return self._controls.stopping and error.code == "storage.full"
+
+    def _fail(self, state: RunState | None, error: EdgeFedError) -> None:
+        if self._controls.aborting:
+            self._end(state, "aborted", "by the operator", "run.aborted")
+        else:
+            self._end(state, "failed", error.message, error.code, error.hint)
+
+    def _release_space(self) -> None:
+        """Delete files that can be fetched or made again."""
+        self._deps.release()
+        self._deps.cache.shed()
+        self._deps.store.shrink()
+
+    def _tracked(self) -> TrackedRun:
+        """Return the run as trackers take it up."""
+        store, record = self._deps.store, self._recorder.record
+        return TrackedRun(
+            record, self._recipe, store.run_folder(record.run), store.rounds(record.run)
+        )
+
+    def _begin(self) -> RunState:
+        """Wait for devices, and begin where the last commit left off."""
+        check_dataset(self._recipe, self._deps.dataset)
+        self._sync_relays()
+        state = begin_run(self._deps, self._recorder, self._give_up)
+        self._models.keep_round(state)
+        self._close_through(state)
+        self._recorder.status("running")
+        self._roster(state, state.state.round + 1)  # tells who is left out, also after a restart
+        self._tables.tell(state.state)
+        return state
+
+    def _loop(self, state: RunState) -> str:
+        """Work round after round; return why the run ends before its last one, or nothing."""
+        while True:
+            if state.state.round > state.scored:
+                self._score_round(state)
+                if self._controls.finishing:
+                    return ""
+            state.history.check(self._recorder.warn)
+            if reason := state.history.stop_reason():
+                return reason
+            if state.state.round < self._recipe.rounds.count:  # else nothing is left to wait for
+                self._pass_gate(state)
+            self._controls.check()
+            opened = state.open or self._plan(state)
+            if opened is None:
+                return ""
+            if opened.round > state.scored:  # else a part asks something after the last round
+                self._recorder.begin_round(opened.round)
+            self._exchange(state, opened)
+
+    def _end(
+        self,
+        state: RunState | None,
+        status: Any,
+        reason: str = "",
+        code: str = "",
+        hint: str = "",
+    ) -> None:
+        """Write the model and the last row; the state stays, so a failed run can be resumed."""
+        digest = self._recorder.record.weights_digest
+        try:
+            if state is not None:
+                digest = self._models.save(state)
+        except EdgeFedError as error:
+            if self._put_off(error):
+                return
+            if not (self._controls.aborting and error.code == "storage.full"):
+                status, reason, code, hint = "failed", error.message, error.code, error.hint
+        if state is not None:
+            self._close_through(state)
+        ended = timestamp(self._deps.clock.now())
+        self._recorder.end(
+            status, reason, weights_digest=digest, ended=ended, error=code, hint=hint
+        )
+
+    def _close_through(self, state: RunState) -> None:
+        """Let devices throw away their replies, but for those to an exchange that is still open."""
+        over = state.open.index if state.open else self._recorder.record.next_index
+        self._fleet.closed(self._recorder.record.run, over - 1)
+
+    # -- one exchange -------------------------------------------------------------------------
+
+    def _plan(self, state: RunState) -> OpenExchange | None:
+        """Plan and put the next exchange; None when there is none."""
+        planned = self._gathered(state)
+        if isinstance(planned, Finished):
+            return None
+        return self._put(state, planned, attempt=planned.attempt)
+
+    def _gathered(self, state: RunState) -> Exchange | Finished:
+        """Plan the next exchange; below its quorum, wait for devices once and plan again."""
+        planned = self._planned(state)
+        if isinstance(planned, Exchange) and len(planned.questions) < planned.quorum:
+            self._recorder.warn(
+                f"round {planned.round}: {len(planned.questions)} devices are there, "
+                f"the quorum is {planned.quorum}; waiting"
+            )
+            state.admission.wait_for(planned.quorum, planned.deadline, self._controls.interrupted)
+            self._controls.check()
+            planned = self._planned(state)
+        return planned
+
+    def _planned(self, state: RunState) -> Exchange | Finished:
+        seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
+        run, store = self._recorder.record.run, self._deps.store
+        ordered = after_orders(self._algorithm, store, run, state.state)
+        state.state, state.bounty_orders = ordered
+        if state.bounty_orders:
+            self._tables.tell(state.state)
+        roster = self._roster(state, state.state.round + 1)
+        roster = tuple(each for each in roster if not each.newcomer)
+        planned = self._algorithm.plan(state.state, roster, seed)
+        return with_least_answers(planned, self._recipe.merging)
+
+    def _roster(self, state: RunState, number: int) -> Roster:
+        """Return the devices that can be asked in a round."""
+        return state.admission.roster_without(self._recorder.record.silent, number)
+
+    def _put(
+        self, state: RunState, planned: Exchange, attempt: int, testers: Roster = ()
+    ) -> OpenExchange:
+        """Write an exchange down, so that a restart puts the same one."""
+        planned = self._deps.relays.available(planned, self._recorder.warn)
+        opened = self._recorder.written(
+            lambda: open_exchange(
+                planned,
+                run=self._recorder.record.run,
+                index=self._recorder.record.next_index,
+                seed_index=self._recorder.record.seed_index,
+                recipe=self._recipe,
+                section=self._models.section(state.state),
+                run_model=state.run_model,
+                algorithm=self._algorithm,
+                downlink=state.downlink,
+                attempt=attempt,
+                testers=testers,
+            )
+        )
+        opened = replace(opened, bounty_orders=state.bounty_orders)
+        self._recorder.account()
+        record = self._recorder.record
+        preparatory = record.preparatory_exchanges + opened.preparatory
+        exchanges = record.exchanges + 1
+        begun = replace(record, exchanges=exchanges, preparatory_exchanges=preparatory)
+        held = state.downlink.to_json()
+        missed, store, unwanted = state.open, self._deps.store, planned.discarded
+        self._recorder.written(
+            lambda: store.begin_exchange(begun, opened, held, closes=missed, discarded=unwanted)
+        )
+        self._recorder.record, state.open = begun, opened
+        self._sync_relays()
+        return opened
+
+    def _exchange(self, state: RunState, opened: OpenExchange) -> None:
+        """Ask, merge and commit; repeat an exchange that cannot be merged with a new cohort."""
+        collector = make_collector(self._deps, state.run_model, opened)
+        asked = asked_exchange(opened)
+        answers = audited(self._deps, self._recorder.record.run, state, asked, collector.answers())
+        robust = collector.merged(answers)
+        merged = merged_or_problem(self._algorithm, state.state, asked, robust)
+        self._controls.check()
+        update_trust(self._deps, self._recorder, opened, collector)
+        if problem := problem_of(opened, collector.stats, merged, self._recipe):
+            self._ask_again(state, opened, problem)
+            return
+        assert isinstance(merged, State)
+        self._deps.journal.emit("exchange", exchange=opened.exchange, phase="merge")
+        stats = ReplyStats() if opened.preparatory else collector.stats
+        epsilon = self._algorithm.round_metrics(merged).get("epsilon")
+        after = self._recorder.with_answers(stats, epsilon)
+        held = state.downlink.to_json()
+        relays = (collector.relayed, delivered_relays(opened, collector.stats.devices))
+        store = self._deps.store
+        self._recorder.written(lambda: store.commit(after, merged, held, *relays, closes=opened))
+        self._sync_relays()
+        for remark in self._algorithm.remarks(state.state, asked, merged):
+            self._recorder.note(remark.text, warning=remark.warning)
+        self._recorder.record, state.state, state.open = after, merged, None
+        state.downlink.committed()
+        self._tables.tell(merged)
+        self._close_through(state)
+
+    def _give_up(self, opened: OpenExchange) -> None:
+        """Close an exchange that is not merged."""
+        run = self._recorder.record.run
+        self._recorder.written(lambda: self._deps.store.close_exchange(run, opened))
+
+    def _sync_relays(self) -> None:
+        """Keep the blobs between devices that are written down, and no others."""
+        self._deps.relays.sync(self._deps.store.relays())
+
+    def _ask_again(self, state: RunState, opened: OpenExchange, problem: Problem) -> None:
+        """Plan again after an exchange that is not merged, for as often as the recipe says."""
+        self._begin_anew(state, opened, problem.devices)
+        if opened.attempt >= self._recipe.rounds.retries:
+            # A run that is resumed asks those who are there then, not those who were silent now.
+            if state.open is not None:
+                self._give_up(opened)
+                state.open = None
+            told = f"{problem.told[0].upper()}{problem.told[1:]}."
+            raise TimeLimitError(told, code="round.quorum", hint=problem.hint)
+        self._recorder.warn(f"{problem.told}; asking again")
+        planned = self._gathered(state)
+        if isinstance(planned, Exchange):
+            self._put(state, planned, opened.attempt + 1)
+
+    def _begin_anew(self, state: RunState, opened: OpenExchange, causes: tuple[str, ...]) -> None:
+        """Let the algorithm change its state before it plans again; store the changed state."""
+        asked = asked_exchange(opened)
+        anew = self._algorithm.begin_anew(state.state, asked, causes)
+        if anew is state.state:
+            return
+        record, held = self._recorder.without_answers(), state.downlink.to_json()
+        store = self._deps.store
+        self._recorder.written(lambda: store.commit(record, anew, held, closes=opened))
+        self._recorder.record, state.state, state.open = record, anew, None
+
+    # -- scores -------------------------------------------------------------------------------
+
+    def _score_round(self, state: RunState) -> None:
+        """Test the model if it is time to, and close the round."""
+        number = state.state.round
+        self._deps.journal.emit("exchange", phase="evaluate", detail="")
+        # An exchange that an earlier life left open tells that it found it was time.
+        due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
+        scores = self._evaluation.scores(state) if due else NO_SCORES
+        measured = self._tables.round_metrics(state.state)
+        row = self._recorder.close_round(number, scores, state.open, measured)
+        self._tracking.round(row)
+        state.history.add(row)
+        asked, state.scored, state.open = state.open, number, None
+        if asked is not None:
+            self._close_through(state)
+        self._models.keep_round(state)
+        now = copy(state)
+        self._deps.on_round(row, lambda: self._models.tensors(now))
+
+    def _device_answers(self, state: RunState) -> Iterator[Answer]:
+        """Ask the devices to test the model, and yield their answers."""
+        opened = state.open
+        if opened is None:
+            seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
+            testers = self._roster(state, state.state.round)
+            planned = self._algorithm.evaluation(state.state, testers, seed)
+            opened = self._put(state, planned, 0, testers)
+        newcomers = {each.device for each in self._fleet.roster() if each.newcomer}
+        collector = make_collector(self._deps, state.run_model, opened)
+        for answer in collector.answers():
+            yield with_part(answer, newcomers) if newcomers else answer
+        self._controls.check()
+        update_trust(self._deps, self._recorder, opened, collector)
+        note_testers(self._deps, self._recorder, collector.stats.devices)
+
+    # -- orders -------------------------------------------------------------------------------
+
+    def _pass_gate(self, state: RunState) -> None:
+        if self._controls.paused:
+            self._recorder.status("paused")
+        while (request := self._controls.pass_gate()) is not None:
+            evaluate_paused(request, self._deps, self._recorder, state)
+        self._controls.check()
+        if self._recorder.record.status == "paused":
+            self._recorder.status("running")

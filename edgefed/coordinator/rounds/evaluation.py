@@ -1,0 +1,146 @@
+"""Evaluate a run's model when it is due, on the coordinator's and on the devices' samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from edgefed.algorithms.composed.evaluation_place import evaluation_place
+from edgefed.algorithms.composed.evaluation_reply import (
+    ACCURACY_BEFORE,
+    CONFUSION,
+    COUNTS,
+    DENOMINATOR,
+    LOSS_BEFORE,
+    NUMERATOR,
+    TOP_K_HITS,
+)
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.recipes.user_functions import metric_name
+from edgefed.coordinator.models.run_model import RunModel
+from edgefed.coordinator.rounds.reply_stats import DeviceScores
+from edgefed.coordinator.rounds.run_state import RunState
+from edgefed.coordinator.rounds.scores import NO_SCORES, Scores, counted
+from edgefed.evaluation.confusion import Confusion
+from edgefed.evaluation.spread import spread
+from edgefed.learn.training.measures import Measures, measures_of
+from edgefed.learn.training.scoring import score
+from edgefed.learn.training.trainer import ModelPredictions
+from edgefed.learn.training.user_metrics import Fraction, divided
+
+UNTESTED = "no device sent the results of a test: none holds out samples, or none answered"
+
+
+class Evaluation:
+    """Tests a run's model.
+
+    Args:
+        recipe: states when, where and by which loss.
+        algorithm: defines how its model predicts.
+        device_answers: asks the devices to test the model, and returns their answers.
+        warn: called with messages for the operator.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        algorithm: CompleteAlgorithm[Any],
+        device_answers: Callable[[RunState], Iterable[Answer]],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._recipe = recipe
+        self._algorithm = algorithm
+        self._device_answers = device_answers
+        self._warn = warn
+
+    def is_due(self, number: int, finishing: bool) -> bool:
+        """Return whether the model is tested after a round; ``finishing``: it is the last one."""
+        every = self._recipe.evaluation.every
+        last = number >= self._recipe.rounds.count or finishing
+        return last or (every > 0 and number % every == 0)
+
+    def scores(self, state: RunState) -> Scores:
+        """Return the scores of the state's model."""
+        where, test = evaluation_place(self._recipe, self._algorithm), state.run_model.test
+        scores = NO_SCORES
+        if where in ("devices", "both") or not len(test):
+            answers = self._device_answers(state)
+            on_devices = device_scores(
+                self._recipe, self._algorithm, state.run_model, state.state.round, answers
+            )
+            if not on_devices:
+                self._warn(f"round {state.state.round}: {UNTESTED}")
+            scores |= on_devices
+        if where in ("coordinator", "both") and len(test):
+            scores |= coordinator_scores(
+                self._recipe, self._algorithm, state.state, state.run_model
+            )
+        return scores
+
+
+def coordinator_scores(
+    recipe: Recipe, algorithm: CompleteAlgorithm[Any], state: State, run_model: RunModel
+) -> Scores:
+    """Return the scores of a state's model on the coordinator's samples."""
+    trainer = run_model.trainers.get(algorithm.model(state))
+    predictor = algorithm.predictor(state, ModelPredictions(trainer))
+    measures = _measures(recipe, run_model)
+    central = score(predictor, run_model.test, recipe.training.loss, measures)
+    values = {} if central.accuracy is None else {"accuracy": central.accuracy}
+    if central.top_k_hits is not None and central.samples:
+        values[measures.top_k_name] = central.top_k_hits / central.samples
+    parts = [] if central.confusion is None else [central.confusion]
+    averages, views = counted("coordinator", state.round, parts)
+    own = divided({name: [each] for name, each in central.fractions.items()})
+    return Scores({**values, **averages, **own, "loss": central.loss}, views)
+
+
+def device_scores(
+    recipe: Recipe,
+    algorithm: CompleteAlgorithm[Any],
+    run_model: RunModel,
+    number: int,
+    answers: Iterable[Answer],
+) -> Scores:
+    """Return the scores of the devices' own tests, and means of each mode; empty without any.
+
+    Counts by label are summed, so that each sample counts once; the spread is over devices.
+    """
+    answers, measures = list(answers), _measures(recipe, run_model)
+    # Of a user's own loss only the devices' targets tell whether there are labels.
+    labelled = any("accuracy" in answer.metrics for answer in answers)
+    top = (measures.top_k_name,) if measures.top_k and labelled else ()
+    names = ("accuracy", "loss", *top) if labelled else ("loss",)
+    before = (ACCURACY_BEFORE, LOSS_BEFORE)
+    names += tuple(name for name in before if any(name in each.metrics for each in answers))
+    found = DeviceScores(names, recipe.evaluation.weighting or algorithm.evaluation_weighting)
+    parts: list[Confusion] = []
+    accuracies: list[float] = []
+    for answer in answers:
+        hits = answer.metrics.get(TOP_K_HITS, 0.0) / answer.samples
+        found.add(answer.samples, {**answer.metrics, **dict.fromkeys(top, hits)})
+        accuracies += [answer.metrics["accuracy"]] if "accuracy" in answer.metrics else []
+        if CONFUSION in answer.groups:
+            parts.append(Confusion(answer.groups[CONFUSION].arrays[COUNTS]))
+    if not found.devices:
+        return NO_SCORES
+    averages, views = counted("devices", number, parts, found.devices)
+    own = {name: _fractions(name, answers) for name in map(metric_name, measures.metrics)}
+    means = {**found.means(), **averages, **divided(own)}
+    on_devices = {f"device_{name}": value for name, value in means.items()}
+    spreads = spread("device_accuracy", accuracies)
+    return Scores({**means, **on_devices, **spreads, **found.means_by_mode()}, views)
+
+
+def _fractions(name: str, answers: Sequence[Answer]) -> list[Fraction]:
+    """Return each device's fraction of a user's own metric."""
+    return [
+        (answer.metrics[NUMERATOR + name], answer.metrics[DENOMINATOR + name]) for answer in answers
+    ]
+
+
+def _measures(recipe: Recipe, run_model: RunModel) -> Measures:
+    return measures_of(recipe.evaluation, recipe.training.loss, run_model.spec.classes)

@@ -1,0 +1,286 @@
+"""Collect the answers of one exchange: ask, validate, count, report, and yield one at a time.
+
+A reply is judged when it arrives. Where replies are compared or merged by a robust rule, they are
+judged when all have arrived, in the order of devices, so that nothing depends on the order of
+arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.exchange import Relay
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.config.recipes.checks_section import ChecksSection
+from edgefed.config.recipes.merging_section import MergingSection
+from edgefed.coordinator.exchanges.fleet import Delivered, Fleet
+from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
+from edgefed.coordinator.exchanges.reply_checks import Rejection, check
+from edgefed.coordinator.exchanges.tasks import asked_exchange
+from edgefed.coordinator.journal.event_journal import EventJournal
+from edgefed.coordinator.models.run_model import RunModel
+from edgefed.coordinator.rounds.engine_deps import EngineDeps
+from edgefed.coordinator.rounds.held_replies import HeldReply, Medians, Pins, hold, trained_roles
+from edgefed.coordinator.rounds.reply_stats import ReplyStats
+from edgefed.coordinator.rounds.robust_merging import RobustMerging
+from edgefed.coordinator.rounds.run_controls import RunControls
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.wire.blobs import BlobCache
+from edgefed.wire.messages import Reply
+
+
+@dataclass(frozen=True)
+class CollectorDeps:
+    """The dependencies of a collector.
+
+    Attributes:
+        reject_reason: the algorithm's own check of an answer.
+        merge_group: the group of answers that the algorithm averages together.
+        relays: keeps the blobs that answers send to other devices.
+        cache: keeps the blobs of replies that are held.
+        quarantined: whether a device's replies are refused.
+        checks, merging: the recipe's tables.
+    """
+
+    fleet: Fleet
+    journal: EventJournal
+    controls: RunControls
+    reject_reason: Callable[[Answer], str]
+    merge_group: Callable[[Answer], str]
+    relays: RelayedBlobs
+    cache: BlobCache
+    quarantined: Callable[[str], bool]
+    checks: ChecksSection
+    merging: MergingSection
+
+
+class ReplyCollector:
+    """Collects the answers of one exchange.
+
+    Attributes:
+        stats: statistics of the replies.
+        relayed: references to the blobs that answers send to other devices.
+        blamed: devices whose replies were refused for their contents, with reasons.
+    """
+
+    def __init__(self, opened: OpenExchange, deps: CollectorDeps) -> None:
+        self.stats = ReplyStats()
+        self.relayed: list[Relay] = []
+        self.blamed: dict[str, str] = {}
+        self._opened = opened
+        self._deps = deps
+        self._fleet = deps.fleet
+        self._journal = deps.journal
+        self._robust: RobustMerging | None = None
+        compares = deps.checks.compares or deps.merging.needs_all
+        self._holds = compares and bool(trained_roles(opened))
+
+    def answers(self) -> Iterator[Answer]:
+        """Yield checked answers until enough are there; one is decoded at a time."""
+        opened = self._opened
+        self._report("broadcast")
+        if not opened.tasks:
+            return
+        if self._holds:
+            yield from self._held_answers()
+            return
+        self._robust = self._merging((), None)
+        for delivered in self._fleet.ask(opened, self._deps.controls.interrupted):
+            if delivered.reply.device in self.stats.devices:
+                continue  # merged already: it comes twice when a receipt was lost
+            answer = self._checked(delivered)
+            if answer is None or not self._accepted(delivered, answer):
+                continue
+            yield answer
+            if self.stats.accepted >= opened.wanted:
+                return
+
+    def merged(self, answers: Iterable[Answer]) -> Iterator[Answer]:
+        """Yield answers with the rule of ``[merging]`` applied."""
+        for answer in answers:
+            yield answer if self._robust is None else self._robust.changed(answer)
+
+    # -- replies that wait for all others -------------------------------------------------------
+
+    def _held_answers(self) -> Iterator[Answer]:
+        """Yield the answers, in the order of devices, once all are there and compared.
+
+        The exchange stays open meanwhile, so that nothing deletes the blobs of its replies.
+        """
+        opened, interrupted = self._opened, self._deps.controls.interrupted
+        pins = Pins(self._deps.cache)
+        try:
+            self._fleet.put(opened)
+            held = self._hold_all(pins)
+            if interrupted():
+                return
+            medians = Medians.of(held, opened)
+            accepted = [each for each in held if self._compared(each, medians)]
+            self._robust = self._merging(accepted, medians)
+            for each in accepted:
+                yield each.read(opened)
+        finally:
+            pins.release()
+            self._fleet.drop(opened, put_again=interrupted())
+
+    def _hold_all(self, pins: Pins) -> list[HeldReply]:
+        """Return the replies that pass the checks of a single one, sorted by device."""
+        opened, held = self._opened, dict[str, HeldReply]()
+        for delivered in self._fleet.replies(opened, self._deps.controls.interrupted):
+            device = delivered.reply.device
+            if device in held:
+                continue
+            pins.pin(ref.digest for ref in delivered.reply.blobs.values())
+            answer = self._checked(delivered)
+            if answer is None:
+                continue
+            if not held:
+                self._report("collect")
+            held[device] = hold(delivered, answer, self._deps.merge_group(answer), opened)
+            self._fleet.hold(delivered.reply)
+            if len(held) >= opened.wanted:
+                break
+        return [held[device] for device in sorted(held)]
+
+    def _compared(self, held: HeldReply, medians: Medians) -> bool:
+        """Accept a held reply, or refuse it for how much it differs from the others."""
+        if reason := medians.problem(held, self._deps.checks):
+            self._refuse(held.delivered, Rejection(reason))
+            return False
+        return self._accepted(held.delivered, held.answer)
+
+    def _merging(
+        self, accepted: Sequence[HeldReply], medians: Medians | None
+    ) -> RobustMerging | None:
+        if self._deps.merging.rule == "mean":
+            return None
+        return RobustMerging(self._deps.merging, self._opened, accepted, medians)
+
+    # -- one reply ------------------------------------------------------------------------------
+
+    def _checked(self, delivered: Delivered) -> Answer | None:
+        """Return the answer of a reply that may be merged; tell why of another one."""
+        reply = delivered.reply
+        if reply.status != "ok":
+            self.stats.decline(reply.reason)
+            self._fleet.verdict(reply, "rejected", reply.reason)
+            self._note(delivered, reply.status, reply.reason)
+            return None
+        try:
+            if self._deps.quarantined(reply.device):
+                raise Rejection("its device is quarantined", blamed=False)
+            return check(
+                delivered,
+                self._opened,
+                self._deps.reject_reason,
+                self._deps.checks.announced_factor,
+            )
+        except Rejection as rejection:
+            self._refuse(delivered, rejection)
+            return None
+
+    def _accepted(self, delivered: Delivered, answer: Answer) -> bool:
+        """Accept a checked reply; only its blobs for other devices can be in the way."""
+        try:
+            self._deps.relays.keep(answer.relayed, delivered.read)
+        except Rejection as rejection:
+            self._refuse(delivered, rejection)
+            return False
+        reply = delivered.reply
+        self.relayed += answer.relayed
+        self.stats.accept(reply, round(delivered.seconds, 3))
+        self._fleet.verdict(reply, "accepted", "")
+        self._note(delivered, "accepted", "")
+        return True
+
+    def _refuse(self, delivered: Delivered, rejection: Rejection) -> None:
+        reply, reason = delivered.reply, str(rejection)
+        if rejection.blamed:
+            self.blamed[reply.device] = reason
+        self.stats.decline(reason)
+        self._fleet.verdict(reply, "rejected", reason)
+        self._note(delivered, "rejected", reason)
+
+    # -- what is told ---------------------------------------------------------------------------
+
+    def _report(self, phase: str) -> None:
+        opened = self._opened
+        self._journal.emit(
+            "exchange",
+            round=opened.round,
+            exchange=opened.exchange,
+            question=opened.name,
+            detail=opened.detail,
+            phase=phase,
+            asked=len(opened.tasks),
+            wanted=opened.wanted,
+            quorum=opened.quorum,
+            deadline=opened.deadline,
+        )
+
+    def _note(self, delivered: Delivered, outcome: str, reason: str) -> None:
+        reply = delivered.reply
+        if self.stats.accepted == 1 and outcome == "accepted" and not self._holds:
+            self._report("collect")
+        self._journal.emit(
+            "reply",
+            round=self._opened.round,
+            exchange=self._opened.exchange,
+            device=reply.device,
+            outcome=outcome,
+            reason=reason,
+            samples=reply.samples,
+            loss=reply.metrics.get("loss"),
+            question=self._opened.name,
+            # What is not accepted was not checked, and may hold numbers of any kind.
+            shared=_shared(reply.metrics)
+            if outcome == "accepted" and self._opened.preparatory
+            else None,
+            bytes=delivered.size,
+            seconds=round(delivered.seconds, 3),
+            accepted=self.stats.accepted,
+            **_tested(reply, self._opened.name, outcome),
+        )
+
+
+def make_collector(deps: EngineDeps, run_model: RunModel, opened: OpenExchange) -> ReplyCollector:
+    """Return the collector of an exchange; the run's algorithm checks the answers."""
+    asked = asked_exchange(opened)
+    model = run_model.trainers.get(asked.model).model
+
+    def reject_reason(answer: Answer) -> str:
+        return deps.algorithm.reject_reason(asked, answer, model)
+
+    algorithm: CompleteAlgorithm[Any] = deps.algorithm
+    return ReplyCollector(
+        opened,
+        CollectorDeps(
+            fleet=deps.fleet,
+            journal=deps.journal,
+            controls=deps.controls,
+            reject_reason=reject_reason,
+            merge_group=algorithm.merge_group,
+            relays=deps.relays,
+            cache=deps.cache,
+            quarantined=lambda device: deps.trust.is_quarantined(device, opened.exchange),
+            checks=deps.recipe.checks,
+            merging=deps.recipe.merging,
+        ),
+    )
+
+
+def _tested(reply: Reply, question: str, outcome: str) -> dict[str, float]:
+    """Return the accuracy of a device's test that was accepted; nothing of another reply."""
+    if question != "evaluate" or outcome != "accepted" or "accuracy" not in reply.metrics:
+        return {}
+    return {"accuracy": reply.metrics["accuracy"]}
+
+
+def _shared(metrics: Mapping[str, float]) -> dict[str, int] | None:
+    """Return the averaged data in a reply: entries, and the smallest group in one."""
+    if "entries" not in metrics:
+        return None
+    return {"entries": int(metrics["entries"]), "group": int(metrics.get("group", 0))}

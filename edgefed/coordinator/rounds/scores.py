@@ -1,0 +1,74 @@
+"""The result of an evaluation: scores by name, and the confusion matrices of the same test."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.device_side import MODE
+from edgefed.evaluation.classification import averages
+from edgefed.evaluation.confusion import Confusion
+from edgefed.events.base.evaluation_views import ConfusionView, TestPlace
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The result of an evaluation.
+
+    Attributes:
+        values: scores by name.
+        confusions: counts of the coordinator's test, of the devices' tests, or of both.
+    """
+
+    values: Mapping[str, float] = field(default_factory=dict)
+    confusions: tuple[ConfusionView, ...] = ()
+
+    def __or__(self, other: Scores) -> Scores:
+        """Return both, the coordinator's counts first; of scores of one name the other's."""
+        views = sorted((*self.confusions, *other.confusions), key=lambda each: each.place)
+        return Scores({**self.values, **other.values}, tuple(views))
+
+    def __bool__(self) -> bool:
+        """Whether anybody tested."""
+        return bool(self.values)
+
+    @property
+    def finite(self) -> bool:
+        """Whether all scores are numbers."""
+        return all(map(math.isfinite, self.values.values()))
+
+
+NO_SCORES = Scores()
+"""Of a model that nobody tested."""
+
+
+def counted(
+    place: TestPlace, number: int, parts: Sequence[Confusion], tested: int = 0
+) -> tuple[dict[str, float], tuple[ConfusionView, ...]]:
+    """Return the scores that follow from counts, and the reported sum; nothing without counts.
+
+    Args:
+        place: owner of the tested samples.
+        number: the round.
+        parts: the counts of each test.
+        tested: number of devices that tested, with or without sending counts; 0 on the coordinator.
+    """
+    total = Confusion.total(parts)
+    if total is None:
+        return {}, ()
+    devices = len(parts) if place == "devices" else 0
+    counts = tuple(tuple(row) for row in total.rows())
+    view = ConfusionView(place=place, round=number, devices=devices, tested=tested, counts=counts)
+    return averages(total), (view,)
+
+
+NEWCOMER, PARTICIPANT = "newcomer", "participant"
+"""Modes of tests; see ``EvalJob.mode``."""
+
+
+def with_part(answer: Answer, newcomers: Collection[str]) -> Answer:
+    """Return a test with the part that its device has in the run as a further mode."""
+    part = NEWCOMER if answer.device in newcomers else PARTICIPANT
+    return replace(answer, metrics={**answer.metrics, f"{MODE}{part}": 1.0})

@@ -1,0 +1,205 @@
+"""The arrays of a run's state on disk; a commit writes only the groups that changed.
+
+Weights change with every exchange, a stack of averaged data rarely. A commit therefore writes the
+changed groups into a new file. The commit's row holds the layout: the file of each group, and the
+digest of each file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from edgefed.errors import StorageError
+from edgefed.files.writing import make_folder, open_private, storage_error, write_atomic
+from edgefed.learn.base.types import Tensors
+
+PIECE = 1 << 20
+"""Bytes of a file that are digested at a time."""
+
+PATTERN = "state-*.safetensors"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The places of a state's arrays.
+
+    Attributes:
+        places: the file that holds each group.
+        names: of each group's arrays.
+        digests: SHA-256 of each file.
+    """
+
+    places: Mapping[str, str]
+    names: Mapping[str, tuple[str, ...]]
+    digests: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the layout in the form of a commit's row."""
+        groups = {group: [file, list(self.names[group])] for group, file in self.places.items()}
+        return {"groups": groups, "digests": dict(self.digests)}
+
+    @classmethod
+    def from_json(cls, known: Mapping[str, Any]) -> Layout:
+        """Return the layout that ``to_json`` wrote."""
+        groups = known["groups"].items()
+        return cls(
+            {group: file for group, (file, _) in groups},
+            {group: tuple(names) for group, (_, names) in groups},
+            known["digests"],
+        )
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A group as it was last written; the same object is not written again."""
+
+    arrays: Tensors
+    file: str
+    digest: str
+
+
+class StateFiles:
+    """Writes and reads states.
+
+    The arrays of the run that was committed last stay in memory, so that a group which has not
+    changed is not written again; those of other runs do not.
+
+    Args:
+        durable: whether a write waits for the disk.
+    """
+
+    def __init__(self, *, durable: bool) -> None:
+        self._durable = durable
+        self._folder = Path()
+        self._kept: dict[str, _Kept] = {}
+
+    def write(self, folder: Path, file: str, groups: Mapping[str, Tensors]) -> Layout:
+        """Write the groups that are not on disk yet, and return the place of each.
+
+        Args:
+            folder: the run's.
+            file: name of the new file.
+            groups: of a state, whose arrays are never changed in place.
+
+        Raises:
+            StorageError: the disk does not take it.
+        """
+        kept = self._kept if folder == self._folder else {}
+        before = {
+            group: kept[group]
+            for group, arrays in groups.items()
+            if arrays
+            and group in kept
+            and kept[group].arrays is arrays
+            and kept[group].file != file
+        }
+        fresh = {
+            f"{group}/{name}": array
+            for group, arrays in groups.items()
+            if group not in before
+            for name, array in arrays.items()
+        }
+        data = save(contiguous(fresh))
+        self._put(folder / file, data)
+        digests = {each.file: each.digest for each in before.values()}
+        return Layout(
+            {group: before[group].file if group in before else file for group in groups},
+            {group: tuple(arrays) for group, arrays in groups.items()},
+            {**digests, file: hashlib.sha256(data).hexdigest()},
+        )
+
+    def committed(self, folder: Path, layout: Layout, groups: Mapping[str, Tensors]) -> None:
+        """Note that a layout counts from now on, and delete the files that it does not name."""
+        places, digests = layout.places, layout.digests
+        self._folder = folder
+        self._kept = {
+            group: _Kept(arrays, places[group], digests[places[group]])
+            for group, arrays in groups.items()
+        }
+        for path in folder.glob(PATTERN):
+            if path.name not in digests:
+                path.unlink(missing_ok=True)
+
+    def read(self, folder: Path, layout: Layout) -> dict[str, Tensors]:
+        """Return the groups of a layout.
+
+        Raises:
+            StorageError: a file is missing or damaged.
+        """
+        found = {file: _load(folder / file, digest) for file, digest in layout.digests.items()}
+        try:
+            return {
+                group: {name: found[file][f"{group}/{name}"] for name in layout.names[group]}
+                for group, file in layout.places.items()
+            }
+        except KeyError as error:
+            (name,) = error.args
+            files = ", ".join(str(folder / file) for file in sorted(found))
+            raise _unreadable(folder, files, f"{name} is missing") from error
+
+    def check(self, folder: Path, layout: Layout) -> None:
+        """Check that the files of a layout exist with the same bytes.
+
+        Raises:
+            StorageError: a file is missing or damaged.
+        """
+        for file, digest in layout.digests.items():
+            _check(folder / file, digest)
+
+    def _put(self, path: Path, data: bytes) -> None:
+        if self._durable:
+            write_atomic(path, data)
+            return
+        make_folder(path.parent)
+        try:
+            with open_private(path, "wb") as file:
+                file.write(data)
+        except OSError as error:
+            raise storage_error(path, error) from error
+
+
+def contiguous(arrays: Tensors) -> Tensors:
+    """Return arrays as they can be saved."""
+    # Not np.ascontiguousarray, which makes a scalar an array of shape (1,).
+    return {name: np.asarray(array, order="C") for name, array in arrays.items()}
+
+
+def _check(path: Path, digest: str) -> None:
+    try:
+        if _digest_of(path) != digest:
+            raise _unreadable(path.parent, str(path), "its bytes were changed")
+    except OSError as error:
+        raise _unreadable(path.parent, str(path), error.strerror or str(error)) from error
+
+
+def _load(path: Path, digest: str) -> Tensors:
+    _check(path, digest)
+    try:
+        return dict(load_file(path))
+    except (OSError, SafetensorError) as error:
+        raise _unreadable(path.parent, str(path), str(error)) from error
+
+
+def _digest_of(path: Path) -> str:
+    """Return a file's SHA-256, read piece by piece."""
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(PIECE):
+            sha.update(piece)
+    return sha.hexdigest()
+
+
+def _unreadable(folder: Path, where: str, why: str) -> StorageError:
+    return StorageError(
+        f"The state of run {folder.name} cannot be read from {where}: {why}.",
+        code="storage.damaged",
+        hint="restore the file from a backup, or start the run again",
+    )

@@ -1,0 +1,169 @@
+"""The data sets that a recipe can name, and how to load one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from edgefed.config.recipes.recipe import DataSection
+from edgefed.config.recipes.sections import Section
+from edgefed.data.base.class_names import with_classes
+from edgefed.data.base.preparation import Moments, prepared
+from edgefed.data.base.types import Dataset, take
+from edgefed.data.partitioners.keys import dataset_keys_of
+from edgefed.data.sets.dataset_reader import DatasetReader, dataset_plugins, read_guarded
+from edgefed.data.sets.digits import DigitsOptions, load_digits
+from edgefed.data.sets.femnist import FemnistOptions, load_femnist
+from edgefed.data.sets.folder import FolderOptions, load_folder
+from edgefed.data.sets.hugging_face import HuggingFaceOptions, load_hugging_face
+from edgefed.data.sets.memory import MEMORY, MemoryOptions, load_memory
+from edgefed.data.sets.none import NoneOptions, load_none
+from edgefed.data.sets.npz import NpzOptions, load_npz
+from edgefed.data.sets.options import DataOptions, checked_options, nearest
+from edgefed.data.sets.shakespeare import TextOptions, load_shakespeare
+from edgefed.data.sets.vision import VISION_SETS, EmnistOptions, VisionOptions, load_vision
+from edgefed.data.transforms.apply import transform_test
+from edgefed.errors import RecipeError
+from edgefed.seeds import generator
+
+__all__ = ["Dataset", "complete", "dataset_keys", "dataset_names", "load"]
+
+Options = TypeVar("Options", bound=Section)
+
+
+class _Loader(Generic[Options]):
+    """A data set's keys, and the function that they are for."""
+
+    def __init__(
+        self,
+        options: type[Options],
+        read: Callable[[Options, Path | None], Dataset],
+        published: Moments | None = None,
+    ) -> None:
+        self.options = options
+        self.read = read
+        self.published = published
+
+    def load(self, section: DataSection, folder: Path | None, seed: int) -> Dataset:
+        where = f"Data set '{section.name}'"
+        options = checked_options(self.options, dataset_keys_of(section, self.options), where)
+        dataset = with_classes(self.read(options, folder), section)
+        if not isinstance(options, DataOptions):
+            return dataset
+        return _completed(dataset, options, self.published, seed)
+
+
+_LOADERS: dict[str, _Loader[Any]] = {
+    "digits": _Loader(DigitsOptions, load_digits),
+    "npz": _Loader(NpzOptions, load_npz),
+    "folder": _Loader(FolderOptions, load_folder),
+    **{
+        name: _Loader(
+            EmnistOptions if name == "emnist" else VisionOptions,
+            partial(load_vision, which),
+            which.moments,
+        )
+        for name, which in VISION_SETS.items()
+    },
+    "huggingface": _Loader(HuggingFaceOptions, load_hugging_face),
+    "femnist": _Loader(FemnistOptions, load_femnist),
+    "shakespeare": _Loader(TextOptions, load_shakespeare),
+    MEMORY: _Loader(MemoryOptions, load_memory),
+    "none": _Loader(NoneOptions, load_none),
+}
+
+
+DATASET_PLUGINS = dataset_plugins(lambda: (*_LOADERS, "text"))
+"""The data sets of installed packages; ``text`` is a source of devices."""
+
+
+def dataset_names() -> tuple[str, ...]:
+    """Return the names that ``[data] name`` may have."""
+    return (*_LOADERS, *DATASET_PLUGINS.names())
+
+
+def dataset_keys() -> dict[str, type[Section]]:
+    """Return the model of each built-in data set's own keys, by the data set's name."""
+    return {name: loader.options for name, loader in _LOADERS.items()}
+
+
+def find_options(name: str) -> type[Section] | None:
+    """Return the model of a data set's own keys; None if there is no such data set.
+
+    Raises:
+        PluginError: a package offers it, but it cannot be used.
+    """
+    loader = _find(name)
+    return None if loader is None else loader.options
+
+
+def load(section: DataSection, folder: Path | None, seed: int) -> Dataset:
+    """Return the data set that a recipe names.
+
+    Args:
+        section: its name, and the keys of that data set.
+        folder: base of relative paths, and place of downloads; None for the working folder.
+        seed: the run's; decides only which samples stay when ``limit`` is set. The samples held out
+            for testing are the same in every run, so that runs can be compared.
+
+    Raises:
+        RecipeError: there is no such data set, or no such key.
+        PluginError: a package offers it, but it cannot be used.
+        DataError: the data is missing or cannot be trained on.
+    """
+    loader = _find(section.name)
+    if loader is None:
+        raise RecipeError(
+            f"There is no data set '{section.name}'.",
+            code="recipe.data",
+            hint=nearest(section.name, list(dataset_names())),
+        )
+    return loader.load(section, folder, seed)
+
+
+def complete(dataset: Dataset, section: DataSection, options: DataOptions, seed: int) -> Dataset:
+    """Return a data set that was not loaded by name, with the classes and keys of a recipe.
+
+    Raises:
+        RecipeError: it cannot be prepared like that.
+        DataError: it has other classes, or targets, than the recipe needs.
+    """
+    return _completed(with_classes(dataset, section), options, None, seed)
+
+
+def _completed(
+    dataset: Dataset, options: DataOptions, published: Moments | None, seed: int
+) -> Dataset:
+    dataset = transform_test(prepared(dataset, options, published), options)
+    return _limited(dataset, options.limit, seed)
+
+
+def _find(name: str) -> _Loader[Any] | None:
+    """Return the loader of a data set, built in or of a package."""
+    if name in _LOADERS:
+        return _LOADERS[name]
+    reader = DATASET_PLUGINS.find(name)
+    return None if reader is None else _guarded(name, reader)
+
+
+def _guarded(name: str, reader: DatasetReader) -> _Loader[Any]:
+    """Return the loader of a package's data set, whose errors are ours."""
+
+    def read(options: Any, folder: Path | None) -> Dataset:
+        return read_guarded(name, lambda: reader.read(options, folder))
+
+    return _Loader(reader.options, read)
+
+
+def _limited(dataset: Dataset, limit: int, seed: int) -> Dataset:
+    if not 0 < limit < len(dataset.train):
+        return dataset
+    rng = generator(seed, "data", "limit")
+    kept = np.sort(rng.choice(len(dataset.train), size=limit, replace=False))
+    groups = None if dataset.groups is None else dataset.groups[kept]
+    return replace(dataset, train=take(dataset.train, kept), groups=groups)

@@ -1,0 +1,172 @@
+"""The tables of label bounties and mix budgets: how they are made, and views of their rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+from edgefed.events.base.method_tables import (
+    DEVICE,
+    Cell,
+    Column,
+    MethodTable,
+    Row,
+    TableView,
+    device_of,
+    method_table,
+    table_named,
+)
+from edgefed.events.base.view import View
+from edgefed.sharing.bounty_report import Bounty, BountyStatus, Budget
+
+BOUNTIES, BUDGETS = "label bounties", "mix budgets"
+
+STATUSES: tuple[BountyStatus, ...] = get_args(BountyStatus)
+
+NO_LIMIT, UNBOUNDED = "no limit", "unbounded"
+"""Cells of a budget without a limit, and of mixes that no finite ε bounds."""
+
+
+class BountyView(View):
+    """A device's request for samples of a label that it lacks; ``Bounty`` has the meanings."""
+
+    device: str
+    label: int
+    count: int
+    mixes: int
+    offered: int = 0
+    received: int = 0
+    noise: int = 0
+    status: BountyStatus = "open"
+
+    @property
+    def filled(self) -> float:
+        """The share of the supplement that is there."""
+        return (self.received + self.noise) / self.count if self.count else 1.0
+
+
+class BudgetView(View):
+    """A device's statement about its mixes with its last offer; ``Budget`` has the meanings."""
+
+    device: str
+    released: int = 0
+    mixes_left: int | None = None
+    epsilon: float | None = 0.0
+    epsilon_left: float | None = None
+    shares: bool = True
+
+
+def bounty_key(device: str, label: int) -> str:
+    """Return the key of a bounty's row."""
+    return f"{device}/{label}"
+
+
+def bounty_table(bounties: Iterable[Bounty | BountyView], verdict: str = "") -> MethodTable:
+    """Return the table of bounties."""
+    views = [BountyView.model_validate(each, from_attributes=True) for each in bounties]
+    return method_table(
+        BOUNTIES,
+        [
+            Column(name="label", show="label"),
+            Column(name="status"),
+            Column(name="filled", format=".0%", show="share"),
+            *(
+                Column(name=name, format="d")
+                for name in ("count", "mixes", "offered", "received", "noise")
+            ),
+        ],
+        (
+            (
+                bounty_key(each.device, each.label),
+                (
+                    *(each.label, each.status, round(each.filled, 4), each.count, each.mixes),
+                    *(each.offered, each.received, each.noise),
+                ),
+            )
+            for each in views
+        ),
+        key=DEVICE,
+        verdict=verdict or totals_in_words(totals(views)),
+    )
+
+
+def budget_table(budgets: Iterable[Budget | BudgetView]) -> MethodTable:
+    """Return the table of budgets."""
+    return method_table(
+        BUDGETS,
+        [
+            Column(name="released", format="d"),
+            Column(name="mixes left", format="d"),
+            Column(name="epsilon", format=".4g"),
+            Column(name="epsilon left", format=".4g"),
+            Column(name="shares"),
+        ],
+        (
+            (
+                each.device,
+                (
+                    each.released,
+                    _or(each.mixes_left, NO_LIMIT),
+                    _or(each.epsilon, UNBOUNDED),
+                    _or(each.epsilon_left, NO_LIMIT),
+                    each.shares,
+                ),
+            )
+            for each in budgets
+        ),
+        key=DEVICE,
+    )
+
+
+def bounty_view(bounties: Sequence[Bounty], budgets: Sequence[Budget]) -> tuple[MethodTable, ...]:
+    """Return the tables of those of both that there are."""
+    tables = (bounty_table(bounties), budget_table(budgets))
+    return tuple(table for table in tables if table.rows)
+
+
+def bounties_of(views: Iterable[TableView]) -> tuple[BountyView, ...]:
+    """Return the bounties in a run's tables, sorted by device and label."""
+    found = table_named(views, BOUNTIES)
+    return tuple(map(bounty_of, found.table.rows)) if found is not None else ()
+
+
+def bounty_of(row: Row) -> BountyView:
+    """Return the bounty of a row."""
+    names = ("label", "status", "filled", "count", "mixes", "offered", "received", "noise")
+    values = dict(zip(names, row.cells, strict=True))
+    return BountyView.model_validate({**values, "device": device_of(row.key)})
+
+
+def budgets_of(views: Iterable[TableView]) -> tuple[BudgetView, ...]:
+    """Return the budgets in a run's tables, sorted by device."""
+    found = table_named(views, BUDGETS)
+    return tuple(map(_budget, found.table.rows)) if found is not None else ()
+
+
+def _budget(row: Row) -> BudgetView:
+    released, mixes_left, epsilon, epsilon_left, shares = row.cells
+    values: dict[str, Cell] = {
+        "released": released,
+        "mixes_left": None if mixes_left == NO_LIMIT else mixes_left,
+        "epsilon": None if epsilon == UNBOUNDED else epsilon,
+        "epsilon_left": None if epsilon_left == NO_LIMIT else epsilon_left,
+        "shares": shares,
+    }
+    return BudgetView.model_validate({"device": row.key, **values})
+
+
+def _or(value: float | None, text: str) -> Any:
+    return text if value is None else value
+
+
+def totals(bounties: Iterable[Bounty | BountyView]) -> dict[str, int]:
+    """Return how many bounties there are of each status."""
+    counts = Counter(bounty.status for bounty in bounties)
+    return {status: counts[status] for status in STATUSES}
+
+
+def totals_in_words(counts: Mapping[str, int]) -> str:
+    """Return numbers of bounties by status, such as ``12 open, 3 closed``."""
+    told = [f"{counts[status]} {status}" for status in STATUSES if counts.get(status)]
+    return ", ".join(told) or "none"

@@ -1,0 +1,193 @@
+"""An event file as a recording: its events by number, read from disk when they are needed."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timezone
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, get_args
+
+from pydantic import ValidationError
+
+from edgefed.events.base.model import Event, EventKind
+from edgefed.events.history.event_check import check_event
+from edgefed.files.writing import storage_error
+from edgefed.process.clock import moment_of
+from edgefed.terminal.progress import tell_progress
+from edgefed.terminal.units import counted
+
+LONGEST_GAP = 60.0
+"""Seconds to which a longer pause between two events is shortened, so that a replay goes on."""
+
+KINDS = frozenset(get_args(EventKind))
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, ValidationError)
+"""Errors of an event whose fields are missing or wrong."""
+
+LONGEST_LINE = 16 * 1024 * 1024
+"""Bytes of a line that may be an event; a file that is no event file may have no end of line."""
+
+LONG_FILE = 8 * 1024 * 1024
+"""Bytes from which reading a file takes long enough to tell how far it is."""
+
+_STEPS = 100
+_LONGEST_KIND = 40
+"""Characters of a kind that is named."""
+_MOST_KINDS = 20
+"""Unknown kinds that are named; a file that is no event file may have any number."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The parts of an event file that are not replayed.
+
+    Attributes:
+        unknown: events of kinds that this version does not know.
+        kinds: those kinds, in the order of their first event.
+        broken: lines that are not events, or whose fields are missing or wrong.
+        first_broken: number of the first such line, counted from 1; 0 without one.
+        cut: whether the last line is incomplete, as a crash leaves it.
+    """
+
+    unknown: int = 0
+    kinds: tuple[str, ...] = ()
+    broken: int = 0
+    first_broken: int = 0
+    cut: bool = False
+
+    def in_words(self) -> str:
+        """Return the left out parts, such as ``1 broken line (line 7)``; empty without any."""
+        parts = []
+        if self.unknown:
+            parts.append(f"{counted(self.unknown, 'event')} of unknown kinds")
+            parts[-1] += f" ({', '.join(self.kinds)})"
+        if self.broken:
+            first = "the first is " if self.broken > 1 else ""
+            parts.append(f"{counted(self.broken, 'broken line')} ({first}line {self.first_broken})")
+        if self.cut:
+            parts.append("the last line, which is incomplete")
+        return ", ".join(parts)
+
+
+@dataclass
+class Recording:
+    """The events of a file; only their positions in the file and their times are in memory.
+
+    Attributes:
+        path: the file.
+        offsets: begin of each event's line.
+        seconds: when to replay each event, after the first one; never falls, even where the clock
+            of the recording went back, and pauses are at most ``LONGEST_GAP``.
+        stamps: POSIX time of each event, as it was recorded.
+        round_ends: number of events up to the end of each round.
+        left_out: parts of the file that cannot be replayed.
+    """
+
+    path: Path
+    offsets: array[int] = field(default_factory=lambda: array("Q"))
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+    stamps: array[float] = field(default_factory=lambda: array("d"))
+    round_ends: array[int] = field(default_factory=lambda: array("Q"))
+    left_out: LeftOut = LeftOut()
+
+    @classmethod
+    def read(cls, path: Path) -> Recording:
+        """Return the recording in an event file.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        recording = cls(path)
+        try:
+            with path.open("rb") as file:
+                recording._scan(file, path.stat().st_size)
+        except OSError as error:
+            raise storage_error(path, error) from error
+        return recording
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def events(self, start: int = 0, stop: int | None = None) -> Iterator[Event | None]:
+        """Yield the events from number ``start`` up to ``stop``, counted from 0.
+
+        None stands for an event that can no longer be read because the file has changed.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        try:
+            with self.path.open("rb") as file:
+                for offset in self.offsets[start:stop]:
+                    file.seek(offset)
+                    yield _event_or_none(file.readline(LONGEST_LINE))
+        except OSError as error:
+            raise storage_error(self.path, error) from error
+
+    def _scan(self, file: BinaryIO, size: int) -> None:
+        offset, told = 0, -1
+        for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE), b""), 1):
+            if not line.endswith(b"\n") and len(line) < LONGEST_LINE:
+                self.left_out = replace(self.left_out, cut=bool(line.strip()))
+            elif line.strip():
+                self._take(line, offset, number)
+            offset += len(line)
+            step = min(_STEPS, offset * _STEPS // max(1, size))
+            if size >= LONG_FILE and step != told:
+                told = step
+                tell_progress("reading events", step, _STEPS)
+
+    def _take(self, line: bytes, offset: int, number: int) -> None:
+        left = self.left_out
+        try:
+            flat = _flat(line)
+            kind, stamp = flat["kind"], moment(flat["time"])
+            if kind not in KINDS:
+                kind = kind[:_LONGEST_KIND]
+                kinds = left.kinds if kind in left.kinds else (*left.kinds, kind)[:_MOST_KINDS]
+                self.left_out = replace(left, unknown=left.unknown + 1, kinds=kinds)
+                return
+            check_event(Event.from_flat(flat))
+        except UNREADABLE:
+            first = left.first_broken or number
+            self.left_out = replace(left, broken=left.broken + 1, first_broken=first)
+            return
+        self._append(kind, stamp, offset)
+
+    def _append(self, kind: str, stamp: float, offset: int) -> None:
+        gap = stamp - self.stamps[-1] if self.stamps else 0.0
+        after = self.seconds[-1] if self.seconds else 0.0
+        self.stamps.append(stamp)
+        self.seconds.append(after + min(LONGEST_GAP, max(0.0, gap)))
+        self.offsets.append(offset)
+        if kind == "scored":
+            self.round_ends.append(len(self.offsets))
+
+
+def moment(stamp: str) -> float:
+    """Return an ISO 8601 time as seconds since 1970; one without a zone is UTC.
+
+    Raises:
+        ValueError: it is not a time, or in a year without events.
+    """
+    parsed = moment_of(stamp)
+    if not 1969 <= parsed.year <= 9000:  # other zones and ages of it cannot be computed
+        raise ValueError(f"{stamp} is not a time of an event")
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def _flat(line: bytes) -> dict[str, Any]:
+    flat = json.loads(line)
+    if not isinstance(flat, dict) or not isinstance(flat["kind"], str):
+        raise ValueError("not an event")
+    return flat
+
+
+def _event_or_none(line: bytes) -> Event | None:
+    try:
+        return Event.from_flat(_flat(line))
+    except UNREADABLE:
+        return None

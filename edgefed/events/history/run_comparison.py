@@ -1,0 +1,159 @@
+"""Runs side by side: result and cost of each, and the settings in which they differ."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from edgefed.events.history.known_runs import RunDetails
+from edgefed.terminal.units import short_time, size
+
+Measure = Literal["accuracy", "loss"]
+
+NOT_SETTINGS = frozenset({"name", "algorithm.name"})
+"""Keys of a recipe that the head of a comparison has."""
+
+NONE = "-"
+"""Stands for a setting or a result that a run does not have."""
+
+Row = tuple[str, ...]
+"""The name of a compared value, then the value for each run."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best value of a measure, and the first round that reached it."""
+
+    value: float
+    round: int
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A key of the recipes that is not the same for all runs.
+
+    Attributes:
+        key: dotted, such as ``training.epochs``.
+        values: one for each run; None also where a run's recipe lacks the key.
+    """
+
+    key: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs side by side.
+
+    Attributes:
+        runs: in the order in which they were named.
+        settings: those that differ, in the order of the recipes.
+    """
+
+    runs: tuple[RunDetails, ...]
+    settings: tuple[Setting, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as ``edgefed run compare --json`` prints it."""
+        return {
+            "runs": [_result(run) for run in self.runs],
+            "settings": [
+                {
+                    "key": each.key,
+                    "values": {
+                        run.run: value for run, value in zip(self.runs, each.values, strict=True)
+                    },
+                }
+                for each in self.settings
+            ],
+        }
+
+    def results(self) -> list[Row]:
+        """Return results and costs of the runs, without rows in which no run has a value."""
+        runs = self.runs
+        rows = [(name, *(cell(run) or NONE for run in runs)) for name, cell in _RESULTS.items()]
+        if any(best(run, "accuracy") for run in runs):
+            rows = [row for row in rows if row[0] != "best loss"]
+        return [row for row in rows if any(cell != NONE for cell in row[1:])]
+
+    def differences(self) -> list[Row]:
+        """Return the settings that differ, with their values as text."""
+        return [(each.key, *map(in_words, each.values)) for each in self.settings]
+
+
+def compare(runs: Sequence[RunDetails]) -> Comparison:
+    """Return runs side by side."""
+    flat = [dict(_flattened(run.recipe)) for run in runs]
+    keys = dict.fromkeys(key for recipe in flat for key in recipe)
+    settings = (Setting(key, tuple(recipe.get(key) for recipe in flat)) for key in keys)
+    differing = (each for each in settings if any(v != each.values[0] for v in each.values))
+    return Comparison(tuple(runs), tuple(e for e in differing if e.key not in NOT_SETTINGS))
+
+
+def best(run: RunDetails, measure: Measure) -> Best | None:
+    """Return the best value of a run's rounds, None without any."""
+    found = ((getattr(row, measure), row.round) for row in run.history)
+    known = [Best(value, at) for value, at in found if value is not None and math.isfinite(value)]
+    sign = 1 if measure == "accuracy" else -1
+    return max(known, key=lambda each: sign * each.value, default=None)
+
+
+def in_words(value: Any) -> str:
+    """Return a setting as a recipe writes it, without quotes."""
+    if value is None:
+        return NONE
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _flattened(recipe: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in recipe.items():
+        if isinstance(value, Mapping):
+            yield from _flattened(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _result(run: RunDetails) -> dict[str, Any]:
+    told = run.model_dump(mode="json", exclude={"recipe", "history"})
+    for measure in ("accuracy", "loss"):
+        found = best(run, measure)
+        told[f"best_{measure}"] = found and found.value
+        told[f"best_{measure}_round"] = found and found.round
+    return told
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _epsilon(run: RunDetails) -> str:
+    least = "at least " if run.restored and run.epsilon is not None else ""
+    return f"{least}{_number(run.epsilon)}"
+
+
+def _best(measure: Measure) -> Callable[[RunDetails], str]:
+    def cell(run: RunDetails) -> str:
+        found = best(run, measure)
+        return f"{_number(found.value)} in round {found.round}" if found else ""
+
+    return cell
+
+
+_RESULTS: dict[str, Callable[[RunDetails], str]] = {
+    "name": lambda run: run.name,
+    "algorithm": lambda run: run.algorithm,
+    "status": lambda run: run.status,
+    "rounds": lambda run: f"{run.round} of {run.rounds}",
+    "accuracy": lambda run: _number(run.accuracy),
+    "best accuracy": _best("accuracy"),
+    "loss": lambda run: _number(run.loss),
+    "best loss": _best("loss"),
+    "bytes up": lambda run: size(run.bytes_up),
+    "bytes down": lambda run: size(run.bytes_down),
+    "time": lambda run: short_time(run.seconds),
+    "epsilon": _epsilon,
+}
+"""The results in the order of the table."""

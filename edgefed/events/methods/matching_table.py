@@ -1,0 +1,116 @@
+"""The table of matched layers: how it is made, and its values as JSON has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from edgefed.events.base.method_tables import (
+    MAX_SERIES,
+    Column,
+    MethodTable,
+    Row,
+    TableView,
+    method_table,
+)
+from edgefed.terminal.units import counted
+
+LAYERS = "matched layers"
+
+DEVICES, GROWTH = "devices", "growth"
+"""Series beside the widths of the layers."""
+
+_COLUMNS = (
+    Column(name="local", format="d"),
+    Column(name="atoms", format="d"),
+    Column(name="growth", format=".2f", show="bar"),
+    Column(name="holders", format=".2f"),
+    Column(name="objective", format=".6g"),
+    Column(name="matched", unit="round", format="d"),
+)
+
+
+def layer_row(
+    layer: str, local: int, atoms: int, holders: float, objective: float | None, matched: int | None
+) -> tuple[str, tuple[Any, ...]]:
+    """Return the row of a layer.
+
+    Args:
+        layer: its name.
+        local: number of its units on a device.
+        atoms: number of its units in the global model; 0 before it was matched.
+        holders: mean number of devices that hold an atom.
+        objective: log-posterior of the matching, up to a constant; None where none was computed.
+        matched: round in which it was matched; None before.
+    """
+    if not atoms:
+        return layer, (local, None, None, None, None, None)
+    return layer, (local, atoms, atoms / local if local else None, holders, objective, matched)
+
+
+def layer_table(
+    rows: Iterable[tuple[str, tuple[Any, ...]]], number: int, devices: int, growth: float | None
+) -> MethodTable:
+    """Return the table.
+
+    Args:
+        rows: of the layers, in the order of the network.
+        number: the round in which the last layer was matched; 0 before the first.
+        devices: that take part in it.
+        growth: parameters of the last complete global model for each of a device's; None without.
+    """
+    listed = list(rows)
+    widths = {layer: cells[1] for layer, cells in listed if number and cells[5] == number}
+    told = f"{len(widths)} of {len(listed)} layers matched"
+    told = told if growth is None else f"{told}, growth {growth:.2f}"
+    series = {**dict([*widths.items()][: MAX_SERIES - 2]), DEVICES: devices}
+    return method_table(
+        LAYERS,
+        _COLUMNS,
+        listed,
+        key="layer",
+        series={**series, **({} if growth is None else {GROWTH: growth})} if number else {},
+        round=number,
+        verdict=f"{told}, {counted(devices, 'device')}",
+    )
+
+
+def matching_json(view: TableView, growth: Mapping[int, float]) -> dict[str, Any]:
+    """Return what a table of matched layers says.
+
+    Args:
+        view: the table.
+        growth: of the global model after each finished round that has one.
+    """
+    rows = view.table.rows
+    return {
+        "round": view.round,
+        "matched": sum(bool(view.round) and row.cells[5] == view.round for row in rows),
+        "devices": int(view.table.series.get(DEVICES) or 0),
+        "growth": view.table.series.get(GROWTH),
+        "total": len(rows) + view.left_out,
+        "layers": [_layer_json(row) for row in rows],
+        "history": [
+            {
+                "round": point.round,
+                "devices": int(point.values[DEVICES] or 0),
+                "widths": [
+                    int(point.values[row.key] or 0) for row in rows if row.key in point.values
+                ],
+                "growth": growth.get(point.round),
+            }
+            for point in view.history
+        ],
+    }
+
+
+def _layer_json(row: Row) -> dict[str, Any]:
+    local, atoms, growth, holders, objective, _ = row.cells
+    return {
+        "layer": row.key,
+        "local": local,
+        "atoms": atoms or 0,
+        "holders": holders or 0.0,
+        "objective": objective,
+        "growth": growth,
+    }

@@ -1,0 +1,412 @@
+"""Fold events into a snapshot; the coordinator and all watchers use the same function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from edgefed.events.base.alert_events import with_alert
+from edgefed.events.base.bounty_tables import BOUNTIES, bounty_of
+from edgefed.events.base.confusion_events import with_confusion
+from edgefed.events.base.coordinator_states import with_state
+from edgefed.events.base.device_columns import roster_rows
+from edgefed.events.base.device_rounds import with_loss, with_reply
+from edgefed.events.base.device_tests import NO_TEST, DeviceTests, device_test
+from edgefed.events.base.method_tables import MethodTables, TableChange
+from edgefed.events.base.model import Event
+from edgefed.events.base.snapshot import (
+    DeviceView,
+    LineView,
+    PreviousRunView,
+    RoundView,
+    RunView,
+    Snapshot,
+    WaitingView,
+)
+from edgefed.events.base.waiting import without
+from edgefed.events.methods.expert_tables import MIXTURES, mixture_of
+from edgefed.events.methods.old_tables import KINDS, changes_of
+from edgefed.events.state.lines import describe
+
+MAX_ROUNDS = 600
+"""Points kept for the curves."""
+
+MAX_LINES = 200
+"""Lines kept for the event pane."""
+
+Devices = Mapping[str, DeviceView]
+"""Devices by id."""
+
+Changes = Mapping[str, DeviceView | None]
+"""Devices that an event changed, by id; None for one that is forgotten."""
+
+_COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejected", "late": "late"}
+
+
+REFUSALS = ("rejected", "refused", "failed")
+"""Outcomes of a reply that is not used and that says that something is wrong."""
+
+_OF_COORDINATOR = {"standing", "paused_by", "excluded"}
+"""Fields of a ``device`` event from the coordinator's knowledge; the device sent nothing."""
+
+_ENDED = ("finished", "aborted", "failed")
+
+SLOWEST = {"slowest", "slowest_seconds"}
+
+NO_REPLIES: dict[str, Any] = {"slowest": "", "slowest_seconds": 0.0, "refused": 0}
+"""The replies of a round before the first one."""
+
+NO_ROWS: dict[str, Any] = {
+    "open_bounties": 0,
+    "received_mixes": 0,
+    "noise_samples": 0,
+    "mixture": (),
+    "kept_experts": (),
+}
+"""What a device shows that no table names."""
+
+_EMPTY = {
+    "devices": (),
+    "tables": (),
+    "tests": (),
+}
+"""The initial state of a builder beside the rest of a snapshot."""
+
+
+class SnapshotBuilder:
+    """Keeps a snapshot up with events; not safe from several threads.
+
+    The cost of an event does not depend on the number of devices: the devices are in a mapping,
+    which is sorted into a frozen snapshot only on request.
+
+    Args:
+        start: the snapshot before the first event.
+    """
+
+    def __init__(self, start: Snapshot) -> None:
+        self._devices = {view.device: view for view in start.devices}
+        self._names: list[str] = []
+        self._tables = MethodTables(start.tables)
+        self._tests = DeviceTests(start.tests)
+        self._rest = start.model_copy(update=_EMPTY)
+        self._frozen: Snapshot | None = None
+
+    def apply(self, event: Event) -> None:
+        """Fold ``event`` in.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: a field of the event is missing or
+                wrong; nothing has changed.
+        """
+        rest = _FOLDS[event.kind](self._rest, event.fields, event.time)
+        fold_devices = _DEVICE_FOLDS.get(event.kind, _no_devices)
+        changed = fold_devices(self._devices, event.fields, event.time, self._rest.run)
+        tables = self._table_changes(event)
+        test = device_test(event.fields) if event.kind == "reply" else None
+        update: dict[str, Any] = {"time": event.time}
+        line = describe(event)
+        if line is not None:
+            update["lines"] = _kept((line, *rest.lines))
+        if _run_id(rest) != _run_id(self._rest):
+            changed = {view.device: _unshared(view, event.time) for view in self._devices.values()}
+            self._tables.clear()
+            self._tests.clear()
+        elif _is_at_work(rest.run) and not _is_at_work(self._rest.run):  # it is taken up again
+            views = [view for view in self._devices.values() if view.excluded]
+            changed = {view.device: _not_excluded(view, event.time) for view in views}
+        self._rest = rest.model_copy(update=update)
+        for device, view in changed.items():
+            self._put(device, view)
+        of_run = {device for table in tables for device in self._tables.apply(table)}
+        if test is not None:
+            self._tests.put(test)
+            of_run.add(test.device)
+        for device in of_run & self._devices.keys():
+            self._devices[device] = self._with_run(self._devices[device])
+        self._frozen = None
+
+    def _table_changes(self, event: Event) -> tuple[TableChange, ...]:
+        """Return what an event changes in the tables of the current run."""
+        if event.kind not in KINDS:
+            return ()
+        changes = changes_of(event.kind, event.fields, self._tables)
+        return changes if event.fields["run"] == _run_id(self._rest) else ()
+
+    def _put(self, device: str, view: DeviceView | None) -> None:
+        """Put a device's new view in its place; the run may know one that is new already."""
+        if view is None:
+            self._devices.pop(device, None)
+            self._names = []
+        else:
+            known = device in self._devices
+            self._devices[device] = view if known else self._with_run(view)
+
+    def _with_run(self, view: DeviceView) -> DeviceView:
+        """Return a device with its bounties, its mixture of experts and its test."""
+        update = {**self._of_tables(view.device), **self._tests.of_device(view.device)}
+        return view.model_copy(update=update)
+
+    def _of_tables(self, device: str) -> dict[str, Any]:
+        """Return what a ``DeviceView`` has of a device's rows."""
+        bounties = list(map(bounty_of, self._tables.of_device(BOUNTIES, device)))
+        update = {
+            **NO_ROWS,
+            "open_bounties": sum(each.status == "open" for each in bounties),
+            "received_mixes": sum(each.received for each in bounties),
+            "noise_samples": sum(each.noise for each in bounties),
+        }
+        for mixture in map(mixture_of, self._tables.of_device(MIXTURES, device)):
+            update["mixture"] = tuple(mixture["shares"])
+            update["kept_experts"] = tuple(mixture["kept"])
+        return update
+
+    def snapshot(self) -> Snapshot:
+        """Return the fleet after all events so far; made at most once for each event."""
+        if self._frozen is None:
+            if len(self._names) != len(self._devices):
+                self._names = sorted(self._devices)
+            devices = tuple(map(self._devices.__getitem__, self._names))
+            update = {
+                "devices": devices,
+                "tables": self._tables.views(),
+                "tests": self._tests.rows(),
+            }
+            self._frozen = self._rest.model_copy(update=update)
+        return self._frozen
+
+
+def _kept(lines: tuple[LineView, ...]) -> tuple[LineView, ...]:
+    """Return lines within their limit; replies may take half of it, and so may all the others."""
+    if len(lines) <= MAX_LINES:
+        return lines
+    routine = sum(line.routine for line in lines) > MAX_LINES // 2
+    oldest = max(index for index, line in enumerate(lines) if line.routine == routine)
+    return (*lines[:oldest], *lines[oldest + 1 :])
+
+
+def _run_id(snapshot: Snapshot) -> str | None:
+    return snapshot.run.run if snapshot.run is not None else None
+
+
+def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
+    known = _known(RunView, fields)
+    run = snapshot.run
+    if run is None or run.run != fields["run"]:
+        fresh = RunView(**{"started_at": time, **known})
+        emptied = {"rounds": (), "confusions": (), "lines": (), "previous": _previous(snapshot)}
+        update = {"run": fresh, "sent": 0, "received": 0, **emptied}
+        return snapshot.model_copy(update=update)
+    if fields.get("status") in _ENDED:
+        known = {**known, "ended_at": time, "phase": "done", "waiting": None}
+    return snapshot.model_copy(update={"run": run.model_copy(update=known)})
+
+
+def _previous(snapshot: Snapshot) -> PreviousRunView | None:
+    """Return the run that is over, if it had a round; otherwise the one before."""
+    if snapshot.run is None or not snapshot.rounds:
+        return snapshot.previous
+    return PreviousRunView(run=snapshot.run.run, rounds=snapshot.rounds)
+
+
+def _round(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
+    del time
+    begun = {"round": fields["round"], "phase": "select", "accepted": 0, "waiting": None}
+    return _with_run(snapshot, {**begun, "detail": "", **NO_REPLIES})
+
+
+def _exchange(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
+    known = _known(RunView, fields)
+    before = snapshot.run.exchange if snapshot.run is not None else ""
+    if fields.get("exchange", before) != before:  # a mere change of phase names none
+        known = {**known, "accepted": 0, "opened_at": time}
+    if fields.get("phase", "collect") != "collect":  # nobody is waited for, or not yet
+        known["waiting"] = None
+    if fields.get("waiting") is not None:
+        known["waiting"] = WaitingView.model_validate(fields["waiting"])
+    return _with_run(snapshot, known)
+
+
+def _reply(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
+    del time
+    run = snapshot.run
+    if run is None:
+        return snapshot
+    update: dict[str, Any] = {
+        "accepted": fields["accepted"],
+        "waiting": without(run.waiting, fields["device"]),
+    }
+    seconds = float(fields.get("seconds") or 0.0)
+    if fields["outcome"] == "accepted" and seconds > run.slowest_seconds:
+        update |= {"slowest": fields["device"], "slowest_seconds": seconds}
+    elif fields["outcome"] in REFUSALS:
+        update["refused"] = run.refused + 1
+    return _with_run(snapshot, update)
+
+
+def _device_replied(
+    devices: Devices, fields: dict[str, Any], time: str, run: RunView | None
+) -> Changes:
+    del run
+    outcome = fields["outcome"]
+    counter = _COUNTERS.get(outcome)
+    before = _device_of(devices, fields["device"])
+    update: dict[str, Any] = {"seen_at": time, "rounds": with_reply(before, fields)}
+    update["replied"] = fields.get("exchange", "")
+    if outcome in REFUSALS:
+        update |= {"refused_at": time, "refused_reason": fields.get("reason") or ""}
+    elif outcome == "accepted":
+        update |= {"refused_at": "", "refused_reason": ""}
+    if counter:
+        update[counter] = getattr(before, counter) + 1
+    if fields.get("loss") is not None:
+        update["loss"] = fields["loss"]
+    update |= shared_by(fields)
+    return {before.device: before.model_copy(update=update)}
+
+
+def shared_by(fields: Mapping[str, Any]) -> dict[str, int]:
+    """Return the fields of a view about the averaged data in a ``reply``.
+
+    Empty for any other reply, and for one that was not accepted.
+    """
+    shared = fields.get("shared")
+    if not shared or fields["outcome"] != "accepted":
+        return {}
+    return {
+        "shared_entries": shared["entries"],
+        "shared_group": shared["group"],
+        "shared_bytes": fields.get("bytes", 0),
+    }
+
+
+def _unshared(device: DeviceView, time: str) -> DeviceView:
+    """Return a device of which a run knows no rounds, averages, bounties, mixture or test yet."""
+    shared = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
+    replies = {"rounds": (), "refused_at": "", "refused_reason": "", "excluded": ""}
+    update = {**shared, **replies, **NO_ROWS, **NO_TEST}
+    return with_state(device, device.model_copy(update=update), time)
+
+
+def _not_excluded(device: DeviceView, time: str) -> DeviceView:
+    """Return a device of which no run says that it is not asked."""
+    return with_state(device, device.model_copy(update={"excluded": ""}), time)
+
+
+def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
+    del time
+    run_view = snapshot.run
+    slowest = _known(RoundView, run_view.model_dump(include=SLOWEST)) if run_view else {}
+    point = RoundView(**{**slowest, **_known(RoundView, fields)})
+    rounds = (*(row for row in snapshot.rounds if row.round != point.round), point)[-MAX_ROUNDS:]
+    update: dict[str, Any] = {"rounds": rounds}
+    for name in ("sent", "received"):
+        update[name] = getattr(snapshot, name) + getattr(point, name)
+    run: dict[str, Any] = {"waiting": None}
+    for name in ("accuracy", "loss"):
+        if getattr(point, name) is not None:
+            run[name] = getattr(point, name)
+    return _with_run(snapshot.model_copy(update=update), run)
+
+
+def _confusion(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
+    del time
+    views = with_confusion(snapshot.confusions, fields)
+    of_run = fields["run"] == _run_id(snapshot)
+    return snapshot.model_copy(update={"confusions": views}) if of_run else snapshot
+
+
+def _alert(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
+    return snapshot.model_copy(update={"alerts": with_alert(snapshot.alerts, fields, time)})
+
+
+def _device(devices: Devices, fields: dict[str, Any], time: str, run: RunView | None) -> Changes:
+    if "forgotten" in fields:
+        return {fields["device"]: None}
+    return {fields["device"]: _changed(devices, fields, time, run)}
+
+
+def _changed(
+    devices: Devices, fields: dict[str, Any], time: str, run: RunView | None
+) -> DeviceView:
+    before = _device_of(devices, fields["device"])
+    update = _known(DeviceView, fields)
+    if not _OF_COORDINATOR.isdisjoint(fields) and "joined" not in fields:
+        if not before.seen_at:
+            update["state"] = "lost"
+    elif fields.get("state") != "lost":
+        update["seen_at"] = time
+    elif before.state != "lost":
+        update |= {"rounds": with_loss(before, run), "before_lost": _doing(before)}
+        update["reason"] = fields.get("reason") or ""
+    if ("joined" in fields or "renewed" in fields) and not _is_at_work(run):
+        update["excluded"] = ""  # it may have other data now, and no run looks at them
+    if update.get("state", before.state) != before.state or not before.state_since:
+        update["state_since"] = time
+    if update.get("state", before.state) != "lost":
+        update["before_lost"] = ""
+    return with_state(before, before.model_copy(update=update), time)
+
+
+def _is_at_work(run: RunView | None) -> bool:
+    return run is not None and run.status not in _ENDED
+
+
+def _doing(view: DeviceView) -> str:
+    """Return the activity of a device, with its progress."""
+    at_work = 0 < view.fraction < 1
+    return f"{view.state} {view.fraction * 100:.0f} %" if at_work else view.state
+
+
+def _roster(devices: Devices, fields: dict[str, Any], time: str, run: RunView | None) -> Changes:
+    rows = roster_rows(fields)
+    return {row["device"]: _changed(devices, row, time, run) for row in rows}
+
+
+def _no_devices(
+    devices: Devices, fields: dict[str, Any], time: str, run: RunView | None
+) -> Changes:
+    del devices, fields, time, run
+    return {}
+
+
+def _unchanged(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
+    del fields, time
+    return snapshot
+
+
+_FOLDS = {
+    "run": _run,
+    "round": _round,
+    "exchange": _exchange,
+    "reply": _reply,
+    "scored": _scored,
+    "device": _unchanged,
+    "roster": _unchanged,
+    "labels": _unchanged,
+    "experts": _unchanged,
+    "matching": _unchanged,
+    "table": _unchanged,
+    "confusion": _confusion,
+    "alert": _alert,
+    "note": _unchanged,
+    "order": _unchanged,
+}
+"""Folds of events into the parts of a snapshot without the devices."""
+
+_DEVICE_FOLDS = {"reply": _device_replied, "device": _device, "roster": _roster}
+"""The devices that an event changes, given all of them."""
+
+
+def _known(view: type[RunView | RoundView | DeviceView], fields: dict[str, Any]) -> dict[str, Any]:
+    known = {key: value for key, value in fields.items() if key in view.model_fields}
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in known.items()}
+
+
+def _with_run(snapshot: Snapshot, update: dict[str, Any]) -> Snapshot:
+    if snapshot.run is None:
+        return snapshot
+    return snapshot.model_copy(update={"run": snapshot.run.model_copy(update=update)})
+
+
+def _device_of(devices: Devices, device: str) -> DeviceView:
+    return devices.get(device) or DeviceView(device=device)

@@ -1,0 +1,116 @@
+"""Events in words: the lines of the event pane and of the coordinator's log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from edgefed.events.base.alert_events import alert_in_words
+from edgefed.events.base.bounty_tables import totals_in_words
+from edgefed.events.base.model import Event
+from edgefed.events.base.snapshot import LineView
+from edgefed.terminal.units import counted, score, short_time, size
+
+_MARKS = {"accepted": "✓", "rejected": "■", "late": "◷", "refused": "■", "failed": "✗"}
+
+
+def describe(event: Event) -> LineView | None:
+    """Return the line that the event pane shows, or None for an event too small to show."""
+    fields = event.fields
+    match event.kind:
+        case "reply":
+            mark, text = _MARKS[fields["outcome"]], _describe_reply(fields)
+        case "scored":
+            mark, text = "✓", _describe_round(fields)
+        case "run" if fields.get("status"):
+            mark, text = "·", _describe_run(fields)
+        case "device" if _is_notable(fields):
+            mark, text = _device_mark(fields), _describe_device(fields)
+        case "roster" if "joined" in fields:
+            mark, text = "·", _describe_roster(fields)
+        case "labels" if "totals" in fields:
+            mark, text = "·", f"label bounties: {totals_in_words(fields['totals'])}"
+        case "order":
+            mark, text = "›" if fields["outcome"] == "taken" else "■", _describe_order(fields)
+        case "alert":
+            mark, text = "·" if fields["over"] else "✗", alert_in_words(fields)
+        case "note":
+            mark, text = "!" if fields.get("level") == "warning" else "·", fields["text"]
+        case _:
+            return None
+    routine = event.kind == "reply" and fields["outcome"] == "accepted"
+    return LineView(time=event.time, mark=mark, text=text, routine=routine)
+
+
+def _describe_run(fields: dict[str, Any]) -> str:
+    reason = f": {fields['reason']}" if fields.get("reason") else ""
+    return f"{fields['run']} {fields['status']}{reason}"
+
+
+def _describe_reply(fields: dict[str, Any]) -> str:
+    device, outcome = fields["device"], fields["outcome"]
+    if outcome != "accepted":
+        return f"{device}  {outcome}: {fields.get('reason') or 'no reason given'}"
+    if fields.get("shared"):
+        told = shared_in_words(**fields["shared"])
+        return f"{device}  shared {told}, {size(fields.get('bytes', 0))}"
+    parts = [f"{device}  r{fields['round']}  {size(fields.get('bytes', 0))}"]
+    parts.append(f"n={fields.get('samples', 0)}")
+    if fields.get("loss") is not None:
+        parts.append(f"loss {fields['loss']:.3f}")
+    parts.append(f"in {short_time(fields.get('seconds', 0.0))}")
+    return "  ".join(parts)
+
+
+def shared_in_words(entries: int, group: int) -> str:
+    """Return the number of averages, and the smallest number of samples behind one."""
+    told = f"{counted(entries, 'entry', 'entries')} of {counted(group, 'sample')}"
+    return told if entries == 1 else f"{told} or more"
+
+
+def _describe_round(fields: dict[str, Any]) -> str:
+    found = score(fields.get("accuracy"), fields.get("loss"))
+    tested = f"{found}, " if found else ""
+    late = f", {fields['late']} late" if fields.get("late") else ""
+    spent = f", epsilon {fields['epsilon']:.3g}" if fields.get("epsilon") is not None else ""
+    took = short_time(fields.get("seconds", 0.0))
+    replies = counted(fields.get("replies", 0), "reply", "replies")
+    return f"round {fields['round']} done in {took}: {tested}{replies}{late}{spent}"
+
+
+def _is_notable(fields: dict[str, Any]) -> bool:
+    """Whether a device's event is more than its progress or its health."""
+    lasting = not {"joined", "forgotten", "moved", "renewed"}.isdisjoint(fields)
+    return lasting or fields.get("state") in ("lost", "paused", "failed")
+
+
+def _device_mark(fields: dict[str, Any]) -> str:
+    if "standing" in fields and "joined" not in fields:
+        return "·" if fields["standing"] == "trusted" else "!"
+    return {"lost": "✗", "paused": "◌", "failed": "✗"}.get(fields.get("state", ""), "·")
+
+
+def _describe_device(fields: dict[str, Any]) -> str:
+    reason = f": {fields['reason']}" if fields.get("reason") else ""
+    if "forgotten" in fields:
+        return f"{fields['device']}  forgotten"
+    if "renewed" in fields or ("joined" in fields and fields.get("state") != "lost"):
+        word = "returned" if fields.get("returned") else "joined"
+        word = "has other data" if "renewed" in fields else word
+        return f"{fields['device']}  {word}, {counted(fields.get('samples', 0), 'sample')}"
+    if "standing" in fields:
+        because = f": {fields['trust_reason']}" if fields["trust_reason"] else ""
+        return f"{fields['device']}  {fields['standing']}, trust {fields['trust']:.2f}{because}"
+    return f"{fields['device']}  {fields['state']}{reason}"
+
+
+def _describe_order(fields: dict[str, Any]) -> str:
+    command = fields["action"].replace("run.order", "run").replace(".", " ")
+    told = " ".join(part for part in (command, fields.get("about", "")) if part)
+    because = f": {fields['reason']}" if fields.get("reason") else ""
+    refused = "" if fields["outcome"] == "taken" else f", {fields['outcome']}{because}"
+    return f"{fields['by']} ordered {told}{refused}"
+
+
+def _describe_roster(fields: dict[str, Any]) -> str:
+    samples = counted(sum(fields.get("samples", ())), "sample")
+    return f"{counted(len(fields['devices']), 'device')} joined, {samples}"

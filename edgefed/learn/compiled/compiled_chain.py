@@ -1,0 +1,191 @@
+"""A fast path: the gradient of cross-entropy for small chains of layers, in one compiled call.
+
+For models of a few small layers, most of a step is torch's overhead: recording the graph,
+traversing it, passing tensors. If the whole model is a chain that the kernels support, they compute
+the loss and all gradients at once. The results equal torch's up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+
+from edgefed.learn.base.types import Batch, Context, Objective, Params
+from edgefed.learn.compiled.compiled_chain_layers import ChainLayers
+from edgefed.learn.compiled.compiled_chain_plan import Part, plan
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.networks.small_conv import is_plain, is_watched
+from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.objectives.losses import soft
+from edgefed.learn.objectives.mixing import Mixed, Mixing
+from edgefed.learn.objectives.proximal import Proximal
+from edgefed.learn.steps.capabilities import Phase
+from edgefed.native import chain as kernels
+from edgefed.native.library import native
+
+Mix = Callable[[Batch, Context], Mixed]
+"""Turns a batch into the mixed batch of an objective."""
+
+
+def chain_of(model: Model, phase: Phase, params: Params, precision: str, room: int) -> Chain | None:
+    """Return the compiled chain for an update, or None where torch has to compute it.
+
+    Args:
+        model: the model in training.
+        phase: the update.
+        params: all weights of the model; they must be changed in place only.
+        precision: of the schedule.
+        room: most samples of a batch.
+    """
+    objective, pull = phase.objective, 0.0
+    if isinstance(objective, Proximal):
+        pull = objective.mu
+        objective = objective.inner
+    mix = _mixing(objective, model.classes)
+    if native().library is None or mix is None or precision != "fp32":
+        return None
+    known = all(is_plain(part) and part.is_contiguous() for part in params.values())
+    parts = plan(model) if known and not is_watched() else []
+    return Chain(parts, model.shape, params, room, mix, pull) if parts else None
+
+
+def _mixing(objective: Objective, classes: int) -> Mix | None:
+    """Return the mixing of an objective, if its loss is cross-entropy of the mixed batch."""
+    if type(objective) is CrossEntropy:
+        return _adjusting(_as_it_is, objective, classes)
+    if not isinstance(objective, Mixing) or type(objective).__call__ is not Mixing.__call__:
+        return None
+    loss = objective.loss
+    return _adjusting(objective.mixed, loss, classes) if type(loss) is CrossEntropy else None
+
+
+def _adjusting(mix: Mix, loss: CrossEntropy, classes: int) -> Mix:
+    """Return the same mixing with smoothed or weighted targets, if the loss has such."""
+    if loss.is_plain:
+        return mix
+    like = torch.empty(0, classes)
+
+    def adjusted(batch: Batch, context: Context) -> Mixed:
+        mixed = mix(batch, context)
+        own = loss.adjusted(mixed.own_for(like), like, context)
+        if mixed.other is None:
+            return replace(mixed, own=own)
+        return replace(mixed, own=own, other=loss.adjusted(soft(mixed.other, like), like, context))
+
+    return adjusted
+
+
+def _as_it_is(batch: Batch, _context: Context) -> Mixed:
+    return Mixed(batch.inputs, batch.targets)
+
+
+class Chain:
+    """The layers of a model, with the weights that a job trains and room for its batches.
+
+    Args:
+        parts: the layers, as ``plan`` returns them.
+        shape: of one input.
+        params: all weights; they are read at every call.
+        room: most samples of a batch.
+        mix: turns a batch into the mixed batch of the objective.
+        pull: FedProx's μ, the strength of the proximal term; 0 for none.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        shape: tuple[int, ...],
+        params: Params,
+        room: int,
+        mix: Mix,
+        pull: float = 0.0,
+    ) -> None:
+        self._mix = mix
+        self._pull = pull
+        self._shape = shape
+        self._params = params
+        self._chain = ChainLayers(parts, shape, params, room)
+        self._layers = kernels.layers(self._chain.links)
+
+    def gradients(
+        self, batch: Batch, names: Sequence[str], context: Context
+    ) -> tuple[torch.Tensor, list[torch.Tensor]] | None:
+        """Return the loss of a batch, and its gradients with respect to the named weights.
+
+        The gradients are overwritten by the next call. None if torch has to do this batch.
+
+        Raises:
+            ValueError: a label is none of the classes.
+        """
+        mixed = self._mix(batch, context)
+        if not self._takes(mixed):
+            return None
+        loss = torch.empty(())
+        if mixed.other is None and mixed.change is None and mixed.own.dim() == 1:
+            inputs, strides = self._chain.arranged(mixed.inputs)
+            labels = mixed.own.contiguous()
+            where = (inputs.data_ptr(), strides, labels.data_ptr(), loss.data_ptr())
+            kernels.gradients(self._layers, len(inputs), *where)
+        else:
+            self._mixed(mixed, loss)
+        found = [self._chain.gradients[name] for name in names]
+        return (loss + self._pulled(names, context.anchor, found) if self._pull else loss), found
+
+    def _mixed(self, mixed: Mixed, loss: torch.Tensor) -> None:
+        """Write the loss of mixed targets, and all gradients."""
+        inputs, strides = self._chain.arranged(mixed.inputs)
+        change, along = (
+            (None, strides) if mixed.change is None else self._chain.arranged(mixed.change)
+        )
+        own = mixed.own.contiguous()
+        other = None if mixed.other is None else mixed.other.contiguous()
+        kernels.mixed_gradients(
+            self._layers,
+            len(inputs),
+            inputs.data_ptr(),
+            strides,
+            _targets(own),
+            kernels.Targets() if other is None else _targets(other),
+            0.0 if other is None else float(mixed.share),
+            0 if change is None else change.data_ptr(),
+            (0, *along[1:]),
+            mixed.factor,
+            loss.data_ptr(),
+        )
+
+    @torch.no_grad()
+    def _pulled(
+        self, names: Sequence[str], anchor: Params, found: list[torch.Tensor]
+    ) -> torch.Tensor:
+        """Add the proximal term's gradients to those that were found; return the term."""
+        starts = list(anchor.values())
+        ways = torch._foreach_sub([self._params[name] for name in anchor], starts)
+        moved = dict(zip(anchor, ways, strict=True))
+        torch._foreach_add_(found, [moved[name] for name in names], alpha=self._pull)
+        lengths = torch.stack([way.square().sum() for way in ways])
+        return self._pull / 2 * lengths.sum()
+
+    def _takes(self, mixed: Mixed) -> bool:
+        """Return whether a batch is one that the kernels can do: no address may lead elsewhere."""
+        own, other, change, count = mixed.own, mixed.other, mixed.change, len(mixed.inputs)
+        return (
+            self._chain.takes(mixed.inputs)
+            and self._chain.takes_targets(own, count)
+            and (
+                other is None or self._chain.takes_targets(other, count) or self._is_for_all(other)
+            )
+            and (change is None or (is_plain(change) and change.shape == (1, *self._shape)))
+        )
+
+    def _is_for_all(self, targets: torch.Tensor) -> bool:
+        """Return whether these are soft targets of one sample, which all share."""
+        return targets.dim() == 2 and self._chain.takes_targets(targets, 1)
+
+
+def _targets(targets: torch.Tensor) -> kernels.Targets:
+    """Return where contiguous targets are."""
+    if targets.dim() == 1:
+        return kernels.Targets(labels=targets.data_ptr())
+    return kernels.Targets(soft=targets.data_ptr(), apart=targets.stride(0) * (len(targets) > 1))

@@ -1,0 +1,398 @@
+"""The local training loop and evaluation: a trainer executes jobs on one processor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from edgefed.config.recipes.sections import LossName
+from edgefed.errors import EdgeFedError
+from edgefed.learn.base.gradient_memory import keep_freed
+from edgefed.learn.base.processors import pick_device, repeatable
+from edgefed.learn.base.recurrent_state import CarriedState
+from edgefed.learn.base.types import (
+    Array,
+    Batch,
+    Context,
+    Forward,
+    Job,
+    Params,
+    Samples,
+    Score,
+    Tensors,
+    Trained,
+)
+from edgefed.learn.compiled.compiled_chain import Chain, chain_of
+from edgefed.learn.compiled.compiled_experts import CompiledExperts, compiled_experts_of
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.objectives.expert_mixture import ExpertMixture
+from edgefed.learn.objectives.squared_error import SquaredError
+from edgefed.learn.samples.extras_cache import ExtrasCache
+from edgefed.learn.samples.feature_cache import FeatureCache, trains_on_features
+from edgefed.learn.samples.job_batches import JobBatches, check_pixels
+from edgefed.learn.samples.jobs import (
+    check_job,
+    finished,
+    finished_variables,
+    load,
+    load_variables,
+    precision,
+    samples_of,
+    with_class_weights,
+)
+from edgefed.learn.samples.sample_cache import (
+    CachedSamples,
+    SampleCache,
+    channels_last,
+    check_inputs,
+    eval_batch,
+)
+from edgefed.learn.steps import capabilities
+from edgefed.learn.steps.capabilities import Phase, objective_generator
+from edgefed.learn.steps.gradient_clipping import clipped
+from edgefed.learn.steps.local_optimizers import LocalOptimizer, optimizer_of
+from edgefed.learn.steps.sgd import batch_sizes, permutations, planned_steps
+from edgefed.learn.training.epoch_losses import EpochLosses
+from edgefed.learn.training.measures import NOTHING_MORE, Measures, Tally
+from edgefed.learn.training.targets import has_accuracy
+from edgefed.learn.training.user_losses import UserLoss, is_user_loss
+from edgefed.learn.training.user_metrics import measured
+from edgefed.seeds import derive
+
+CHECK_EVERY = 32
+"""Steps between two looks at the losses: a look waits for a GPU, and takes time on any device."""
+
+
+class Stopped(EdgeFedError):  # noqa: N818 - nothing went wrong
+    """Training ended early because its caller asked for it."""
+
+    default_code = "train.stopped"
+
+
+class Trainer:
+    """Trains and tests one model, job after job, on one device and in one thread.
+
+    Data stay on the device while a reference to their ``Samples`` exists, and extras while one to
+    the array does. The same job on the same samples gives the same bits on the same kind of
+    processor, torch version and thread count.
+
+    Args:
+        model: the model, used by this trainer only.
+        device: as ``pick_device`` takes it.
+
+    Raises:
+        UsageError: there is no such device.
+    """
+
+    def __init__(self, model: Model, device: str | None = None) -> None:
+        self.model = model
+        self.device = pick_device(device)
+        model.module.to(self.device)
+        self.extras = ExtrasCache(self.device)
+        self._preloads = SampleCache(model, self.device)
+        self._features = FeatureCache(model, self._preloads, self.device)
+
+    def held_bytes(self) -> int:
+        """Return how many bytes stay taken between jobs: the module's, and copies of samples."""
+        copies = self._preloads.copied_bytes() + self._features.held_bytes()
+        return self.model.weight_bytes + copies
+
+    def train(
+        self,
+        job: Job,
+        samples: Samples,
+        progress: Callable[[float], None] | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Trained:
+        """Train the job's weights on ``samples``; return the result.
+
+        Args:
+            job: the job.
+            samples: the device's samples, for a job that brings none; not empty.
+            progress: called after every step with the share that is done, up to 1.
+            stop: called before every step.
+
+        Raises:
+            Stopped: ``stop`` answered True.
+            DataError: no samples, samples or weights that are not the model's, or
+                ``train.diverged``: the loss or the weights are no longer finite numbers.
+        """
+        samples = samples_of(job, samples)
+        trained = check_job(self.model, job, len(samples))
+        job = with_class_weights(self.model, job, samples)
+        features = trains_on_features(self.model, job)
+        data, forward = self._inputs_or_features(samples, features=features)
+        check_pixels(job, data)
+        params = load(self.model, job.weights, self.device) | load_variables(job, self.device)
+        for name in trained:
+            params[name].requires_grad_()
+        if job.variables and self.device.type == "cpu":
+            keep_freed(sum(params[name].nbytes for name in trained))
+        carried = self.model.carrying_state() if job.schedule.carry_state else None
+        descent = _Descent(self, job, data, params, trained, carried or forward, carried)
+        self.model.training_mode()
+        with repeatable(self.device, derive(job.seed, "dropout")):
+            steps, loss = descent.run(progress or _ignore, stop or _never)
+        after = {name: tensor.detach().cpu().numpy() for name, tensor in params.items()}
+        weights, variables = finished(job, after), finished_variables(job, after)
+        return Trained(weights, len(samples), steps, loss, variables)
+
+    def _inputs_or_features(
+        self, samples: Samples, *, features: bool
+    ) -> tuple[CachedSamples, Forward]:
+        """Return the source of batches, and the function to call with them."""
+        if features:
+            return self._features.get(samples), self._features.forward
+        return self._preloads.get(samples), self.model.forward
+
+    @torch.no_grad()
+    def evaluate(
+        self,
+        weights: Tensors,
+        samples: Samples,
+        loss: LossName = "cross_entropy",
+        measures: Measures = NOTHING_MORE,
+    ) -> Score:
+        """Return mean loss and accuracy of ``weights`` on ``samples``; zeros on none.
+
+        Where targets are numbers there is no accuracy: None.
+
+        Raises:
+            DataError: samples or weights that are not the model's, or user code fails.
+        """
+        self.model.check(weights)
+        labelled = has_accuracy(loss, samples)
+        if not len(samples):
+            return Score(0.0, 0.0 if labelled else None, 0)
+        data, forward = self._inputs_or_features(samples, features=self.model.trains_head_only)
+        params = load(self.model, weights, self.device)
+        self.model.module.eval()
+        total, tally, outputs = 0.0, Tally(measures), [torch.empty(0, self.model.classes)]
+        with repeatable(self.device):
+            size = eval_batch(samples.inputs)
+            for start in range(0, len(samples), size):
+                batch = data.part(start, start + size)
+                logits = forward(params, batch.inputs)
+                total += _summed_loss(loss, logits, batch.targets)
+                if labelled:
+                    tally.add(*_outputs(logits, batch))
+                if measures.metrics:
+                    outputs.append(logits.float().cpu())
+            fractions = measured(measures.metrics, torch.cat(outputs), data.targets.cpu())
+        mean, count = total / len(samples), len(samples)
+        if not labelled:
+            return Score(mean, None, count, fractions=fractions)
+        right = tally.right / count
+        return Score(mean, right, count, tally.top_k_hits, tally.confusion, fractions)
+
+    @torch.no_grad()
+    def predict(self, weights: Tensors, inputs: Array) -> Array:
+        """Return the logits (n, classes), float32, of ``weights`` on ``inputs`` (n, …).
+
+        Raises:
+            DataError: inputs or weights that are not the model's.
+        """
+        return self._run(self.model.forward, (self.model.classes,), weights, inputs)
+
+    @torch.no_grad()
+    def predict_with_features(self, weights: Tensors, inputs: Array) -> tuple[Array, Array]:
+        """Return the logits (n, classes) and the output layer's inputs (n, width), float32.
+
+        Raises:
+            DataError: inputs or weights that are not the model's; ``model.features``: the model has
+                no output layer.
+        """
+        width = self.model.output_layer.width
+
+        def both(params: Params, part: torch.Tensor) -> torch.Tensor:
+            return torch.cat(self.model.forward_with_features(params, part), dim=1)
+
+        found = self._run(both, (self.model.classes + width,), weights, inputs)
+        return found[:, : self.model.classes], found[:, self.model.classes :]
+
+    @torch.no_grad()
+    def encode(self, weights: Tensors, inputs: Array, split: int) -> Array:
+        """Return the hidden states (n, …), float32, behind the first ``split`` layers.
+
+        Raises:
+            DataError: inputs or weights that are not the model's; ``model.split``: there is no such
+                split.
+        """
+        encoder, decoder = self.model.halves(split)
+        return self._run(encoder.forward, decoder.shape, weights, inputs)
+
+    def _run(
+        self, forward: Forward, shape: tuple[int, ...], weights: Tensors, inputs: Array
+    ) -> Array:
+        """Return the outputs of a model or its part for all inputs: (n, *shape), float32."""
+        self.model.check(weights)
+        check_inputs(inputs, self.model)
+        params = load(self.model, weights, self.device)
+        outputs = np.empty((len(inputs), *shape), np.float32)
+        self.model.module.eval()
+        with repeatable(self.device):
+            size = eval_batch(inputs)
+            for start in range(0, len(inputs), size):
+                part = self._preloads.inputs(inputs[start : start + size])
+                answer = forward(params, channels_last(part))
+                outputs[start : start + size] = answer.float().cpu().numpy()
+        return outputs
+
+
+@dataclass(frozen=True)
+class ModelPredictions:
+    """How a trainer's model predicts; see ``scoring.Predict``."""
+
+    trainer: Trainer
+
+    def __call__(self, weights: Tensors, inputs: Array) -> Array:
+        """Return the logits (n, classes)."""
+        return self.trainer.predict(weights, inputs)
+
+    def with_features(self, weights: Tensors, inputs: Array) -> tuple[Array, Array]:
+        """Return the logits (n, classes) and the features (n, width)."""
+        return self.trainer.predict_with_features(weights, inputs)
+
+
+@dataclass(frozen=True)
+class _Descent:
+    """One job while it runs.
+
+    Attributes:
+        params: all weights and variables on the device; the trained ones change in place.
+        trained: names of the trained ones.
+        forward: the model, or the part of it that is computed for each batch.
+        carried: ``forward`` with the state that it carries; None where each batch begins with a
+            state of zeros.
+    """
+
+    trainer: Trainer
+    job: Job
+    data: CachedSamples
+    params: Params
+    trained: tuple[str, ...]
+    forward: Forward
+    carried: CarriedState | None
+
+    def run(self, progress: Callable[[float], None], stop: Callable[[], bool]) -> tuple[int, float]:
+        """Take the schedule's steps; return their number and the last epoch's mean loss."""
+        schedule, device = self.job.schedule, self.trainer.device
+        count, pairs = len(self.data.targets), self.trainer.model.has_batch_norm
+        sizes = batch_sizes(count, schedule, pairs=pairs)
+        total, done = planned_steps(count, schedule, pairs=pairs), 0
+        context, batches = self._context(), JobBatches(self.job, self.data)
+        numbers = objective_generator(self.job)
+        parts = capabilities.phases(self.job.objective, self.trainer.model, self.trained)
+        phases = [
+            (phase, self._chain(phase, context.extra), optimizer_of(schedule)) for phase in parts
+        ]
+        losses = EpochLosses(CHECK_EVERY)
+        for epoch, order in enumerate(permutations(count, schedule, self.job.seed)):
+            if done == total:
+                break
+            losses.restart()
+            if self.carried is not None:
+                self.carried.reset()
+            for index in torch.split(order.to(device), sizes)[: total - done]:
+                if stop():
+                    raise Stopped("Training was stopped.", hint="the task can be sent again")
+                batch = batches.get(index, epoch)
+                now = self._drawn(context, numbers, len(index))
+                rate = schedule.rate(done, total)
+                for phase, chain, optimizer in phases:
+                    loss = self._step(phase, chain, batch, now, optimizer, rate)
+                losses.add(loss, len(index))
+                done += 1
+                progress(done / total)
+            losses.check()
+        return done, losses.mean()
+
+    def _chain(
+        self, phase: Phase, extra: Mapping[str, torch.Tensor]
+    ) -> Chain | CompiledExperts | None:
+        """Return the shortcut to an update's gradients, if there is one."""
+        schedule = self.job.schedule
+        if isinstance(phase.objective, ExpertMixture):
+            return compiled_experts_of(
+                phase, self.params, extra, schedule.precision, schedule.batch_size
+            )
+        if self.job.variables or self.carried is not None:
+            return None
+        return chain_of(
+            self.trainer.model, phase, self.params, schedule.precision, schedule.batch_size
+        )
+
+    def _step(
+        self,
+        phase: Phase,
+        chain: Chain | CompiledExperts | None,
+        batch: Batch,
+        context: Context,
+        optimizer: LocalOptimizer,
+        rate: float,
+    ) -> torch.Tensor:
+        """Make one update and return the loss before it."""
+        weights = [self.params[name] for name in phase.trained]
+        quick = chain.gradients(batch, phase.trained, context) if chain is not None else None
+        loss, gradients, values = (
+            self._differentiated(phase, weights, batch, context) if quick is None else (*quick, {})
+        )
+        optimizer.step(weights, clipped(gradients, self.job.schedule.max_gradient_norm), rate)
+        for name, value in values.items():
+            self.params[name].copy_(value.detach())
+        return loss.detach()
+
+    def _differentiated(
+        self, phase: Phase, weights: list[torch.Tensor], batch: Batch, context: Context
+    ) -> tuple[torch.Tensor, list[torch.Tensor], Params]:
+        """Return an update's loss, its gradients and the variables that it assigns, by torch."""
+        with precision(self.job.schedule.precision, self.trainer.device):
+            loss, values = capabilities.loss_and_values(
+                phase.objective, self.forward, self.params, batch, context
+            )
+        gradients = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+        return loss, list(gradients), values
+
+    def _context(self) -> Context:
+        """Return the context of the objective: a copy of the start, and the job's extras."""
+        weights = (name for name in self.trained if name not in self.job.variables)
+        anchor = {name: self.params[name].detach().clone() for name in weights}
+        return Context(anchor, self.trainer.extras.all(self.job.extra))
+
+    def _drawn(self, context: Context, numbers: np.random.Generator, size: int) -> Context:
+        """Return the context of a batch of ``size`` samples, with the objective's draws."""
+        drawn = capabilities.draw(self.job.objective, numbers, size, self.job.extra)
+        if not drawn:
+            return context
+        device = self.trainer.device
+        draws = {name: torch.tensor(each, device=device) for name, each in drawn.items()}
+        return Context(context.anchor, context.extra, draws)
+
+
+def _summed_loss(loss: LossName, logits: torch.Tensor, targets: torch.Tensor) -> float:
+    """Return the sum of a batch's losses."""
+    if loss == "cross_entropy":
+        return float(functional.cross_entropy(logits, targets, reduction="sum"))
+    mean = UserLoss(loss) if is_user_loss(loss) else SquaredError()
+    return float(mean.of(logits, targets)) * len(targets)
+
+
+def _outputs(logits: torch.Tensor, batch: Batch) -> tuple[Array, Array, Array]:
+    """Return logits, the label of each sample's largest logit, and the true labels."""
+    targets = batch.targets if batch.targets.dim() == 1 else batch.targets.argmax(dim=1)
+    outputs = (logits.float(), logits.argmax(dim=1), targets)
+    scores, predicted, labels = (each.cpu().numpy() for each in outputs)
+    return scores, predicted, labels
+
+
+def _ignore(_fraction: float) -> None:
+    """Tell nobody."""
+
+
+def _never() -> bool:
+    """Never stop."""
+    return False

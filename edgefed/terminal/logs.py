@@ -1,0 +1,41 @@
+"""The log of a service: one line per record on stderr, as systemd and containers expect it."""
+
+from __future__ import annotations
+
+import logging
+
+from edgefed.terminal.printable import printable
+from edgefed.terminal.progress import log_progress, tell_progress_to
+
+OWN = ("edgefed", "device_agent", "broker")
+"""Our own packages; of others, warnings are enough."""
+
+
+class _OneLine(logging.Formatter):
+    """Keeps a message on its line, since names and reasons in it come from other machines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the base class's name
+        return printable(super().formatMessage(record))
+
+
+def line_formatter(name: str = "") -> logging.Formatter:
+    """Return the formatter of log lines; ``name`` is the part that names the module."""
+    return _OneLine(f"%(asctime)s %(levelname)s{name} %(message)s")
+
+
+def start_log(*, quiet: bool = False, verbose: bool = False) -> None:
+    """Send log records to stderr.
+
+    Args:
+        quiet: warnings only.
+        verbose: also records for debugging, with the names of their modules.
+    """
+    tell_progress_to(log_progress)
+    name = " %(name)s:" if verbose else ""
+    handler = logging.StreamHandler()
+    handler.setFormatter(line_formatter(name))
+    logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, handlers=[handler])
+    logging.raiseExceptions = False  # a reader of stderr that went away must not end a thread
+    level = logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO
+    for package in OWN:
+        logging.getLogger(package).setLevel(level)

@@ -1,0 +1,132 @@
+"""The fields of a form for a recipe, from its JSON Schema and its present values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edgefed.config.loading.write import toml_value
+
+Schema = Mapping[str, Any]
+
+_LIMITS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+}
+
+
+@dataclass(frozen=True)
+class RecipeField:
+    """One value of a recipe.
+
+    Attributes:
+        key: its dotted key.
+        section: the table that it is in; empty for the recipe's own.
+        text: its value as ``--set`` takes it; empty where it is unset.
+        about: its description.
+        choices: its allowed values, as ``--set`` takes them.
+        limits: allowed numbers, in words.
+    """
+
+    key: str
+    section: str
+    text: str
+    about: str = ""
+    choices: tuple[str, ...] = ()
+    limits: str = ""
+
+    @property
+    def name(self) -> str:
+        """The key without its table."""
+        return self.key.removeprefix(f"{self.section}.")
+
+
+def recipe_fields(schema: Schema, values: Mapping[str, Any]) -> tuple[RecipeField, ...]:
+    """Return every field, in the order of the schema; for open tables their present fields.
+
+    Args:
+        schema: a recipe's, as ``edgefed config schema`` prints it.
+        values: the recipe's tables.
+    """
+    found: list[RecipeField] = []
+    for key, described in schema["properties"].items():
+        table = _table(schema, described)
+        if table is None:
+            found.append(_field(key, "", described, values.get(key)))
+        else:
+            inner = values.get(key)
+            found += _fields_of(schema, key, table, inner if isinstance(inner, Mapping) else {})
+    return tuple(sorted(found, key=lambda field: bool(field.section)))
+
+
+def value_text(value: Any) -> str:
+    """Return a value as ``--set`` takes it; empty for one that is unset."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return toml_value(value)
+
+
+def _fields_of(
+    schema: Schema, section: str, table: Schema, values: Mapping[str, Any]
+) -> Iterator[RecipeField]:
+    """Yield the fields of a table, and the further keys of the object that it names."""
+    names: dict[str, list[str]] = {}
+    described = dict(table.get("properties", {}))
+    for case in table.get("allOf", ()):
+        ((key, condition),) = case["if"]["properties"].items()
+        names.setdefault(key, []).append(str(condition["const"]))
+        default = described.get(key, {}).get("default")
+        if values.get(key, default) == condition["const"]:
+            further = case["then"]["properties"]
+            described |= {name: each for name, each in further.items() if name not in described}
+    for name in values:
+        described.setdefault(name, {})
+    for name, each in described.items():
+        value = values.get(name, each.get("default"))
+        yield _field(f"{section}.{name}", section, _resolved(schema, each), value, names.get(name))
+
+
+def _field(
+    key: str, section: str, described: Schema, value: Any, names: list[str] | None = None
+) -> RecipeField:
+    about = " ".join(str(described.get("description", "")).replace("``", "").split())
+    choices = tuple(names or dict.fromkeys(_choices(described)))
+    return RecipeField(key, section, value_text(value), about, choices, _limits(described))
+
+
+def _choices(described: Schema) -> Iterator[str]:
+    for each in (described, *described.get("anyOf", ()), *described.get("oneOf", ())):
+        if each.get("type") == "boolean":
+            yield from ("true", "false")
+        yield from map(value_text, each.get("enum", ()))
+        if "const" in each:
+            yield value_text(each["const"])
+
+
+def _limits(described: Schema) -> str:
+    """Return the allowed numbers, such as ``at least 0, less than 1``."""
+    for each in (described, *described.get("anyOf", ())):
+        told = [
+            words.format(_number(each[name])) for name, words in _LIMITS.items() if name in each
+        ]
+        if told:
+            return ", ".join(told)
+    return ""
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) and abs(value) < 1e12 else f"{value:g}"
+
+
+def _table(schema: Schema, described: Schema) -> Schema | None:
+    """Return the schema of a table; None for a value."""
+    resolved = _resolved(schema, described)
+    return resolved if resolved.get("type") == "object" and "properties" in resolved else None
+
+
+def _resolved(schema: Schema, described: Schema) -> Schema:
+    name = str(described.get("$ref", "")).rpartition("/")[2]
+    return {**schema["$defs"][name], **described} if name in schema.get("$defs", {}) else described

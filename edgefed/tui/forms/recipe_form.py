@@ -1,0 +1,97 @@
+"""The state of a form for a new run: changes to a recipe, and their problems."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from edgefed.tui.forms.recipe_fields import RecipeField, recipe_fields
+from edgefed.tui.state.launching import Draft
+
+
+class RecipeForm:
+    """A draft with changes; it is checked after each of them.
+
+    Args:
+        draft: the recipe to begin with.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self.sets: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
+        self._check()
+        self._first = {field.key: field.text for field in self.fields}
+
+    @property
+    def changed(self) -> bool:
+        """Whether any value differs from the initial one."""
+        return bool(self.sets)
+
+    @property
+    def problems(self) -> int:
+        """Number of problems to solve before the run can start."""
+        return len(self._problems)
+
+    @property
+    def other_problem(self) -> str:
+        """A problem that belongs to no field; empty if there is none."""
+        keys = {field.key for field in self.fields}
+        found = ((key, text) for key, text in self._problems.items() if key not in keys)
+        return next((f"{key}: {text}" if key else text for key, text in found), "")
+
+    @property
+    def command(self) -> str:
+        """The command line that starts the same run."""
+        return self.draft.command(self.sets)
+
+    def problem(self, key: str) -> str:
+        """Return the problem of a field; empty if there is none."""
+        return self._problems.get(key, "")
+
+    def field(self, key: str) -> RecipeField | None:
+        """Return a field; None if the form has no such key now."""
+        return next((field for field in self.fields if field.key == key), None)
+
+    def shown(self, part: str = "") -> tuple[RecipeField, ...]:
+        """Return the fields whose keys contain a text."""
+        return tuple(field for field in self.fields if part.lower() in field.key)
+
+    def change(self, key: str, text: str) -> None:
+        """Set a field to another value, or to its initial one."""
+        if text == self._first.get(key):
+            self.sets.pop(key, None)
+        else:
+            self.sets[key] = text
+        self._check()
+
+    def reset(self, key: str) -> None:
+        """Set a field to its initial value."""
+        self.sets.pop(key, None)
+        self._check()
+
+    def next_choice(self, key: str) -> None:
+        """Set a field to the next of its choices; nothing without choices."""
+        field = self.field(key)
+        if field is not None and field.choices:
+            at = field.choices.index(field.text) if field.text in field.choices else -1
+            self.change(key, field.choices[(at + 1) % len(field.choices)])
+
+    def wrong_after(self, key: str) -> str:
+        """Return the key of the next field with a problem, after this one; empty for none."""
+        wrong = [field.key for field in self.fields if self.problem(field.key)]
+        keys = [field.key for field in self.fields]
+        at = keys.index(key) if key in keys else -1
+        later = (each for each in wrong if keys.index(each) > at)
+        return next(later, wrong[0] if wrong else "")
+
+    def _check(self) -> None:
+        checked = self.draft.check(self.sets)
+        self._problems = {}
+        for problem in checked.problems:
+            self._problems.setdefault(problem.key.partition("[")[0], problem.text)
+        fields = recipe_fields(self.draft.schema, checked.values)
+        self.fields = tuple(self._as_typed(field) for field in fields)
+
+    def _as_typed(self, field: RecipeField) -> RecipeField:
+        """Return a field with the text that was typed, which may be no value of it."""
+        return replace(field, text=self.sets.get(field.key, field.text))

@@ -1,0 +1,128 @@
+"""The key of each action: its own, or the one that the user chose for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from edgefed.config.fleet.settings import Settings
+from edgefed.config.loading.load import Loaded
+from edgefed.config.values.layers import Layer, Origin
+from edgefed.config.values.nearest import did_you_mean, nearest_name
+from edgefed.config.values.problems import BAD_VALUE, UNKNOWN_KEY, Problem, problems_error
+from edgefed.tui.keys.actions import ACTIONS, Action, work_together
+from edgefed.tui.keys.key_names import Keys, keys_from, types_character
+
+_TABLE = ("dashboard", "keys")
+_BY_NAME = {action.name: action for action in ACTIONS}
+
+FIXED = {
+    "ctrl+p": "opens the palette of commands",
+    "ctrl+c": "copies what is selected",
+    "tab": "goes to the next field",
+    "shift+tab": "goes to the field before",
+}
+"""Keys that no action can have, and their functions."""
+
+
+@dataclass(frozen=True)
+class Keymap:
+    """The keys of all actions.
+
+    Attributes:
+        chosen: the user's keys by the actions' names; each other action has its own.
+    """
+
+    chosen: Mapping[str, Keys] = field(default_factory=dict)
+
+    def label(self, name: str) -> str:
+        """Return the label of an action's key."""
+        keys = self.chosen.get(name)
+        return _BY_NAME[name].label if keys is None else keys.label
+
+    def hint(self, *names: str) -> str:
+        """Return actions in the form of a pane's lower border: ``o Sort  w Wide``."""
+        return "  ".join(f"{self.label(name)} {_BY_NAME[name].word}" for name in names)
+
+    def bindings(self) -> dict[str, str]:
+        """Return the keymap in Textual's form: keys by the ids of bindings."""
+        return {name: ",".join(keys.names) for name, keys in self.chosen.items()}
+
+    def types_character(self, name: str) -> bool:
+        """Return whether a key of an action types a character into a field."""
+        return any(types_character(each) for each in self.names_of(_BY_NAME[name]))
+
+    def names_of(self, action: Action) -> tuple[str, ...]:
+        """Return Textual's names of the keys of an action."""
+        keys = self.chosen.get(action.name)
+        return tuple(action.key.split(",")) if keys is None else keys.names
+
+
+OWN_KEYS = Keymap()
+"""Every action with its own key."""
+
+
+def read_keymap(written: Mapping[str, str], layer: Layer) -> tuple[Keymap, list[Problem]]:
+    """Return the keymap of ``[dashboard.keys]``, and its problems.
+
+    Args:
+        written: keys by names of actions.
+        layer: their places.
+    """
+    chosen: dict[str, Keys] = {}
+    problems: list[Problem] = []
+    for name, text in written.items():
+        origin = layer.nearest((*_TABLE, name))
+        if name not in _BY_NAME:
+            near = nearest_name(name, _BY_NAME) or _by_last_part(name)
+            told = f"there is no such action{did_you_mean(near)}"
+            problems.append(_problem(origin, name, told, UNKNOWN_KEY, near))
+            continue
+        try:
+            chosen[name] = keys_from(text)
+        except ValueError as error:
+            problems.append(_problem(origin, name, str(error)))
+    keymap = Keymap(chosen)
+    for name in chosen:
+        origin = layer.nearest((*_TABLE, name))
+        problems += [_problem(origin, name, told) for told in _taken(keymap, _BY_NAME[name])]
+    return keymap, problems
+
+
+def checked_keymap(settings: Loaded[Settings]) -> Keymap:
+    """Return the keymap of the settings.
+
+    Raises:
+        RecipeError: there is no such action or key, or two actions have one key.
+    """
+    keymap, problems = read_keymap(settings.value.dashboard.keys, settings.layer)
+    if problems:
+        raise problems_error(problems)
+    return keymap
+
+
+def _taken(keymap: Keymap, action: Action) -> Iterator[str]:
+    """Yield the other functions of a key that was chosen for an action; of two chosen, once."""
+    names = keymap.names_of(action)
+    for key in names:
+        if key in FIXED:
+            yield f'"{keymap.chosen[action.name].label}" {FIXED[key]}'
+    order = list(keymap.chosen)
+    for other in ACTIONS:
+        shared = set(names) & set(keymap.names_of(other))
+        again = other.name in order[: order.index(action.name)]
+        if other is not action and shared and work_together(action, other) and not again:
+            yield f'"{keymap.label(action.name)}" is the key of {other.name} ({other.word}) too'
+
+
+def _by_last_part(name: str) -> str:
+    """Return the action whose name ends with the written text, such as ``pause``."""
+    ends = [known for known in _BY_NAME if known.rpartition(".")[2] == name.rpartition(".")[2]]
+    return ends[0] if len(ends) == 1 else ""
+
+
+def _problem(
+    origin: Origin, name: str, text: str, code: str = BAD_VALUE, near: str = ""
+) -> Problem:
+    hint = "edgefed config schema settings lists the actions" if code == UNKNOWN_KEY else ""
+    return Problem(origin, f"dashboard.keys.{name}", text, code, near, hint)

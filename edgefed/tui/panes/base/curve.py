@@ -1,0 +1,226 @@
+"""A curve over the rounds, with that of the run before, drawn with Braille dots line by line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Literal
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.strip import Strip
+
+from edgefed.events.base.snapshot import RoundView, Snapshot
+from edgefed.tui.look.braille import plot
+from edgefed.tui.look.symbols import Glyphs
+from edgefed.tui.look.theme import MUTED
+from edgefed.tui.panes.base.pane import Pane
+from edgefed.tui.state.display_state import Shown
+
+Measure = Literal["accuracy", "loss"]
+Point = tuple[int, float]
+
+_NUMBER = 4
+"""Cells of a number on the vertical axis."""
+
+_AXIS = _NUMBER + 1
+"""Cells left of the curve: a number and the axis."""
+
+_TICKS_EVERY = 5
+"""Lines between two numbers on the vertical axis."""
+
+_BEST = "●"
+"""Mark of the round with the best value."""
+
+_FLAT = 0.05
+"""Half the height of the drawing when all values are equal."""
+
+
+LAST_ROUNDS = 50
+"""Rounds that are drawn when not all are."""
+
+
+class CurvePane(Pane):
+    """Accuracy or loss of each finished round; drawn again only for new points or a new size."""
+
+    zoomed = False
+    """Whether only the last rounds are drawn."""
+
+    def __init__(self, glyphs: Glyphs, measure: Measure, colour: str) -> None:
+        super().__init__(glyphs, id=measure)
+        self._measure = measure
+        self._colour = colour
+        self._rows: tuple[tuple[object, ...], list[Strip]] | None = None
+
+    def heading(self, shown: Shown) -> str:
+        """Return the newest value and its change."""
+        points = self.points(shown.snapshot)
+        name = self._measure.capitalize()
+        if self.zoomed:
+            name = f"{name} of the last {LAST_ROUNDS} rounds"
+        if not points:
+            return name
+        heading = f"{name}  {points[-1][1]:.3f}"
+        if len(points) > 1:
+            change = points[-1][1] - points[-2][1]
+            heading += f" {'▲' if change > 0 else '▼' if change < 0 else '·'} {change:+.3f}"
+        at, value = best(points, self._measure)
+        told = f"{heading}  best {value:.3f} r{at}"
+        return told if len(told) + 4 <= self.size.width else heading
+
+    def footing(self, shown: Shown) -> str:
+        """Return the keys of the other curve, if only one fits, and of more or fewer rounds."""
+        stale = super().footing(shown)
+        if stale:
+            return stale
+        other, zoom = (shown.keys.label(f"overview.{name}") for name in ("curve", "zoom"))
+        keys = []
+        if self.screen.has_class("-narrow"):
+            keys.append(f"{other} {'Loss' if self._measure == 'accuracy' else 'Accuracy'}")
+        if self.zoomed or len(self.points(shown.snapshot)) > LAST_ROUNDS:
+            rounds = "All rounds" if self.zoomed else f"Last {LAST_ROUNDS} rounds"
+            keys.append(f"{zoom} {rounds}")
+        return "  ".join(keys)
+
+    def nothing(self, shown: Shown) -> str:
+        """Return a notice before the end of the first round with this measure."""
+        if self.points(shown.snapshot):
+            return ""
+        return f"Drawn from the first round that measures {self._measure}."
+
+    def points(self, snapshot: Snapshot | None) -> list[Point]:
+        """Return round and value of every round that has one."""
+        return self._measured(snapshot.rounds) if snapshot else []
+
+    def previous(self, snapshot: Snapshot | None) -> list[Point]:
+        """Return the same of the run before."""
+        return self._measured(snapshot.previous.rounds) if snapshot and snapshot.previous else []
+
+    def _measured(self, rounds: Sequence[RoundView]) -> list[Point]:
+        found = ((row.round, getattr(row, self._measure)) for row in rounds)
+        return [(at, value) for at, value in found if value is not None and math.isfinite(value)]
+
+    def body(self, shown: Shown, width: int, height: int) -> Text:
+        """Return the points as text; a change of it makes the pane redraw."""
+        return Text(str(self._drawn_points(shown.snapshot)))
+
+    def _drawn_points(self, snapshot: Snapshot | None) -> tuple[list[Point], list[Point]]:
+        """Return the points to draw of this run, and of the run before in the same rounds."""
+        points, before = self.points(snapshot), self.previous(snapshot)
+        if not self.zoomed:
+            return points, before
+        points = points[-LAST_ROUNDS:]
+        first, last = (points[0][0], points[-1][0]) if points else (0, 0)
+        return points, [point for point in before if first <= point[0] <= last]
+
+    def render_line(self, y: int) -> Strip:
+        """Return one line of the drawing."""
+        if self.shown is None or self.face(self.shown) is not None:
+            return super().render_line(y)
+        rows = self._drawing(*self._drawn_points(self.shown.snapshot))
+        return rows[y] if y < len(rows) else Strip.blank(self.size.width, self.rich_style)
+
+    def _drawing(self, points: list[Point], before: list[Point]) -> list[Strip]:
+        key = (self.size, self.rich_style, tuple(points), tuple(before))
+        if self._rows is None or self._rows[0] != key:
+            self._rows = (key, self._strips(points, before))
+        return self._rows[1]
+
+    def _strips(self, points: list[Point], before: list[Point]) -> list[Strip]:
+        """Return the lines: the curve over that of the run before, and its best round marked."""
+        width, height = self.size.width - _AXIS - 1, self.size.height - 2
+        if width < 4 or height < 2:
+            return []
+        every = [*points, *before]
+        across = (min(at for at, _ in every), max(at for at, _ in every))
+        up = value_range(every, self._measure)
+        lines = plot(points, width=width, height=height, across=across, up=up)
+        lines = _with_dot(lines, best(points, self._measure), across, up)
+        under = plot(before, width=width, height=height, across=across, up=up)
+        axis, curve = (
+            self.rich_style + Style(color=MUTED),
+            self.rich_style + Style(color=self._colour),
+        )
+        rows = [
+            self._strip((label, axis), *_overlaid(line, old, curve, axis))
+            for label, line, old in zip(labels(up, height), lines, under, strict=True)
+        ]
+        rows.append(self._strip((" " * _NUMBER + "└" + "─" * width, axis)))
+        rows.append(self._strip((" " * _AXIS + rounds_below(across, width), axis)))
+        return rows
+
+    def _strip(self, *parts: tuple[str, Style]) -> Strip:
+        segments = [Segment(self.glyphs.line(text), style) for text, style in parts]
+        return Strip(segments).adjust_cell_length(self.size.width, self.rich_style)
+
+
+def best(points: Sequence[Point], measure: Measure) -> Point:
+    """Return the round with the best value, the first of equal ones."""
+    sign = 1 if measure == "accuracy" else -1
+    return max(points, key=lambda point: sign * point[1])
+
+
+def _with_dot(
+    lines: list[str], point: Point, across: tuple[int, int], up: tuple[float, float]
+) -> list[str]:
+    """Return the lines of a curve with a mark in the cell of a point."""
+    alone = plot([point], width=len(lines[0]), height=len(lines), across=across, up=up)
+    return [
+        "".join(_BEST if dot != " " else cell for cell, dot in zip(line, dots, strict=True))
+        for line, dots in zip(lines, alone, strict=True)
+    ]
+
+
+def _overlaid(line: str, under: str, style: Style, below: Style) -> list[tuple[str, Style]]:
+    """Return a line of the curve, with the line below it where it is empty."""
+    cells = [
+        (cell, style) if cell != " " else (old, below)
+        for cell, old in zip(line, under, strict=True)
+    ]
+    runs = groupby(cells, key=lambda cell: cell[1])
+    return [("".join(cell for cell, _ in run), used) for used, run in runs]
+
+
+def value_range(points: Sequence[Point], measure: Measure) -> tuple[float, float]:
+    """Return the lowest and highest value of the axis, apart even when all points are equal."""
+    values = [value for _, value in points]
+    low, high = min(values), max(values)
+    if high - low < _FLAT:
+        low, high = (low + high) / 2 - _FLAT, (low + high) / 2 + _FLAT
+    return max(0.0, low), min(1.0, high) if measure == "accuracy" else high
+
+
+def labels(up: tuple[float, float], height: int) -> list[str]:
+    """Return the vertical axis: a number on every fifth line, on the first and on the last."""
+    low, high = up
+    marked = {0, height - 1, *range(0, height - _TICKS_EVERY + 1, _TICKS_EVERY)}
+    return [
+        f"{_number(high - (high - low) * row / (height - 1))}┤"
+        if row in marked
+        else " " * _NUMBER + "│"
+        for row in range(height)
+    ]
+
+
+def _number(value: float) -> str:
+    for digits in (2, 1, 0):
+        shown = f"{value:.{digits}f}"
+        if len(shown) <= _NUMBER:
+            return f"{shown:>{_NUMBER}}"
+    return f"{value:.0e}".replace("e+0", "e")[:_NUMBER].rjust(_NUMBER)
+
+
+def rounds_below(across: tuple[int, int], width: int) -> str:
+    """Return the horizontal axis: the numbers of some rounds, the first and the last among them."""
+    first, last = across
+    step = max(1, math.ceil((last - first) / max(1, width // 7)))
+    line = [" "] * width
+    for number in [*range(first, last - step // 2, step), last]:
+        share = (number - first) / (last - first) if last > first else 0.0
+        label = str(number)
+        at = min(round(share * (width - 1)), width - len(label))
+        if all(cell == " " for cell in line[max(0, at - 1) : at + len(label)]):
+            line[at : at + len(label)] = label
+    return "".join(line)

@@ -1,0 +1,98 @@
+"""The bottom line: the most important keys, as many as fit completely."""
+
+from __future__ import annotations
+
+from rich.style import Style
+from rich.text import Text
+from textual import events
+
+from edgefed.tui.keys.actions import ACTIONS, Action, Place
+from edgefed.tui.look.symbols import Glyphs
+from edgefed.tui.look.theme import MUTED, SKY
+from edgefed.tui.panes.base.pane import Pane
+from edgefed.tui.state.display_state import Shown
+from edgefed.tui.state.key_orders import RESUMABLE, takes_orders
+
+_CALL = "call"
+
+
+class KeyLine(Pane):
+    """As many keys as fit, in the registry's order; a click has the effect of the key."""
+
+    def __init__(
+        self,
+        glyphs: Glyphs,
+        *,
+        read_only: bool,
+        starts_runs: bool,
+        id: str,  # noqa: A002
+    ) -> None:
+        super().__init__(glyphs, id=id)
+        self._starts_runs = starts_runs
+        self._read_only = read_only
+
+    def heading(self, shown: Shown) -> str:
+        """Return nothing: the line has no border."""
+        return ""
+
+    def footing(self, shown: Shown) -> str:
+        """Return nothing: the line has no border."""
+        return ""
+
+    def face(self, shown: Shown) -> None:
+        """Return None: keys work without numbers too."""
+
+    def body(self, shown: Shown, width: int, height: int) -> Text:
+        """Return the keys that fit."""
+        offered = sorted(_offered(shown, self._starts_runs), key=lambda action: action.footer)
+        kept: set[str] = set()
+        for action in offered:
+            width -= self._key(action, shown).cell_len
+            if width < 0:
+                break
+            kept.add(action.name)
+        keys = [self._key(action, shown) for action in ACTIONS if action.name in kept]
+        return Text(no_wrap=True).join(keys)
+
+    async def on_click(self, event: events.Click) -> None:
+        """Run the action of the clicked key."""
+        call = event.style.meta.get(_CALL)
+        if call:
+            await self.app.run_action(call)
+
+    def _key(self, action: Action, shown: Shown) -> Text:
+        refused = self._read_only and action.place == "run"
+        key = Text.assemble(
+            (f" {shown.keys.label(action.name)} ", f"bold {MUTED if refused else SKY}"),
+            (f"{_word(action, shown)} ", MUTED if refused else ""),
+        )
+        key.stylize(Style(meta={_CALL: f"app.{action.call}"}))
+        return key
+
+
+def _offered(shown: Shown, starts_runs: bool) -> list[Action]:
+    """Return the actions of the line: orders to a run, or a new run where none takes orders."""
+    snapshot = shown.latest.snapshot
+    run = snapshot.run if snapshot else None
+    orders = snapshot is None or (run is not None and takes_orders(run))
+    hidden: set[Place] = {"replay"} if shown.replay is None else {"run"}
+    if not orders:
+        hidden.add("run")
+    return [
+        action
+        for action in ACTIONS
+        if action.footer
+        and action.place not in hidden
+        and not (action.name == "run.new" and (orders or not starts_runs))
+    ]
+
+
+def _word(action: Action, shown: Shown) -> str:
+    run = shown.latest.snapshot.run if shown.latest.snapshot else None
+    if action.name == "run.pause" and run is not None and run.status in RESUMABLE:
+        return "Resume"
+    if action.name == "replay.play" and shown.replay is not None and shown.replay.playing:
+        return "Pause"
+    if action.name == "view.freeze" and shown.frozen_at is not None:
+        return "Go on"
+    return action.word

@@ -1,0 +1,168 @@
+"""The top line: fleet, run, state, broker and coordinator or replay, devices online, time."""
+
+from __future__ import annotations
+
+from statistics import mean
+
+from rich.text import Text
+
+from edgefed.events.base.snapshot import RunView, Snapshot
+from edgefed.terminal.units import clock_time, short_time
+from edgefed.tui.look.symbols import RUN_LOOKS
+from edgefed.tui.look.text_format import clean, cut_middle, wall_time
+from edgefed.tui.look.theme import GREEN, MUTED, PURPLE, RULE, SKY, VERMILLION
+from edgefed.tui.panes.base.pane import Pane
+from edgefed.tui.state.display_state import Shown
+from edgefed.tui.state.key_orders import ENDED
+from edgefed.tui.state.replay import ReplayPosition, speed_in_words
+
+WIDE = 100
+"""Columns from which the header has words beside numbers and shows seconds."""
+
+_DIVIDER = (" │ ", RULE)
+_ROUNDS_FOR_ETA = 5
+
+
+class Header(Pane):
+    """One line; when it gets narrow, the program's name is dropped first, state and run id last."""
+
+    def heading(self, shown: Shown) -> str:
+        """Return nothing: the line has no border."""
+        return ""
+
+    def footing(self, shown: Shown) -> str:
+        """Return nothing: the line has no border."""
+        return ""
+
+    def face(self, shown: Shown) -> None:
+        """Return None: the line itself shows missing parts."""
+
+    def body(self, shown: Shown, width: int, height: int) -> Text:
+        """Return the line for this width."""
+        wide = width >= WIDE
+        names = _names(shown)
+        forms = [(name, _parts(shown, wide)) for name in names]
+        forms += [(names[-1], _parts(shown, False, dropped)) for dropped in (0, 1, 2, 3)]
+        fitting = (form for form in forms if _length(*form) <= width)
+        name, parts = next(fitting, forms[-1])
+        if _length(name, parts) > width:
+            room = len(name.plain) - _length(name, parts) + width
+            name = Text(cut_middle(names[-1].plain, max(3, room)), "bold")
+        line = Text(" ", no_wrap=True, overflow="ellipsis").append_text(name)
+        for part in parts[:-1]:
+            line.append(*_DIVIDER).append_text(part)
+        gap = width - 1 - line.cell_len - len(_DIVIDER[0]) - parts[-1].cell_len
+        return line.append(" " * max(0, gap)).append(*_DIVIDER).append_text(parts[-1])
+
+
+def _length(name: Text, parts: list[Text]) -> int:
+    return 2 + name.cell_len + sum(part.cell_len + len(_DIVIDER[0]) for part in parts)
+
+
+def _parts(shown: Shown, wide: bool, dropped: int = 0) -> list[Text]:
+    """Return the parts after the names, without the first ``dropped`` of time, ETA and devices."""
+    state = _state(shown, wide, eta_shown=dropped < 2)
+    parts = [state, _links(shown) if shown.replay is None else _replay(shown.replay, wide)]
+    if dropped < 3:
+        parts.append(_devices(shown, wide))
+    return parts if dropped else [*parts, _time(shown, wide)]
+
+
+def _names(shown: Shown) -> list[Text]:
+    """Return fleet and run, from the longest form to the shortest one."""
+    fleet = clean(shown.snapshot.fleet) if shown.snapshot else ""
+    if shown.run is None:
+        short = fleet or "EdgeFed"
+        return [Text(f"EdgeFed  {fleet}".rstrip(), f"bold {SKY}"), Text(short, f"bold {SKY}")]
+    run = shown.run
+    words = [clean(word) for word in (run.run, run.algorithm, run.model) if word]
+    heads = (f"EdgeFed  {fleet}".rstrip(), fleet) if fleet else ("EdgeFed",)
+    forms = [_name(head, words) for head in heads]
+    forms += [_name(fleet, words[:most]) for most in (2, 1) if fleet]
+    return [*forms, _name("", words[:2]), _name("", words[:1])]
+
+
+def _name(head: str, words: list[str]) -> Text:
+    name = Text(head, f"bold {SKY}")
+    if head:
+        name.append(*_DIVIDER)
+    return name.append(" ".join(words), "bold")
+
+
+def _epsilon(snapshot: Snapshot | None) -> str:
+    """Return the privacy cost of the run's rounds; nothing without differential privacy."""
+    last = snapshot.rounds[-1] if snapshot and snapshot.rounds else None
+    if snapshot is None or last is None or last.epsilon is None:
+        return ""
+    restored = snapshot.run is not None and snapshot.run.restored
+    return f"ε {'≥ ' if restored else ''}{last.epsilon:.3g}"
+
+
+def _state(shown: Shown, wide: bool, *, eta_shown: bool) -> Text:
+    run = shown.run
+    if shown.snapshot is None and not shown.starting:
+        return Text("run ?", MUTED)
+    if run is None:
+        starting = shown.starting and shown.replay is None
+        return Text("starting" if starting else "no run", MUTED)
+    look, old = RUN_LOOKS[run.status], shown.cut_off and run.status not in ENDED
+    state = Text(f"{look.symbol} {run.status.upper()}", MUTED if old else f"bold {look.colour}")
+    state.append(f"  round {run.round}/{run.rounds}" if wide else f" {run.round}/{run.rounds}")
+    if wide and (spent := _epsilon(shown.snapshot)):
+        state.append(f"  {spent}")
+    if old:  # nobody knows whether it still is so
+        return state.append(f" as of {shown.as_of if wide else shown.as_of[:5]}", MUTED)
+    live = run.status == "running" and shown.replay is None
+    left = eta(shown.snapshot, run) if shown.snapshot and live else None
+    if left is not None and eta_shown:
+        left = max(1.0, left)
+        state.append("  ETA ", MUTED).append(clock_time(left) if wide else short_time(left))
+    return state
+
+
+def eta(snapshot: Snapshot, run: RunView) -> float | None:
+    """Return seconds until the last round, from the mean of the latest ones; None before one."""
+    rounds = snapshot.rounds[-_ROUNDS_FOR_ETA:]
+    if not rounds or run.rounds <= rounds[-1].round:
+        return None
+    return mean(row.seconds for row in rounds) * (run.rounds - rounds[-1].round)
+
+
+def _links(shown: Shown) -> Text:
+    """Return whether broker and coordinator are there, as far as that is known.
+
+    Without a broker nobody knows whether the coordinator is there. Before the first snapshot or
+    problem nothing is known.
+    """
+    latest, unknown = shown.latest, Text("?", MUTED)
+    silent = shown.snapshot is None and not shown.broken
+    line = Text("broker ").append_text(unknown if silent else _mark(latest.broker))
+    there = unknown if silent or not latest.broker else _mark(latest.coordinator)
+    return line.append(" coord ").append_text(there)
+
+
+def _replay(position: ReplayPosition, wide: bool) -> Text:
+    """Return that this is a replay, its speed, and how far it is."""
+    doing = "▶ " if position.playing else ""
+    line = Text(f"{doing}REPLAY", f"bold {PURPLE}")
+    if not position.playing:
+        line.append(" over" if position.over else " paused")
+    line.append(f" {speed_in_words(position.speed)}")
+    of = " of " if wide else "/"
+    return line.append(f"  {'event ' if wide else ''}{position.done}{of}{position.total}")
+
+
+def _mark(there: bool) -> Text:
+    return Text("✓", GREEN) if there else Text("✗", VERMILLION)
+
+
+def _devices(shown: Shown, wide: bool) -> Text:
+    if shown.snapshot is None:
+        return Text("devices ?", MUTED)
+    devices = shown.snapshot.devices
+    online = sum(device.state != "lost" for device in devices)
+    return Text(f"devices {online}/{len(devices)}" if wide else f"{online}/{len(devices)}")
+
+
+def _time(shown: Shown, wide: bool) -> Text:
+    return Text(wall_time(shown.clock, shown.zone, seconds=wide))

@@ -1,0 +1,205 @@
+"""The round: its phases, the answers so far, the devices that it waits for, and the time left."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import timedelta
+
+from rich.text import Text
+
+from edgefed.events.base.device_rounds import ASKING
+from edgefed.events.base.model import Phase
+from edgefed.events.base.snapshot import RunView, WaitingView
+from edgefed.events.base.waiting import MOST_NAMED, waiting_in_words
+from edgefed.events.state.attention import device_count, devices_there
+from edgefed.tui.look.text_format import bar, clean, countdown, cut
+from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, RULE, SKY
+from edgefed.tui.panes.base.pane import Pane, what_and_next
+from edgefed.tui.panes.runs.run_result import ended_lines
+from edgefed.tui.panes.runs.waited_devices import slowest_line, waits_line
+from edgefed.tui.state.display_state import Shown
+from edgefed.tui.state.key_orders import ENDED
+from edgefed.tui.state.pause_place import PHASES, PausePlace, pause_place
+
+_SET_BACK = timedelta(seconds=5)
+"""How far a fleet's clock may be set back before times that it gave are not believed any more."""
+
+_OVERDUE = timedelta(days=1)
+"""How long after its deadline an exchange may be open: a coordinator takes a moment to close it."""
+
+_LONGEST_WAIT = timedelta(days=366)
+"""How long a run may wait for devices; longer only where the clock was changed."""
+
+_SHORT: dict[Phase, str] = {"select": "sel", "broadcast": "bcast", "evaluate": "eval"}
+
+
+class RoundPane(Pane):
+    """The phases with the deadline, a bar of the answers, and the awaited devices where they fit.
+
+    A run that has ended shows its result instead.
+    """
+
+    def heading(self, shown: Shown) -> str:
+        """Return round, phase and answers, shorter where the long form does not fit."""
+        run = shown.run
+        if run is None:
+            return "Round"
+        if run.status in ENDED:
+            loud = run.status.upper() if run.status == "failed" else run.status
+            return f"Run {run.run} ── {loud}"
+        if run.round == 0:
+            return f"Run {run.run} ── not begun"
+        if run.status == "paused":
+            paused = f"Round {run.round} ── PAUSED"
+            return self._fitting((f"{paused} {_place(shown, run).words}", paused))
+        number = PHASES.index(run.phase) + 1 if run.phase in PHASES else len(PHASES)
+        question = f" ({clean(run.question_in_words)})" if run.question else ""
+        long = f"phase {number} of {len(PHASES)}: {run.phase.upper()}{question}"
+        short = f"{number}/{len(PHASES)} {run.phase.upper()}"
+        answers = ("", "")
+        if run.wanted:
+            answers = (
+                f" ── {run.accepted} of {run.wanted} answers, quorum {run.quorum}",
+                f" ── {run.accepted} of {run.wanted}, quorum {run.quorum}",
+            )
+        forms = [f"{long}{answers[0]}", f"{short}{answers[1]}"]
+        if run.detail:  # one of several exchanges of a round: rather shorten the rest
+            forms.insert(1, f"{short}{question}{answers[1]}")
+        return self._fitting([f"Round {run.round} ── {form}" for form in forms])
+
+    def _fitting(self, headings: Sequence[str]) -> str:
+        """Return the first heading that fits; the last one where none does."""
+        fitting = (each for each in headings if len(each) <= self.size.width - 2)
+        return next(fitting, headings[-1])
+
+    def error(self, shown: Shown) -> Text:
+        """Return the problem with advice: this is the first pane that users read."""
+        return what_and_next(shown)
+
+    def body(self, shown: Shown, width: int, height: int) -> Text:
+        """Return the phases and the bar."""
+        run = shown.run
+        assert run is not None  # without a run the pane shows its empty face
+        if run.status in ENDED:
+            return Text("\n", no_wrap=True, overflow="ellipsis").join(ended_lines(shown, run))
+        phases, short = _phases(shown, run, " ───── ", {}), _phases(shown, run, "  ", _SHORT)
+        named = height > 2
+        right = _right(shown, run, width - short.cell_len - 2, named=named)
+        if phases.cell_len + right.cell_len + 2 > width:
+            phases = short if short.cell_len + right.cell_len + 1 <= width else Text()
+        gap = max(1, width - phases.cell_len - right.cell_len)
+        lines = Text(no_wrap=True, overflow="ellipsis").append_text(phases)
+        lines.append(" " * gap).append_text(right).append("\n")
+        lines.append_text(_progress(run, width))
+        waits = slowest_line(run) if run.status == "paused" else waits_line(shown, run, width)
+        return lines.append("\n").append_text(waits) if named else lines
+
+    def show(self, shown: Shown) -> None:
+        """Take a new drawing; the border of a failed run is highlighted like its text."""
+        self.set_class(shown.run is not None and shown.run.status == "failed", "-failed")
+        super().show(shown)
+
+
+def _place(shown: Shown, run: RunView) -> PausePlace:
+    return pause_place(run, shown.snapshot.rounds if shown.snapshot else ())
+
+
+def _phases(shown: Shown, run: RunView, between: str, words: dict[Phase, str]) -> Text:
+    """Return the phases with those that are over and, but in a pause, the one that goes on."""
+    line, paused = Text(), run.status == "paused"
+    current = PHASES.index(run.phase) if run.phase in PHASES else len(PHASES)
+    if paused:
+        current = _place(shown, run).done
+    for index, phase in enumerate(PHASES):
+        if index:
+            line.append(between, RULE)
+        word = words.get(phase, phase)
+        if index < current:
+            line.append(f"{word} ").append("✓", GREEN)
+        elif index == current and not paused:
+            line.append(f"▶ {word}", f"bold {SKY}")
+        else:
+            line.append(f"{word} ·", MUTED)
+    return line
+
+
+def _right(shown: Shown, run: RunView, width: int, *, named: bool) -> Text:
+    """Return the cause of the wait: the deadline, the operator or the devices.
+
+    ``named`` says that the devices stand on a line of their own.
+    """
+    match run.status:
+        case "waiting":
+            return _for_devices(shown, run)
+        case "paused" if shown.replay is not None:
+            return Text("paused", ORANGE)
+        case "paused":
+            resumes, steps = shown.keys.label("run.pause"), shown.keys.label("run.step")
+            return Text(f"paused: {resumes} resumes, {steps} steps", ORANGE)
+        case "pausing":
+            return Text("pausing after this exchange", ORANGE)
+    if run.reason:  # such as a full disk
+        return Text(cut(clean(run.reason), width), ORANGE)
+    if shown.cut_off:  # nobody knows whether it is still open
+        return Text(f"as of {shown.as_of}", MUTED)
+    if run.waiting is not None:
+        return _waiting(shown, run, run.waiting, 0 if named else width)
+    return _deadline(shown, run)
+
+
+def _deadline(shown: Shown, run: RunView) -> Text:
+    elapsed = shown.since(run.opened_at)
+    if elapsed is None or run.deadline <= 0 or run.phase not in ASKING:
+        return Text("ends after this round" if run.status == "finishing" else "")
+    if not _plausible(elapsed, run):
+        return Text("clock changed", MUTED)
+    left = timedelta(seconds=run.deadline) - elapsed
+    if left <= timedelta(0):
+        return Text("deadline passed", ORANGE)
+    return Text.assemble(("deadline in ", MUTED), countdown(left))
+
+
+def _for_devices(shown: Shown, run: RunView) -> Text:
+    """Return how many devices are there of those that a run begins with, and since when."""
+    there = devices_there(shown.snapshot) if shown.snapshot else 0
+    line = Text(f"waiting for devices: {device_count(there, run.min_devices)}", ORANGE)
+    since = shown.since(run.started_at)
+    if since is None or not timedelta(0) <= since < _LONGEST_WAIT:
+        return line
+    return line.append(f", for {countdown(since)}")
+
+
+def _plausible(elapsed: timedelta, run: RunView) -> bool:
+    """Return whether an exchange can be open for so long: no clock was changed meanwhile."""
+    return -_SET_BACK <= elapsed <= timedelta(seconds=run.deadline) + _OVERDUE
+
+
+def _waiting(shown: Shown, run: RunView, waiting: WaitingView, width: int) -> Text:
+    """Return whom the round waits for, and for how long; fewer names where there is no room."""
+    since = shown.since(waiting.until)
+    left = ""
+    if since is not None and _plausible(since + timedelta(seconds=run.deadline), run):
+        left = f", {countdown(max(timedelta(0), -since))}"
+    colour = ORANGE if waiting.lost else MUTED
+    forms = [("waiting for ", most) for most in range(MOST_NAMED, 0, -1)]
+    for verb, most in (*forms, ("awaits ", 1), ("awaits ", 0)):
+        whom = clean(waiting_in_words(waiting, most))
+        if len(verb) + len(whom) + len(left) <= width:
+            break
+    return Text.assemble((verb, colour), whom, left)
+
+
+def _progress(run: RunView, width: int) -> Text:
+    """Return the share of the wanted answers with the quorum marked on it."""
+    fraction = run.accepted / run.wanted if run.wanted else 0.0
+    percent = f"{min(1.0, fraction):5.0%}".replace("%", " %")
+    room = max(0, width - len(percent) - 1)
+    full, empty = bar(fraction, room)
+    line = Text.assemble((full, SKY), (empty, RULE))
+    if 0 < run.quorum < run.wanted and room:
+        at = min(room - 1, math.ceil(run.quorum / run.wanted * room))
+        met = run.accepted >= run.quorum
+        mark = Text("│", f"bold {GREEN if met else ORANGE}")
+        line = Text().append_text(line[:at]).append_text(mark).append_text(line[at + 1 :])
+    return line.append(f" {percent}")

@@ -1,0 +1,174 @@
+"""The map of rounds by devices: the outcome of each device in the last rounds, and its time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from edgefed.events.base.device_rounds import MAX_DEVICE_ROUNDS
+from edgefed.events.base.snapshot import DeviceOutcome, DeviceRoundView, DeviceView
+from edgefed.terminal.units import short_time
+from edgefed.tui.look.symbols import DEVICE_LOOKS, OUTCOME_LOOKS
+from edgefed.tui.look.text_format import clean, cut_middle
+from edgefed.tui.look.theme import MUTED, ORANGE, SKY
+from edgefed.tui.panes.base.pane import Pane
+from edgefed.tui.state.display_state import Shown
+
+_IDS = (6, 14, 24)
+"""Least width of an id, the largest in 80 columns, and the largest."""
+
+_WIDE = 100
+"""Cells from which ids get more room."""
+
+_STATE, _MEAN = 2, 8
+"""Cells of the symbol of the state before an id, and of the mean time after it."""
+
+_SHADES = "░▒▓█"
+_NAMED: tuple[DeviceOutcome, ...] = ("late", "lost", "refused")
+"""Outcomes that the last line explains; the symbols of the others are like these."""
+
+_TICK = 10
+"""Rounds between two numbers above the map."""
+
+
+@dataclass(frozen=True)
+class Track:
+    """A device with its rounds by number."""
+
+    view: DeviceView
+    rounds: Mapping[int, DeviceRoundView]
+
+    @property
+    def mean(self) -> float:
+        """Mean seconds of its replies, 0 without any."""
+        times = [each.seconds for each in self.rounds.values() if each.seconds > 0]
+        return sum(times) / len(times) if times else 0.0
+
+    @property
+    def missed(self) -> int:
+        """Rounds that it was asked in without being accepted."""
+        return sum(each.outcome != "accepted" for each in self.rounds.values())
+
+
+class RoundsMap(Pane):
+    """Rows are devices, the slowest first; columns are the last rounds of the run."""
+
+    leads = True
+
+    first = 0
+    """The row at the top."""
+
+    def heading(self, shown: Shown) -> str:
+        """Return the meaning of rows, columns and cells."""
+        return "Rounds by devices  slowest first"
+
+    def nothing(self, shown: Shown) -> str:
+        """Return a notice before the first reply."""
+        missing = super().nothing(shown)
+        return missing or ("" if _count(shown) else "Drawn when the first device has answered.")
+
+    def footing(self, shown: Shown) -> str:
+        """Return the range of rows on the screen, if not all fit."""
+        count, room = _count(shown), max(1, self.size.height - 2)
+        if super().footing(shown) or count <= room:
+            return super().footing(shown)
+        first = min(self.first, count - room)
+        down, up = (shown.keys.label(f"table.{way}") for way in ("down", "up"))
+        return f"{first + 1} to {first + room} of {count} devices  {down} {up} scroll"
+
+    def body(self, shown: Shown, width: int, height: int) -> Text:
+        """Return the numbers of rounds, a row for each device, and a legend."""
+        rows = tracks(shown)
+        room = max(1, height - 2)
+        self.first = max(0, min(self.first, len(rows) - room))
+        longest = max(len(track.view.device) for track in rows)
+        ids = min(_IDS[2 if width >= _WIDE else 1], max(_IDS[0], longest))
+        columns = max(1, min(MAX_DEVICE_ROUNDS, width - _STATE - ids - 1 - _MEAN))
+        newest = max(max(track.rounds) for track in rows)
+        numbers = range(max(1, newest - columns + 1), newest + 1)
+        slowest = _slowest(rows)
+        lines = [_ruler(numbers, _STATE + ids + 1)]
+        lines += [_row(track, numbers, ids, slowest) for track in rows[self.first :][:room]]
+        lines.append(_legend(slowest))
+        for line in lines:
+            line.truncate(max(1, width), overflow="ellipsis")
+        return Text("\n", no_wrap=True).join(lines)
+
+    def scroll_rows(self, rows: int) -> None:
+        """Move the first row by so many."""
+        self.first = max(0, self.first + rows)
+        if self.shown is not None:
+            self.show(self.shown)
+
+
+def _count(shown: Shown) -> int:
+    """Return how many devices have rounds in this run."""
+    return sum(bool(view.rounds) for view in (shown.snapshot.devices if shown.snapshot else ()))
+
+
+def tracks(shown: Shown) -> list[Track]:
+    """Return the devices that have rounds in this run, the slowest first."""
+    devices = shown.snapshot.devices if shown.snapshot else ()
+    known = [
+        Track(view, {each.round: each for each in view.rounds}) for view in devices if view.rounds
+    ]
+    return sorted(known, key=lambda track: (-track.mean, -track.missed, track.view.device))
+
+
+def _slowest(rows: Sequence[Track]) -> float:
+    """Return the longest time of an accepted reply: later ones are drawn by their outcome."""
+    times = [each.seconds for track in rows for each in track.rounds.values()
+             if each.outcome == "accepted"]  # fmt: skip
+    return max(times, default=0.0)
+
+
+def _ruler(numbers: range, before: int) -> Text:
+    """Return the numbers of some rounds, each above its column."""
+    line = " " * before
+    for number in numbers:
+        at = before + number - numbers.start
+        if number % _TICK == 0 and len(line) <= at - len(str(number)) + 1:
+            line = f"{line:<{at + 1 - len(str(number))}}{number}"
+    line = f"{line:<{before + len(numbers)}}"
+    return Text(f"{line}{'mean':>{_MEAN}}", MUTED)
+
+
+def _row(track: Track, numbers: range, ids: int, slowest: float) -> Text:
+    look = DEVICE_LOOKS[track.view.state]
+    lost = track.view.state == "lost"
+    name = f"{cut_middle(clean(track.view.device), ids):<{ids}} "
+    line = Text.assemble((f"{look.symbol} ", look.colour), (name, MUTED if lost else ""))
+    for number in numbers:
+        line.append(*_cell(track.rounds.get(number), slowest))
+    mean = short_time(track.mean) if track.mean else "—"
+    return line.append(f"{mean:>{_MEAN}}", "" if track.mean else MUTED)
+
+
+def _cell(each: DeviceRoundView | None, slowest: float) -> tuple[str, str]:
+    """Return character and colour of a device in a round."""
+    if each is None:
+        return "·", MUTED
+    if each.outcome != "accepted":
+        look = OUTCOME_LOOKS[each.outcome]
+        return look.symbol, look.colour
+    share = each.seconds / slowest if slowest > 0 else 0.0
+    shade = min(len(_SHADES) - 1, int(share * len(_SHADES)))
+    return _SHADES[shade], ORANGE if shade == len(_SHADES) - 1 else SKY
+
+
+def _legend(slowest: float) -> Text:
+    """Return the meaning of the cells."""
+    line = Text(no_wrap=True)
+    if slowest > 0:
+        line.append("up to ", MUTED)
+        for index, shade in enumerate(_SHADES):
+            until = short_time(slowest * (index + 1) / len(_SHADES))
+            line.append(shade, ORANGE if index == len(_SHADES) - 1 else SKY)
+            line.append(f" {until} ", MUTED)
+        line.append(" ")
+    for word in _NAMED:
+        look = OUTCOME_LOOKS[word]
+        line.append(look.symbol, look.colour).append(f" {word}  ", MUTED)
+    return line.append("·", MUTED).append(" not asked", MUTED)

@@ -1,0 +1,37 @@
+"""The targets of the line after ``:``: screens and a few actions, by name or its beginning."""
+
+from __future__ import annotations
+
+from edgefed.config.values.nearest import did_you_mean, nearest_name
+from edgefed.tui.keys.actions import actions_of
+
+_OTHERS = {"help": "help", "quit": "quit"}
+_SHORT = {"q": "quit", "q!": "quit", "?": "help", "h": "help"}
+
+
+def jumps() -> dict[str, str]:
+    """Return the calls of the app by the names of jump targets."""
+    screens = {action.name.removeprefix("screen."): action.call for action in actions_of("screens")}
+    return {**screens, **_OTHERS}
+
+
+def completions(text: str) -> tuple[str, ...]:
+    """Return the names that begin with the typed text; all of them for an empty one."""
+    word = text.strip().lower()
+    return tuple(name for name in jumps() if name.startswith(word))
+
+
+def jump_to(text: str) -> tuple[str | None, str]:
+    """Return the call of a typed name, or None and the reason."""
+    word = text.strip().lower()
+    known = jumps()
+    name = _SHORT.get(word, word)
+    if name in known:
+        return known[name], ""
+    found = completions(word) if word else ()
+    if len(found) == 1:
+        return known[found[0]], ""
+    if found:
+        return None, f"several begin so: {', '.join(found)}"
+    near = did_you_mean(nearest_name(word, known))
+    return None, f"no such screen{near}" if near else f"screens: {' '.join(known)}"

@@ -1,0 +1,71 @@
+"""The request that an order key sends in the current state, or why it is not possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from edgefed.events.base.snapshot import RunView
+from edgefed.tui.keys.keymap import OWN_KEYS, Keymap
+
+OrderName = Literal["pause", "resume", "step", "finish", "abort"]
+OrderKey = Literal["pause", "step", "finish", "abort"]
+
+ENDED = ("finished", "aborted", "failed")
+"""States of a run that take no more orders."""
+
+RESUMABLE = ("pausing", "paused")
+"""States of a run in which the key for pausing resumes."""
+
+NO_RUN = "No run yet. Start one: edgefed run start"
+REPLAYED = "This is a replay: it takes no orders."
+STARTS_NONE = "This dashboard starts no runs."
+READ_ONLY = "This dashboard is read-only: it watches and asks for nothing."
+
+FINISH = (
+    "It completes its round, or the next one if it is between rounds,\n"
+    "and keeps the model. A paused run goes on until then."
+)
+"""The consequence of finishing a run, shown before it is ordered."""
+
+ASKED: dict[OrderName, str] = {
+    "pause": "Pausing {run}: it takes effect after the open exchange.",
+    "resume": "Resuming {run}.",
+    "step": "{run} runs one exchange, all its phases, and pauses again.",
+    "finish": "{run} ends after its round and keeps the model.",
+    "abort": "Aborting {run}: devices are told to stop.",
+}
+"""The messages after the coordinator took an order."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """An order for the coordinator."""
+
+    action: OrderName
+    run: str
+
+    def taken(self) -> str:
+        """Return the message after it was taken."""
+        return ASKED[self.action].format(run=self.run)
+
+
+def order_for(key: OrderKey, run: RunView | None, keys: Keymap = OWN_KEYS) -> Order | str:
+    """Return the order of a key for a run in its present state, or a sentence why there is none."""
+    if run is None:
+        return NO_RUN
+    if run.status in ENDED:
+        return f"{run.run} is {run.status}. Start another: edgefed run start"
+    if key == "pause" and run.status in RESUMABLE:
+        return Order("resume", run.run)
+    if key == "step" and run.status not in RESUMABLE:
+        pause = keys.label("run.pause")
+        return f"{run.run} is {run.status}: pause it first ({pause}), then step."
+    if key == "finish" and run.status == "finishing":
+        return f"{run.run} is finishing already."
+    return Order(key, run.run)
+
+
+def takes_orders(run: RunView | None) -> bool:
+    """Return whether to show the keys of a run; without a run they explain how to start one."""
+    return run is None or run.status not in ENDED

@@ -1,0 +1,55 @@
+"""Read past runs for a screen in threads; the result of the last request is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from textual.screen import Screen
+
+from edgefed.errors import EdgeFedError
+from edgefed.tui.state.messages import Done
+
+T = TypeVar("T")
+
+
+def read_or_problem(read: Callable[[], T]) -> tuple[T | None, str]:
+    """Return the result of ``read`` and "", or None and the problem, in a line or two."""
+    try:
+        return read(), ""
+    except EdgeFedError as error:
+        return None, f"{error.message}\n{error.hint}".rstrip()
+    except Exception as error:
+        return None, f"The runs cannot be read: {type(error).__name__}: {error}"
+
+
+class RunReading(Generic[T]):
+    """Readings of one kind for one screen, which may overlap.
+
+    Args:
+        screen: shows them, and outlives them.
+        then: takes the result and "", or None and the problem, in the app's thread; never that of
+            an older reading after a newer one.
+    """
+
+    def __init__(self, screen: Screen[Any], then: Callable[[T | None, str], None]) -> None:
+        self._screen = screen
+        self._then = then
+        self._asked = 0
+        self._told = 0
+
+    def ask(self, read: Callable[[], T]) -> None:
+        """Read in a thread of its own."""
+        self._asked += 1
+        number, app = self._asked, self._screen.app
+
+        def work() -> None:
+            app.post_message(Done(partial(self._tell, number, *read_or_problem(read))))
+
+        self._screen.run_worker(work, thread=True, group="runs")
+
+    def _tell(self, number: int, result: T | None, problem: str) -> None:
+        if number > self._told and self._screen.is_attached:
+            self._told = number
+            self._then(result, problem)

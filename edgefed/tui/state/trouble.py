@@ -1,0 +1,71 @@
+"""The problem of a device, and the order with the worst and oldest problem first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from edgefed.events.base.coordinator_states import who_paused
+from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.state.attention import AttentionItem, of_device
+from edgefed.tui.look.symbols import ACTIVE
+from edgefed.tui.look.text_format import moment
+
+_RANKS = (
+    "lost", "failed", "refused", "standing", "excluded", "late", "hot", "paused", "battery",
+    "working", "idle",
+)  # fmt: skip
+"""The worst first: kinds of ``AttentionItem``, with late between, and devices without trouble."""
+
+_WITHOUT_REASON = {"lost": "no heartbeat", "late": "after the deadline"}
+"""The meaning of a state when its device gave no reason."""
+
+
+def _worst(device: DeviceView) -> AttentionItem | None:
+    """Return the worst thing that is wrong with a device; being late alone is none."""
+    return min(of_device(device), key=lambda item: _RANKS.index(item.kind), default=None)
+
+
+def _rank(device: DeviceView) -> int:
+    worst = _worst(device)
+    kinds = ["working" if device.state in (*ACTIVE, "invited") else "idle"]
+    kinds += ["late"] if device.state == "late" else []
+    kinds += [worst.kind] if worst is not None else []
+    return min(map(_RANKS.index, kinds))
+
+
+def why(device: DeviceView) -> str:
+    """Return the problem of a device in words, without its state; empty if there is none."""
+    worst = _worst(device)
+    kind = worst.kind if worst is not None else ""
+    if kind == "refused":
+        return device.refused_reason or device.reason or "refused"
+    if kind == "standing":
+        return ": ".join(filter(None, (device.standing, device.trust_reason)))
+    if kind == "excluded":
+        return device.excluded
+    if kind == "hot":
+        return device.reason or f"hot: {device.temperature:.0f} °C"
+    if kind == "paused" and device.paused_by:
+        return who_paused(device)
+    if kind == "battery" and worst is not None:
+        return device.reason or worst.text
+    return device.reason or _WITHOUT_REASON.get(device.state, "")
+
+
+def since(device: DeviceView) -> str:
+    """Return the UTC time of the beginning of a device's problem; empty if unknown."""
+    worst = _worst(device)
+    if worst is not None:
+        return worst.since
+    return device.state_since if device.state == "late" else ""
+
+
+def by_trouble(devices: Iterable[DeviceView], *, reverse: bool = False) -> list[DeviceView]:
+    """Return the devices with the worst trouble first; of equal trouble the oldest, then by id."""
+    return sorted(devices, key=_key, reverse=reverse)
+
+
+def _key(device: DeviceView) -> tuple[int, float, str]:
+    began = moment(since(device))
+    return _rank(device), began.timestamp() if began else math.inf, device.device

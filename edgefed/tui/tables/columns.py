@@ -1,0 +1,202 @@
+"""The columns of the device table: contents, width, and sort key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.text import Text
+
+from edgefed.events.base.snapshot import DeviceView
+from edgefed.tui.look.symbols import STATES
+from edgefed.tui.look.text_format import MEBIBYTE, cut_middle
+from edgefed.tui.look.theme import MUTED, ORANGE, VERMILLION
+from edgefed.tui.state.display_state import Shown
+from edgefed.tui.state.trouble import why
+from edgefed.tui.tables import device_cells as cells
+from edgefed.tui.tables.device_cells import BAR, LABEL_BINS, Cell
+
+PADDING = 2
+"""Cells that the table adds to every column."""
+
+_ID_WIDTHS = (6, 12, 24)
+"""Widths of the column of ids: the least, the most at the cost of other columns, the largest."""
+
+_REASON_WIDTHS = (16, 48)
+"""Of the column of reasons: the least and the largest."""
+
+_LIT = {"state", "seen", "reason"}
+"""Columns that keep their colours in the row of a lost device."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Attributes:
+        key: stable name, also used in the title of the pane.
+        width: cells of its content, without the table's padding.
+        rank: the highest numbers leave first when the screen is narrow.
+        cell: its content for a device.
+        order: its sort key; None sorts last in both directions.
+        right: whether it is flush right, as numbers are.
+        told: whether a device has a value in it; a column without values is hidden. None for one
+            that is always shown.
+    """
+
+    key: str
+    label: str
+    width: int
+    rank: int
+    cell: Cell
+    order: Callable[[DeviceView], Any]
+    right: bool = False
+    told: Callable[[DeviceView], bool] | None = None
+
+    def head(self) -> Text:
+        """Return the heading."""
+        return _aligned(Text(self.label), self.right)
+
+    def content(self, device: DeviceView, shown: Shown) -> Text:
+        """Return the cell of a device."""
+        text = self.cell(device, shown)
+        if self.key == "device":
+            text.plain = cut_middle(text.plain, self.width)
+        if device.state == "lost" and self.key not in _LIT:
+            text.stylize(MUTED)
+        text.truncate(self.width, overflow="ellipsis")
+        return _aligned(text, self.right)
+
+
+def _aligned(text: Text, right: bool) -> Text:
+    text.justify = "right" if right else "left"
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+def _trust_order(device: DeviceView) -> float:
+    return -1.0 if device.standing == "quarantined" else device.trust
+
+
+def _main_expert(device: DeviceView) -> int | None:
+    return device.mixture.index(max(device.mixture)) if device.mixture else None
+
+
+def _field(name: str) -> Callable[[DeviceView], Any]:
+    return lambda device: getattr(device, name)
+
+
+def has_supplements(device: DeviceView) -> bool:
+    """Whether a device asks for mixes, or has mixes or noise, in the current run."""
+    return bool(device.open_bounties or device.received_mixes or device.noise_samples)
+
+
+def _has(name: str) -> Callable[[DeviceView], bool]:
+    """Return a function that finds whether a device has a value that is not zero or empty."""
+    return lambda device: bool(getattr(device, name))
+
+
+def _knows(name: str) -> Callable[[DeviceView], bool]:
+    """Return a function that finds whether a device has a value, even if it is zero."""
+    return lambda device: getattr(device, name) is not None
+
+
+def _reading(
+    key: str, label: str, width: int, rank: int, form: str = "{:.0f}", scale: float = 1.0
+) -> Column:
+    """Return the column of a number that not every device tells."""
+    cell = cells.temperature if key == "temperature" else cells.number(key, form, scale)
+    return Column(key, label, width, rank, cell, _field(key), right=True, told=_knows(key))
+
+
+def _counter(key: str, label: str, width: int, rank: int, cell: Cell, *, of: str = "") -> Column:
+    """Return the column of a count that most devices lack; ``of`` is its field, else ``key``."""
+    field = of or key
+    return Column(key, label, width, rank, cell, _field(field), right=True, told=_has(field))
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("device", "DEVICE", 12, 0, cells.device_id, _field("device")),
+    Column("state", "STATE", 10, 1, cells.state, lambda device: STATES.index(device.state)),
+    Column("reason", "REASON", _REASON_WIDTHS[0], 2, cells.reason,
+           lambda device: why(device) or None, told=lambda device: bool(why(device))),
+    Column("training", "TRAINING", BAR + 6, 3, cells.training, _field("fraction")),
+    Column("seen", "SEEN", 6, 4, cells.seen, _field("seen_at"), right=True),
+    Column("samples", "SAMPLES", 7, 5, cells.number("samples", "{:.0f}"), _field("samples"),
+           right=True),
+    Column("trust", "TRUST", 11, 6, cells.trust, _trust_order,
+           told=lambda device: device.standing != "trusted"),
+    Column("mixture", "EXPERTS", 15, 7, cells.mixture, _main_expert, told=_has("mixture")),
+    Column("labels", "LABELS", LABEL_BINS, 8, cells.labels,
+           lambda device: sum(count > 0 for count in device.labels), told=_has("labels")),
+    _reading("temperature", "°C", 3, 9),
+    _counter("rejected", "REJ", 3, 10, cells.count("rejected", VERMILLION)),
+    _counter("late", "LATE", 4, 11, cells.count("late", ORANGE)),
+    _reading("loss", "LOSS", 6, 12, "{:.3f}"),
+    _reading("sent", "▲ MiB", 7, 13, "{:.1f}", MEBIBYTE),
+    _reading("received", "▼ MiB", 7, 14, "{:.1f}", MEBIBYTE),
+    Column("memory", "MEMORY", 9, 15, cells.memory, _field("memory"), right=True,
+           told=_knows("memory")),
+    _reading("power", "W", 5, 16, "{:.1f}"),
+    _reading("gpu", "GPU", 4, 17, "{:.0f}%"),
+    _reading("battery", "BAT", 4, 18, "{:.0f}%"),
+    Column("hardware", "HARDWARE", 16, 19, cells.hardware, lambda device: device.hardware or None,
+           told=_has("hardware")),
+    _counter("means", "MEANS", 5, 20, cells.averages("shared_entries"), of="shared_entries"),
+    _counter("group", "GROUP", 5, 21, cells.averages("shared_group"), of="shared_group"),
+    _counter("shared", "SHARED", 9, 22, cells.shared, of="shared_bytes"),
+    Column("bounties", "BOUNTIES", 8, 23, cells.supplement("open_bounties"),
+           _field("open_bounties"), right=True, told=has_supplements),
+    Column("mixes", "MIXES", 6, 24, cells.supplement("received_mixes"), _field("received_mixes"),
+           right=True, told=has_supplements),
+    Column("noise", "NOISE", 6, 25, cells.supplement("noise_samples"), _field("noise_samples"),
+           right=True, told=has_supplements),
+)  # fmt: skip
+"""All columns, in the order of the screen; ``sent`` and ``received`` are from the device's side,
+and ▲ is towards the coordinator, on every screen."""
+
+
+def columns_for(devices: Sequence[DeviceView], width: int | None) -> tuple[Column, ...]:
+    """Return the columns that fit ``width`` cells, the most important first; None is all of them.
+
+    Columns without values are hidden. A long id takes no room from other columns: it gets the rest
+    of the width, and the reasons get the rest after it.
+    """
+    longest = max((len(device.device) for device in devices), default=0)
+    low, modest, high = _ID_WIDTHS
+    least = max(low, min(modest, longest))
+    wanted = max(low, min(high, longest))
+    known = [column for column in COLUMNS if _told(column, devices)]
+    if width is None:
+        return tuple(_widened(known, wanted, _REASON_WIDTHS[1]))
+    kept: set[str] = set()
+    for column in sorted(known, key=lambda column: column.rank):
+        needed = PADDING + (least if column.key == "device" else column.width)
+        if needed > width:
+            break
+        width -= needed
+        kept.add(column.key)
+    more = min(width, wanted - least)
+    reasons = min(_REASON_WIDTHS[1], _REASON_WIDTHS[0] + width - more)
+    fitting = [column for column in known if column.key in kept]
+    return tuple(_widened(fitting, least + more, reasons))
+
+
+def _told(column: Column, devices: Sequence[DeviceView]) -> bool:
+    return column.told is None or any(map(column.told, devices))
+
+
+def _widened(columns: Iterable[Column], ids: int, reasons: int) -> Iterator[Column]:
+    """Yield the columns, those of ids and of reasons as wide as wanted."""
+    widths = {"device": ids, "reason": reasons}
+    for column in columns:
+        yield replace(column, width=widths.get(column.key, column.width))
+
+
+def in_order(devices: Iterable[DeviceView], column: Column, *, reverse: bool) -> list[DeviceView]:
+    """Return the devices sorted by a column; equal ones by id, those without a value last."""
+    by_id = sorted(devices, key=lambda device: device.device)
+    known = [device for device in by_id if column.order(device) is not None]
+    unknown = [device for device in by_id if column.order(device) is None]
+    return [*sorted(known, key=column.order, reverse=reverse), *unknown]

@@ -1,0 +1,161 @@
+"""The cells of the device table: the content of each column for a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.text import Text
+
+from edgefed.events.base.snapshot import DeviceView
+from edgefed.terminal.units import size
+from edgefed.tui.look.symbols import ACTIVE, DEVICE_LOOKS, HOT
+from edgefed.tui.look.text_format import age, bar, binned, clean, sparks
+from edgefed.tui.look.theme import MUTED, ORANGE, RULE, SKY, VERMILLION
+from edgefed.tui.state.display_state import Shown
+from edgefed.tui.state.trouble import why
+
+Cell = Callable[[DeviceView, Shown], Text]
+
+LABEL_BINS = 10
+"""Characters of the histogram of labels."""
+
+BAR = 8
+"""Characters of the bar of training."""
+
+
+def device_id(device: DeviceView, shown: Shown) -> Text:
+    """Return the id."""
+    del shown
+    return Text(clean(device.device))
+
+
+def state(device: DeviceView, shown: Shown) -> Text:
+    """Return symbol and word of the state."""
+    del shown
+    look = DEVICE_LOOKS[device.state]
+    return Text(f"{look.symbol} {device.state}", look.colour)
+
+
+def training(device: DeviceView, shown: Shown) -> Text:
+    """Return the progress of the work, if there is any."""
+    del shown
+    if device.state not in ACTIVE and device.fraction <= 0:
+        return Text("·", MUTED)
+    full, empty = bar(device.fraction, BAR)
+    percent = f"{device.fraction * 100:4.0f} %"
+    return Text.assemble((full, SKY), (empty, RULE), percent)
+
+
+def seen(device: DeviceView, shown: Shown) -> Text:
+    """Return the age of its last message."""
+    since = shown.since(device.seen_at)
+    if since is None:
+        return Text("—", MUTED)
+    return Text(age(since.total_seconds()), VERMILLION if device.state == "lost" else "")
+
+
+def labels(device: DeviceView, shown: Shown) -> Text:
+    """Return the histogram of its labels."""
+    del shown
+    return Text(sparks(binned(device.labels, LABEL_BINS)) if device.labels else "—", MUTED)
+
+
+def shared(device: DeviceView, shown: Shown) -> Text:
+    """Return the bytes that brought its averages."""
+    del shown
+    return Text(size(device.shared_bytes)) if device.shared_entries else Text("·", MUTED)
+
+
+def supplement(field: str) -> Cell:
+    """Return a cell with a number about a device's label bounties, or a dot without any."""
+
+    def cell(device: DeviceView, shown: Shown) -> Text:
+        del shown
+        count = getattr(device, field)
+        return Text(str(count)) if count else Text("·", MUTED)
+
+    return cell
+
+
+def averages(field: str) -> Cell:
+    """Return a cell with a number about shared averages, or a dot without any."""
+
+    def cell(device: DeviceView, shown: Shown) -> Text:
+        del shown
+        return Text(str(getattr(device, field))) if device.shared_entries else Text("·", MUTED)
+
+    return cell
+
+
+def mixture(device: DeviceView, shown: Shown) -> Text:
+    """Return the two largest shares, such as ``e0 .62 e2 .38``."""
+    del shown
+    if not device.mixture:
+        return Text("·", MUTED)
+    order = sorted(range(len(device.mixture)), key=lambda e: (-device.mixture[e], e))[:2]
+    return Text(" ").join(
+        Text(f"e{expert} {_share(device.mixture[expert])}", SKY if place == 0 else "")
+        for place, expert in enumerate(order)
+    )
+
+
+def trust(device: DeviceView, shown: Shown) -> Text:
+    """Return the score of a device that is not trusted, or that it is quarantined."""
+    del shown
+    if device.standing == "quarantined":
+        return Text("quarantined", VERMILLION)
+    return Text(f"{device.trust:.2f}", ORANGE if device.standing == "suspect" else MUTED)
+
+
+def _share(share: float) -> str:
+    """Return a share in three characters."""
+    return "1.0" if share >= 0.995 else f"{share:.2f}"[1:]
+
+
+def temperature(device: DeviceView, shown: Shown) -> Text:
+    """Return the temperature, marked where it is high."""
+    cell = number("temperature", "{:.0f}")(device, shown)
+    if (device.temperature or 0.0) >= HOT:
+        cell.stylize(ORANGE)
+    return cell
+
+
+def number(field: str, form: str, scale: float = 1.0) -> Cell:
+    """Return a cell with a scaled number."""
+
+    def cell(device: DeviceView, shown: Shown) -> Text:
+        del shown
+        value = getattr(device, field)
+        return Text("—", MUTED) if value is None else Text(form.format(value / scale))
+
+    return cell
+
+
+def reason(device: DeviceView, shown: Shown) -> Text:
+    """Return the problem of a device."""
+    del shown
+    told = why(device)
+    return Text(clean(told)) if told else Text("·", MUTED)
+
+
+def hardware(device: DeviceView, shown: Shown) -> Text:
+    """Return the board."""
+    del shown
+    return Text(clean(device.hardware)) if device.hardware else Text("—", MUTED)
+
+
+def memory(device: DeviceView, shown: Shown) -> Text:
+    """Return the memory in use, in binary units."""
+    del shown
+    return Text("—", MUTED) if device.memory is None else Text(size(device.memory))
+
+
+def count(field: str, colour: str) -> Cell:
+    """Return a cell with a number of failures, or a dot without any."""
+
+    def cell(device: DeviceView, shown: Shown) -> Text:
+        del shown
+        times = getattr(device, field)
+        return Text(str(times), colour) if times else Text("·", MUTED)
+
+    return cell

@@ -1,0 +1,267 @@
+"""Between two runs an agent looks at its photos again, and drops what only ended runs needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.address import LOOPBACK, free_port
+from broker.mosquitto import MosquittoBroker
+from device_agent.commands.launch import described, identity
+from device_agent.daemon.agent import Agent
+from device_agent.daemon.data_watch import DataRead, DataWatch
+from device_agent.daemon.own_data import OwnData
+from device_agent.identity.device_name import agent_folder
+from device_agent.reports.telemetry import Sensors
+from device_agent.tasks.device_store import DeviceStore
+from edgefed.config.fleet.settings import AgentSettings
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.config.values.address import Address
+from edgefed.learn.modeling.model_building import build
+from edgefed.process.clock import SystemClock
+from edgefed.wire.messages import BlobRef, CoordinatorState, Reply
+from edgefed.wire.tensors import pack
+from edgefed.worker.trainer_cache import TrainerCache
+from edgefed.worker.worker import Worker
+from tests.agent.agent_harness import FLEET, MODEL, Stage, fork_agent, write_data
+from tests.data.bombs import write_png
+from tests.data.helpers import write_image
+from tests.forked_programs import ForkedProgram
+
+pytestmark = pytest.mark.mosquitto
+
+NAME = "cam"
+CLASSES = ("cat", "dog", "elk")
+SHAPE = (3, 8, 8)
+HELD = "0.2"
+
+
+class Camera:
+    """A device with photos, and a scripted coordinator."""
+
+    def __init__(self, address: Address, folder: Path) -> None:
+        self.address, self.folder, self.photos = address, folder, folder / "photos"
+        self.add("cat", 5)
+        self.add("dog", 5)
+        self.stage = Stage(address, NAME)
+        self.process = self.start()
+        self.stage.wait_online()
+        self.asked = 0
+
+    def start(self) -> ForkedProgram:
+        source = f"folder:{self.photos}?size=8"
+        words = (self.address, self.folder / "state", self.folder / "agent", NAME)
+        return fork_agent(*words, "--data", source, "--holdout", HELD)
+
+    def add(self, name: str, count: int) -> None:
+        start = len(list((self.photos / name).glob("*")))
+        for number in range(start, start + count):
+            write_image(self.photos / name / f"{number}.png", (8, 8, 3), 20 * number + 5)
+
+    def say(self, run: str, status: str, through: int = -1) -> None:
+        """Tell the state of a run, as a coordinator does."""
+        told = CoordinatorState(
+            session="feedfacefeedface",
+            owner="me",
+            status="online",
+            run=run,
+            run_status=status,
+            closed_through=through,
+        )
+        self.stage.send(self.stage.topics.coordinator(), told)
+
+    def train(self, run: str, **changes: Any) -> Reply:
+        """Ask for weights of its own, in an exchange of a run; return the reply."""
+        self.asked += 1
+        model = build(ModelSection.model_validate(MODEL), SHAPE, len(CLASSES), self.asked)
+        weights = pack(model.weights())
+        ref = BlobRef(digest=self.stage.hold(weights), size=len(weights))
+        fields: dict[str, Any] = {
+            "run": run,
+            "shape": SHAPE,
+            "classes": len(CLASSES),
+            "class_names": CLASSES,
+            "blobs": {"weights": ref},
+            "error_feedback": False,
+            **changes,
+        }
+        exchange = f"{run}-{self.asked}"
+        self.stage.ask(self.stage.task(exchange, index=self.asked, **fields))
+        reply = self.stage.reply(exchange)
+        assert reply.status == "ok", reply.reason
+        self.stage.receipt(reply)
+        return reply
+
+    def wait_for_revision(self, revision: int) -> None:
+        self.stage.wait(lambda: self.stage.births[-1].revision == revision, "other data")
+
+    @property
+    def blobs(self) -> set[str]:
+        folder = self.folder / "state" / "agents" / FLEET / NAME / "blobs"
+        return {path.name for path in folder.iterdir()}
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "agent.log").read_text()
+
+
+@pytest.fixture(scope="module")
+def camera(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Camera]:
+    folder = tmp_path_factory.mktemp("camera")
+    with MosquittoBroker(Address(LOOPBACK, free_port()), folder / "mosquitto") as broker:
+        made = Camera(broker.address, folder)
+        try:
+            yield made
+        finally:
+            made.stage.close()
+            made.process.kill()
+            made.process.wait()
+
+
+def test_blobs_of_ended_runs_are_dropped_however_many_there_were(camera: Camera) -> None:
+    for number in range(4):
+        run = f"r-{number}"
+        camera.say(run, "running")
+        replies = [camera.train(run) for _ in range(2)]
+        last = replies[-1].bases["weights"]
+        assert last in camera.blobs, "while the run lasts, its weights are the base of the next"
+        camera.say(run, "finished" if number % 2 else "aborted", replies[-1].index)
+        camera.stage.wait(lambda: not camera.blobs, "an empty cache")
+
+
+def test_a_kept_reply_stays_when_its_run_ends_before_it_was_taken(camera: Camera) -> None:
+    camera.say("r-open", "running")
+    reply = camera.train("r-open", codec="fp32")
+    assert not reply.inline
+    delta = reply.blobs["delta"].digest
+    camera.say("r-open", "aborted", reply.index - 1)
+    camera.stage.wait(lambda: camera.blobs == {delta}, "what the reply names")
+    assert camera.stage.pull(reply)["delta"]
+    camera.say("r-open", "aborted", reply.index)
+    camera.stage.wait(lambda: not camera.blobs, "an empty cache")
+
+
+def test_tests_of_saved_models_between_runs_leave_only_the_last_ones_blobs(camera: Camera) -> None:
+    camera.say("r-ended", "finished", camera.asked)
+    replies = [camera.train(f"r-saved-{number}") for number in range(3)]
+    assert camera.blobs == {replies[-1].bases["weights"]}
+
+
+def test_new_photos_are_used_from_the_next_run_on_and_a_broken_one_is_counted(
+    camera: Camera,
+) -> None:
+    camera.say("r-10", "running")
+    assert camera.train("r-10").samples == 8
+    camera.add("cat", 4)
+    camera.add("elk", 1)
+    (camera.photos / "dog" / "broken.jpg").write_bytes(b"\xff\xd8 half of a photo")
+    assert camera.train("r-10").samples == 8, "a run's data stay as they are"
+    assert camera.stage.births[-1].revision == 0
+    camera.say("r-10", "finished", camera.asked)
+    camera.wait_for_revision(1)
+    birth, first = camera.stage.births[-1], camera.stage.births[0]
+    assert (birth.samples, birth.held_out, birth.ignored) == (12, 3, 1)
+    assert birth.class_names == CLASSES
+    assert birth.session == first.session and birth.data != first.data
+    assert sum(birth.labels) == 12
+    camera.say("r-11", "running")
+    assert camera.train("r-11").samples == 12
+    camera.say("r-11", "finished", camera.asked)
+    assert "1 of 16 image files" in camera.log and "such as dog/broken.jpg" in camera.log
+    assert "the data have changed: 12 samples to train on" in camera.log
+
+
+def test_data_that_cannot_be_used_leave_the_earlier_ones_and_the_agent_at_work(
+    camera: Camera,
+) -> None:
+    bomb = camera.photos / "dog" / "bomb.png"
+    write_png(bomb, 13300, 13300)
+    camera.stage.wait(lambda: "data have changed and are not used" in camera.log, "a warning")
+    assert "bomb.png is too large" in camera.log
+    camera.say("r-20", "running")
+    assert camera.train("r-20").samples == 12
+    camera.say("r-20", "finished", camera.asked)
+    bomb.unlink()
+    camera.add("dog", 5)
+    camera.wait_for_revision(2)
+    assert camera.stage.births[-1].samples == 16
+    assert camera.log.count("data have changed and are not used") == 1
+
+
+def test_data_that_were_read_while_a_run_began_wait_for_its_end(
+    mosquitto: MosquittoBroker, tmp_path: Path
+) -> None:
+    source = f"npz:{write_data(tmp_path / 'data.npz')}"
+    address, name = str(mosquitto.address), "late"
+    settings = AgentSettings(broker=address, fleet=FLEET, state=tmp_path, name=name, data=source)
+    own, sensors, reports = OwnData(settings), Sensors(), []
+    data = own.read()
+
+    def watch(report: Callable[[DataRead], None]) -> DataWatch:
+        reports.append(report)
+        return DataWatch(own, partial(described, settings), report)
+
+    agent = Agent(
+        identity(settings, data, sensors),
+        mosquitto.address,
+        DeviceStore(agent_folder(settings), settings.cache),
+        Worker(TrainerCache(), data.train, data.test),
+        sensors,
+        SystemClock(),
+        watch=watch,
+    )
+    stage = Stage(mosquitto.address, name)
+    running = threading.Thread(target=agent.run)
+    running.start()
+    try:
+        stage.wait_online()
+        state = CoordinatorState(session="feedface", owner="me", status="online", run="r-1")
+        topic = stage.topics.coordinator()
+        stage.send(topic, state.model_copy(update={"run_status": "waiting"}), retain=True)
+        stage.ask(stage.task("first"))
+        assert stage.reply("first").samples == len(data.train)
+        reports[0](DataRead(data, {"samples": 99}))
+        stage.wait(lambda: not own.seen, "the refusal of the data")
+        assert {birth.revision for birth in stage.births} == {0}
+        stage.send(topic, state.model_copy(update={"run_status": "failed"}), retain=True)
+        stage.wait(lambda: stage.births[-1].revision == 1, "the data that are read once more")
+        assert stage.births[-1].samples == len(data.train)
+    finally:
+        agent.stop()
+        running.join()
+        stage.close()
+
+
+def test_a_birth_counts_ignored_files_and_no_classes(tmp_path: Path) -> None:
+    for number in range(2):
+        write_image(tmp_path / "cat" / f"{number}.png", (4, 4, 3), 9)
+    (tmp_path / "dog").mkdir()
+    for name in ("a.heic", "b.heic"):
+        (tmp_path / "dog" / name).write_bytes(b"x")
+    settings = AgentSettings(data=f"folder:{tmp_path}", state=tmp_path / ".state", name="cam")
+    data = OwnData(settings).read()
+    assert data.ignored == {"unsupported": 2, "unusable": 1}
+    assert described(settings, data)["ignored"] == 2
+    private = settings.model_copy(update={"share_labels": False})
+    assert described(private, data)["labels"] == ()
+
+
+def test_an_agent_that_is_started_again_in_a_run_announces_what_it_reads(camera: Camera) -> None:
+    camera.say("r-30", "running")
+    before = camera.stage.births[-1]
+    camera.add("elk", 5)
+    assert camera.train("r-30").samples == 16
+    camera.process.kill()
+    camera.process.wait()
+    camera.stage.wait(lambda: camera.stage.births[-1].status == "lost", "the will")
+    camera.process = camera.start()
+    camera.stage.wait(lambda: camera.stage.births[-1].status == "online", "the new birth")
+    birth = camera.stage.births[-1]
+    assert (birth.samples, birth.revision) == (20, 0)
+    assert birth.session != before.session and birth.data != before.data
+    assert camera.train("r-30").samples == 20

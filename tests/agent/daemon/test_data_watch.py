@@ -1,0 +1,125 @@
+"""When an agent reads its data again: once they have changed and settled, and it may."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from device_agent.daemon.data_watch import EVERY, SETTLED, DataRead, DataWatch
+from device_agent.daemon.own_data import OwnData
+from edgefed.config.fleet.settings import AgentSettings
+from tests.data.helpers import write_image
+
+OLD = 1_000_000_000
+
+
+class Watched:
+    """A folder of photos, and what its watch has read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.photos = folder / "photos"
+        self.write("cat", "a")
+        self.write("dog", "a")
+        source = f"folder:{self.photos}?size=4"
+        self.own = OwnData(AgentSettings(data=source, state=folder / "state"))
+        self.own.read()
+        self.read: list[DataRead] = []
+        self.watch = DataWatch(self.own, lambda data: {"n": len(data.train)}, self.read.append)
+        self.watch.allow(True)
+
+    def write(self, name: str, file: str, shade: int = 9) -> Path:
+        write_image(self.photos / name / f"{file}.png", (4, 4, 3), shade)
+        return self.photos / name / f"{file}.png"
+
+    def turns(self, count: int) -> list[float]:
+        return [self.watch.turn() for _ in range(count)]
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+def test_a_change_is_read_once_it_has_settled(watched: Watched) -> None:
+    assert watched.turns(2) == [EVERY, EVERY]
+    watched.write("cat", "b")
+    assert watched.turns(1) == [SETTLED]
+    watched.write("cat", "c")  # files are still being copied
+    assert watched.turns(1) == [SETTLED] and not watched.read
+    assert watched.turns(3) == [EVERY] * 3
+    (read,) = watched.read
+    assert len(read.data.train) + len(read.data.test) == 4
+    assert read.described == {"n": len(read.data.train)}
+
+
+def test_nothing_is_read_while_it_may_not_be(watched: Watched) -> None:
+    watched.write("cat", "b")
+    watched.turns(1)
+    watched.watch.allow(False)
+    assert watched.turns(3) == [EVERY] * 3 and not watched.read
+    watched.watch.allow(True)
+    assert watched.turns(1) == [SETTLED], "it has to settle anew"
+    watched.turns(1)
+    assert len(watched.read) == 1
+
+
+def test_data_that_were_not_taken_are_read_once_more(watched: Watched) -> None:
+    watched.write("cat", "b")
+    watched.turns(3)
+    watched.watch.forget()
+    watched.turns(3)
+    assert len(watched.read) == 2
+
+
+def test_unusable_data_are_told_once_until_they_change(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    for path in watched.photos.glob("*/*.png"):
+        path.write_bytes(b"no image")
+    with caplog.at_level(logging.WARNING):
+        watched.turns(4)
+    assert not watched.read
+    (said,) = caplog.messages
+    assert said.startswith("the data have changed and are not used: ") and "data.empty" in said
+    watched.write("cat", "a")
+    watched.turns(2)
+    assert len(watched.read) == 1
+
+
+def test_what_a_look_sees(watched: Watched) -> None:
+    def is_seen() -> bool:
+        before, watched.own.seen = watched.own.seen, watched.own.look()
+        return before != watched.own.seen
+
+    assert not is_seen()
+    photo = watched.write("cat", "a", 200)  # as many bytes as before
+    os.utime(photo, (OLD, OLD))
+    assert is_seen()
+    (watched.photos / "elk").mkdir()
+    assert is_seen()
+    (watched.photos / "classes.txt").write_text("cat\ndog\nelk\n")
+    assert is_seen()
+    photo.rename(photo.with_name("z.png"))
+    assert is_seen()
+    (watched.photos / ".hidden").write_text("x")
+    (watched.photos / "cat" / ".DS_Store").write_text("x")
+    assert not is_seen()
+    photo.with_name("z.png").unlink()
+    assert is_seen()
+
+
+def test_a_file_of_data_is_looked_at_too(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    np.savez(path, x=np.zeros((4, 2), np.float32), y=np.arange(4) % 2)
+    own = OwnData(AgentSettings(data=f"npz:{path}", state=tmp_path / "state"))
+    own.read()
+    assert own.look() == own.seen
+    os.utime(path, (OLD, OLD))
+    assert own.look() != own.seen
+    own.seen = own.look()
+    path.unlink()
+    assert own.look() != own.seen

@@ -1,0 +1,76 @@
+"""The status file shows the last state, and is not written for every state of a short task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device_agent.identity.identity import Identity
+from device_agent.reports.progress_reporter import WRITE_EVERY, ProgressReporter
+from device_agent.reports.status_file import NAME
+from edgefed.config.values.address import Address
+from edgefed.wire.messages import Birth, Progress
+from tests.coordinator.light_devices import HandClock
+
+
+class Reported:
+    """A reporter on a clock that is moved by hand, with what it published."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = HandClock()
+        self.published: list[Progress] = []
+        self._file = folder / NAME
+        birth = Birth(session="0123456789abcdef", status="online", samples=3)
+        self.reporter = ProgressReporter(
+            Identity("f", "a", birth),
+            Address("127.0.0.1", 1883),
+            folder,
+            self.clock,
+            self.published.append,
+        )
+
+    def tell(self, *states: Any) -> None:
+        for state in states:
+            self.reporter.tell(state, connected=True)
+
+    @property
+    def shown(self) -> str:
+        return str(json.loads(self._file.read_bytes())["state"])
+
+
+@pytest.fixture
+def reported(tmp_path: Path) -> Reported:
+    return Reported(tmp_path)
+
+
+def test_states_that_follow_at_once_are_published_and_the_last_is_written_when_due(
+    reported: Reported,
+) -> None:
+    reported.tell("invited", "train", "upload")
+    assert [each.state for each in reported.published] == ["invited", "train", "upload"]
+    assert reported.shown == "invited"
+    due = reported.reporter.next_due()
+    assert due == pytest.approx(reported.clock.monotonic() + WRITE_EVERY)
+    reported.clock.seconds += WRITE_EVERY / 2
+    reported.reporter.due(reported.clock.monotonic())
+    assert reported.shown == "invited"
+    reported.clock.seconds += WRITE_EVERY / 2 + 0.001
+    reported.reporter.due(reported.clock.monotonic())
+    assert reported.shown == "upload"
+    assert reported.reporter.next_due() is None
+
+
+def test_a_state_after_a_pause_is_written_at_once(reported: Reported) -> None:
+    reported.tell("train")
+    reported.clock.seconds += 1
+    reported.tell("done")
+    assert reported.shown == "done"
+
+
+def test_the_last_state_of_an_agent_that_ends_is_written(reported: Reported) -> None:
+    reported.tell("train", "idle")
+    reported.reporter.write()
+    assert reported.shown == "idle"

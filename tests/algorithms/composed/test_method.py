@@ -1,0 +1,90 @@
+"""A method is the same value on the coordinator, in a task and on a device."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from edgefed.algorithms.composed.method import OPTIONAL, Method, fields_of
+from edgefed.algorithms.composed.registry import find, make, make_device_half
+from edgefed.algorithms.interface.base import Algorithm
+from edgefed.algorithms.interface.wrapped_algorithm import WrappedAlgorithm
+from edgefed.algorithms.private.privacy_plan import privacy_plan
+from edgefed.config.recipes.privacy_section import NO_PRIVACY
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.wire.messages import Task
+from edgefed.worker.trainer_cache import TrainerCache
+from tests.algorithms.play import task_fields
+from tests.worker.tasks import task
+
+TABLES: dict[str, dict[str, Any]] = {
+    "images": {"flip": True},
+    "labels": {"supplement": 1.0, "noise": "white"},
+    "personal": {"preset": "biased"},
+    "privacy": {"mechanism": "local", "epsilon": 50.0},
+    "secure_aggregation": {"enabled": True},
+}
+each = pytest.mark.parametrize("table", TABLES)
+
+
+def recipe(*tables: str) -> Recipe:
+    values = {name: TABLES[name] for name in tables}
+    return Recipe.model_validate({"rounds": {"count": 3}, "wire": {"uplink": "fp32"}, **values})
+
+
+def chain(algorithm: Algorithm[Any]) -> list[type[Algorithm[Any]]]:
+    """Return the classes of an algorithm and of all that it wraps."""
+    inner = chain(algorithm.inner) if isinstance(algorithm, WrappedAlgorithm) else []
+    return [type(algorithm), *inner]
+
+
+def test_a_task_has_a_field_for_each_attribute() -> None:
+    names = {each.name for each in fields(Method)}
+    assert names == {"algorithm", "settings", "training", *OPTIONAL} == task_fields(recipe()).keys()
+    assert names <= Task.model_fields.keys()
+    assert TABLES.keys() == OPTIONAL.keys(), "the tests below are about each of them"
+
+
+@each
+def test_it_comes_back_whole_from_a_task(table: str) -> None:
+    for plan in (recipe(table), recipe(*TABLES)):
+        sent = Method.of(plan, make(recipe()).settings).asked("fit", plan.rounds)
+        read = Method.read(json.loads(json.dumps(sent.task_fields())), find("fedavg").Settings)
+        assert read == sent
+        assert getattr(read, table) != getattr(Method.of(recipe(), read.settings), table)
+
+
+@each
+def test_both_halves_are_composed_of_the_same(table: str) -> None:
+    plan = recipe(table)
+    half, device = make(plan), make_device_half(task_fields(plan))
+    assert chain(device) == chain(half)
+    assert (chain(half) == chain(make(recipe()))) == (table == "images")
+    assert (device.images, device.training) == (half.images, half.training) == (
+        plan.images, plan.training,
+    )  # fmt: skip
+
+
+def test_tasks_have_the_noise_of_the_plan_and_tests_have_none() -> None:
+    plan = recipe("privacy", "images")
+    method = Method.of(plan, make(plan).settings)
+    assert method.privacy.noise_multiplier is None
+    planned = privacy_plan(plan.privacy, plan.rounds).section
+    assert planned.noise_multiplier is not None
+    assert method.asked("fit", plan.rounds) == replace(method, privacy=planned)
+    assert method.asked("evaluate", plan.rounds) == replace(method, privacy=NO_PRIVACY)
+    assert method.asked("evaluate", plan.rounds).task_fields()["privacy"] == {}
+
+
+@each
+def test_a_device_makes_another_half_for_another_table(table: str) -> None:
+    cache = TrainerCache("cpu")
+    plain, other = (
+        task().model_copy(update=task_fields(plan)) for plan in (recipe(), recipe(table))
+    )
+    assert fields_of(other) == task_fields(recipe(table))
+    assert cache.algorithm(plain) is cache.algorithm(plain.model_copy(update={"round": 9}))
+    assert cache.algorithm(other) is not cache.algorithm(plain)

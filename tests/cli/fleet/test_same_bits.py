@@ -1,0 +1,165 @@
+"""The same recipe gives the same weights, bit for bit, on devices and in a simulation.
+
+A demo spends most of its time on the start of its processes: one for each broker covers what a demo
+does by itself, and one fleet runs all other recipes, one after another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load_file
+
+from edgefed.cli.fleet.demo import RECIPE
+from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.config.loading.load import load_recipe, parse_sets
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.process.clock import SystemClock
+from edgefed.simulator.run import Simulation
+from tests.faults.fleet_processes import FleetProcesses, fleet
+from tests.forked_programs import run_module
+
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
+
+
+def result(state: Path, *words: str) -> dict[str, Any]:
+    code, out, err = run_module(
+        "edgefed.cli.main", "--state", str(state), "--quiet", *words, "--json"
+    )
+    assert (code, err) == (0, "")
+    return dict(json.loads(out))
+
+
+def events(real: dict[str, Any], kind: str, **wanted: Any) -> list[dict[str, Any]]:
+    """Return the events of a kind that hold what is wanted, of a demo's run."""
+    log = Path(real["model"]).with_name("events.jsonl").read_text()
+    found = [json.loads(line) for line in log.splitlines()]
+    return [each for each in found if each["kind"] == kind and wanted.items() <= each.items()]
+
+
+def both(folder: Path, *words: str, broker: str) -> dict[str, Any]:
+    """Return the result of a demo once a simulation of its recipe has ended in the same."""
+    real = result(folder, "demo", "--headless", "--broker-kind", broker, *words)
+    virtual = result(folder, "sim", "run", str(Path(real["model"]).with_name("recipe.toml")))
+    for key in ("rounds", "devices", "accuracy", "weights_digest"):
+        assert real[key] == virtual[key]
+    assert real["rounds"] == 3
+    assert len(real["weights_digest"]) == 64
+    return real
+
+
+def test_a_demo_through_mosquitto_ends_as_a_simulation(tmp_path: Path) -> None:
+    lossless = ("--set", "wire.uplink=fp32", "--set", "wire.downlink=fp32")
+    words = ("--devices", "3", "--rounds", "3", "--seed", "1")
+    real = both(tmp_path, *words, *lossless, broker="mosquitto")
+    assert real["devices"] == 3
+
+
+def test_four_devices_share_averages_once_through_the_embedded_broker(tmp_path: Path) -> None:
+    pytest.importorskip("amqtt", reason="the demo broker is not installed")
+    words = ("--algorithm", "fedmix", "--devices", "4", "--rounds", "3", "--seed", "1")
+    real = both(tmp_path, *words, broker="embedded")
+    assert len(events(real, "exchange", question="mean", phase="broadcast")) == 1
+    assert len(events(real, "reply", question="mean", outcome="accepted")) == 4
+    assert len(events(real, "reply", question="fit", outcome="accepted")) == 12
+    notes = [note["text"] for note in events(real, "note")]
+    assert "4 of 4 devices shared averaged data: 4 entries in all" in notes
+
+
+def test_the_demo_trains_a_mixture_of_experts_and_tests_it_on_devices(tmp_path: Path) -> None:
+    words = ("--algorithm", "fedmoe", "--set", "algorithm.experts=4")
+    few = ("--devices", "4", "--rounds", "3", "--seed", "1")
+    real = result(tmp_path, "demo", "--headless", "--broker-kind", "mosquitto", *words, *few)
+    assert (real["rounds"], real["devices"]) == (3, 4)
+    tensors = load_file(real["model"])
+    assert {name.split("/")[0] for name in tensors} == {*(f"expert-{k}" for k in range(4)), "table"}
+    rounds = Path(real["model"]).with_name("metrics.jsonl").read_text().splitlines()
+    last = json.loads(rounds[-1])
+    assert last["device_accuracy"] == real["accuracy"] > 0
+    assert last["devices_known"] == 4
+
+
+def recipe(*sets: str) -> Recipe:
+    """Return the demo's recipe for three devices, with changes as after ``--set``."""
+    few = ("simulation.devices=3", "rounds.min_devices=3", "rounds.count=3", "seed=1")
+    parsed = parse_sets((*few, *sets))
+    return load_recipe(RECIPE, Surroundings({}, Path(), no_config=True), sets=parsed).value
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    """A fleet whose devices hold what the demo's recipe deals out."""
+    with fleet(tmp_path_factory.mktemp("three"), recipe()) as home:
+        yield home
+
+
+def simulated(folder: Path, plan: Recipe) -> RunRecord:
+    return Simulation(plan, folder, SystemClock()).run().record
+
+
+ADAM = ("training.optimizer=adam", "training.learning_rate=0.002")
+ADAMW = ("training.optimizer=adamw", "training.learning_rate=0.002", "training.weight_decay=0.1")
+CHANGES = {
+    "bf16": ("wire.uplink=bf16", "wire.downlink=bf16"),
+    "int8": ("wire.uplink=int8", "wire.downlink=int8"),
+    "crops and flips that the data declare": ("data.crop=1", "data.flip=true"),
+    "transforms of torchvision": (
+        "images.resized_crop=0.5",
+        "images.flip=true",
+        "images.rand_augment=1",
+        "images.brightness=0.3",
+        "images.erase=0.2",
+        "training.crop=1",
+    ),
+    "median and norms": ("merging.rule=median", "checks.norm_factor=20"),
+    "krum of a mixture of experts": (
+        "algorithm.name=fedmoe",
+        "algorithm.experts=3",
+        "evaluation.on=coordinator",
+        "merging.rule=krum",
+        "merging.malicious=0",
+    ),
+    "clipping with the averages of others": (
+        "algorithm.name=fedmix",
+        "merging.rule=norm_clipping",
+        "wire.uplink=int8",
+    ),
+    "naivemix": ("algorithm.name=naivemix",),
+    "localmix": ("algorithm.name=localmix",),
+    "fedlc with adam": ("algorithm.name=fedlc", *ADAM),
+    "fedrs with adam": ("algorithm.name=fedrs", *ADAM),
+    "adamw, schedule, clipping, smoothing and weights": (
+        *ADAMW,
+        "training.schedule=cosine",
+        "training.warm_up=0.2",
+        "training.max_gradient_norm=0.5",
+        "training.label_smoothing=0.1",
+        "training.class_weights=balanced",
+    ),
+    "nesterov, a schedule over the run, numbers for weights": (
+        *("training.momentum=0.9", "training.nesterov=true"),
+        *("training.schedule=linear", "training.schedule_over=run"),
+        "training.class_weights=[1, 1, 2, 1, 1, 0.5, 1, 1, 1, 3]",
+    ),
+    "fedmoe": ("algorithm.name=fedmoe", "evaluation.on=coordinator"),
+    "ifca": ("algorithm.name=ifca", "evaluation.on=coordinator"),
+}
+"""What differs from the demo's recipe."""
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_fleet_ends_as_a_simulation(name: str, three: FleetProcesses, tmp_path: Path) -> None:
+    plan = recipe(*CHANGES[name])
+    real = three.finish(three.begin(plan))
+    virtual = simulated(tmp_path / "same", plan)
+    assert real["status"] == "finished", real["reason"]
+    assert (real["round"], real["devices"]) == (3, 3)
+    assert real["accuracy"] == virtual.accuracy
+    assert real["weights_digest"] == virtual.weights_digest
+    if plan != recipe():
+        assert real["weights_digest"] != simulated(tmp_path / "plain", recipe()).weights_digest

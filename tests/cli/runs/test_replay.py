@@ -1,0 +1,185 @@
+"""``edgefed ui --replay`` in a terminal, and what it says of files that hold no run."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from edgefed.events.history.recording import LeftOut, Recording
+from edgefed.tui.feeds.recorded_feed import last_of_events
+from tests.cli.commands import Told, edgefed
+from tests.cli.conftest import SmallFleet
+from tests.processes import clean_environment
+from tests.simulated_runs import events_of, simulate
+
+PATIENCE = 60.0
+COMMANDS = (["ui", "--replay"], ["run", "replay"])
+
+
+class Terminal:
+    """A dashboard in a terminal of 120 by 36."""
+
+    def __init__(self, process: subprocess.Popen[bytes], ours: int) -> None:
+        self.process = process
+        self._ours = ours
+        self._said = ""
+
+    def wait_for(self, words: str) -> None:
+        """Read until words were drawn since the last call."""
+        end = time.monotonic() + PATIENCE
+        while words not in self._plain():
+            assert time.monotonic() < end, f"{words!r} is not in: {self._plain()}"
+            self._read()
+        self._said = ""
+
+    def close(self) -> int:
+        """Press ctrl+q, and read what is drawn until the program has ended; return how."""
+        self.press("\x11")
+        end = time.monotonic() + PATIENCE
+        while self.process.poll() is None:
+            assert time.monotonic() < end
+            self._read()
+        return self.process.returncode
+
+    def _read(self) -> None:
+        if select.select([self._ours], [], [], 0.2)[0]:
+            with suppress(OSError):  # it has ended
+                self._said += os.read(self._ours, 1 << 16).decode("utf-8", "replace")
+
+    def press(self, keys: str) -> None:
+        os.write(self._ours, keys.encode())
+
+    def _plain(self) -> str:
+        return re.sub(r"\x1b\[[0-9;?<>=]*[ -/]*[@-~]", "", self._said)
+
+
+@contextmanager
+def shown(state: Path, *words: str) -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 36, 120, 0, 0))
+    environment = {
+        **clean_environment(),
+        "EDGEFED_STATE": str(state),
+        "TERM": "xterm-256color",
+        "LANG": "C.UTF-8",
+    }
+    command = [sys.executable, "-m", "edgefed.cli.main", *words]
+    process = subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment,
+        start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    try:
+        yield Terminal(process, ours)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        os.close(ours)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_simulation_is_replayed_to_its_end_without_a_broker(
+    words: list[str], tmp_path: Path
+) -> None:
+    run = simulate(tmp_path)
+    count = len(events_of(tmp_path, run).read_text().splitlines())
+    with shown(tmp_path, *words, run[:6], "--speed", "64") as terminal:
+        terminal.wait_for(f"event {count} of {count}")
+        terminal.press("7")
+        terminal.wait_for("STARTED")
+        assert terminal.close() == 0
+
+
+def test_an_event_file_is_replayed_in_steps(tmp_path: Path) -> None:
+    file = shutil.copy(events_of(tmp_path, simulate(tmp_path)), tmp_path / "mine.jsonl")
+    with Path(file).open("a") as log:
+        log.write('{"time": "2026-')
+    with shown(tmp_path, "ui", "--replay", str(file), "--speed", "max") as terminal:
+        terminal.wait_for("Left out: the last line, which is incomplete")
+        terminal.press("(p.")
+        terminal.wait_for("REPLAY paused max")
+        assert terminal.close() == 0
+
+
+def replay(state: Path, run: str | Path, *words: str) -> Told:
+    """Replay without a terminal: whatever is wrong with the file is told first."""
+    told = edgefed("ui", "--replay", run, *words, state=state)
+    assert told == edgefed("run", "replay", run, *words, state=state)
+    return told
+
+
+def test_a_run_or_file_that_is_missing(tmp_path: Path) -> None:
+    replay(tmp_path, "r-9").failed(5, "run.unknown", "r-9", "edgefed run list --local")
+    replay(tmp_path, "none.jsonl").failed(5, "recording.missing", "none.jsonl")
+    replay(tmp_path, tmp_path).failed(5, "recording.missing", str(tmp_path / "events.jsonl"))
+    replay(tmp_path, "/dev/null").failed(5, "recording.missing", "/dev/null")
+    edgefed("run", "replay", state=tmp_path).failed(5, "run.unknown", "No run in")
+    replay(tmp_path, "n" * 300).failed(5, "run.unknown")
+    replay(tmp_path, f"./{'n' * 300}").failed(5, "recording.missing")
+    replay(tmp_path, "~nobody-has-this-name/run").failed(5, "recording.missing", "~nobody")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "events.jsonl")
+    replay(tmp_path, tmp_path).failed(5, "recording.missing", "events.jsonl")
+
+
+def test_a_file_without_events(tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_text("")
+    replay(tmp_path, file).failed(1, "recording.empty", str(file))
+    file.write_text("[model]\nname = 1\n")
+    replay(tmp_path, file).failed(1, "events.invalid", "2 broken lines (the first is line 1)")
+    file.write_text('{"time": "2026-01-01T00:00:00Z", "kind": "warp"}\n')
+    replay(tmp_path, file).failed(1, "events.invalid", "1 event of unknown kinds (warp)")
+    file.write_text(json.dumps({"time": "2026-01-01T00:00:00Z", "kind": "\x1b[2Jw" + "x" * 999}))
+    with file.open("a") as more:
+        more.write("\n")
+    told = replay(tmp_path, file)
+    told.failed(1, "events.invalid", "unknown kinds (?[2Jwx")
+    assert "\x1b" not in told.err and len(told.err) < 500
+    file.write_bytes(os.urandom(5000))
+    replay(tmp_path, file).failed(1, "events.invalid", "broken")
+
+
+def test_a_run_is_found_by_id_folder_and_file(tmp_path: Path) -> None:
+    run = simulate(tmp_path)
+    path = events_of(tmp_path, run)
+    for named in (run, run[:4], path, path.parent):
+        replay(tmp_path, named).failed(2, "ui.terminal")
+    edgefed("run", "replay", state=tmp_path).failed(2, "ui.terminal")
+
+
+def test_a_speed_is_for_a_replay_and_one_of_a_few(tmp_path: Path) -> None:
+    edgefed("ui", "--speed", "4").failed(2, "usage", "--replay")
+    told = edgefed("ui", "--replay", "r-1", "--speed", "3", state=tmp_path)
+    assert told.code == 2
+    assert "Invalid value for '--speed': '3' is not one of '1', " in told.err
+
+
+@pytest.mark.mosquitto
+def test_nothing_of_a_coordinators_event_file_is_left_out(fleet: SmallFleet) -> None:
+    run = fleet.begin("--rounds", "2")
+    folder = Path(fleet.wait_for(run, "finished")["folder"])
+    recording = Recording.read(folder / "events.jsonl")
+    assert recording.left_out == LeftOut()
+    shown = last_of_events(recording.path).snapshot
+    assert shown is not None
+    assert shown.run is not None
+    assert (shown.run.run, shown.run.status, len(shown.rounds)) == (run, "finished", 2)

@@ -1,0 +1,124 @@
+"""When an exchange closes: at its deadline, or after the grace of devices that are lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from edgefed.coordinator.exchanges.fleet import Delivered
+from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from tests.coordinator.journal.test_journal import reply
+from tests.worker.tasks import task
+
+START, DEADLINE, GRACE = 1000.0, 300.0, 30.0
+DEVICES = ("a", "b", "c", "d")
+
+
+def asked(*, quorum: int = 2, grace: float | None = GRACE) -> PendingExchange:
+    """Return an exchange that is put to four devices."""
+    tasks = tuple(task(exchange="r-1-0", device=device) for device in DEVICES)
+    exchange = OpenExchange("r-1-0", 0, "fit", 1, tasks, 4, quorum, DEADLINE, lost_grace=grace)
+    return PendingExchange(exchange, START)
+
+
+def arrives(pending: PendingExchange, *devices: str) -> None:
+    for device in devices:
+        pending.deliver(Delivered(reply(device, 3), dict[str, bytes]().__getitem__, 1.0, 10))
+
+
+def merged(pending: PendingExchange, *devices: str, at: float) -> None:
+    arrives(pending, *devices)
+    for device in devices:
+        pending.arrivals.get()
+        pending.accept(device, at)
+
+
+def test_the_grace_counts_from_the_quorum_when_the_loss_was_before() -> None:
+    pending = asked()
+    pending.note_lost({"c": START + 1, "d": START + 2})
+    assert pending.closes_at() == START + DEADLINE
+    merged(pending, "a", at=START + 5)
+    assert pending.closes_at() == START + DEADLINE, "the quorum is not met"
+    merged(pending, "b", at=START + 9)
+    assert pending.closes_at() == START + 9 + GRACE
+
+
+def test_the_grace_counts_from_the_last_loss_when_the_quorum_was_before() -> None:
+    pending = asked()
+    merged(pending, "a", "b", at=START + 5)
+    pending.note_lost({"c": START + 8, "d": START + 20})
+    assert pending.closes_at() == START + 20 + GRACE
+    assert pending.is_open(START + 20 + GRACE - 0.1)
+    assert not pending.is_open(START + 20 + GRACE)
+
+
+def test_a_device_that_is_there_is_waited_for_until_the_deadline() -> None:
+    pending = asked()
+    merged(pending, "a", "b", at=START + 5)
+    pending.note_lost({"c": START + 8})
+    assert pending.closes_at() == START + DEADLINE
+    merged(pending, "d", at=START + 60)
+    assert pending.closes_at() == START + 8 + GRACE, "only the lost one is left"
+
+
+def test_who_is_back_is_waited_for_as_before() -> None:
+    pending = asked()
+    merged(pending, "a", "b", "d", at=START + 5)
+    pending.note_lost({"c": START + 8})
+    pending.note_lost({})
+    assert pending.closes_at() == START + DEADLINE
+
+
+def test_the_deadline_comes_first() -> None:
+    pending = asked()
+    merged(pending, "a", "b", "d", at=START + 5)
+    pending.note_lost({"c": START + DEADLINE - 1})
+    assert pending.closes_at() == START + DEADLINE
+
+
+def test_without_a_grace_there_is_only_the_deadline() -> None:
+    pending = asked(grace=None)
+    merged(pending, "a", "b", "d", at=START + 5)
+    pending.note_lost({"c": START + 6})
+    assert pending.closes_at() == START + DEADLINE
+
+
+def test_no_grace_at_all_closes_with_the_quorum() -> None:
+    pending = asked(grace=0)
+    pending.note_lost({"c": START, "d": START})
+    merged(pending, "a", "b", at=START + 5)
+    assert not pending.is_open(START + 5)
+
+
+@pytest.mark.parametrize("quorum", [0, 1])
+def test_a_quorum_of_none_is_met_from_the_beginning(quorum: int) -> None:
+    pending = asked(quorum=quorum)
+    pending.note_lost(dict.fromkeys(DEVICES, START))
+    assert pending.closes_at() == START + (GRACE if quorum == 0 else DEADLINE)
+
+
+def test_what_arrived_and_is_not_merged_is_neither_lost_nor_over() -> None:
+    pending = asked(quorum=1)
+    merged(pending, "a", "d", at=START + 1)
+    pending.note_lost({"b": START + 2, "c": START + 2})
+    arrives(pending, "b")
+    assert pending.lost_devices() == {"c"}
+    assert pending.is_open(START + 2 * GRACE), "a reply is there to be merged"
+    pending.arrivals.get()
+    assert not pending.is_open(START + 2 * GRACE)
+
+
+def test_it_is_over_when_everybody_has_answered() -> None:
+    pending = asked()
+    arrives(pending, *DEVICES)
+    for _ in DEVICES:
+        assert pending.is_open(START)
+        pending.arrivals.get()
+    assert not pending.is_open(START)
+
+
+def test_who_has_answered_is_not_noted_as_lost() -> None:
+    pending = asked()
+    arrives(pending, "a")
+    pending.note_lost({"a": START, "b": START})
+    assert pending.out() == (["b"], ["c", "d"])

@@ -1,0 +1,153 @@
+"""The algorithm decides how devices test the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from edgefed.algorithms.averaged_data.fedmix import FedMix
+from edgefed.algorithms.composed.composition import compose
+from edgefed.algorithms.composed.method import Method
+from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.algorithms.interface.member import Roster
+from edgefed.coordinator.devices.trust_scores import TrustScores
+from edgefed.coordinator.exchanges.fleet import Delivered, Fleet
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.events.history.early_stopping import history_of
+from tests.coordinator.conftest import MakeWorld
+from tests.coordinator.exchanges.test_resume import Fuse, PowerCut, cut_in_replies
+from tests.coordinator.fleets import Forge, Tamper, TamperedFleet, forged, silent, told
+from tests.run_fixture import recipe, shards
+
+
+class OneJudge(FedMix):
+    """Asks the same device each time."""
+
+    def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
+        asked = super().evaluation(state, roster, seed)
+        return replace(asked, questions=asked.questions[1:2], wanted=1)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedmix"])
+def test_a_cohort_tests_the_model_unless_the_algorithm_says_otherwise(
+    world: MakeWorld, name: str
+) -> None:
+    plan = recipe(algorithm={"name": name}, rounds={"count": 1}, evaluation={"on": "devices"})
+    here = world(plan, shards((5, 9, 6, 4), tested=3))
+    fleet = TamperedFleet(here.devices)
+    assert here.engine(fleet).run().status == "finished"
+    assert [len(each.tasks) for each in fleet.asked if each.name == "evaluate"] == [4]
+
+
+def test_an_algorithm_chooses_who_tests_its_model(world: MakeWorld) -> None:
+    plan = recipe(algorithm={"name": "fedmix"}, rounds={"count": 2}, evaluation={"on": "devices"})
+    method = Method.of(plan, make(plan).settings)
+    judged = compose(method.bare(OneJudge, plan.rounds), method)
+    digests = []
+    for cut in (False, True):
+        here = world(plan, shards((5, 9, 6, 4), tested=3))
+        fleet = TamperedFleet(here.devices)
+        if cut:
+            with pytest.raises(PowerCut):
+                cut_in_replies(here, Fuse(8), judged)  # in the first test
+        record = here.engine(fleet, algorithm=judged).run()
+        assert record.status == "finished"
+        tests = [each for each in fleet.asked if each.name == "evaluate"]
+        assert [[task.device for task in each.tasks] for each in tests] == [["device-01"]] * 2
+        digests.append((record.weights_digest, record.accuracy))
+    assert digests[0] == digests[1]
+
+
+def scores(world: MakeWorld, change: Tamper) -> tuple[list[tuple[float, float]], list[str]]:
+    """Return the scores of two rounds whose tests are changed, and why tests were refused."""
+    plan = recipe(rounds={"count": 2}, evaluation={"on": "devices"})
+    here = world(plan, shards((5, 9, 6, 4), tested=3))
+
+    def tamper(asked: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        return change(asked, replies) if asked.name == "evaluate" else replies
+
+    here.engine(TamperedFleet(here.devices, tamper)).run()
+    refused = [each["reason"] for each in here.seen("reply") if each["outcome"] == "rejected"]
+    return [(row["accuracy"], row["loss"]) for row in here.rows], refused
+
+
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        (told(samples=4000), "it tested 4000 samples, and its device announced 3 held-out samples"),
+        (told(metrics={"loss": 0.0}), "it lacks the accuracy"),
+        (told(metrics={"accuracy": 1.0}), "it lacks the loss"),
+    ],
+)
+def test_no_device_steers_the_scores_by_a_test_that_it_did_not_do(
+    world: MakeWorld, lie: Forge, why: str
+) -> None:
+    attacked, refused = scores(world, forged("device-01", lie))
+    assert refused == [why, why]
+    assert attacked == scores(world, silent("device-01"))[0]
+    assert attacked != scores(world, silent())[0]
+
+
+class Shrinking(TamperedFleet):
+    """A fleet from which a device is removed after the test of the first round."""
+
+    def __init__(self, inner: Fleet) -> None:
+        super().__init__(inner)
+        self.removed = ""
+
+    def _is_over(self) -> bool:
+        return any(each.round == 2 for each in self.asked)
+
+    def roster(self) -> Roster:
+        return tuple(each for each in super().roster() if self.belongs(each.device))
+
+    def belongs(self, device: str) -> bool:
+        return device != self.removed or not self._is_over()
+
+
+@pytest.mark.parametrize(
+    ("place", "metric", "anew"),
+    [
+        ("devices", "accuracy", True),
+        ("both", "device_accuracy", True),
+        ("both", "accuracy", False),
+        ("coordinator", "accuracy", False),
+    ],
+)
+def test_the_best_round_is_sought_anew_when_a_tester_was_removed(
+    world: MakeWorld, place: str, metric: str, *, anew: bool
+) -> None:
+    """After every kill too: what a run knows of it is in the rows of its rounds."""
+    evaluation = {"on": place, "best_metric": metric, "better": "lower"}  # the first is the best
+    plan = recipe(rounds={"count": 4}, evaluation=evaluation, training={"learning_rate": 0.05})
+    here = world(plan, shards((5, 9, 6, 4), tested=3))
+    fleet = Shrinking(here.devices)
+    fleet.removed = "device-01"
+    assert here.engine(fleet).run().status == "finished"
+    marked = [row["round"] for row in here.rows if row.get("removed_testers")]
+    assert marked == ([] if place == "coordinator" else [2])
+    scores = {row["round"]: row[metric] for row in here.rows if row["round"] >= (2 if anew else 1)}
+    best = history_of(plan.evaluation, here.rows).best
+    assert best is not None
+    assert (best.round, best.score) == (min(scores, key=lambda r: scores[r]), min(scores.values()))
+    told = [each["text"] for each in here.seen("note") if "no longer tested by" in each["text"]]
+    assert len(told) == len(marked)
+
+
+def test_a_quarantined_tester_counts_as_removed(world: MakeWorld) -> None:
+    trust = TrustScores()
+    plan = recipe(rounds={"count": 3}, evaluation={"on": "devices"})
+    here = world(plan, shards((5, 9, 6, 4), tested=3))
+
+    def quarantine(asked: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        if asked.round == 2 and asked.name == "fit":
+            trust.quarantine("device-01", "now")
+        return replies
+
+    here.engine(TamperedFleet(here.devices, quarantine), trust=trust).run()
+    assert [row.get("removed_testers") for row in here.rows] == [None, 1, None]
+    assert here.record.testers == ("device-00", "device-02", "device-03")

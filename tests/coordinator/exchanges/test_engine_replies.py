@@ -1,0 +1,213 @@
+"""A round completes correctly whatever single devices send or fail to send."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from edgefed.coordinator.exchanges.fleet import Delivered
+from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.data.base.types import Shard
+from edgefed.files.samples import Samples
+from edgefed.learn.base.types import Tensors
+from edgefed.wire.tensors import pack
+from tests.coordinator.conftest import MakeWorld
+from tests.coordinator.fleets import (
+    Forge,
+    Tamper,
+    TamperedFleet,
+    exact,
+    forged,
+    silent,
+    told,
+    with_bits,
+    with_blob,
+    with_delta,
+)
+from tests.run_fixture import CLASSES, recipe, samples, shards
+
+LIAR = "device-01"
+"""Neither the first nor the last to answer."""
+
+
+def _run(world: MakeWorld, tamper: Tamper | None) -> str:
+    here = world()
+    record = here.engine(TamperedFleet(here.devices, tamper)).run()
+    assert record.status == "finished"
+    return record.weights_digest
+
+
+def _without_last(arrays: Tensors) -> Tensors:
+    return dict(list(arrays.items())[:-1])
+
+
+def _first(value: float) -> Forge:
+    def change(arrays: Tensors) -> Tensors:
+        name = next(iter(arrays))
+        arrays[name].reshape(-1)[0] = value
+        return arrays
+
+    return with_delta(change)
+
+
+FORGERIES: dict[str, tuple[Forge, str]] = {
+    "NaN": (with_bits(0x7F, 0xC0), "not finite"),
+    "infinity": (with_bits(0x7F, 0x80), "not finite"),
+    "too large": (_first(64.5), "64.5, more than 64"),
+    "too small": (_first(-1e30), "1e+30, more than 64"),
+    "transposed": (
+        with_delta(lambda delta: {name: array.T.copy() for name, array in delta.items()}),
+        "fc1.weight",
+    ),
+    "a tensor short": (with_delta(_without_last), "out.bias"),
+    "a tensor over": (
+        with_delta(lambda delta: {**delta, "extra": np.zeros(3, np.float32)}),
+        "extra",
+    ),
+    "another dtype": (
+        with_delta(lambda delta: {name: a.astype(np.float64) for name, a in delta.items()}),
+        "float64",
+    ),
+    "not a blob": (with_blob(b"\x00" * 40), "delta: "),
+    "not coded": (with_blob(pack({"fc1.weight": np.zeros((4, 8), np.float32)})), "delta: "),
+    "cut off": (
+        with_blob(exact({"w": np.ones(9, np.float32)})[:-3]),
+        "delta: ",
+    ),
+    "no delta": (told(blobs={}), "it does not contain delta"),
+    "an unasked role": (
+        with_blob(exact({"w": np.ones(3, np.float32)}), role="mask"),
+        "it contains mask, which was not requested",
+    ),
+    "other weights": (told(bases={"weights": "0" * 64}), "started from other weights"),
+    "another nonce": (told(nonce="00" * 8), "it answers another task"),
+    "no weights": (told(bases={}), "started from other weights"),
+    "no samples": (told(samples=0), "no samples"),
+    "another exchange": (told(exchange="r-0001-0000-99"), "another exchange"),
+    "an unasked device": (told(device="device-99"), "not asked"),
+    "an endless metric": (told(metrics={"loss": float("inf")}), "loss is inf"),
+    "no number": (told(metrics={"loss": float("nan")}), "loss is nan"),
+    "an absurd metric": (told(metrics={"loss": 1e300}), "loss is 1e+300"),
+}
+
+
+@pytest.mark.parametrize("wrong", FORGERIES)
+def test_a_wrong_reply_is_rejected_with_a_reason_and_the_round_goes_on(
+    world: MakeWorld, wrong: str
+) -> None:
+    forge, reason = FORGERIES[wrong]
+    here = world()
+    fleet = TamperedFleet(here.devices, forged(LIAR, forge))
+    record = here.engine(fleet).run()
+    assert record.status == "finished"
+    rejected = [(device, told) for device, outcome, told in fleet.verdicts if outcome != "accepted"]
+    who = "device-99" if wrong == "an unasked device" else LIAR
+    assert [device for device, _ in rejected] == [who] * 3
+    assert all(reason in told for _, told in rejected), rejected
+    assert [fields["reason"] for fields in here.seen("reply", outcome="rejected")] == [
+        told for _, told in rejected
+    ]
+    assert [(row["replies"], row["late"]) for row in here.rows] == [(3, 1)] * 3
+    assert record.weights_digest == _run(world, silent(LIAR))
+
+
+def test_a_reply_weighs_no_more_than_its_device_announced(world: MakeWorld) -> None:
+    assert _run(world, forged(LIAR, told(samples=2**50))) == _run(world, None)
+
+
+def test_what_arrives_twice_counts_once(world: MakeWorld) -> None:
+    def twice(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        for each in replies:
+            yield each
+            yield each
+
+    def again_at_the_end(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        # The last reply is kept back, or the exchange would close before the repetitions.
+        *early, last = replies
+        yield from (*early, *early, last)
+
+    undisturbed = _run(world, None)
+    assert _run(world, twice) == undisturbed
+    assert _run(world, again_at_the_end) == undisturbed
+
+
+def test_the_order_of_replies_does_not_matter(world: MakeWorld) -> None:
+    def backwards(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        yield from reversed(list(replies))
+
+    assert _run(world, backwards) == _run(world, None)
+
+
+def test_replies_to_earlier_exchanges_change_nothing(world: MakeWorld) -> None:
+    kept: list[Delivered] = []
+
+    def late(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        earlier, now = tuple(kept), list(replies)
+        kept.extend(now)
+        yield from (*earlier, *now)
+
+    here = world()
+    fleet = TamperedFleet(here.devices, late)
+    assert here.engine(fleet).run().weights_digest == _run(world, None)
+    rejected = [reason for _, outcome, reason in fleet.verdicts if outcome == "rejected"]
+    assert rejected == ["it answers another exchange"] * 12
+
+
+def test_the_first_answers_are_taken_and_no_more_are_waited_for(world: MakeWorld) -> None:
+    plan = recipe(rounds={"cohort": 2, "over_selection": 1.0, "count": 1})
+    taken: list[str] = []
+
+    def counted(exchange: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        assert len(exchange.tasks) == 4
+        for each in reversed(list(replies)):
+            taken.append(each.reply.device)
+            yield each
+
+    here = world(plan)
+    fleet = TamperedFleet(here.devices, counted)
+    record = here.engine(fleet).run()
+    assert record.status == "finished"
+    assert taken == ["device-03", "device-02"]
+    assert [device for device, outcome, _ in fleet.verdicts if outcome == "accepted"] == taken
+    others = _run_plan(world, silent("device-00", "device-01"))
+    assert record.weights_digest == others
+
+
+def _run_plan(world: MakeWorld, tamper: Tamper) -> str:
+    here = world(recipe(rounds={"count": 1}))
+    return here.engine(TamperedFleet(here.devices, tamper)).run().weights_digest
+
+
+def test_devices_that_cannot_are_counted_with_what_they_say(world: MakeWorld) -> None:
+    unfit = Shard(samples(5, 3, (5,)), samples(0, 4), CLASSES)
+    poisoned = Samples(np.full((6, 8), np.nan, np.float32), np.zeros(6, np.int64))
+    parts = (*shards((5, 9)), unfit, Shard(poisoned, samples(0, 5), CLASSES))
+    here = world(recipe(), parts)
+    assert here.engine().run().status == "finished"
+    failed = here.seen("reply", outcome="failed")
+    assert [f["text"] for f in here.seen("note", level="warning")] == [
+        "device-02 is excluded: its inputs are 5, the run's are 8"
+    ]
+    assert {f["device"] for f in failed} == {"device-03"}
+    assert all("NaN" in f["reason"] for f in failed)
+    assert [(row["replies"], row["late"]) for row in here.rows] == [(2, 1)] * 3
+
+
+def test_a_device_without_data_is_never_asked(world: MakeWorld) -> None:
+    here = world(recipe(), shards((5, 0, 6)))
+    fleet = TamperedFleet(here.devices)
+    assert here.engine(fleet).run().status == "finished"
+    asked = {task.device for exchange in fleet.asked for task in exchange.tasks}
+    assert asked == {"device-00", "device-02"}
+
+
+def test_replies_of_random_bytes_never_end_a_run(world: MakeWorld) -> None:
+    def noise(each: Delivered) -> Delivered:
+        return with_blob(b"EFC1" + secrets.token_bytes(99))(each)
+
+    here = world()
+    fleet = TamperedFleet(here.devices, forged(LIAR, noise))
+    assert here.engine(fleet).run().status == "finished"

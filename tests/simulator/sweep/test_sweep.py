@@ -1,0 +1,222 @@
+"""A sweep runs the trials without a result once, and writes tables and a plot."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from edgefed.errors import NotAllowedError, StorageError
+from edgefed.process.lock import FolderLock
+from edgefed.report.run_data import run_data_of_folder
+from edgefed.simulator.sweep.outputs import summary, write_outputs
+from edgefed.simulator.sweep.results import Results
+from edgefed.simulator.sweep.table import case_rows, rounds_to, runs_csv, spread, text_rows
+from edgefed.simulator.sweep.trials import Step, run_trials
+from tests.run_fixture import Ticking
+from tests.simulator.sweeps import GRID, RECIPE, Swept, planned, write
+
+pytest.importorskip("sklearn", reason="the digits are not installed")
+
+SLOW, FAST = "learning_rate=0.05", "learning_rate=0.5"
+ALL = [(SLOW, 1), (FAST, 1), (SLOW, 2), (FAST, 2)]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write(tmp_path / "sweep", GRID)
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> Swept:
+    return Swept(tmp_path / "out")
+
+
+def test_every_case_is_run_with_every_seed_once(file: Path, swept: Swept) -> None:
+    plan = planned(file)
+    first = swept.run(plan)
+    assert swept.told("begun") == swept.told("done") == ALL
+    assert [(step.number, step.total) for step in swept.steps if step.state == "done"] == [
+        (1, 4),
+        (2, 4),
+        (3, 4),
+        (4, 4),
+    ]
+    second = swept.run(plan)
+    assert swept.told("known") == ALL
+    assert second == first
+    assert len({result.weights_digest for result in first.results.values()}) == 4
+
+
+def test_runs_with_one_seed_share_natural_noise(tmp_path: Path) -> None:
+    recipe = RECIPE.replace('"iid"', '"classes"\nclasses_per_device = 5')
+    labels = '[labels]\ncount = 3\nmix_share = 0.0\nnoise = "spectrum"\n'
+    grid = 'recipe = "recipe.toml"\nseeds = [1]\n[grid]\nlabels.count = [3, 2]\n'
+    swept = Swept(tmp_path / "out")
+    outcome = swept.run(planned(write(tmp_path / "sweep", grid, recipe + labels)))
+    assert outcome.failures == {}
+    noise = Results(swept.folder).noise
+    assert len([*noise.iterdir()]) == 2 * 5, "one of each device and label, for both cases"
+
+
+def test_a_run_leaves_its_files_and_nothing_else(file: Path, swept: Swept) -> None:
+    outcome = swept.run(planned(file))
+    assert {path.name for path in swept.folder.iterdir()} == {"lock", "results", "runs"}
+    for result in outcome.results.values():
+        files = {path.name for path in (swept.folder / result.folder).iterdir()}
+        assert files == {
+            "best.safetensors",
+            "events.jsonl",
+            "metrics.csv",
+            "metrics.jsonl",
+            "model.safetensors",
+            "recipe.toml",
+        }
+        rows = (swept.folder / result.folder / "metrics.jsonl").read_text().splitlines()
+        assert [json.loads(row) for row in rows] == list(result.history)
+        params = run_data_of_folder(swept.folder / result.folder)
+        assert list(params.rounds) == list(result.history)
+        assert [sum(device.labels) for device in params.summary.devices] == [50, 50]
+
+
+def test_a_changed_setting_is_run_anew_and_the_rest_is_not(file: Path, swept: Swept) -> None:
+    swept.run(planned(file))
+    file.write_text(GRID.replace("0.5]", "0.25]").replace("[1, 2]", "[1, 3]"))
+    swept.run(planned(file))
+    assert swept.told("known") == [(SLOW, 1)]
+    assert swept.told("done") == [("learning_rate=0.25", 1), (SLOW, 3), ("learning_rate=0.25", 3)]
+
+
+def test_a_result_that_cannot_be_read_is_made_again(file: Path, swept: Swept) -> None:
+    plan = planned(file, seeds=(1,))
+    before = swept.run(plan)
+    paths = sorted((swept.folder / "results").iterdir())
+    paths[0].write_text(paths[0].read_text()[:40])
+    paths[1].write_text("{}")
+    after = swept.run(plan)
+    assert len(swept.told("done")) == 2
+    assert {digest: result.weights_digest for digest, result in after.results.items()} == {
+        digest: result.weights_digest for digest, result in before.results.items()
+    }
+
+
+def test_what_a_killed_run_left_is_thrown_away(file: Path, swept: Swept) -> None:
+    plan = planned(file, seeds=(1,))
+
+    def kill(step: Step) -> None:
+        if step.state == "round" and step.number == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_trials(plan, swept.folder, Ticking(), tell=kill)
+    assert Results(swept.folder).work.exists()
+    half = swept.folder / "runs" / next(reversed(list(plan.trials()))).digest
+    half.mkdir()  # its files were moved, and its result was not written
+    outcome = swept.run(plan)
+    assert (swept.told("known"), swept.told("done")) == ([(SLOW, 1)], [(FAST, 1)])
+    assert not Results(swept.folder).work.exists()
+    assert len(outcome.results) == 2
+    assert (half / "metrics.csv").exists()
+
+
+def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, swept: Swept) -> None:
+    cases = '[[cases]]\nname = "good"\n[[cases]]\nname = "bad"\nsimulation.devices = 1000\n'
+    cases += '[[cases]]\nname = "misfit"\nmodel = { name = "lenet5", hidden = 3 }\n'
+    text = f'recipe = "recipe.toml"\nseeds = [1]\n{cases}'.replace(", hidden = 3", "")
+    recipe = 'name = "tiny"\n[data]\nlimit = 100\n[rounds]\ncount = 1\n[simulation]\nworkers = 1\n'
+    plan = planned(write(tmp_path / "sweep", text, f'{recipe}devices = 2\n[model]\nname = "mlp"'))
+    outcome = swept.run(plan)
+    assert swept.told("done") == [("good", 1)]
+    assert swept.told("failed") == [("bad", 1), ("misfit", 1)]
+    assert any("1000 devices" in reason for reason in outcome.failures.values())
+    good, bad, _ = case_rows(plan, outcome)
+    assert (good.runs, good.failed, bad.runs, bad.failed) == (1, 0, 0, 1)
+    assert "0, 1 failed" in text_rows([bad], None)[1]
+    head, row = text_rows([good], None)
+    assert head[-2:] == ("BYTES", "TIME")
+    assert row[-1].endswith((" ms", " s"))
+    assert [each["case"] for each in summary(plan, outcome, swept.folder)["failures"]] == [
+        "bad",
+        "misfit",
+    ]
+    swept.run(plan)
+    assert swept.told("failed") == [("bad", 1), ("misfit", 1)], "failures are tried again"
+
+
+def test_two_sweeps_do_not_share_a_folder(file: Path, swept: Swept) -> None:
+    lock = FolderLock(swept.folder, "a sweep")
+    with pytest.raises(NotAllowedError):
+        swept.run(planned(file))
+    lock.release()
+
+
+def test_a_folder_that_cannot_be_written_ends_the_sweep(file: Path, swept: Swept) -> None:
+    swept.folder.mkdir()
+    (swept.folder / "results").write_text("in the way")
+    with pytest.raises(StorageError):
+        swept.run(planned(file))
+    assert len(swept.told("begun")) == 1
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "mean", "deviation"),
+    [([], None, None), ([0.5], 0.5, None), ([1.0, 3.0], 2.0, math.sqrt(2.0)), ([4, 4, 4], 4, 0)],
+)
+def test_mean_and_sample_deviation(
+    values: list[float], mean: float | None, deviation: float | None
+) -> None:
+    found = spread(values)
+    assert (found.mean, found.deviation, found.count) == (mean, deviation, len(values))
+
+
+def test_the_tables_say_what_the_runs_reached(file: Path, swept: Swept) -> None:
+    plan = replace(planned(file), target=0.15)
+    outcome = swept.run(plan)
+    write_outputs(plan, outcome, swept.folder)
+    trials = list(plan.trials())
+    own = [outcome.results[trial.digest] for trial in trials if trial.case.name == FAST]
+    told = json.loads((swept.folder / "table.json").read_text())
+    assert told == summary(plan, outcome, swept.folder)
+    fast = told["cases"][1]
+    assert fast["settings"] == {"training.learning_rate": 0.5}
+    assert fast["accuracy"]["mean"] == pytest.approx(sum(r.accuracy or 0 for r in own) / 2)
+    assert fast["bytes"]["mean"] == sum(r.bytes_up + r.bytes_down for r in own) / 2
+    reached = [rounds_to(result, 0.15) for result in own]
+    assert fast["rounds_to_target"]["count"] == sum(number is not None for number in reached)
+    with (swept.folder / "table.csv").open(newline="") as table:
+        rows = list(csv.DictReader(table))
+    assert [row["case"] for row in rows] == [SLOW, FAST]
+    assert float(rows[1]["accuracy_mean"]) == fast["accuracy"]["mean"]
+    runs = list(csv.DictReader(io.StringIO(runs_csv(plan, outcome))))
+    assert [(row["case"], int(row["seed"])) for row in runs] == ALL
+    assert (swept.folder / runs[0]["folder"] / "recipe.toml").exists()
+
+
+def test_the_target_is_the_first_round_that_has_it(file: Path, swept: Swept) -> None:
+    result = next(iter(swept.run(planned(file, seeds=(1,))).results.values()))
+    scores = [0.1, None, 0.8, 0.7, 0.9]
+    history = tuple({"round": k, "accuracy": score} for k, score in enumerate(scores, 1))
+    result = result.model_copy(update={"history": history})
+    assert rounds_to(result, 0.75) == 3
+    assert rounds_to(result, 0.8) == 3
+    assert rounds_to(result, 0.95) is None
+    assert rounds_to(result, None) is None
+
+
+def test_the_picture_has_a_line_and_a_band_a_case(file: Path, swept: Swept) -> None:
+    plan = planned(file)
+    write_outputs(plan, swept.run(plan), swept.folder)
+    root = ElementTree.fromstring((swept.folder / "accuracy.svg").read_text())
+    kinds = [each.tag.rpartition("}")[2] for each in root.iter()]
+    assert kinds.count("polyline") == kinds.count("polygon") == 2
+    told = {each.text for each in root.iter() if each.tag.endswith("text")}
+    assert {SLOW, FAST, "round"} <= told

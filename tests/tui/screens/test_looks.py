@@ -1,0 +1,199 @@
+"""Symbols, letters, curves, keys: what the screens are made of."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.text import Text
+from textual.dom import DOMNode
+from textual.pilot import Pilot
+
+from edgefed.cli.programs.run_launcher import RunLauncher
+from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.tui.app import Dashboard
+from edgefed.tui.keys.actions import ACTIONS, PLACES, actions_of
+from edgefed.tui.keys.keymap import OWN_KEYS
+from edgefed.tui.look.braille import plot
+from edgefed.tui.look.symbols import DEVICE_LOOKS, RUN_LOOKS, STATES, Glyphs
+from edgefed.tui.look.text_format import age, bar, binned, cut, cut_middle, sparks
+from edgefed.tui.panes.base.curve import labels, rounds_below
+from edgefed.tui.screens.help import keys_text
+from edgefed.tui.screens.registry import ScreenName
+from edgefed.tui.screens.run_comparison import RunComparisonScreen
+from edgefed.tui.screens.run_form import RunFormScreen
+from edgefed.tui.tables.device_table import DeviceTable
+from tests.cli.programs.test_run_launcher import Coordinator
+from tests.tui.driving import drive, press, screen_text
+from tests.tui.recorded_fleet import recorded
+from tests.tui.samples import RecordingControl, dashboard, device_view, fine, mixing
+
+
+def test_importing_the_app_loads_no_torch_and_no_paho() -> None:
+    code = (
+        "import sys, edgefed.tui.app, edgefed.tui.screenshot\n"
+        "heavy = {'torch', 'torchvision', 'paho', 'numpy'}\n"
+        "own = {'edgefed.algorithms', 'edgefed.learn', 'edgefed.control', 'edgefed.transport'}\n"
+        "tops = {name.split('.')[0] for name in sys.modules}\n"
+        "print(sorted((heavy & tops) | (own & set(sys.modules))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_state_has_a_look_of_its_own() -> None:
+    assert set(DEVICE_LOOKS) == set(STATES)
+    assert all(look.symbol and look.meaning for look in DEVICE_LOOKS.values())
+    words = [(look.symbol, state) for state, look in DEVICE_LOOKS.items()]
+    assert len(set(words)) == len(words)
+    assert all(len(look.symbol) == 1 for look in RUN_LOOKS.values())
+
+
+@pytest.mark.parametrize("screen", get_args(ScreenName))
+def test_letters_leave_no_other_character(screen: ScreenName) -> None:
+    views = tuple(device_view(i, state=state) for i, state in enumerate(STATES))
+    recorded_view = recorded("bounties" if screen == "labels" else "fedma").snapshot
+    sampled = mixing(states={1: "dead"}).model_copy(update={"devices": views})
+    made = screen in ("overview", "devices", "experts")
+    update = fine(sampled if made else recorded_view)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert not {char for char in screen_text(pilot) if ord(char) > 126}
+        await press(pilot, "question_mark")
+        assert not {char for char in screen_text(pilot) if ord(char) > 126}
+
+    drive(dashboard(update, letters=True, screen=screen), scenario)
+
+
+@given(st.text(alphabet="○◔▽●▲◆✓◌✗◷■▼▶│─┤└·…—°▁█░▒▓⠓ax ", max_size=30))
+@settings(max_examples=30, deadline=None)
+def test_letters_are_as_wide_as_the_symbols(line: str) -> None:
+    shown = Glyphs(ascii=True).line(line)
+    assert len(shown) == len(line)
+    assert shown.isascii()
+    assert Glyphs(ascii=True).text(Text(line, "bold")).plain == shown
+
+
+@pytest.mark.parametrize("control", [None, RecordingControl()])
+def test_no_key_of_the_footer_is_cut(control: RecordingControl | None) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        line = screen_text(pilot).splitlines()[-1].rstrip()
+        shown = [action for action in ACTIONS if f" {action.label} {action.word}" in line]
+        assert len(shown) == 7
+        assert line == " " + "  ".join(f"{action.label} {action.word}" for action in shown)
+
+    drive(dashboard(control=control), scenario, size=(80, 24))
+
+
+def test_the_footer_names_classes_and_runs_where_there_is_room() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        line = screen_text(pilot).splitlines()[-1]
+        assert line.startswith(" 1 Overview  2 Devices  3 Classes  7 Runs  p Pause ")
+        assert line.rstrip().endswith("ctrl+q Quit")
+
+    drive(dashboard(control=RecordingControl()), scenario, size=(120, 36))
+
+
+def test_help_shows_every_action() -> None:
+    page = keys_text(OWN_KEYS).plain
+    for action in ACTIONS:
+        assert action.label in page
+        assert action.word.rstrip("…").lower() in page
+    assert all(title in page for title in PLACES.values())
+
+
+def test_every_action_is_bound_and_can_be_called(tmp_path: Path) -> None:
+    launcher = RunLauncher(Coordinator(), Surroundings({"HOME": str(tmp_path)}, tmp_path))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        nodes: list[DOMNode] = [pilot.app]
+        for screen in actions_of("screens"):
+            await press(pilot, screen.key)
+            nodes += [pilot.app.screen, *pilot.app.screen.query(DeviceTable)]
+        await press(pilot, "2", "enter")  # the screen of a device
+        nodes.append(pilot.app.screen)
+        app = pilot.app
+        assert isinstance(app, Dashboard)
+        nodes.append(RunComparisonScreen(app._board, ["r-0142"]))
+        nodes.append(RunFormScreen(app._board, launcher.from_file(None)))
+        for action in ACTIONS:
+            calls = [
+                (node, _bound(node)[action.name]) for node in nodes if action.name in _bound(node)
+            ]
+            assert action.call in [call for _, call in calls], action.name
+            for node, call in calls:
+                assert callable(getattr(node, f"action_{call.partition('(')[0]}")), action.name
+
+    drive(dashboard(), scenario)
+
+
+def _bound(node: DOMNode) -> dict[str | None, str]:
+    """Return what each bound action of the registry calls on a node."""
+    return {binding.id: binding.action for _, binding in node._bindings}
+
+
+def test_names_and_keys_of_actions_are_unique() -> None:
+    names = [action.name for action in ACTIONS]
+    assert len(set(names)) == len(names)
+    keys = [(action.key, action.place) for action in ACTIONS]
+    assert len(set(keys)) == len(keys)
+
+
+@given(
+    values=st.lists(st.floats(0, 1), min_size=1, max_size=40),
+    width=st.integers(1, 30),
+    height=st.integers(1, 10),
+)
+@settings(max_examples=50, deadline=None)
+def test_a_curve_has_its_size_and_touches_every_column(
+    values: list[float], width: int, height: int
+) -> None:
+    points = list(enumerate(values))
+    lines = plot(points, width=width, height=height, across=(0, len(values) - 1), up=(0.0, 1.0))
+    assert [len(line) for line in lines] == [width] * height
+    touched = sum(any(line[column] != " " for line in lines) for column in range(width))
+    assert touched == (width if len(values) > 1 else 1)
+
+
+def test_a_rising_line_goes_from_corner_to_corner() -> None:
+    assert plot([(0, 0), (1, 1)], width=2, height=1, across=(0, 1), up=(0, 1)) == ["⡠⠊"]
+
+
+def test_axes() -> None:
+    assert labels((0.0, 1.0), 6) == ["1.00┤", "    │", "    │", "    │", "    │", "0.00┤"]
+    assert labels((0.0, 12345.0), 2) == [" 1e4┤", "0.00┤"]
+    assert rounds_below((1, 12), 24).split() == ["1", "5", "9", "12"]
+    assert rounds_below((3, 3), 10).strip() == "3"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-3, "0 s"), (48.9, "48 s"), (130, "2 min"), (99 * 60, "99 min"), (7200, "2 h"),
+     (200 * 3600, "8 d")],
+)  # fmt: skip
+def test_age(seconds: float, shown: str) -> None:
+    assert age(seconds) == shown
+    assert len(shown) <= 6
+
+
+def test_small_pictures_of_numbers() -> None:
+    assert sparks([0, 1, 4, 8]) == "·▁▄█"
+    assert sparks([]) == ""
+    assert bar(0.99, 10) == ("█" * 9, "░")
+    assert bar(7.0, 4) == ("████", "")
+    assert binned([1, 2, 3, 4, 5], 2) == [3, 12]
+    assert cut("jetson-07", 6) == "jetso…"
+    assert cut("jetson", 6) == "jetson"
+
+
+def test_an_id_is_cut_in_the_middle() -> None:
+    assert cut_middle("jetson-orin-nano-07", 12) == "jetso…ano-07"
+    assert cut_middle("jetson-orin-nano-07", 3) == "j…7"
+    assert cut_middle("jetson", 6) == "jetson"
+    for width in range(20):
+        assert len(cut_middle("jetson-orin-nano-07", width)) == width

@@ -1,0 +1,604 @@
+"""The Overview names what is wrong, whom a round waits for, and what is no longer live."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from textual.pilot import Pilot
+
+from edgefed.events.base.snapshot import (
+    DeviceRoundView,
+    LineView,
+    PreviousRunView,
+    Snapshot,
+    WaitingView,
+)
+from edgefed.events.state.attention import AttentionItem, AttentionKind
+from edgefed.events.state.feed_update import FeedUpdate
+from edgefed.tui.panes.base.curve import CurvePane
+from edgefed.tui.panes.devices.attention import AttentionPane, item_lines
+from edgefed.tui.panes.frame.events import EventsPane
+from edgefed.tui.panes.frame.header import Header
+from edgefed.tui.panes.runs.round import RoundPane
+from edgefed.tui.panes.runs.traffic import TrafficPane
+from edgefed.tui.state.display_state import DisplayState
+from tests.tui.driving import drive, press, screen_text
+from tests.tui.samples import (
+    FakeClock,
+    ago,
+    dashboard,
+    device_view,
+    fine,
+    round_views,
+    run_view,
+    snapshot,
+)
+
+SIZES = [(120, 36), (80, 24), (200, 50)]
+
+
+def troubled(**changes: object) -> Snapshot:
+    """A fleet of 40 of which one is lost, one refused and one hot."""
+    views = [device_view(i, state="idle", temperature=45.0, seen_at=ago(1)) for i in range(1, 41)]
+    views[15] = device_view(16, state="lost", state_since=ago(600), exchange="e-12",
+                            before_lost="train 83 %", temperature=99.0)  # fmt: skip
+    views[29] = device_view(30, state="idle", refused_at=ago(90), temperature=45.0,
+                            refused_reason="norm 19.4 exceeds 10.0")  # fmt: skip
+    views[4] = device_view(5, state="idle", temperature=86.0)
+    return snapshot(lines=()).model_copy(update={"devices": tuple(views), **changes})
+
+
+def attention_of(pilot: Pilot[None]) -> tuple[str, list[str]]:
+    pane = pilot.app.screen.query_one(AttentionPane)
+    box = pane.content_region
+    rows = screen_text(pilot).splitlines()[box.y : box.bottom]
+    return pane.border_title or "", [row[box.x : box.right].rstrip() for row in rows]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_what_is_wrong_is_named_the_worst_first(size: tuple[int, int]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        title, lines = attention_of(pilot)
+        assert title == "Attention 3"
+        starts = ["✗ jetson-16 lost", "■ jetson-30 refused", "▲ jetson-05 86 °C"]
+        found = [line for line in lines if line.startswith(("✗", "■", "▲"))][:3]
+        assert [line[: len(start)] for line, start in zip(found, starts, strict=True)] == starts
+        assert found[0].endswith("10 min")
+
+    drive(dashboard(fine(troubled())), scenario, size)
+
+
+def test_a_long_reason_takes_the_lines_that_are_free() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        _, lines = attention_of(pilot)
+        told = [" ".join(line.split()) for line in lines]
+        assert told[:2] == ["✗ jetson-16 lost, train 83 %; 10 min", "round 12 waits"]
+        assert told[2:4] == ["■ jetson-30 refused: norm 19.4 90 s", "exceeds 10.0"]
+
+    drive(dashboard(fine(troubled())), scenario)
+
+
+def test_an_excluded_device_is_counted_and_has_its_reason() -> None:
+    why = "its inputs are 5, the run's are 8"
+    views = [device_view(index, state="idle", temperature=None) for index in range(1, 5)]
+    views.append(device_view(5, state="excluded", excluded=why, temperature=None))
+    shown = snapshot(lines=()).model_copy(update={"devices": tuple(views)})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        screen = screen_text(pilot)
+        for told in ("take part 4 of 5", "□ excluded 1", "excluded: its inputs are 5"):
+            assert told in screen
+
+    drive(dashboard(fine(shown)), scenario, (160, 50))
+
+
+def test_a_lost_device_is_not_the_hottest() -> None:
+    gone = device_view(1, state="lost", temperature=99.0, state_since=ago(60))
+    here = device_view(2, state="idle", temperature=50.0)
+    shown = snapshot(lines=()).model_copy(update={"devices": (gone, here)})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert "hottest jetson-02  50 °C" in screen_text(pilot)
+        assert "99 °C" not in screen_text(pilot)
+
+    drive(dashboard(fine(shown)), scenario, (120, 50))
+
+
+def test_without_trouble_the_fleet_is_summed_up() -> None:
+    views = tuple(device_view(i, state="idle", temperature=40.0 + i) for i in range(1, 5))
+    shown = snapshot(lines=()).model_copy(update={"devices": views})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        title, lines = attention_of(pilot)
+        assert title == "Fleet"
+        assert lines[0] == "○ idle 4"
+        assert any("hottest jetson-04" in line for line in lines)
+
+    drive(dashboard(fine(shown)), scenario)
+
+
+def test_what_has_no_room_is_counted() -> None:
+    views = tuple(device_view(i, state="lost", state_since=ago(i)) for i in range(1, 41))
+    shown = snapshot(lines=()).model_copy(update={"devices": views})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        title, lines = attention_of(pilot)
+        assert title == "Attention 40"
+        named = [line for line in lines if line.startswith("✗ jetson")]
+        assert named[0].startswith("✗ jetson-01")
+        left = 40 - len(named)
+        assert lines[-1].startswith(f"✗ {left} more lost: jetson-0{len(named) + 1} … +{left - 1}")
+
+    drive(dashboard(fine(shown)), scenario, (80, 24))
+
+
+def test_every_kind_of_trouble_is_seen_where_not_every_device_is() -> None:
+    lost = [device_view(i, state="lost", state_since=ago(i)) for i in range(1, 10)]
+    refused = [
+        device_view(i, state="idle", refused_at=ago(i), refused_reason="norm") for i in (11, 12)
+    ]
+    hot = device_view(13, state="idle", temperature=91.0)
+    views = (*lost, *refused, hot)
+    shown = snapshot(lines=()).model_copy(update={"devices": views})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        title, lines = attention_of(pilot)
+        assert title == "Attention 12"
+        assert "".join(line[0] for line in lines) == "✗✗✗■▲"
+        assert lines[0].startswith("✗ jetson-01 lost")
+        assert lines[2].startswith("✗ 7 more lost: jetson-03 … +6")
+        assert lines[3].startswith("■ 2 refused: jetson-11 … +1")
+
+    drive(dashboard(fine(shown)), scenario, (80, 24))
+
+
+def item(kind: AttentionKind, number: int) -> AttentionItem:
+    return AttentionItem(f"board-{number:02}", kind, f"{kind} text", ago(number), "alarm")
+
+
+def folded(items: Sequence[AttentionItem], width: int, height: int) -> list[str]:
+    watch = DisplayState(FakeClock(), None)
+    return [line.plain.rstrip() for line in item_lines(watch.shown(), items, width, height)]
+
+
+def test_a_kind_without_room_is_one_line_with_the_names_that_fit() -> None:
+    items = [*(item("lost", number) for number in range(1, 6)), item("refused", 7)]
+    assert folded(items, 34, 2)[0] == "✗ 5 lost: board-01, board-02 … +3"
+    assert folded(items, 34, 2)[1].startswith("■ board-07 refused text")
+    assert folded(items, 12, 2)[0].startswith("✗ 5 lost: ")
+    awaited = [item("waited", 1), item("waited", 2), item("lost", 3)]
+    assert folded(awaited, 33, 2)[0] == "✗ 2 lost, awaited: board-01 … +1"
+    apart = folded(items, 40, 4)
+    assert [line[:10] for line in apart[:2]] == ["✗ board-01", "✗ board-02"]
+    assert apart[2] == "✗ 3 more lost: board-03, board-04 … +1"
+
+
+def test_warnings_that_are_about_nobody_are_one_line_with_the_newest() -> None:
+    warnings = [
+        AttentionItem("", "warning", f"the broker was away {number} times", ago(number), "warning")
+        for number in range(1, 6)
+    ]
+    assert folded(warnings, 40, 1) == ["! 5 warnings: the broker was away 1 tim…"]
+
+
+def test_kinds_without_a_line_of_their_own_are_counted() -> None:
+    items = [item("lost", 1), item("refused", 2), item("hot", 3), item("hot", 4)]
+    assert folded(items, 40, 2)[1] == "+ 1 refused, 2 hot"
+    assert folded(items, 40, 1) == ["+ 1 lost, 1 refused, 2 hot"]
+
+
+def test_odd_text_of_a_warning_keeps_to_its_line() -> None:
+    odd = LineView(time=ago(5), mark="!", text="\x1b[31m[bold]" + "x" * 300)
+    shown = snapshot(lines=(odd,)).model_copy(update={"devices": ()})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        _, lines = attention_of(pilot)
+        assert lines[0].startswith("! ?[31m[bold]x")
+        assert lines[0].endswith("5 s")
+
+    drive(dashboard(fine(shown)), scenario)
+
+
+def round_of(pilot: Pilot[None]) -> tuple[str, list[str]]:
+    pane = pilot.app.screen.query_one(RoundPane)
+    box = pane.content_region
+    rows = screen_text(pilot).splitlines()[box.y : box.bottom]
+    return pane.border_title or "", [row[box.x : box.right].rstrip() for row in rows]
+
+
+def test_the_round_names_whom_it_waits_for_the_lost_ones_first() -> None:
+    views = (
+        device_view(1, state="train", fraction=0.67, exchange="e-12"),
+        device_view(2, state="train", fraction=0.5, exchange="e-12"),
+        device_view(3, state="lost", exchange="e-12"),
+        device_view(4, state="invited", exchange="e-12"),
+        device_view(5, state="done", exchange="e-12", replied="e-12"),
+        device_view(6, state="train", fraction=0.1, exchange="e-11"),
+    )
+    shown = snapshot().model_copy(update={"devices": views})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][2] == (
+            "waits for 4: jetson-03 lost · jetson-04 invited · jetson-02 50 % · jetson-01 67 %"
+        )
+
+    drive(dashboard(fine(shown)), scenario)
+
+
+@pytest.mark.parametrize("width", [100, 120, 200])
+def test_those_without_room_in_the_line_are_counted(width: int) -> None:
+    views = tuple(
+        device_view(i, state="train", fraction=i / 41, exchange="e-12") for i in range(1, 41)
+    )
+    shown = snapshot().model_copy(update={"devices": views})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        line = round_of(pilot)[1][2]
+        assert line.startswith("waits for 40: jetson-01 2 % · jetson-02 5 %")
+        assert line.endswith(f" and {40 - line.count('jetson')} more")
+
+    drive(dashboard(fine(shown)), scenario, (width, 36))
+
+
+def test_once_all_have_answered_the_slowest_is_named() -> None:
+    run = run_view(slowest="jetson-05", slowest_seconds=41.0, refused=1)
+    shown = snapshot(run=run).model_copy(update={"devices": ()})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][2] == "slowest jetson-05, 41 s · refused 1"
+
+    drive(dashboard(fine(shown)), scenario)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_quorum_is_marked_on_the_bar(size: tuple[int, int]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        cells = round_of(pilot)[1][1].rpartition("  ")[0].rstrip()
+        assert cells.count("│") == 1
+        assert cells.index("│") / len(cells) == pytest.approx(0.8, abs=0.02)
+        assert cells.index("░") / len(cells) == pytest.approx(0.7, abs=0.02)
+
+    drive(dashboard(fine(snapshot())), scenario, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_run_that_waits_says_for_how_many_and_since_when(size: tuple[int, int]) -> None:
+    views = tuple(device_view(i, state="idle", seen_at=ago(1)) for i in range(1, 4))
+    run = run_view(status="waiting", round=0, min_devices=8, started_at=ago(130), exchange="",
+                   phase="select")  # fmt: skip
+    shown = snapshot(run=run, rounds=()).model_copy(update={"devices": views})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0].endswith("waiting for devices: 3 of 8, for 02:10")
+
+    drive(dashboard(fine(shown)), scenario, size)
+
+
+def test_a_run_that_waits_for_the_disk_says_so() -> None:
+    run = run_view(reason="No space left. Waiting for space.")
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0].endswith("No space left. Waiting for space.")
+
+    drive(dashboard(fine(snapshot(run=run))), scenario)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_failed_run_is_loud_and_says_how_to_go_on(size: tuple[int, int]) -> None:
+    run = run_view(status="failed", phase="done", reason="Only 2 of 3 devices.", ended_at=ago(9))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        title, lines = round_of(pilot)
+        assert title == "Run r-0142 ── FAILED"
+        assert lines[:2] == [
+            "✗ FAILED  Only 2 of 3 devices.", "go on with edgefed run resume r-0142",
+        ]  # fmt: skip
+        assert attention_of(pilot)[1][0].startswith("✗ r-0142 failed:")
+        pane = pilot.app.screen.query_one(RoundPane)
+        error = pilot.app.theme_variables["error"].lower()
+        assert pane.styles.border_top[1].hex.lower() == error
+
+    drive(dashboard(fine(snapshot(run=run))), scenario, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_an_aborted_run_tells_which_model_is_kept_and_how_to_go_on(size: tuple[int, int]) -> None:
+    run = run_view(status="aborted", phase="done", round=12, reason="by the operator")
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        lines = round_of(pilot)[1]
+        assert lines[0] == "■ ABORTED  by the operator; the model of round 11 is kept"
+        assert lines[1] == "go on with edgefed run resume r-0142"
+        if size != (80, 24):
+            assert lines[2].startswith("11 of 50 rounds · best accuracy")
+
+    drive(dashboard(fine(snapshot(run=run, rounds=round_views(11)))), scenario, size)
+
+
+def test_a_run_that_was_aborted_before_a_round_keeps_no_model() -> None:
+    run = run_view(status="aborted", phase="done", round=1, reason="by the operator")
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0] == "■ ABORTED  by the operator"
+
+    drive(dashboard(fine(snapshot(run=run, rounds=()))), scenario)
+
+
+def test_a_run_that_has_finished_is_summed_up() -> None:
+    best = round_views(20)
+    rows = (*best, best[-1].model_copy(update={"round": 21, "accuracy": 0.7}))
+    run = run_view(status="finished", phase="done", round=21, rounds=21, reason="",
+                   started_at=ago(1500), ended_at=ago(20))  # fmt: skip
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        lines = round_of(pilot)[1]
+        assert lines[0] == "✓ FINISHED"
+        assert lines[1] == (
+            "21 of 21 rounds · best accuracy 0.746 in round 20 · final 0.700 · in 00:24:40"
+        )
+        assert "run resume" not in screen_text(pilot)
+
+    drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario)
+
+
+LONG_RUN = "r-0142-ab12"
+
+
+def top_line(pilot: Pilot[None]) -> str:
+    return screen_text(pilot).splitlines()[0]
+
+
+@pytest.mark.parametrize("seconds", [-4 * 365 * 86400, -3600, -10, 90 + 2 * 86400, 1e9])
+def test_a_deadline_after_the_clock_was_changed_is_no_number(seconds: float) -> None:
+    moved = fine(snapshot(run=run_view(opened_at=ago(seconds))))
+
+    async def deadline(pilot: Pilot[None]) -> None:
+        top = round_of(pilot)[1][0]
+        assert top.endswith("clock changed")
+        assert "deadline" not in top
+
+    drive(dashboard(moved), deadline)
+    lost = WaitingView(lost=("jetson-03",), until=ago(seconds - 90))
+
+    async def waiting(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0].endswith("awaits 1 device")
+
+    drive(dashboard(fine(snapshot(run=run_view(waiting=lost)))), waiting)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(-4, "in 01:34"), (52, "in 00:38"), (90, "passed"), (80000, "passed")]
+)
+def test_a_deadline_of_an_unchanged_clock_is_told(seconds: float, told: str) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0].endswith(f"deadline {told}")
+
+    drive(dashboard(fine(snapshot(run=run_view(opened_at=ago(seconds))))), scenario)
+
+
+@pytest.mark.parametrize("seconds", [-1e8, 1e8])
+def test_a_wait_for_devices_across_a_changed_clock_is_no_number(seconds: float) -> None:
+    run = run_view(status="waiting", round=0, min_devices=8, started_at=ago(seconds))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert round_of(pilot)[1][0].endswith("of 8")
+
+    drive(dashboard(fine(snapshot(run=run, rounds=()))), scenario)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("phase", "rounds", "place", "over"),
+    [
+        ("evaluate", 12, "between evaluate and select of round 13", 5),
+        ("done", 12, "between evaluate and select of round 13", 5),
+        ("merge", 11, "between merge and select of the next exchange", 4),
+        ("collect", 11, "between collect and select: devices are asked again", 0),
+        ("select", 11, "before select", 0),
+        ("select", 0, "before select", 0),
+    ],
+)
+def test_a_paused_run_says_between_which_phases_and_marks_none_as_going_on(
+    phase: str, rounds: int, place: str, over: int, size: tuple[int, int]
+) -> None:
+    views = (device_view(1, state="train", fraction=0.67, exchange="e-12"),)
+    run = run_view(status="paused", phase=phase)
+    shown = snapshot(run=run, rounds=round_views(rounds)).model_copy(update={"devices": views})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        title, lines = round_of(pilot)
+        assert title == f"Round 12 ── PAUSED {place}"
+        assert "▶" not in "".join(lines)
+        assert lines[0].count("✓") == over
+        assert "paused: p resumes, . steps" in lines[0]
+        assert "waits for" not in "".join(lines)
+
+    drive(dashboard(fine(shown)), scenario, size)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 36), (200, 50)])
+@pytest.mark.parametrize("status", ["running", "finishing", "pausing"])
+def test_the_header_keeps_state_and_run(size: tuple[int, int], status: str) -> None:
+    run = run_view(run=LONG_RUN, status=status, round=120, rounds=500)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        line = top_line(pilot)
+        assert f" {LONG_RUN} " in line
+        assert f"{status.upper()} " in line
+        assert "120/500" in line
+        assert "broker ✓ coord ✓" in line
+        assert ("EdgeFed" in line) == (size[0] == 200)
+        assert len(line.rstrip()) <= size[0]
+
+    drive(dashboard(fine(snapshot(40, run=run))), scenario, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("broker", "coordinator", "marks"),
+    [(True, False, "broker ✓ coord ✗"), (False, True, "broker ✗ coord ?")],
+)
+def test_cut_off_nothing_is_shown_as_live(
+    size: tuple[int, int], broker: bool, coordinator: bool, marks: str
+) -> None:
+    away = FeedUpdate(snapshot(), broker, coordinator, problem="Away.", since=ago(12))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        line = top_line(pilot)
+        assert marks in line
+        assert "RUNNING" in line
+        assert "as of 14:02" in line
+        assert "ETA" not in line
+        state = next(each for each in header_parts(pilot) if "RUNNING" in each[0])
+        assert "bold" not in str(state[1])
+        assert "deadline" not in screen_text(pilot)
+        assert round_of(pilot)[1][0].endswith("as of 14:02:19")
+
+    drive(dashboard(away), scenario, size)
+
+
+def header_parts(pilot: Pilot[None]) -> list[tuple[str, str]]:
+    text = pilot.app.screen.query_one(Header).render()
+    return [(text.plain[span.start : span.end], str(span.style)) for span in text.spans]
+
+
+def test_an_ended_run_stays_ended_when_cut_off() -> None:
+    run = run_view(status="finished", phase="done")
+    away = FeedUpdate(snapshot(run=run), True, False, since=ago(12))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert "✓ FINISHED" in top_line(pilot)
+        assert "as of" not in top_line(pilot)
+
+    drive(dashboard(away), scenario)
+
+
+@pytest.mark.parametrize(("size", "left"), [((80, 24), "15 s"), ((200, 50), "00:00:15")])
+def test_the_eta_is_not_zero_while_time_is_left(size: tuple[int, int], left: str) -> None:
+    rows = tuple(row.model_copy(update={"seconds": 15.0}) for row in round_views(49))
+    run = run_view(round=50)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert f"ETA {left} " in top_line(pilot)
+
+    drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario, size)
+
+
+def events_of(pilot: Pilot[None]) -> list[str]:
+    box = pilot.app.screen.query_one(EventsPane).content_region
+    rows = screen_text(pilot).splitlines()[box.y : box.bottom]
+    return [row[box.x : box.right].strip() for row in rows if row[box.x : box.right].strip()]
+
+
+def rounds_of(pilot: Pilot[None]) -> list[str]:
+    box = pilot.app.screen.query_one(TrafficPane).content_region
+    rows = screen_text(pilot).splitlines()[box.y : box.bottom]
+    return [row[box.x : box.right].rstrip() for row in rows]
+
+
+def test_a_device_that_is_always_late_is_the_slowest() -> None:
+    late = device_view(3).model_copy(update={
+        "device": "xavier-07", "late": 9,
+        "rounds": (DeviceRoundView(round=2, outcome="lost", seconds=90.0),
+                   *(DeviceRoundView(round=number, outcome="late", seconds=40.0 + number)
+                     for number in range(3, 12))),
+    })  # fmt: skip
+    rows = tuple(
+        row.model_copy(update={"slowest": "jetson-05", "slowest_seconds": 30.0})
+        for row in round_views(11)
+    )
+    view = snapshot(devices=3)
+    view = view.model_copy(update={"devices": (*view.devices, late), "rounds": rows})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert rounds_of(pilot)[1] == "slowest xavier-07 in 9 of 11, 51 s"
+
+    drive(dashboard(fine(view)), scenario, (120, 36))
+
+
+def test_rounds_have_their_times_and_the_device_that_is_slowest_most_often() -> None:
+    rows = tuple(
+        row.model_copy(update={
+            "seconds": 80.0 if row.round == 7 else 20.0,
+            "slowest": "jetson-05" if row.round % 3 else "jetson-01",
+            "slowest_seconds": float(row.round),
+        })
+        for row in round_views(11)
+    )  # fmt: skip
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        lines = rounds_of(pilot)
+        assert lines[0] == "time ▂▂▂▂▂▂█▂▂▂▂  median 20 s"
+        if len(lines) > 2:
+            assert lines[1] == "slowest jetson-05 in 8 of 11, 11 s"
+            assert lines[2].startswith("▼ sent     412.0 MiB")
+        else:
+            assert lines[1] == "▼ 412.0 MiB  ▲ 388.0 MiB"
+
+    for size in SIZES:
+        drive(dashboard(fine(snapshot(rounds=rows))), scenario, size)
+
+
+def curve_of(pilot: Pilot[None]) -> list[list[tuple[str, str]]]:
+    pane = pilot.app.screen.query_one("#accuracy", CurvePane)
+    strips = [pane.render_line(y) for y in range(pane.size.height)]
+    return [[(part.text, str(part.style)) for part in strip] for strip in strips]
+
+
+def test_the_best_round_is_marked_and_named() -> None:
+    rows = tuple(
+        row.model_copy(update={"accuracy": 0.5 if row.round == 4 else 0.2})
+        for row in round_views(11)
+    )
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        marked = [line for line in curve_of(pilot) if any("●" in text for text, _ in line)]
+        assert marked == curve_of(pilot)[:1]
+        assert "best 0.500 r4" in screen_text(pilot)
+
+    drive(dashboard(fine(snapshot(rounds=rows))), scenario, (200, 50))
+
+
+def test_the_previous_run_is_drawn_below_the_curve() -> None:
+    before = PreviousRunView(run="r-0141", rounds=round_views(30))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        dots = [
+            style for line in curve_of(pilot) for text, style in line
+            if any(0x2800 < ord(char) < 0x2900 for char in text)
+        ]  # fmt: skip
+        assert len(set(dots)) == 2
+        assert "30" in "".join(text for text, _ in curve_of(pilot)[-1])
+
+    now = tuple(row.model_copy(update={"accuracy": 0.3}) for row in round_views(11))
+    drive(dashboard(fine(snapshot(rounds=now, previous=before))), scenario)
+
+
+def reply_line(seconds: float) -> LineView:
+    return LineView(time=ago(seconds), mark="✓", text=f"jetson-08  r12  n={seconds}", routine=True)
+
+
+def test_accepted_replies_are_folded_until_v() -> None:
+    rejected = LineView(time=ago(4), mark="■", text="jetson-10  rejected: norm")
+    replies = [reply_line(seconds) for seconds in range(40)]
+    shown = snapshot(lines=(*replies[:20], rejected, *replies[20:]))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert events_of(pilot) == ["14:02:27  ■  jetson-10  rejected: norm"]
+        assert "v All" in screen_text(pilot)
+        await press(pilot, "v")
+        assert len(events_of(pilot)) == 6
+        assert events_of(pilot)[0] == "14:02:31  ✓  jetson-08  r12  n=0"
+        assert "v Fewer" in screen_text(pilot)
+        await press(pilot, "v")
+        assert len(events_of(pilot)) == 1
+
+    drive(dashboard(fine(shown)), scenario)
+
+
+def test_events_that_are_all_folded_are_named() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert events_of(pilot) == ["Nothing but accepted replies; v shows them."]
+
+    drive(dashboard(fine(snapshot(lines=(reply_line(3),)))), scenario)

@@ -1,0 +1,106 @@
+"""The map of rounds by devices answers who slows the rounds down, and who misses them."""
+
+from __future__ import annotations
+
+from textual.pilot import Pilot
+
+from edgefed.events.base.snapshot import DeviceOutcome, DeviceRoundView, DeviceView, Snapshot
+from edgefed.tui.screens.devices import DevicesScreen
+from tests.tui.driving import drive, press, screen_text
+from tests.tui.samples import dashboard, fine, snapshot
+
+SMALL = (80, 24)
+
+
+def view(device: str, *rounds: tuple[int, DeviceOutcome, float]) -> DeviceView:
+    told = [DeviceRoundView(round=n, outcome=what, seconds=took) for n, what, took in rounds]
+    return DeviceView(device=device, rounds=tuple(told))
+
+
+def fleet(*views: DeviceView) -> Snapshot:
+    return snapshot().model_copy(update={"devices": views})
+
+
+def rows(pilot: Pilot[None]) -> list[str]:
+    """What stands between the borders."""
+    return [line[2:-2] for line in screen_text(pilot).splitlines() if line.startswith("│")]
+
+
+def test_rows_are_devices_and_cells_are_outcome_or_time() -> None:
+    fast = view("fast", (1, "accepted", 10), (2, "accepted", 10), (3, "rejected", 12))
+    slow = view("slow", (1, "accepted", 40), (2, "late", 99), (3, "accepted", 29))
+    gone = view("gone", (2, "lost", 0)).model_copy(update={"state": "lost"})
+    idle = view("never-asked")
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "m")
+        assert "Rounds by devices  slowest first" in screen_text(pilot)
+        _, *drawn = rows(pilot)
+        assert [row.split() for row in drawn[:3]] == [
+            ["○", "slow", "█◷▓", "56", "s"],
+            ["○", "fast", "▒▒■", "11", "s"],
+            ["✗", "gone", "·✗·", "—"],
+        ]
+        legend = " ".join(drawn[3].split())
+        assert legend.startswith("up to ░ 10 s ▒ 20 s ▓ 30 s █ 40 s ◷ late ✗ lost ■ refused")
+        assert legend.endswith("· not asked")
+        assert "never-asked" not in screen_text(pilot)
+        await press(pilot, "escape")
+        assert isinstance(pilot.app.screen, DevicesScreen)
+
+    drive(dashboard(fine(fleet(fast, slow, gone, idle)), screen="devices"), scenario, size=SMALL)
+
+
+def test_the_numbers_stand_over_their_rounds() -> None:
+    long = view("long", *((n, "late" if n in (20, 50) else "accepted", 5.0) for n in range(1, 61)))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "m")
+        ruler, row = rows(pilot)[:2]
+        at = [index for index, char in enumerate(row) if char == "◷"]
+        assert [ruler[index - 1 : index + 1] for index in at] == ["20", "50"]
+        assert sum(char in "█◷" for char in row) == 60
+
+    drive(dashboard(fine(fleet(long)), screen="devices"), scenario, size=(100, 24))
+
+
+def test_a_large_fleet_scrolls() -> None:
+    views = [view(f"d-{n:03d}", (1, "accepted", 300.0 - n)) for n in range(200)]
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        def first() -> str:
+            return rows(pilot)[1].split()[1]
+
+        await press(pilot, "m")
+        assert first() == "d-000"
+        assert "1 to 18 of 200 devices" in screen_text(pilot)
+        await press(pilot, "k")
+        assert first() == "d-000"
+        await press(pilot, "j", "pagedown")
+        assert first() == "d-019"
+        await press(pilot, *["pagedown"] * 15)
+        assert first() == "d-182"
+        assert "183 to 200 of 200 devices" in screen_text(pilot)
+        await press(pilot, "k")
+        assert first() == "d-181"
+
+    drive(dashboard(fine(fleet(*views)), screen="devices"), scenario, size=SMALL)
+
+
+def test_without_replies_it_says_what_to_wait_for() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "m")
+        assert "Drawn when the first device has answered." in screen_text(pilot)
+
+    drive(dashboard(screen="devices"), scenario)
+
+
+def test_letters_for_symbols() -> None:
+    every: tuple[DeviceOutcome, ...] = ("accepted", "late", "lost", "refused", "failed")
+    views = [view("x" * 40, *((n, what, n) for n, what in enumerate(every, 1)))]
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "m")
+        assert not {char for char in screen_text(pilot) if ord(char) > 126}
+
+    drive(dashboard(fine(fleet(*views)), letters=True, screen="devices"), scenario, size=SMALL)

@@ -1,0 +1,457 @@
+"""Starting a run from the screen: what it begins with, the form, its checks, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import timezone
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Button, Input, OptionList
+
+from edgefed.cli.programs.run_launcher import RecipeDraft, RunLauncher
+from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.errors import NotAllowedError
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.state.feed_update import FeedUpdate
+from edgefed.tui.app import Dashboard
+from edgefed.tui.forms.form_list import FormList
+from edgefed.tui.look.theme import EDGEFED, EDGEFED_LIGHT
+from edgefed.tui.screens.new_run import NewRunScreen, recipe_files
+from edgefed.tui.screens.overview import OverviewScreen
+from edgefed.tui.screens.question import QuestionScreen
+from edgefed.tui.screens.run_form import RunFormScreen
+from edgefed.tui.state.key_orders import READ_ONLY
+from tests.cli.programs.test_run_launcher import Coordinator
+from tests.tui.drawn_colours import unreadable
+from tests.tui.driving import PATIENCE, Scenario, drive, notices, press, screen_text, until
+from tests.tui.samples import FakeClock, dashboard, feed, fine, run_view, snapshot
+
+FILE = '[algorithm]\nname = "fedprox"\nmu = 0.5\n[rounds]\ncount = 7\n'
+BUSY = NotAllowedError("Run r-0142 is at work.", code="run.busy", hint="edgefed run finish r-0142")
+
+
+SCROLLBAR = set(" ▁▂▃▄▅▆▇█▔")
+"""What Textual draws its scrollbars with."""
+
+
+class Refusing(Coordinator):
+    """Starts nothing."""
+
+    def order(self, action: str, /, **arguments: Any) -> Any:
+        raise BUSY
+
+
+@pytest.fixture
+def coordinator() -> Coordinator:
+    return Coordinator()
+
+
+def dashboard_in(folder: Path, told: Coordinator, *, letters: bool = False) -> Dashboard:
+    """A dashboard that can start runs, in a folder with two recipes."""
+    (folder / "a.toml").write_text(FILE)
+    (folder / "b.toml").write_text("")
+    (folder / "edgefed.toml").write_text("")
+    launcher = RunLauncher(told, Surroundings({"HOME": str(folder)}, folder))
+    clock = FakeClock()
+    source = feed(clock, fine(snapshot(run=run_view(status="finished"))))
+    return Dashboard(source, None, clock, letters, zone=timezone.utc, launcher=launcher)
+
+
+@pytest.fixture
+def opened(tmp_path: Path, coordinator: Coordinator) -> Dashboard:
+    return dashboard_in(tmp_path, coordinator)
+
+
+@pytest.fixture
+def started(tmp_path: Path, coordinator: Coordinator) -> Callable[..., None]:
+    """Drive a dashboard that can start runs."""
+
+    def run(
+        scenario: Scenario,
+        size: tuple[int, int] = (120, 36),
+        told: Coordinator = coordinator,
+        *,
+        letters: bool = False,
+    ) -> None:
+        drive(dashboard_in(tmp_path, told, letters=letters), scenario, size)
+
+    return run
+
+
+async def open_form(pilot: Pilot[None], *keys: str) -> RunFormScreen:
+    await press(pilot, "n", *keys, "enter")
+    screen = pilot.app.screen
+    assert isinstance(screen, RunFormScreen)
+    return screen
+
+
+def can_start(form: RunFormScreen) -> bool:
+    return not form.query_one("#form-start", Button).disabled
+
+
+async def choose(pilot: Pilot[None], key: str) -> None:
+    """Put the cursor on a field."""
+    pilot.app.screen.query_one(FormList).go_to(key)
+    await press(pilot)
+
+
+def test_n_offers_recipes_and_past_runs(started: Callable[..., None]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "2", "n")
+        assert isinstance(pilot.app.screen, NewRunScreen)
+        text = screen_text(pilot)
+        for told in ("a.toml", "b.toml", "defaults", "r-1  fedprox  finished  2024"):
+            assert told in text
+        assert "edgefed.toml" not in text
+        await press(pilot, "escape")
+        assert not isinstance(pilot.app.screen, NewRunScreen)
+
+    started(scenario)
+
+
+def test_a_path_is_a_file_or_a_folder(started: Callable[..., None], tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/c.toml").write_text("seed = 5\n")
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "n", "shift+tab", *str(tmp_path / "more"), "enter")
+        assert "c.toml" in screen_text(pilot)
+        assert "a.toml" not in screen_text(pilot)
+        await press(pilot, "shift+tab", *"/absent.toml", "enter")
+        ((title, _),) = notices(pilot)
+        assert "absent.toml: the file does not exist." in title
+        assert isinstance(pilot.app.screen, NewRunScreen)
+        for wrong in ("~nobody-has-this-name/x", "n" * 300):
+            pilot.app.screen.query_one("#new-path", Input).value = wrong
+            await press(pilot, "enter")
+            assert isinstance(pilot.app.screen, NewRunScreen)
+            assert wrong[:20] in notices(pilot)[-1][0]
+        await press(pilot, "tab", "enter")
+        assert "New run from more/c.toml" in screen_text(pilot)
+
+    started(scenario)
+
+
+def test_a_run_is_started_with_a_changed_value(
+    started: Callable[..., None], coordinator: Coordinator
+) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        form = await open_form(pilot)
+        await press(pilot, "slash", *"rounds.count", "enter", "enter", "backspace", "9", "enter")
+        assert "edgefed run start a.toml --set rounds.count=9" in screen_text(pilot)
+        assert form.query_one(FormList).has_focus
+        await press(pilot, "ctrl+j")
+        assert isinstance(pilot.app.screen, OverviewScreen)
+        assert ("", "Started r-2.") in notices(pilot)
+
+    started(scenario)
+    (recipe,) = coordinator.started
+    assert (recipe["rounds"]["count"], recipe["algorithm"]["mu"]) == (9, 0.5)
+
+
+def test_a_past_run_is_started_again_from_the_devices_screen(
+    started: Callable[..., None], coordinator: Coordinator
+) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "2", "n", "end", "enter", "ctrl+j")
+        assert isinstance(pilot.app.screen, OverviewScreen)
+
+    started(scenario)
+    assert coordinator.started[0]["name"] == "2024"
+
+
+class SlowLauncher(RunLauncher):
+    """Reads each file only when it is let go."""
+
+    let_go: ClassVar[dict[str, threading.Event]] = {}
+
+    def from_file(self, path: Path | None) -> RecipeDraft:
+        assert path is not None
+        gate = self.let_go[path.name] = threading.Event()
+        assert gate.wait(PATIENCE)
+        return super().from_file(path)
+
+
+def test_of_two_choices_the_last_one_is_opened(
+    tmp_path: Path, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.tui.screens.test_run_form.RunLauncher", SlowLauncher)
+    app, gates = dashboard_in(tmp_path, coordinator), SlowLauncher.let_go
+
+    async def run() -> None:
+        async with app.run_test(size=(120, 36)) as pilot:
+            await press(pilot, "n")
+            await pilot.press("enter", "down", "enter")
+            await until(pilot, lambda: len(gates) == 2)
+            gates["a.toml"].set()
+            await pilot.pause(0.5)
+            assert isinstance(app.screen, NewRunScreen)
+            gates["b.toml"].set()
+            await until(pilot, lambda: isinstance(app.screen, RunFormScreen))
+            await press(pilot)
+            assert "New run from b.toml" in screen_text(pilot)
+
+    asyncio.run(run())
+
+
+def test_a_wrong_value_is_told_beside_the_field_and_nothing_starts(
+    started: Callable[..., None], coordinator: Coordinator
+) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        form = await open_form(pilot)
+        assert can_start(form)
+        await choose(pilot, "algorithm.mu")
+        await press(pilot, "enter", "0", "e", "9")
+        row = next(line for line in screen_text(pilot).splitlines() if "✗ mu " in line)
+        assert "must be at most 100" in row
+        assert "1 to mend" in screen_text(pilot)
+        assert not can_start(form)
+        await press(pilot, "ctrl+j")
+        assert notices(pilot) == [("", "1 to mend: ctrl+e goes there.")]
+        await press(pilot, "escape")
+        assert "✓ can be started" in screen_text(pilot)
+        assert can_start(form)
+
+    started(scenario, (80, 24))
+    assert coordinator.started == []
+
+
+def test_the_fields_follow_the_algorithm(started: Callable[..., None]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        form = await open_form(pilot)
+        assert form._form.field("algorithm.mu") is not None
+        await choose(pilot, "algorithm.name")
+        await press(pilot, "enter", *["backspace"] * 7, *"fedma", "enter")
+        told = form._form.problem("algorithm.mu")
+        assert told.startswith("unknown key"), "the file has it, which is said"
+        assert form._form.field("algorithm.sweeps") is not None
+
+    started(scenario)
+
+
+def test_space_goes_through_the_choices_and_delete_takes_the_change_back(
+    started: Callable[..., None],
+) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        form = await open_form(pilot)
+        await choose(pilot, "wire.error_feedback")
+        await press(pilot, "space")
+        assert form._form.sets == {"wire.error_feedback": "false"}
+        await press(pilot, "space")
+        assert form._form.sets == {}
+        await choose(pilot, "wire.uplink")
+        await press(pilot, "space", "delete")
+        assert form._form.sets == {}
+
+    started(scenario)
+
+
+def test_ctrl_e_goes_from_error_to_error(started: Callable[..., None]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        form = await open_form(pilot)
+        for key, text in {"seed": "-1", "rounds.quorum": "2"}.items():
+            form._form.change(key, text)
+        await choose(pilot, "model.name")
+        seen = []
+        for _ in range(3):
+            await press(pilot, "ctrl+e")
+            seen.append(form.query_one(FormList).key)
+        assert seen == ["rounds.quorum", "seed", "rounds.quorum"]
+
+    started(scenario)
+
+
+def test_changes_are_not_lost_unasked(
+    started: Callable[..., None], coordinator: Coordinator
+) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await open_form(pilot)
+        await choose(pilot, "wire.error_feedback")
+        await press(pilot, "space", "escape")
+        assert isinstance(pilot.app.screen, QuestionScreen)
+        assert "1 change would be lost" in screen_text(pilot)
+        await press(pilot, "enter")
+        assert isinstance(pilot.app.screen, RunFormScreen)
+        await press(pilot, "escape", "n")
+        assert isinstance(pilot.app.screen, RunFormScreen)
+        await press(pilot, "escape", "tab", "enter")
+        assert isinstance(pilot.app.screen, OverviewScreen)
+        await open_form(pilot)
+        await press(pilot, "escape")
+        assert isinstance(pilot.app.screen, OverviewScreen), "without a change nothing is asked"
+
+    started(scenario)
+    assert coordinator.started == []
+
+
+def test_the_filter_leaves_matching_keys_and_escape_shows_all(
+    started: Callable[..., None],
+) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        form = await open_form(pilot)
+        fields = form.query_one(FormList)
+        whole = fields.option_count
+        await press(pilot, "slash", *"quorum")
+        assert fields.key == "rounds.quorum"
+        assert fields.option_count == 2
+        await press(pilot, *"zzz")
+        assert "No key has this in it" in screen_text(pilot)
+        await press(pilot, "escape")
+        assert fields.option_count == whole
+        assert fields.has_focus
+
+    started(scenario, (80, 24))
+
+
+def test_typing_after_tab_changes_the_value_too(started: Callable[..., None]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        form = await open_form(pilot)
+        await choose(pilot, "seed")
+        await press(pilot, "tab", "2")
+        assert form._form.sets == {"seed": "12"}
+        assert form.query_one("#form-value", Input).value == "12"
+
+    started(scenario)
+
+
+def test_a_refusal_of_the_coordinator_leaves_the_form_open(started: Callable[..., None]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        form = await open_form(pilot)
+        await press(pilot, "ctrl+j")
+        assert (BUSY.message, BUSY.hint) in notices(pilot)
+        assert pilot.app.screen is form
+        assert can_start(form)
+
+    started(scenario, told=Refusing())
+
+
+def test_the_form_says_that_a_run_is_at_work(tmp_path: Path) -> None:
+    launcher = RunLauncher(Coordinator(), Surroundings({"HOME": str(tmp_path)}, tmp_path))
+    clock = FakeClock()
+    app = Dashboard(feed(clock, fine(snapshot())), None, clock, launcher=launcher)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await open_form(pilot)
+        assert "r-0142 is running: finish or abort it first" in screen_text(pilot)
+
+    drive(app, scenario)
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    texts: list[str] = []
+    copy = "textual.app.App.copy_to_clipboard"
+    monkeypatch.setattr(copy, lambda app, text: texts.append(text))
+    return texts
+
+
+def test_y_copies_the_command_line(started: Callable[..., None], copied: list[str]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await open_form(pilot)
+        await press(pilot, "y")
+
+    started(scenario)
+    assert copied == ["edgefed run start a.toml"]
+
+
+def test_the_palette_copies_the_run_as_a_command_line(tmp_path: Path, copied: list[str]) -> None:
+    launcher = RunLauncher(Coordinator(), Surroundings({"HOME": str(tmp_path)}, tmp_path))
+    clock = FakeClock()
+    source = feed(clock, fine(snapshot(run=run_view(run="r-1"))))
+    app = Dashboard(source, None, clock, launcher=launcher)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        titles = {each.title: each for each in app.get_system_commands(app.screen)}
+        titles["Copy command"].callback()
+        await press(pilot)
+
+    drive(app, scenario)
+    assert len(copied) == 1
+    assert copied[0].startswith("edgefed run start --set ")
+    assert "algorithm.name=fedprox" in copied[0]
+
+
+def test_a_read_only_dashboard_starts_nothing() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "n")
+        assert [text for _, text in notices(pilot)] == [READ_ONLY]
+        assert "Copy command" not in {
+            each.title for each in pilot.app.get_system_commands(pilot.app.screen)
+        }
+
+    drive(dashboard(), scenario)
+
+
+def test_the_footer_offers_a_new_run_where_no_run_takes_orders(tmp_path: Path) -> None:
+    starts = RunLauncher(Coordinator(), Surroundings({"HOME": str(tmp_path)}, tmp_path))
+
+    def shown(update: FeedUpdate, launcher: RunLauncher | None = starts) -> Dashboard:
+        clock = FakeClock()
+        return Dashboard(feed(clock, update), None, clock, launcher=launcher)
+
+    async def ended(pilot: Pilot[None]) -> None:
+        assert "n New run…" in screen_text(pilot).splitlines()[-1]
+
+    async def running(pilot: Pilot[None]) -> None:
+        assert "New run" not in screen_text(pilot).splitlines()[-1]
+
+    drive(shown(fine(Snapshot())), ended)
+    drive(shown(fine(snapshot())), running)
+    drive(shown(fine(Snapshot()), None), running)
+
+
+@pytest.mark.parametrize("theme", [EDGEFED.name, EDGEFED_LIGHT.name])
+def test_every_text_has_contrast(started: Callable[..., None], theme: str) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        pilot.app.theme = theme
+        await press(pilot, "colon", "z")
+        assert unreadable(pilot) == []
+        await press(pilot, "escape", "n")
+        assert unreadable(pilot) == []
+        await press(pilot, "enter")
+        await choose(pilot, "algorithm.mu")
+        for keys in (["space"], ["enter", "x"], ["enter", "slash", "m"], ["escape", "escape"]):
+            await press(pilot, *keys)
+            assert unreadable(pilot) == [], keys
+
+    started(scenario)
+
+
+def test_letters_do_for_a_terminal_without_symbols(started: Callable[..., None]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await open_form(pilot)
+        await choose(pilot, "seed")
+        await press(pilot, "enter", "x")
+        assert not {each for each in screen_text(pilot) if not each.isascii()} - SCROLLBAR
+
+    started(scenario, letters=True)
+
+
+def test_files_that_are_no_recipes_are_not_offered(tmp_path: Path) -> None:
+    for name in ("b.toml", "a.toml", "pyproject.toml", "edgefed.toml", "edgefed-agent.toml", "x"):
+        (tmp_path / name).touch()
+    assert [path.name for path in recipe_files(tmp_path)] == ["a.toml", "b.toml"]
+    assert recipe_files(tmp_path / "absent") == []
+
+
+def test_ids_of_the_coordinator_cannot_draw(tmp_path: Path) -> None:
+    class Odd(Coordinator):
+        def ask(self, action: str, /, **arguments: Any) -> Any:
+            row = dict.fromkeys(("run", "name", "algorithm", "status", "created"), "\x1b[31m[b]x")
+            return [row]
+
+    launcher = RunLauncher(Odd(), Surroundings({"HOME": str(tmp_path)}, tmp_path))
+    clock = FakeClock()
+    app = Dashboard(feed(clock, fine(snapshot())), None, clock, launcher=launcher)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "n")
+        assert "\x1b" not in screen_text(pilot)
+        assert pilot.app.screen.query_one(OptionList).option_count > 2
+
+    drive(app, scenario)

@@ -1,0 +1,379 @@
+"""The screen of runs lists them, and draws the curves of some on one axis beside their settings."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from datetime import timezone
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from edgefed.cli.programs.mqtt_feed import MqttFeed
+from edgefed.cli.programs.show_dashboard import StateFolderRuns
+from edgefed.events.history.known_runs import RunDetails, RunRow
+from edgefed.events.history.run_comparison import compare
+from edgefed.process.clock import SystemClock
+from edgefed.tui.app import Dashboard
+from edgefed.tui.feeds.recorded_feed import PERIOD
+from edgefed.tui.panes.runs.run_curves import curves_of, drawing
+from edgefed.tui.screens.run_comparison import RunComparisonScreen
+from edgefed.tui.screens.runs import MOST, NO_LOCAL_RUN, UNKNOWN, RunsScreen
+from edgefed.tui.state.key_orders import NO_RUN
+from edgefed.tui.tables.run_columns import columns_for
+from edgefed.tui.tables.run_table import RunTable
+from tests.control.test_orders import FLEET, at_work
+from tests.simulated_runs import simulate
+from tests.tui.driving import (
+    PATIENCE,
+    Scenario,
+    drive,
+    notices,
+    press,
+    screen_text,
+    text_of,
+    until,
+)
+from tests.tui.sample_runs import GONE, THREE, KnownRuns, past_run, prox, with_runs
+from tests.tui.samples import FakeClock, dashboard, feed, fine, run_view, snapshot
+from tests.tui.state.test_live import Player
+
+MARK_TWO = ["m", "down", "m"]
+
+
+def lines(pilot: Pilot[None]) -> list[str]:
+    return screen_text(pilot).splitlines()
+
+
+def test_the_list_has_every_run_newest_first() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        first, second, third = (line.strip("│ ").split() for line in lines(pilot)[3:6])
+        assert first[:6] == ["r-0142", "nightly", "fedprox", "✓", "finished", "30/30"]
+        assert first[6:11] == ["0.786", "426.0", "MiB", "30", "min"]
+        assert second[0] == "r-0141"
+        assert third[:5] == ["r-0140", "first", "fedavg", "✗", "failed"]
+
+    drive(with_runs(*THREE), scenario)
+
+
+@pytest.mark.parametrize(("width", "dropped"), [(116, set()), (76, {"bytes", "started"})])
+def test_columns_that_do_not_fit_are_left_out(width: int, dropped: set[str]) -> None:
+    found = columns_for(width)
+    assert {each.key for each in columns_for(500)} - {each.key for each in found} == dropped
+    assert sum(each.width + 2 for each in found) <= width
+
+
+def test_the_run_of_the_row_opens_alone() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "down", "enter")
+        text = screen_text(pilot)
+        assert "A r-0141" in text
+        assert "Result" in text
+        assert "0.796 in round 20" in text
+        await press(pilot, "escape")
+        assert isinstance(pilot.app.screen, RunsScreen)
+        assert pilot.app.screen.query_one(RunTable).selected == "r-0141"
+
+    drive(with_runs(*THREE), scenario)
+
+
+def test_one_marked_run_is_compared_with_that_of_the_row() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "m", "down", "down")
+        assert "1 marked" in screen_text(pilot)
+        await press(pilot, "enter")
+        text = screen_text(pilot)
+        assert "A r-0142" in text
+        assert "B r-0140" in text
+        assert "settings that differ: 3" in text
+        assert "algorithm.mu" in text
+        assert "seed" not in text
+
+    drive(with_runs(*THREE), scenario)
+
+
+def test_a_mark_is_taken_away_and_there_are_at_most_four() -> None:
+    runs = [past_run(number) for number in range(9, 1, -1)]
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        for _ in range(MOST):
+            await press(pilot, "m", "down")
+        await press(pilot, "m")
+        assert notices(pilot)[0][1] == f"At most {MOST} runs are compared."
+        assert screen_text(pilot).count("▶") == MOST
+        await press(pilot, "up", "m")
+        assert screen_text(pilot).count("▶") == MOST - 1
+        assert "3 marked" in screen_text(pilot)
+        await press(pilot, "enter")
+        text = screen_text(pilot)
+        assert [letter for letter in "ABCD" if f"{letter} r-000" in text] == ["A", "B", "C"]
+
+    drive(with_runs(*runs), scenario)
+
+
+def test_the_comparison_scrolls_to_its_end_and_no_further() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, *MARK_TWO, "enter")
+        assert "training.epochs" not in screen_text(pilot)
+        await press(pilot, *["j"] * 30)
+        end = lines(pilot)[-3]
+        assert "training.epochs" in end
+        await press(pilot, *["k"] * 3)
+        assert lines(pilot)[-3] != end
+        await press(pilot, "G")
+        assert lines(pilot)[-3] == end
+        assert "values  j k scroll  esc Back" in lines(pilot)[-2]
+        await press(pilot, "g")
+        assert "1 to " in lines(pilot)[-2]
+
+    drive(with_runs(*THREE), scenario, size=(80, 24))
+
+
+def test_the_loss_is_shown_where_only_one_curve_fits() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "enter")
+        assert "╭─ Accuracy" in screen_text(pilot)
+        await press(pilot, "l")
+        assert "╭─ Loss" in screen_text(pilot)
+        assert "╭─ Accuracy" not in screen_text(pilot)
+
+    drive(with_runs(*THREE), scenario, size=(80, 24))
+
+
+def test_curves_share_their_axes_and_end_in_their_letters() -> None:
+    runs = compare([past_run(1, rounds=10), past_run(2, rounds=40)]).runs
+    drawn = [line.plain for line in drawing(curves_of(runs, "accuracy"), "accuracy", 60, 12)]
+    assert drawn[-1].split() == ["1", "7", "13", "19", "25", "31", "40"]
+    a = next(line.index("A") for line in drawn if "A" in line)
+    b = next(line.index("B") for line in drawn if "B" in line)
+    assert (a, b) == (5 + round(9 / 39 * 54), 59)
+
+
+def test_letters_of_curves_that_end_together_stand_side_by_side() -> None:
+    runs = compare([past_run(1), past_run(2), past_run(3)]).runs
+    drawn = [line.plain for line in drawing(curves_of(runs, "loss"), "loss", 60, 12)]
+    assert [line[-3:] for line in drawn if "A" in line] == ["CBA"]
+
+
+def test_a_run_without_rounds_has_no_curve() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "enter")
+        assert "No round of these runs measured the accuracy." in screen_text(pilot)
+
+    drive(with_runs(past_run(1, history=[], accuracy=None, loss=None)), scenario)
+
+
+def test_letters_stand_for_symbols_and_odd_text_cannot_break_the_screen() -> None:
+    odd = past_run(1, run="r-\x1b[31m1", name="[bold]x\ny", status="hibernating")
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert "r-?[31m1" in screen_text(pilot)
+        assert "[bold]x?y" in screen_text(pilot)
+        assert "hibernating" in screen_text(pilot)
+        await press(pilot, *MARK_TWO, "enter")
+        text = screen_text(pilot)
+        assert "A r-?[31m1" in text
+        assert not {char for char in text if ord(char) > 126}
+
+    drive(with_runs(odd, prox(2), letters=True), scenario)
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        (KnownRuns(), NO_RUN),
+        (None, UNKNOWN),
+        (KnownRuns(error=GONE), "The coordinator did not answer."),
+        (KnownRuns(error=ValueError("odd")), "The runs cannot be read: ValueError: odd"),
+    ],
+)
+def test_why_there_are_no_runs(runs: KnownRuns | None, words: str) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert words in screen_text(pilot)
+
+    drive(dashboard(screen="runs", runs=runs), scenario)
+
+
+def test_a_run_that_cannot_be_read_says_why() -> None:
+    runs = KnownRuns(*THREE)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        runs.error = GONE
+        await press(pilot, "enter")
+        assert "The coordinator did not answer." in screen_text(pilot)
+        assert "see its log" in screen_text(pilot)
+
+    drive(dashboard(screen="runs", runs=runs), scenario)
+
+
+def test_the_list_is_read_again_when_a_round_has_ended() -> None:
+    runs = KnownRuns(past_run(1))
+    player = Player(*(fine(snapshot(run=run_view(round=number))) for number in (12, 12, 13)))
+    player.app = Dashboard(
+        player.feed, None, player.clock, zone=timezone.utc, screen="runs", runs=runs
+    )
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        asked = len(runs.asked)
+        runs.runs.insert(0, past_run(2))
+        await player.next(pilot)
+        assert len(runs.asked) == asked
+        assert "r-0002" not in screen_text(pilot)
+        await player.next(pilot)
+        assert "r-0002" in screen_text(pilot)
+
+    drive(player.app, scenario)
+
+
+class SlowRuns(KnownRuns):
+    """Runs whose readings each take until they are let go; each tells what was known when asked."""
+
+    def __init__(self, *runs: RunDetails) -> None:
+        super().__init__(*runs)
+        self.let_go: list[threading.Event] = []
+
+    def _wait(self) -> None:
+        gate = threading.Event()
+        self.let_go.append(gate)
+        assert gate.wait(PATIENCE)
+
+    def list_runs(self) -> Sequence[RunRow]:
+        known = tuple(self.runs)
+        self._wait()
+        return known
+
+    def run_details(self, run: str) -> RunDetails:
+        known = super().run_details(run)
+        self._wait()
+        return known
+
+
+def drive_slowly(app: Dashboard, scenario: Scenario) -> None:
+    """Run a scenario without waiting for what the app does in threads first."""
+
+    async def run() -> None:
+        async with app.run_test(size=(120, 36)) as pilot:
+            await scenario(pilot)
+
+    asyncio.run(run())
+
+
+def test_of_two_lists_that_are_read_at_once_the_one_asked_for_last_stays() -> None:
+    runs = SlowRuns(past_run(1))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await pilot.pause(0.5)  # until what the first snapshot asks for is asked
+        older = len(runs.let_go)
+        assert older > 0
+        runs.runs[:] = [past_run(2)]
+        await pilot.press("1", "7")
+        await until(pilot, lambda: len(runs.let_go) > older)
+        runs.let_go[-1].set()
+        await until(pilot, lambda: "r-0002" in screen_text(pilot))
+        for gate in runs.let_go:
+            gate.set()
+        await press(pilot)
+        assert "r-0002" in screen_text(pilot)
+        assert "r-0001" not in screen_text(pilot)
+
+    drive_slowly(dashboard(screen="runs", runs=runs), scenario)
+
+
+def test_of_two_comparisons_that_are_read_at_once_the_one_asked_for_last_stays() -> None:
+    runs = SlowRuns(past_run(1))
+    player = Player(*(fine(snapshot(run=run_view(run="r-0001", round=n))) for n in (12, 13, 14)))
+    player.app = Dashboard(
+        player.feed, None, player.clock, zone=timezone.utc, screen="runs", runs=runs
+    )
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await pilot.pause(0.5)
+        for gate in runs.let_go:
+            gate.set()
+        await press(pilot)
+        older = len(runs.let_go)
+        await pilot.press("enter")
+        await until(pilot, lambda: len(runs.let_go) > older)
+        await pilot.pause(0.5)
+        first = len(runs.let_go)
+        runs.runs[:] = [past_run(1, rounds=33)]
+        player.clock.seconds += PERIOD
+        player.feed.deliver()
+        await until(pilot, lambda: len(runs.let_go) > first)
+        runs.let_go[-1].set()
+        await until(pilot, lambda: "33" in text_of(pilot.app.screen.query_one("#comparison")))
+        for gate in runs.let_go:
+            gate.set()
+        await press(pilot)
+        assert "33" in text_of(pilot.app.screen.query_one("#comparison"))
+
+    drive_slowly(player.app, scenario)
+
+
+def test_a_list_that_cannot_be_read_again_stays() -> None:
+    runs = KnownRuns(*THREE)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        runs.error = GONE
+        await press(pilot, "1", "7")
+        assert "r-0141" in screen_text(pilot)
+        assert "The coordinator did not answer." in screen_text(pilot)
+        runs.error = None
+        await press(pilot, "1", "7")
+        assert "did not answer" not in screen_text(pilot)
+
+    drive(dashboard(screen="runs", runs=runs), scenario)
+
+
+def test_runs_of_the_state_folder_are_listed_and_compared(tmp_path: Path) -> None:
+    first = simulate(tmp_path)
+    second = simulate(tmp_path, "--rounds", "2", "--seed", "5")
+    clock = FakeClock()
+    app = Dashboard(feed(clock), None, clock, screen="runs", runs=StateFolderRuns(tmp_path))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        text = screen_text(pilot)
+        assert 0 < text.index(second) < text.index(first)
+        await press(pilot, *MARK_TWO, "enter")
+        assert isinstance(pilot.app.screen, RunComparisonScreen)
+        text = screen_text(pilot)
+        assert f"A {second}" in text
+        assert "rounds.count" in text
+        assert "settings that differ: 2" in text
+
+    drive(app, scenario)
+
+
+def test_a_state_folder_without_runs_says_so(tmp_path: Path) -> None:
+    clock = FakeClock()
+    source = feed(clock)
+
+    class Still:
+        def position(self) -> None: ...
+
+        def move(self, move: str) -> None: ...
+
+    app = Dashboard(source, None, clock, screen="runs", runs=StateFolderRuns(tmp_path),
+                    replay=Still())  # type: ignore[arg-type] # fmt: skip
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert NO_LOCAL_RUN in screen_text(pilot)
+
+    drive(app, scenario)
+
+
+@pytest.mark.mosquitto
+def test_runs_of_a_coordinator_are_listed_and_shown(tmp_path: Path) -> None:
+    with at_work(tmp_path) as scene:
+        source = MqttFeed(scene.address, FLEET, SystemClock())
+        app = Dashboard(source, source, SystemClock(), screen="runs", runs=source)
+
+        async def scenario(pilot: Pilot[None]) -> None:
+            await until(pilot, lambda: "digits-fedavg" in screen_text(pilot))
+            await press(pilot, "enter")
+            await until(pilot, lambda: f"A {scene.run}" in screen_text(pilot))
+            assert "paused" in screen_text(pilot)
+
+        drive(app, scenario)
