@@ -1,8 +1,8 @@
 """Everything that a plug-in imports from EdgeFed; this module never moves.
 
-``docs/extensions.md`` describes plug-ins, and ``docs/algorithm-interface.md`` what an algorithm can
-do. Contract tests are in ``edgefed.testing``. EdgeFed's own modules import a name from where it is
-defined.
+``docs/extensions.md`` describes plug-ins, and ``docs/algorithm-interface.md`` the
+interface of an algorithm. Contract tests are in ``edgefed.testing``. EdgeFed's own modules import
+a name from its defining module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Limits on what an agent reads, for each kind of message, and the log's warnings of overflow.
+"""Limits on the messages that an agent reads, by kind, and the log's warnings of overflow.
 
 All messages arrive on the device's own topics, which do not name the sender. Each kind therefore
 has a bucket of its own: a flood of tasks delays neither chunks nor receipts. Tasks of the

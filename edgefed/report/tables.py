@@ -38,7 +38,7 @@ def table_sections(run_data: RunData) -> Iterator[str]:
 
 
 def tables_picture(run_data: RunData, names: Container[str], title: str) -> str:
-    """Return what is drawn of a run's tables of these names, as an SVG file."""
+    """Return the pictures of a run's tables of these names, as an SVG file."""
     views = (view for view in run_data.summary.tables if view.table.name in names)
     pictures = [picture for view in views for picture in _pictures(run_data, view)]
     return standalone(stacked(pictures, title=title))

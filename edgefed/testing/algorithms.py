@@ -63,7 +63,7 @@ class Case:
         )
 
     def device(self, question: str) -> CompleteAlgorithm[Any]:
-        """Return the device's half, made of what a task of this name carries."""
+        """Return the device's half, made from the fields of a task of this name."""
         method = Method.of(self.recipe, self.coordinator().settings)
         fields = method.asked(question, self.recipe.rounds).task_fields()
         return make_device_half(json.loads(json.dumps(fields)))

@@ -40,7 +40,7 @@ class Players:
         trainer: of the recipe's model.
         order: puts an exchange's answers into the order in which they arrive.
         private: each device's state from answer to answer.
-        kept: what each device keeps across runs.
+        kept: each device's state across runs.
         relayed: the blobs that devices sent to each other.
         policy: every device's.
         test: every device's test samples.

@@ -162,6 +162,8 @@ def _read(loaded: x509.Certificate) -> Certificate:
     Raises:
         ValueError: a part is missing or wrong.
     """
+    if loaded.serial_number <= 0:  # RFC 5280, section 4.1.2.2
+        raise ValueError("its serial number is not positive")
     key = loaded.public_key()
     if not isinstance(key, Ed25519PublicKey):
         raise ValueError("its key is not an Ed25519 key")

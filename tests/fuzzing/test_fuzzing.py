@@ -15,6 +15,9 @@ from benchmarks.fuzzing.strategies import seeds
 from benchmarks.fuzzing.targets import TARGETS
 from edgefed.errors import UsageError
 
+pytestmark = pytest.mark.filterwarnings("ignore:Parsed a serial number which wasn't positive")
+"""cryptography warns of certificates that EdgeFed refuses."""
+
 CORPUS = Path(__file__).parent.parent / "corpus"
 WIRE = [name for name, target in TARGETS.items() if target.kind == "wire"]
 CARRIED = ["token", "credentials"]

@@ -18,6 +18,7 @@ from edgefed.coordinator.state.stored_runs import OpenExchange
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training import stacked_trainer
+from edgefed.simulator.forked_autograd import forks_can_train
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.stacked_executor import StackedExecutor
@@ -150,6 +151,8 @@ def test_the_same_run_ends_in_the_same_bits_even_with_dropout(tmp_path: Path) ->
 )
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is taken where there is one")
 def test_a_run_says_how_it_trains(simulation: dict[str, Any], words: str, tmp_path: Path) -> None:
+    if simulation.get("workers", 1) > 1 and not forks_can_train():
+        pytest.skip("other tests of this process have started autograd's threads")
     data = write_data(tmp_path / "data.npz", 8, 1)
     _, said = simulate(tmp_path / "a", recipe(data, "auto", simulation=simulation))
     assert said == [words]

@@ -15,8 +15,8 @@ from edgefed.data.base.types import Shard
 from edgefed.files.samples import Samples
 from edgefed.learn.base.types import Tensors, Trained
 from edgefed.learn.modeling.model_building import build
-from edgefed.learn.training.client_stack import ClientStack
 from edgefed.learn.training import stacked_trainer
+from edgefed.learn.training.client_stack import ClientStack
 from edgefed.seeds import derive
 from edgefed.simulator.executors import Order, Sequential
 from edgefed.simulator.stacked_executor import StackedExecutor

@@ -53,9 +53,9 @@ def compose(
     """Return an algorithm with all that its method adds: parts, personal weights, privacy or masks.
 
     Args:
-        algorithm: trains, and merges what was trained; one without additions is returned as it is.
-        method: of its tables, ``labels`` is a part of any algorithm; what ``personal`` keeps on
-            devices, no part sends; ``privacy`` and ``secure_aggregation`` cover what is sent.
+        algorithm: trains and merges; one without additions is returned as it is.
+        method: of its tables, ``labels`` is a part of any algorithm; no part sends the weights that
+            ``personal`` keeps on devices; ``privacy`` and ``secure_aggregation`` cover the answers.
         randomness: of the coordinator's privacy noise; only code can pass another one.
 
     Raises:

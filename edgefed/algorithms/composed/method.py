@@ -104,7 +104,7 @@ class Method:
     def bare(
         self, kind: type[Algorithm[Any]], rounds: RoundsSection | None = None
     ) -> Algorithm[Any]:
-        """Return the algorithm by itself, before ``compose`` adds what the other tables define."""
+        """Return the algorithm alone; ``compose`` adds the parts that the other tables define."""
         return kind(self.settings, self.training, rounds, self.images)
 
 

@@ -56,7 +56,7 @@ class ExpertLoad:
 
     @property
     def states(self) -> dict[int, str]:
-        """What is wrong with which expert."""
+        """The state of each expert that is dead or collapsed."""
         states = dict.fromkeys(self.dead, tables.DEAD)
         if self.collapsed:
             states[int(np.argmax(self.load))] = tables.COLLAPSED

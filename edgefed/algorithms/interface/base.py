@@ -145,10 +145,10 @@ def _declares(kind: type[object], capability: str, methods: Collection[str]) -> 
 class Algorithm(ExchangeOwner, Generic[SettingsT]):
     """Both halves of one federated algorithm.
 
-    More that it can do is in ``optional_interfaces``: other models than the recipe's one
-    (``SavedModels``), tests on devices (``DeviceTests``), what it needs of a recipe
-    (``RecipeNeeds``), large answers and groups of them (``AnswerGroups``), failed exchanges
-    (``Recovery``), measures of a round (``RoundMetrics``), operators' orders (``BountyOrders``).
+    Optional interfaces are in ``optional_interfaces``: other models than the recipe's one
+    (``SavedModels``), tests on devices (``DeviceTests``), needs of a recipe (``RecipeNeeds``),
+    large answers and groups of them (``AnswerGroups``), failed exchanges (``Recovery``), measures
+    of a round (``RoundMetrics``), operators' orders (``BountyOrders``).
 
     Attributes:
         name: as the recipe names it.

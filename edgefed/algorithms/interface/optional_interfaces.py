@@ -1,4 +1,4 @@
-"""What an algorithm may do beside the methods of ``Algorithm``: interfaces that it has or has not.
+"""Optional interfaces of an algorithm, beside the methods of ``Algorithm``.
 
 A class has an interface if it inherits it. Where a run calls a method of an interface that its
 algorithm lacks, the default here applies (``wrapped_algorithm.complete``).
@@ -25,10 +25,10 @@ from edgefed.sharing.bounty_report import BountyOrder
 
 
 class RecipeNeeds:
-    """What it needs of a recipe, of samples, and of the fleet; parts may have it as well.
+    """Needs of a recipe, of samples, and of the fleet; parts may have them as well.
 
     Attributes:
-        simulation_only: whether it needs what no real fleet can give, whatever its settings.
+        simulation_only: whether no real fleet can run it, whatever its settings.
     """
 
     simulation_only: ClassVar[bool] = False
@@ -115,7 +115,7 @@ class Recovery:
 
 
 class RoundMetrics:
-    """What it measures while it merges."""
+    """Measurements of a merge."""
 
     def round_metrics(self, state: State) -> Mapping[str, float]:
         """Return further measurements of a merge, by name, for the row of its round."""

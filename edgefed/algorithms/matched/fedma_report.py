@@ -1,4 +1,4 @@
-"""What FedMA shows of its matchings: the table of widths, and remarks to the operator."""
+"""FedMA's reports about its matchings: the table of widths, and remarks to the operator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from edgefed.terminal.units import counted
 
 
 def layers_of(state: State) -> tuple[LayerMatch, ...]:
-    """Return every layer that is matched, with what its last matching found."""
+    """Return every layer that is matched, with the result of its last matching."""
     network = MatchedNetwork.of(state)
     found = {each["layer"]: LayerMatch(**each) for each in state.params[LAYERS]}
     order = [group for step in network.steps for group in step.decides]

@@ -1,4 +1,4 @@
-"""What is known of layers that matched averaging matches, and their table."""
+"""The layers that matched averaging matches, with their last results, and their table."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ EPILOG = examples(
     "edgefed demo --algorithm fedprox --rounds 20 --set algorithm.mu=0.1",
     "edgefed demo --algorithm fedmix",
 )
-RECIPE = Path(__file__).with_name("demo.toml")
+RECIPE = Path(__file__).parents[1] / "demo.toml"
 FLEET = "demo"
 KEPT = 5
 """Demo folders that are kept; older ones are deleted."""

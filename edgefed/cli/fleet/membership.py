@@ -1,4 +1,4 @@
-"""Orders about who belongs to the fleet, and the commands of ``edgefed device`` that give them."""
+"""Orders about the fleet's members, and the commands of ``edgefed device`` that give them."""
 
 from __future__ import annotations
 

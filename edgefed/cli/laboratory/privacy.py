@@ -44,7 +44,7 @@ def plan(
     make(made)
     if not made.privacy.wanted:
         raise UsageError(
-            "The recipe wants no differential privacy.",
+            "The recipe has no differential privacy.",
             code="privacy.none",
             hint='set privacy.mechanism = "central" or "local"',
         )

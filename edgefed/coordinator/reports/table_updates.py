@@ -63,7 +63,7 @@ class TableUpdates:
             self._sent[view.table.name] = view
 
     def round_metrics(self, state: State) -> Mapping[str, float]:
-        """Return what the row of a round has of the state.
+        """Return the numbers of the state for the row of a round.
 
         These are the last values of all series, named ``TABLE.SERIES``, and the metrics.
         """

@@ -134,8 +134,8 @@ class MethodTable(View):
         columns: the columns, without the key.
         rows: one for each key, in the order in which they are shown; those of devices are sorted.
         key: heading of the keys. ``device``: they are ids of devices, or begin with one and a
-            slash. ``label``: numbers of labels. A table or column called ``device`` names those who
-            take part, so it is not shown where a recipe keeps cohorts secret.
+            slash. ``label``: numbers of labels. A table or column called ``device`` names the
+            participants, so it is not shown where a recipe keeps cohorts secret.
         series: numbers of the state's round, by name; their history over the rounds is kept. Those
             named as a row belong to it.
         round: that the series are of; None for the state's.
@@ -351,7 +351,7 @@ class TableChange:
 class MethodTables:
     """The tables of the current run, with the history of their series.
 
-    A change costs what it changes.
+    The cost of a change is proportional to its size.
 
     Args:
         views: before the first event.

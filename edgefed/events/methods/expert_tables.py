@@ -42,7 +42,7 @@ Mixture = tuple[str, tuple[Any, ...]]
 
 
 def name_of_expert(expert: int) -> str:
-    """Return what an expert is called."""
+    """Return the name of an expert."""
     return f"e{expert}"
 
 
@@ -172,11 +172,11 @@ def problem_in_words(states: Mapping[int, str]) -> str:
 
 
 def experts_json(views: Sequence[TableView], row_name: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a run's tables say of its experts; of a run without any, ``experts`` is 0.
+    """Return the experts of a run from its tables; ``experts`` is 0 for a run without any.
 
     Args:
         views: the run's tables.
-        row_name: what the rows of the table are called, by key.
+        row_name: returns the name of a row of the table from its key.
     """
     view = table_named(views, EXPERTS)
     if view is None:

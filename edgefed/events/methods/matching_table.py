@@ -76,7 +76,7 @@ def layer_table(
 
 
 def matching_json(view: TableView, growth: Mapping[int, float]) -> dict[str, Any]:
-    """Return what a table of matched layers says.
+    """Return the contents of a table of matched layers.
 
     Args:
         view: the table.

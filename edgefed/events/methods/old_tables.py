@@ -34,7 +34,7 @@ Fields = Mapping[str, Any]
 
 
 def changes_of(kind: str, fields: Fields, tables: MethodTables) -> tuple[TableChange, ...]:
-    """Return what an event changes in a run's tables; nothing for an event about other things.
+    """Return the changes that an event makes in a run's tables; empty for events of other kinds.
 
     Args:
         kind: of the event.

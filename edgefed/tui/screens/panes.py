@@ -60,7 +60,7 @@ class TablesScreen(PanesScreen):
     """The tables of the run's method, one at a time.
 
     Args:
-        board: what to draw.
+        board: the state to draw.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("tables")]

@@ -47,14 +47,14 @@ class ClassTest:
     """The counts of one place.
 
     Attributes:
-        told: round, samples and number of devices in words.
+        summary: round, samples and number of devices in words.
         rows: the classes, the lowest recall first; those without samples last.
         matrix: samples by true and predicted label; None where there are too many classes.
     """
 
     place: TestPlace
     round: int
-    told: str
+    summary: str
     rows: tuple[ClassRow, ...]
     matrix: Matrix | None
 
@@ -97,9 +97,9 @@ def class_test(view: ConfusionView, names: tuple[str, ...]) -> ClassTest:
 
 
 def _row(each: dict[str, Any]) -> ClassRow:
-    told = {name: each[name] for name in ("label", "name", "samples", "recall", "precision", "f1")}
+    shown = {name: each[name] for name in ("label", "name", "samples", "recall", "precision", "f1")}
     mistaken = each["mistaken"] / each["samples"] if each["samples"] else 0.0
-    return ClassRow(**told, mistaken_for=each["mistaken_for"] or "", mistaken=mistaken)
+    return ClassRow(**shown, mistaken_for=each["mistaken_for"] or "", mistaken=mistaken)
 
 
 def _worst_first(row: ClassRow) -> tuple[bool, float, int, int]:

@@ -78,7 +78,7 @@ def test_its_own_keys_have_to_be_among_those_it_is_told() -> None:
     group["mask"] = group["mask"][[1, 0, 2, *range(4, 10), 3]]
     payload = replace(planned.payloads["secure-keys"], arrays=group)
     wrong = replace(planned, payloads={"secure-keys": payload})
-    assert "its own keys are not among those" in refused(secure, wrong, question)
+    assert "its own keys are not among the cohort's keys" in refused(secure, wrong, question)
 
 
 def test_secrets_are_shared_once() -> None:

@@ -17,9 +17,9 @@ from edgefed.files.samples import Samples
 from edgefed.learn.aggregation.pooled_statistics import MeasuredStatistics, pooled_statistics
 from edgefed.learn.base.types import Array, Tensors
 from edgefed.learn.modeling.model import Model
+from edgefed.learn.training import batch_statistics as module
 from edgefed.learn.training.batch_statistics import batch_statistics, normalised_layers
 from edgefed.learn.training.trainer import Stopped, Trainer
-from edgefed.learn.training import batch_statistics as module
 from edgefed.worker.run_work import run_work
 from tests.learn import worlds
 

@@ -8,8 +8,9 @@ import torch
 
 from edgefed.errors import DataError
 from edgefed.learn.base.types import Array
+from edgefed.learn.training import density
 from edgefed.learn.training.density import density_shares, density_specs, fit_density, log_densities
-from edgefed.learn.training.trainer import Stopped, density
+from edgefed.learn.training.trainer import Stopped
 from edgefed.wire.tensors import specs_of
 
 CPU = torch.device("cpu")

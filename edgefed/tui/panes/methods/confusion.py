@@ -53,7 +53,7 @@ class ConfusionPane(RowsPane[ClassRow | Pair], ClassPane):
         told, test = super().footing(shown), self.test
         if told or test is None:
             return told
-        return self.fitting(test.told, f"round {test.round}, test of the {test.place}")
+        return self.fitting(test.summary, f"round {test.round}, test of the {test.place}")
 
     def noun(self) -> str:
         """Return the noun for the items, where they are too many."""

@@ -42,7 +42,7 @@ Pick = Callable[[Sequence[TableView]], TableView | None]
 
 
 def named(name: str) -> Pick:
-    """Return what picks the table of a name."""
+    """Return a function that picks the table of a name."""
     return lambda views: table_named(views, name)
 
 
@@ -67,11 +67,11 @@ class TablePane(RowsPane[Row]):
     """A table's verdict, the series that belong to no row, and the rows.
 
     Args:
-        glyphs: what the terminal can show.
+        glyphs: symbols that the terminal can show.
         pick: picks the table.
-        absent: what to say of a run without it.
+        absent: text for a run without it.
         leads: whether it is its screen's first pane.
-        order: what the rows are sorted by; None for the table's order.
+        order: sort key of the rows; None for the table's order.
         stepped: whether keys step through the tables.
     """
 
