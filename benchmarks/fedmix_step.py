@@ -54,9 +54,9 @@ from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.averaged_entries import DRAWN
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.fed_mix import FedMix
-from edgefed.learn.objectives.local_mix import LocalMix
-from edgefed.learn.objectives.naive_mix import NaiveMix
+from edgefed.learn.objectives.fed_mix import FedMixObjective
+from edgefed.learn.objectives.local_mix import LocalMixObjective
+from edgefed.learn.objectives.naive_mix import NaiveMixObjective
 from edgefed.learn.samples.sample_cache import channels_last
 from edgefed.learn.steps import capabilities
 from edgefed.learn.steps.capabilities import Phase
@@ -104,7 +104,7 @@ def literal(
 
 def backwards(forward: Forward, params: Params, batch: Batch, context: Context) -> torch.Tensor:
     """Return FedMix's loss by the double backward pass, whatever the network is."""
-    return FedMix(RATIO)(plain(forward), params, batch, context)
+    return FedMixObjective(RATIO)(plain(forward), params, batch, context)
 
 
 @lru_cache
@@ -121,9 +121,9 @@ def plain(forward: Forward) -> Forward:
 
 TRAINED: dict[str, Objective] = {
     "FedAvg": CrossEntropy(),
-    "NaiveMix": NaiveMix(RATIO),
-    "LocalMix": LocalMix(1.0),
-    "FedMix": FedMix(RATIO),
+    "NaiveMix": NaiveMixObjective(RATIO),
+    "LocalMix": LocalMixObjective(1.0),
+    "FedMix": FedMixObjective(RATIO),
 }
 
 BY_TORCH: dict[str, Objective] = {
@@ -214,7 +214,7 @@ class Step:
 
     def _draw(self, objective: Objective) -> dict[str, Any]:
         """Return the objective's draws; those of FedMix for plain functions."""
-        drawing = objective if isinstance(objective, capabilities.Draws) else FedMix(RATIO)
+        drawing = objective if isinstance(objective, capabilities.Draws) else FedMixObjective(RATIO)
         return drawing.draw(generator(1, "draws"), len(self.batch.targets), self.extra)
 
 
@@ -284,7 +284,10 @@ def errors(anchor: Anchor) -> dict[str, dict[str, float]]:
         for name, objective in BY_TORCH.items()
         if name.startswith("FedMix")
     }
-    return {**found, "as trained FedMix": {"error_float32": off(narrow.trained(FedMix(RATIO)))}}
+    return {
+        **found,
+        "as trained FedMix": {"error_float32": off(narrow.trained(FedMixObjective(RATIO)))},
+    }
 
 
 def flat(gradients: list[torch.Tensor]) -> torch.Tensor:

@@ -66,10 +66,10 @@ def check(
         UnreachableError: no broker answers there.
         NotAllowedError: the broker refuses the connection.
     """
-    return _Check(address.for_commands(), timeout, fleet, new_id(), monotonic).report()
+    return _BrokerCheck(address.for_commands(), timeout, fleet, new_id(), monotonic).report()
 
 
-class _Check:
+class _BrokerCheck:
     """One check: an address, and names that are this check's own."""
 
     def __init__(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from edgefed.reproduce.registry import tables
 from edgefed.reproduce.sources import SOURCES
-from edgefed.reproduce.table import EACH, SCALES, Claim, Scaled, Table
+from edgefed.reproduce.table import EACH, SCALES, Claim, PaperTable, Scaled
 
 PAGE = Path(__file__).with_name("reproduce.md")
 
@@ -49,7 +49,7 @@ def _data() -> str:
     return "\n".join(rows)
 
 
-def _listed(table: Table) -> str:
+def _listed(table: PaperTable) -> str:
     counts = ", ".join(str(_runs(table, table.scales[scale])) for scale in SCALES)
     kind = "numbers" if table.published else "order"
     return f"| [{table.name}](#{table.name}) | {_cell(table.title)} | {kind} | {counts} |"
@@ -60,12 +60,12 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _runs(table: Table, scaled: Scaled) -> int:
+def _runs(table: PaperTable, scaled: Scaled) -> int:
     rows = [row for row in table.rows if row.label not in scaled.left_out]
     return len(rows) * len(scaled.columns) * len(scaled.seeds)
 
 
-def _section(table: Table) -> Iterator[str]:
+def _section(table: PaperTable) -> Iterator[str]:
     paper = table.paper
     yield f"### {table.name}\n"
     yield _wrapped(f"{paper.authors}: {paper.title}, {paper.where}. Known: {table.known}.")
@@ -86,7 +86,7 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
-def _numbers(table: Table) -> Iterator[str]:
+def _numbers(table: PaperTable) -> Iterator[str]:
     columns = list(dict.fromkeys(each.column for each in table.published))
     yield f"| % | {' | '.join(map(_cell, columns))} | source |"
     yield f"|---|{'---|' * len(columns)}---|"
@@ -103,7 +103,7 @@ def _claim(claim: Claim) -> str:
     return f"{claim.text} ({columns.pop()})" if len(columns) == 1 else claim.text
 
 
-def _left_out(table: Table) -> Iterator[str]:
+def _left_out(table: PaperTable) -> Iterator[str]:
     for scale in SCALES:
         for what, why in table.scales[scale].left_out.items():
             if all(table.scales[other].left_out.get(what) == why for other in SCALES):

@@ -70,8 +70,7 @@ from edgefed.data.base.preparation import PreparationOptions
 from edgefed.data.base.types import Dataset, Indices, no_samples
 from edgefed.data.partitioners.cover import Cover, too_few
 from edgefed.data.partitioners.cover import Parts as PartitionParts
-from edgefed.data.partitioners.registry import Partitioner
-from edgefed.data.partitioners.registry import Request as PartitionRequest
+from edgefed.data.partitioners.registry import Partitioner, PartitionRequest
 from edgefed.data.sets.dataset_reader import DatasetReader, SourceReader
 from edgefed.data.sets.options import DataOptions, SplitOptions
 from edgefed.errors import DataError, MissingDataError, RecipeError, UnmergeableError, UsageError

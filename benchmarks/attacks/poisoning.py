@@ -22,7 +22,7 @@ import zstandard
 from edgefed.data.base.types import Shard
 from edgefed.files.samples import Samples
 from edgefed.learn.base.types import Array, Tensors
-from edgefed.simulator.executors import Executor, Order
+from edgefed.simulator.executors import Executor, WorkOrder
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.worker.outcome import Outcome
 
@@ -79,8 +79,8 @@ class Attacking:
     _first: dict[int, bytes] = field(default_factory=dict)
 
     def outcomes(
-        self, orders: Sequence[Order], read: Callable[[str], bytes], stop: Callable[[], bool]
-    ) -> Iterator[tuple[Order, Outcome]]:
+        self, orders: Sequence[WorkOrder], read: Callable[[str], bytes], stop: Callable[[], bool]
+    ) -> Iterator[tuple[WorkOrder, Outcome]]:
         """Yield what the devices send."""
         for order, outcome in self.inner.outcomes(orders, read, stop):
             lies = order.device in self.malicious and "delta" in outcome.blobs

@@ -38,7 +38,7 @@ from edgefed.files.writing import write_atomic
 from edgefed.learn.base.types import Samples
 from edgefed.learn.modeling.model_building import build
 from edgefed.trust.credentials import ENCRYPTION, KEY, private_pem
-from edgefed.trust.sealed_data import Context, seal_data
+from edgefed.trust.sealed_data import SealContext, seal_data
 from edgefed.wire.enrolment_messages import EnrolmentResponse, sealed
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Birth
@@ -96,7 +96,7 @@ POOLS: Pools = {
 def relayed() -> tuple[bytes, bytes]:
     """Return data that another device sealed for the agent, and the same damaged."""
     key = X25519PrivateKey.from_private_bytes(bytes(range(32)))
-    context = Context("r-1", "r-1-0", "dev-2", DEVICE)
+    context = SealContext("r-1", "r-1-0", "dev-2", DEVICE)
     made = seal_data(
         fleet.credentials_of("dev-2"), certificate_of(DEVICE), context, b"mix" * 9, lambda: key
     )

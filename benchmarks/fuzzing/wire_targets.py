@@ -27,7 +27,7 @@ from edgefed.transport.reading import Received, read_arrival
 from edgefed.trust import sealed_data
 from edgefed.trust.certificates import read_certificate
 from edgefed.trust.issuing import make_request, read_request
-from edgefed.trust.sealed_data import Context, open_data, seal_data
+from edgefed.trust.sealed_data import SealContext, open_data, seal_data
 from edgefed.trust.signatures import Verifier
 from edgefed.wire.chunk_staging import Staging
 from edgefed.wire.codecs import CODECS
@@ -245,14 +245,14 @@ def check_received(read: Received, topic: str, payload: bytes) -> None:
 # -- sealed data ------------------------------------------------------------------------------
 
 MARK = b"sealed by the fuzzer"
-OPENED = Context("r-1", "r-1-0", "dev-2", "dev-1")
+OPENED = SealContext("r-1", "r-1-0", "dev-2", "dev-1")
 CONTEXTS = (
-    *(OPENED, OPENED, OPENED, Context("r-1", "r-1-1", "dev-2", "dev-1")),
-    *(Context("r-1", "r-1-0", "dev-1", "dev-2"), Context("r-1", "r-1-0", "dev-3", "dev-1")),
+    *(OPENED, OPENED, OPENED, SealContext("r-1", "r-1-1", "dev-2", "dev-1")),
+    *(SealContext("r-1", "r-1-0", "dev-1", "dev-2"), SealContext("r-1", "r-1-0", "dev-3", "dev-1")),
 )
 
 
-def make_sealed(context: Context, draws: random.Random) -> bytes:
+def make_sealed(context: SealContext, draws: random.Random) -> bytes:
     """Return data sealed for a device, perhaps broken, or by a sender who cheats."""
     key = X25519PrivateKey.from_private_bytes(draws.randbytes(32))
     content = draws.randbytes(draws.choice((0, 1, 40, 3000)))
@@ -265,7 +265,7 @@ def make_sealed(context: Context, draws: random.Random) -> bytes:
 
 
 def _sealed_by_cheat(
-    draws: random.Random, key: X25519PrivateKey, context: Context, data: bytes
+    draws: random.Random, key: X25519PrivateKey, context: SealContext, data: bytes
 ) -> bytes:
     """Return what decrypts, with a certificate, a signature or a length inside that is wrong."""
     receiver = certificate_of(context.receiver)

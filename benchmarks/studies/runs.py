@@ -21,7 +21,7 @@ from edgefed.events.base.model import Event
 from edgefed.files.writing import write_atomic
 from edgefed.learn.base.types import Tensors
 from edgefed.process.clock import SystemClock
-from edgefed.simulator.executors import Order, Sequential
+from edgefed.simulator.executors import Sequential, WorkOrder
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.sweep.plan import trial_digest
@@ -74,8 +74,8 @@ class Observed:
         self._inner = Sequential(shards)
 
     def outcomes(
-        self, orders: Sequence[Order], read: Callable[[str], bytes], stop: Callable[[], bool]
-    ) -> Iterator[tuple[Order, Outcome]]:
+        self, orders: Sequence[WorkOrder], read: Callable[[str], bytes], stop: Callable[[], bool]
+    ) -> Iterator[tuple[WorkOrder, Outcome]]:
         """Yield outcomes in the order of completion."""
         for order, outcome in self._inner.outcomes(orders, read, stop):
             if outcome.status == "ok" and order.task.question != "evaluate":

@@ -26,7 +26,7 @@ from edgefed.terminal.units import age, counted
 
 if TYPE_CHECKING:
     from edgefed.config.fleet.settings import AgentSettings
-    from edgefed.terminal.diagnostics import Finding
+    from edgefed.terminal.diagnostics import Diagnosis
 
 app = program(
     "edgefed-agent",
@@ -157,7 +157,7 @@ def doctor(
         diagnostics.torch_and_accelerator(),
         diagnostics.kernels(),
         *diagnostics.plug_ins(installed_plugins()),
-        diagnostics.Finding("board", "good", board),
+        diagnostics.Diagnosis("board", "good", board),
         *_data_findings(settings),
         *_broker_findings(settings),
         diagnostics.disk(settings.state),
@@ -168,21 +168,21 @@ def doctor(
         raise problem
 
 
-def _data_findings(settings: AgentSettings) -> list[Finding]:
+def _data_findings(settings: AgentSettings) -> list[Diagnosis]:
     """Look at the data: a line of its own for each warning."""
     from device_agent.daemon.own_data import load_data
     from edgefed.errors import EdgeFedError
-    from edgefed.terminal.diagnostics import Finding, failed
+    from edgefed.terminal.diagnostics import Diagnosis, failed
 
     try:
         found = load_data(settings)
     except EdgeFedError as error:
         return [failed("data", error)]
-    good = Finding("data", "good", counted(len(found.train), "sample"))
-    return [good, *(Finding("data", "warning", warning) for warning in found.warnings)]
+    good = Diagnosis("data", "good", counted(len(found.train), "sample"))
+    return [good, *(Diagnosis("data", "warning", warning) for warning in found.warnings)]
 
 
-def _broker_findings(settings: AgentSettings) -> list[Finding]:
+def _broker_findings(settings: AgentSettings) -> list[Diagnosis]:
     """Check whether the broker answers, and whether it forwards this device's messages."""
     import secrets
 

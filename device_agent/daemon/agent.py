@@ -28,7 +28,7 @@ from device_agent.tasks.device_store import DeviceStore
 from device_agent.tasks.downloads import Downloads
 from device_agent.tasks.reply_resender import ReplyResender
 from device_agent.tasks.task_session import TaskServices, TaskSession
-from device_agent.tasks.training_thread import Done, Progressed, TrainingThread
+from device_agent.tasks.training_thread import Progressed, TrainingDone, TrainingThread
 from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError
 from edgefed.events.base.model import UNFINISHED
@@ -65,7 +65,7 @@ class _Stop:
     """Ends the agent's loop."""
 
 
-Own = Progressed | Done | DataRead | _Stop
+Own = Progressed | TrainingDone | DataRead | _Stop
 """Items that other threads of this process send to the agent's thread."""
 
 
@@ -260,7 +260,7 @@ class Agent:
                 self._tasks.subscribed(item.filter)
             case Progressed():
                 self._tasks.progressed(item)
-            case Done():
+            case TrainingDone():
                 self._tasks.finished(item)
             case DataRead():
                 self._take_data(item)

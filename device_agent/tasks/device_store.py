@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from device_agent.tasks.ledger import LEDGER_TABLE, Ledger, Release
-from edgefed.database.database import Database, Schema, Table
+from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.errors import StorageError, UnknownNameError, WireError
 from edgefed.files.writing import make_folder, write_atomic
 from edgefed.sharing.releases import labels_release
@@ -41,7 +41,7 @@ RUNS_KEPT = 4
 """Runs whose private state is kept; older ones are forgotten."""
 
 _TABLES = {
-    "replies": Table(
+    "replies": DatabaseTable(
         {
             "exchange": "text not null",
             "run": "text not null",
@@ -51,10 +51,10 @@ _TABLES = {
         },
         ("exchange",),
     ),
-    "private": Table(
+    "private": DatabaseTable(
         {"run": "text not null", "blob": "text not null", "used": "integer not null"}, ("run",)
     ),
-    "device_state": Table({"name": "text not null", "blob": "text not null"}, ("name",)),
+    "device_state": DatabaseTable({"name": "text not null", "blob": "text not null"}, ("name",)),
     "ledger": LEDGER_TABLE,
 }
 

@@ -15,7 +15,7 @@ from edgefed.algorithms.interface.device_side import LedgerEntry
 from edgefed.config.fleet.settings import AgentSettings
 from edgefed.config.loading.load import Loaded
 from edgefed.config.values.layers import DEFAULT
-from edgefed.database.database import Database, Table
+from edgefed.database.database import Database, DatabaseTable
 from edgefed.sharing.bounty_report import Budget
 from edgefed.sharing.mix_accounting import in_words, is_vacuous
 from edgefed.sharing.policy import Policy
@@ -26,7 +26,7 @@ from edgefed.terminal.units import counted
 PAGE = 256
 """Rows of a page."""
 
-LEDGER_TABLE = Table(
+LEDGER_TABLE = DatabaseTable(
     {
         "id": "integer not null",
         "page": "text not null",

@@ -16,7 +16,7 @@ from device_agent.tasks.disk_shortage import Shortage
 from device_agent.tasks.downloads import Downloads
 from device_agent.tasks.reply_resender import ReplyResender
 from device_agent.tasks.task_inputs import TaskInputs
-from device_agent.tasks.training_thread import Done, Progressed, TrainingThread
+from device_agent.tasks.training_thread import Progressed, TrainingDone, TrainingThread
 from edgefed.algorithms.interface.exchange import FROZEN
 from edgefed.errors import EdgeFedError
 from edgefed.events.base.model import UNFINISHED
@@ -72,7 +72,7 @@ class TaskSession:
         self._inputs: TaskInputs | None = None
         self._last_inputs: TaskInputs | None = None
         self._shortage = Shortage()
-        self._unwritten: Done | None = None
+        self._unwritten: TrainingDone | None = None
         self._pending_state: CoordinatorState | None = None
         self._closed: OrderedDict[str, int] = OrderedDict()
         self._run_ended = False
@@ -192,7 +192,7 @@ class TaskSession:
         if self._at_hand(progressed.exchange):
             self.tell("train", fraction=progressed.fraction)
 
-    def finished(self, done: Done) -> None:
+    def finished(self, done: TrainingDone) -> None:
         """Store the answer, then send it."""
         if not self._at_hand(done.task.exchange):
             return

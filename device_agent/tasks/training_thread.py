@@ -30,7 +30,7 @@ class Progressed:
 
 
 @dataclass(frozen=True)
-class Done:
+class TrainingDone:
     """The outcome of a task's work."""
 
     task: Task
@@ -51,11 +51,11 @@ class TrainingThread:
     Args:
         worker: does the work.
         clock: for how often progress is reported.
-        report: takes ``Progressed`` and ``Done``, on this object's thread.
+        report: takes ``Progressed`` and ``TrainingDone``, on this object's thread.
     """
 
     def __init__(
-        self, worker: Worker, clock: Clock, report: Callable[[Progressed | Done], None]
+        self, worker: Worker, clock: Clock, report: Callable[[Progressed | TrainingDone], None]
     ) -> None:
         self._worker = worker
         self._clock = clock
@@ -117,7 +117,7 @@ class TrainingThread:
             except Stopped:
                 continue
             if not order.stop.is_set():
-                self._report(Done(order.inputs.task, outcome))
+                self._report(TrainingDone(order.inputs.task, outcome))
 
     def _reporter(self, order: _Order) -> Callable[[float], None]:
         reported = self._clock.monotonic()

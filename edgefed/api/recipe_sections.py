@@ -9,13 +9,13 @@ from pydantic import ValidationError
 
 from edgefed.config.loading.validate import validate
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.config.values.layers import Layer
+from edgefed.config.values.layers import ValueLayer
 from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.config.values.problems import BAD_VALUE, Problem
 from edgefed.errors import PluginError, RecipeError, UnknownNameError, UsageError
 
 
-def open_problems(layer: Layer) -> list[Problem]:
+def open_problems(layer: ValueLayer) -> list[Problem]:
     """Return the problems of a recipe's open tables, independent of problems in other tables.
 
     Args:
@@ -37,7 +37,7 @@ def _readable(tables: dict[str, dict[str, Any]]) -> Recipe:
                 del tables[str(table)][str(key)]
 
 
-def algorithm_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
+def algorithm_problems(recipe: Recipe, layer: ValueLayer) -> list[Problem]:
     """Return the problems of the algorithm's name and settings, with their places."""
     from edgefed.algorithms.composed.registry import find
 
@@ -51,7 +51,7 @@ def algorithm_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
     return validate(kind.Settings, recipe.algorithm.settings(), layer, ("algorithm",))[1]
 
 
-def data_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
+def data_problems(recipe: Recipe, layer: ValueLayer) -> list[Problem]:
     """Return the problems of the data set's name and keys, and of the partition's."""
     from edgefed.data.partitioners.keys import dataset_keys_of
     from edgefed.data.sets.datasets import dataset_names, find_options
@@ -72,7 +72,7 @@ def data_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
     return problems + validate(options, keys, layer, ("data",))[1]
 
 
-def _partition_problems(recipe: Recipe, layer: Layer) -> tuple[list[Problem], bool]:
+def _partition_problems(recipe: Recipe, layer: ValueLayer) -> tuple[list[Problem], bool]:
     """Return the problems of the partition's name and own keys, and whether it can be used."""
     from edgefed.data.partitioners.keys import partition_keys_of, partition_options
     from edgefed.data.partitioners.registry import find_partitioner, partition_names
@@ -92,7 +92,7 @@ def _partition_problems(recipe: Recipe, layer: Layer) -> tuple[list[Problem], bo
     return validate(own, keys, layer, ("data",))[1], True
 
 
-def model_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
+def model_problems(recipe: Recipe, layer: ValueLayer) -> list[Problem]:
     """Return the problems of the model's name and settings; a user's own code is not run."""
     from edgefed.learn.modeling.model_building import NETWORK_PLUGINS, NETWORKS
     from edgefed.learn.modeling.user_models import is_user_model
@@ -116,7 +116,7 @@ def model_problems(recipe: Recipe, layer: Layer) -> list[Problem]:
     return validate(network.settings, recipe.model.settings(), layer, ("model",))[1]
 
 
-def _named_problem(layer: Layer, table: str, key: str, error: UsageError) -> Problem:
+def _named_problem(layer: ValueLayer, table: str, key: str, error: UsageError) -> Problem:
     """Return the problem of a name that says something which cannot be used."""
     origin = layer.nearest((table, key))
     return Problem(origin, f"{table}.{key}", error.message, error.code, hint=error.hint)

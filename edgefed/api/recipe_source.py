@@ -15,7 +15,7 @@ from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.config.loading.load import Loaded, load_recipe
 from edgefed.config.loading.validate import validate
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.config.values.layers import Layer
+from edgefed.config.values.layers import ValueLayer
 from edgefed.config.values.problems import Problem, ProblemsError, problems_error
 from edgefed.coordinator.rounds.training_check import check_combination
 from edgefed.errors import EdgeFedError, RecipeError, UsageError
@@ -43,7 +43,7 @@ def recipe_of(source: RecipeSource | None, over: Mapping[str, Any]) -> Recipe:
     """
     given = _layer(source)
     around = Surroundings({}, Surroundings.of_process().cwd, no_config=True)
-    laid = Layer(_plain(over)) if over else None
+    laid = ValueLayer(_plain(over)) if over else None
     return checked(load_recipe(given, around, over=laid, further=open_problems))
 
 
@@ -61,7 +61,7 @@ def checked(loaded: Loaded[Recipe]) -> Recipe:
     return _anchored(loaded)
 
 
-def combination_problems(layer: Layer) -> list[Problem]:
+def combination_problems(layer: ValueLayer) -> list[Problem]:
     """Return the reasons to refuse a run of a recipe, as far as the recipe alone shows them.
 
     Args:
@@ -114,13 +114,13 @@ def _place(loaded: Loaded[Recipe], key: str, path: str, *, only_files: bool) -> 
     return None if only_files and not place.exists() else str(place)
 
 
-def _layer(source: RecipeSource | None) -> Layer | Path | None:
+def _layer(source: RecipeSource | None) -> ValueLayer | Path | None:
     if source is None:
         return None
     if isinstance(source, Recipe):
-        return Layer(source.model_dump(mode="json"))
+        return ValueLayer(source.model_dump(mode="json"))
     if isinstance(source, Mapping):
-        return Layer(_plain(source))
+        return ValueLayer(_plain(source))
     if isinstance(source, (str, os.PathLike)):
         return Path(source)
     raise UsageError(

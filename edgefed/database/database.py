@@ -44,7 +44,7 @@ Row = tuple[Value, ...]
 
 
 @dataclass(frozen=True)
-class Table:
+class DatabaseTable:
     """A table.
 
     Attributes:
@@ -71,7 +71,7 @@ class Schema:
     """
 
     version: int
-    tables: Mapping[str, Table]
+    tables: Mapping[str, DatabaseTable]
     title: str
     extends: int = 0
 

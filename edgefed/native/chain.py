@@ -19,7 +19,7 @@ OTHER_CONDITION = 2
 
 
 @dataclass(frozen=True)
-class Link:
+class ChainLink:
     """A layer: addresses of float32 arrays (codes: uint8), all contiguous.
 
     Attributes:
@@ -68,7 +68,7 @@ class Targets(NamedTuple):
     apart: int = 0
 
 
-class _Layer(ctypes.Structure):
+class _ChainLayer(ctypes.Structure):
     """A layer, as the kernels take it."""
 
     _fields_ = [
@@ -85,12 +85,12 @@ class _Layer(ctypes.Structure):
     ]
 
 
-Layers = Array[_Layer]
+Layers = Array[_ChainLayer]
 
 
-def layers(links: Sequence[Link]) -> Layers:
+def layers(links: Sequence[ChainLink]) -> Layers:
     """Return a chain as the kernels take it."""
-    return (_Layer * len(links))(*(_layer(link) for link in links))
+    return (_ChainLayer * len(links))(*(_layer(link) for link in links))
 
 
 def gradients(
@@ -170,9 +170,9 @@ def call(name: str, *arguments: Any) -> None:
         raise MemoryError("There is not enough memory for the gradient of a chain.")
 
 
-def _layer(link: Link) -> _Layer:
+def _layer(link: ChainLink) -> _ChainLayer:
     height, width, kernel, padding = link.image or (1, 1, 1, 0)
     sizes = shape((0, link.before, height, width, link.after, kernel, padding))
     ends = (link.weight, link.bias, link.weight_gradient, link.bias_gradient)
     rooms = (link.output, link.gradient, link.turned, link.work, link.codes)
-    return _Layer(sizes, link.image is None, link.relu, *ends, *rooms)
+    return _ChainLayer(sizes, link.image is None, link.relu, *ends, *rooms)

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Entry:
+class NoiseCacheEntry:
     """Description of the samples in a file or an array.
 
     Attributes:
@@ -67,7 +67,7 @@ class NoiseFiles:
         self._limit_bytes = limit_bytes
         self._warned = False
 
-    def read(self, entry: Entry) -> Array | None:
+    def read(self, entry: NoiseCacheEntry) -> Array | None:
         """Return the samples of a file, read-only; None if there is no sound one."""
         path = self._path(entry)
         try:
@@ -87,7 +87,7 @@ class NoiseFiles:
                 os.utime(path)
         return found
 
-    def write(self, entry: Entry, samples: Array) -> None:
+    def write(self, entry: NoiseCacheEntry, samples: Array) -> None:
         """Write samples, unless the file has as many; it must have been read before."""
         body = entry.line() + samples.tobytes()
         data = _FORMAT + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
@@ -101,7 +101,7 @@ class NoiseFiles:
             return
         self._shrink()
 
-    def _path(self, entry: Entry) -> Path:
+    def _path(self, entry: NoiseCacheEntry) -> Path:
         return self._folder / f"{hashlib.sha256(entry.line()).hexdigest()[:32]}{SUFFIX}"
 
     def _shrink(self) -> None:
@@ -126,7 +126,7 @@ class NoiseFiles:
         self._warned = True
 
 
-def _samples(data: bytes, entry: Entry) -> Array | None:
+def _samples(data: bytes, entry: NoiseCacheEntry) -> Array | None:
     """Return the samples that a file's bytes are; None if they are anything else."""
     if not data.startswith(_FORMAT):
         return None
@@ -160,7 +160,7 @@ class NoiseCache:
         self._folder = folder
         self._files = None if folder is None else NoiseFiles(folder, limit_bytes)
         self._limit_bytes = limit_bytes
-        self._arrays: OrderedDict[Entry, Array] = OrderedDict()
+        self._arrays: OrderedDict[NoiseCacheEntry, Array] = OrderedDict()
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -183,7 +183,9 @@ class NoiseCache:
             UsageError: ``noise.settings``, as ``noise_samples``.
         """
         none = noise_samples(seed, 0, shape, kind=kind, first=count)  # refuses what is no noise
-        entry = Entry(int(seed), str(kind), tuple(int(each) for each in shape), drawn_by())
+        entry = NoiseCacheEntry(
+            int(seed), str(kind), tuple(int(each) for each in shape), drawn_by()
+        )
         samples = self._kept(entry, count)
         samples = none if samples is None else samples
         if len(samples) < count:
@@ -196,7 +198,7 @@ class NoiseCache:
         self._keep(entry, samples)
         return samples[:count]
 
-    def _kept(self, entry: Entry, count: int) -> Array | None:
+    def _kept(self, entry: NoiseCacheEntry, count: int) -> Array | None:
         """Return the samples in memory or, where they are too few, on disk if there are more."""
         with self._lock:
             known = self._arrays.get(entry)
@@ -205,7 +207,7 @@ class NoiseCache:
         read = self._files.read(entry)
         return known if read is None or (known is not None and len(known) > len(read)) else read
 
-    def _keep(self, entry: Entry, samples: Array) -> None:
+    def _keep(self, entry: NoiseCacheEntry, samples: Array) -> None:
         """Keep an array in memory, and drop others for it."""
         if not 0 < samples.nbytes <= self._limit_bytes:
             return

@@ -21,7 +21,7 @@ SKIPPED = ("data.unreadable", "data.too_large")
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class PredictionAnswer:
     """The model's prediction for one input.
 
     Attributes:
@@ -49,7 +49,9 @@ class Answer:
         return Predictions(self.outputs[None], labels)
 
 
-def answers(model: LoadedModel, found: Found, batch: int = BATCH) -> Iterator[list[Answer]]:
+def answers(
+    model: LoadedModel, found: Found, batch: int = BATCH
+) -> Iterator[list[PredictionAnswer]]:
     """Yield a model's predictions for files and arrays, in their order, a batch at a time.
 
     Raises:
@@ -65,14 +67,14 @@ def answers(model: LoadedModel, found: Found, batch: int = BATCH) -> Iterator[li
             yield _of_rows(model, archive, rows, pixels=pixels)
 
 
-def _of_images(model: LoadedModel, files: Sequence[ImageFile]) -> list[Answer]:
+def _of_images(model: LoadedModel, files: Sequence[ImageFile]) -> list[PredictionAnswer]:
     read = [_read(model, file.path) for file in files]
     pixels = [each for each in read if not isinstance(each, str)]
     outputs = iter(model.compute(np.stack(pixels)) if pixels else ())
     return [
-        Answer(file.path, None, file.expected, None, each)
+        PredictionAnswer(file.path, None, file.expected, None, each)
         if isinstance(each, str)
-        else Answer(file.path, None, file.expected, next(outputs))
+        else PredictionAnswer(file.path, None, file.expected, next(outputs))
         for file, each in zip(files, read, strict=True)
     ]
 
@@ -87,10 +89,12 @@ def _read(model: LoadedModel, path: Path) -> Pixels | str:
         raise
 
 
-def _of_rows(model: LoadedModel, archive: Archive, rows: range, *, pixels: bool) -> list[Answer]:
+def _of_rows(
+    model: LoadedModel, archive: Archive, rows: range, *, pixels: bool
+) -> list[PredictionAnswer]:
     part = archive.inputs[rows.start : rows.stop]
     outputs = model.compute(model.inputs_of(part, pixels=pixels))
     return [
-        Answer(archive.path, row, archive.expected[row], found)
+        PredictionAnswer(archive.path, row, archive.expected[row], found)
         for row, found in zip(rows, outputs, strict=True)
     ]

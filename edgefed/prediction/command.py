@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from edgefed.errors import PartlyDoneError, UnknownNameError, UsageError
 from edgefed.learn.modeling.model_file_reader import BEST_FILE, MODEL_FILE
-from edgefed.prediction.answers import Answer, answers
+from edgefed.prediction.answers import PredictionAnswer, answers
 from edgefed.prediction.inputs_found import Found, find_inputs
 from edgefed.prediction.load import load_model
 from edgefed.prediction.loaded_model import LoadedModel
@@ -100,13 +100,13 @@ def predict_and_print(request: PredictRequest) -> None:
     if not request.quiet:
         for remark in found.remarks:
             talk(f"! {remark}")
-    printer = _Printer(request, model, found)
+    printer = _AnswerPrinter(request, model, found)
     for part in answers(model, found):
         printer.take(part)
     printer.end()
 
 
-class _Printer:
+class _AnswerPrinter:
     """Prints answers when they come, and counts them."""
 
     def __init__(self, request: PredictRequest, model: LoadedModel, found: Found) -> None:
@@ -119,11 +119,11 @@ class _Printer:
         self._count_of_all = found.count
         self._done = 0
         self._pairs: Counter[tuple[str, str]] = Counter()
-        self._unread: list[Answer] = []
+        self._unread: list[PredictionAnswer] = []
         if request.form == "csv":
             data(self._lines.csv_head())
 
-    def take(self, part: Sequence[Answer]) -> None:
+    def take(self, part: Sequence[PredictionAnswer]) -> None:
         """Print answers."""
         for answer in part:
             self._print(answer)
@@ -149,7 +149,7 @@ class _Printer:
         if self._unread:
             raise _unreadable(self._unread, self._done)
 
-    def _print(self, answer: Answer) -> None:
+    def _print(self, answer: PredictionAnswer) -> None:
         if self._request.form == "json":
             json_out(self._lines.json(answer))
         elif self._request.form == "csv":
@@ -157,7 +157,7 @@ class _Printer:
         elif answer.outputs is not None:
             data(self._lines.text(answer))
 
-    def _count(self, answer: Answer) -> None:
+    def _count(self, answer: PredictionAnswer) -> None:
         if answer.outputs is None:
             self._unread.append(answer)
         elif answer.expected:
@@ -188,7 +188,7 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _unreadable(unread: Sequence[Answer], total: int) -> PartlyDoneError:
+def _unreadable(unread: Sequence[PredictionAnswer], total: int) -> PartlyDoneError:
     told = [answer.error for answer in unread[:SHOWN]]
     if len(unread) > SHOWN:
         told.append(f"and {len(unread) - SHOWN} more")
@@ -219,7 +219,7 @@ class AnswerLines:
         self._width = width
         self._label_width = max(map(len, labels), default=0)
 
-    def text(self, answer: Answer) -> str:
+    def text(self, answer: PredictionAnswer) -> str:
         """Return a line for people."""
         name = answer.name.ljust(self._width)
         if answer.outputs is None:
@@ -234,7 +234,7 @@ class AnswerLines:
         wrong = [f"expected {answer.expected}"] if is_wrong else []
         return "  ".join([name, *shown, *wrong])
 
-    def json(self, answer: Answer) -> dict[str, Any]:
+    def json(self, answer: PredictionAnswer) -> dict[str, Any]:
         """Return an object for programs."""
         row = {} if answer.row is None else {"row": answer.row}
         told: dict[str, Any] = {"input": str(answer.path), **row}
@@ -257,7 +257,7 @@ class AnswerLines:
             shown = [f"{word}{end}" for end in ends for word in ("label", "probability")]
         return _csv_line(["input", "row", "expected", "error", *shown])
 
-    def csv(self, answer: Answer) -> str:
+    def csv(self, answer: PredictionAnswer) -> str:
         """Return a line of a table."""
         row = "" if answer.row is None else answer.row
         cells: list[Any] = [answer.path, row, answer.expected, answer.error]

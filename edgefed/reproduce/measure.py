@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 from edgefed.reproduce.plan import Cell, Study
-from edgefed.reproduce.table import Column, Published, Score
+from edgefed.reproduce.table import PaperColumn, PaperScore, Published
 from edgefed.reproduce.verdict import Verdict, judge
 from edgefed.simulator.sweep.plan import trial_digest
-from edgefed.simulator.sweep.results import Result
+from edgefed.simulator.sweep.results import TrialResult
 from edgefed.simulator.sweep.table import Spread, bytes_to, rounds_to, spread
-from edgefed.simulator.sweep.trials import Outcome
+from edgefed.simulator.sweep.trials import TrialOutcome
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Entry:
         }
 
 
-def scored(result: Result, score: Score) -> float | None:
+def scored(result: TrialResult, score: PaperScore) -> float | None:
     """Return a run's score: the mean of its last tests; None if it has too few of them."""
     rows: Sequence[Mapping[str, Any]] = result.history
     if score.metric == "final_accuracy":  # of most runs that is the last round's
@@ -76,19 +76,21 @@ def scored(result: Result, score: Score) -> float | None:
     return math.fsum(found[-score.last :]) / score.last
 
 
-def entries(study: Study, outcome: Outcome) -> list[Entry]:
+def entries(study: Study, outcome: TrialOutcome) -> list[Entry]:
     """Return the planned cells with their results."""
     return [_entry(cell, study, outcome) for cell in study.cells]
 
 
-def verdicts(study: Study, outcome: Outcome) -> list[Verdict]:
+def verdicts(study: Study, outcome: TrialOutcome) -> list[Verdict]:
     """Return the verdicts on the paper's claims."""
     values = partial(_values, study, outcome)
     columns, numbers = study.scaled.columns, study.table.number
     return [each for claim in study.table.claims for each in judge(claim, columns, values, numbers)]
 
 
-def _values(study: Study, outcome: Outcome, row: str, column: Column) -> Mapping[int, float]:
+def _values(
+    study: Study, outcome: TrialOutcome, row: str, column: PaperColumn
+) -> Mapping[int, float]:
     """Return a cell's score by seed."""
     for cell in study.cells:
         if cell.row.label == row and cell.column is column:
@@ -98,12 +100,12 @@ def _values(study: Study, outcome: Outcome, row: str, column: Column) -> Mapping
     return {}
 
 
-def _results(cell: Cell, study: Study, outcome: Outcome) -> dict[int, Result]:
+def _results(cell: Cell, study: Study, outcome: TrialOutcome) -> dict[int, TrialResult]:
     digests = {seed: _digest(cell, seed) for seed in study.seeds}
     return {s: outcome.results[name] for s, name in digests.items() if name in outcome.results}
 
 
-def _growth(result: Result) -> float | None:
+def _growth(result: TrialResult) -> float | None:
     found = [row["growth"] for row in result.history if row.get("growth") is not None]
     return found[-1] if found else None
 
@@ -112,7 +114,7 @@ def _digest(cell: Cell, seed: int) -> str:
     return trial_digest(cell.case.recipe.model_copy(update={"seed": seed}))
 
 
-def _entry(cell: Cell, study: Study, outcome: Outcome) -> Entry:
+def _entry(cell: Cell, study: Study, outcome: TrialOutcome) -> Entry:
     results = _results(cell, study, outcome)
     runs = list(results.values())
     accuracy = spread(list(_values(study, outcome, cell.row.label, cell.column).values()))

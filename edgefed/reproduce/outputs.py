@@ -15,16 +15,16 @@ from edgefed.config.loading.write import to_toml
 from edgefed.files.writing import write_output
 from edgefed.reproduce.measure import Entry, entries, verdicts
 from edgefed.reproduce.plan import Study
-from edgefed.reproduce.table import Table
+from edgefed.reproduce.table import PaperTable
 from edgefed.reproduce.verdict import Verdict
 from edgefed.simulator.sweep.plot import accuracy_plot
 from edgefed.simulator.sweep.table import Spread, runs_csv
-from edgefed.simulator.sweep.trials import Outcome
+from edgefed.simulator.sweep.trials import TrialOutcome
 from edgefed.terminal.console import columns
 from edgefed.terminal.units import size
 
 
-def summary(study: Study, outcome: Outcome, folder: Path) -> dict[str, Any]:
+def summary(study: Study, outcome: TrialOutcome, folder: Path) -> dict[str, Any]:
     """Return the object of ``--json`` and ``table.json``; accuracies are shares."""
     table = study.table
     return {
@@ -46,7 +46,7 @@ def summary(study: Study, outcome: Outcome, folder: Path) -> dict[str, Any]:
     }
 
 
-def described(table: Table) -> dict[str, Any]:
+def described(table: PaperTable) -> dict[str, Any]:
     """Return a table's row in the list."""
     return {
         "table": table.name,
@@ -56,7 +56,7 @@ def described(table: Table) -> dict[str, Any]:
     }
 
 
-def write_outputs(study: Study, outcome: Outcome, folder: Path) -> None:
+def write_outputs(study: Study, outcome: TrialOutcome, folder: Path) -> None:
     """Write ``table.csv``, ``table.json``, ``runs.csv`` and two pictures for each column.
 
     Raises:
@@ -97,7 +97,7 @@ def write_recipes(study: Study, folder: Path) -> list[Path]:
 # -- as text --------------------------------------------------------------------------------------
 
 
-def text(study: Study, outcome: Outcome) -> str:
+def text(study: Study, outcome: TrialOutcome) -> str:
     """Return the table for people, then the claims, the omissions, and notes."""
     found = entries(study, outcome)
     parts = [

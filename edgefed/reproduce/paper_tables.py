@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, TypeVar
 
-from edgefed.config.values.layers import Layer, merge
+from edgefed.config.values.layers import ValueLayer, merge
 from edgefed.config.values.toml_positions import KeyPath
 from edgefed.reproduce.derived import DERIVED
 from edgefed.reproduce.paper_file import (
@@ -26,22 +26,22 @@ from edgefed.reproduce.table import (
     EACH,
     SCALES,
     Claim,
-    Column,
     Paper,
+    PaperColumn,
+    PaperRow,
+    PaperScore,
+    PaperTable,
     Published,
-    Row,
     Scale,
     Scaled,
-    Score,
     Settings,
-    Table,
     read_claim,
 )
 
 ExtendingT = TypeVar("ExtendingT", bound=Extending)
 
 
-def read_tables(path: Path) -> tuple[Table, ...]:
+def read_tables(path: Path) -> tuple[PaperTable, ...]:
     """Return the tables of a paper's file, in its order.
 
     Raises:
@@ -62,10 +62,10 @@ def _extended(read: Read, known: Mapping[str, ExtendingT], place: str) -> dict[s
     """Return set-ups or rows with what they extend, which stands above them."""
     values: dict[str, Mapping[str, Any]] = {}
     for name, each in known.items():
-        layers = [Layer(each.model_dump(exclude={"extends"}, exclude_unset=True))]
+        layers = [ValueLayer(each.model_dump(exclude={"extends"}, exclude_unset=True))]
         for other in reversed(each.extends):
             read.check("earlier entry", other, values, (place, *name.split("."), "extends"))
-            layers.append(Layer(values[other]))
+            layers.append(ValueLayer(values[other]))
         values[name] = merge(layers).values
     return {name: type(each).model_validate(values[name]) for name, each in known.items()}
 
@@ -98,7 +98,7 @@ class _Tables:
     setups: Mapping[str, SetupKeys]
     rows: Mapping[str, RowKeys]
 
-    def table(self, number: int, keys: TableKeys) -> Table:
+    def table(self, number: int, keys: TableKeys) -> PaperTable:
         """Return a table.
 
         Raises:
@@ -130,11 +130,11 @@ class _Tables:
         claims = [
             (each, "") if isinstance(each, str) else (each.claim, each.text) for each in keys.claims
         ]
-        return Table(
+        return PaperTable(
             keys.name,
             keys.title,
             Paper(file.key, file.authors, file.title, file.where),
-            tuple(Row(label, row.settings()) for label, row in rows.items()),
+            tuple(PaperRow(label, row.settings()) for label, row in rows.items()),
             scales,
             keys.known or file.known,
             tuple(names.numbers(keys, place)),
@@ -144,7 +144,7 @@ class _Tables:
 
     def _columns(
         self, keys: TableKeys, rows: Mapping[str, RowKeys], scale: Scale, place: KeyPath
-    ) -> Iterator[Column]:
+    ) -> Iterator[PaperColumn]:
         for number, column in enumerate(keys.columns):
             path = (*place, "columns", number)
             kinds = self.read.file.setups
@@ -177,7 +177,7 @@ def _points(axis: Axis, scale: Scale) -> Iterator[_Point]:
 
 def _column(
     keys: ColumnKeys, setup: SetupKeys, points: Mapping[str, _Point], rows: Mapping[str, RowKeys]
-) -> Column:
+) -> PaperColumn:
     """Return one column; what rows have of their own comes from the set-up, then the column."""
     general = [point.settings for point in points.values() if not point.rows]
     varies = {key: value for each in (*general, keys.settings()) for key, value in each.items()}
@@ -200,14 +200,14 @@ def _column(
     shown = {axis: point.shown for axis, point in points.items()}
     of = keys.of.format(**{axis: point.of for axis, point in points.items()})
     label = keys.label or ("{setup}, " + keys.of if keys.of else "{setup}")
-    return Column(
+    return PaperColumn(
         label.format(setup=setup.label, of=of, **shown),
         of or setup.of or setup.label,
         setup.settings(),
         varies,
         own,
         None if keys.untargeted else setup.target,
-        Score(keys.score or setup.score, setup.last),
+        PaperScore(keys.score or setup.score, setup.last),
         keys.optional,
     )
 

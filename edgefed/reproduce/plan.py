@@ -10,21 +10,21 @@ from typing import Any
 from edgefed.algorithms.composed.registry import algorithms
 from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.config.loading.load import load_recipe
-from edgefed.config.values.layers import Layer
+from edgefed.config.values.layers import ValueLayer
 from edgefed.errors import DataError, MissingDataError
 from edgefed.reproduce.sources import Located, fetch, locate
-from edgefed.reproduce.table import Column, Row, Scale, Scaled, Settings, Table
+from edgefed.reproduce.table import PaperColumn, PaperRow, PaperTable, Scale, Scaled, Settings
 from edgefed.reproduce.table_part import part_of, without
-from edgefed.simulator.sweep.plan import Case, Check, Plan
+from edgefed.simulator.sweep.plan import Check, Plan, SweepCase
 
 
 @dataclass(frozen=True)
 class Cell:
     """A row in a column, with its recipe."""
 
-    row: Row
-    column: Column
-    case: Case
+    row: PaperRow
+    column: PaperColumn
+    case: SweepCase
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Study:
         notes: about the data.
     """
 
-    table: Table
+    table: PaperTable
     scale: Scale
     scaled: Scaled
     cells: tuple[Cell, ...]
@@ -46,7 +46,7 @@ class Study:
     missing: Mapping[str, str]
     notes: tuple[str, ...]
 
-    def plan(self, column: Column | None = None) -> Plan:
+    def plan(self, column: PaperColumn | None = None) -> Plan:
         """Return the runs as a sweep: all of them, or a column's with its target."""
         chosen = [cell for cell in self.cells if column is None or cell.column is column]
         target = None if column is None else column.target
@@ -54,7 +54,7 @@ class Study:
 
 
 def make_study(
-    table: Table,
+    table: PaperTable,
     scale: Scale,
     check: Check,
     *,
@@ -161,11 +161,16 @@ def _lacking(settings: Settings) -> str:
 
 
 def _case(
-    table: Table, row: Row, column: Column, located: Located, own: Settings, check: Check
-) -> Case:
+    table: PaperTable,
+    row: PaperRow,
+    column: PaperColumn,
+    located: Located,
+    own: Settings,
+    check: Check,
+) -> SweepCase:
     values = nested({"name": table.name, **located.settings, **own})
-    loaded = load_recipe(Layer(values), Surroundings({}, Path.cwd(), no_config=True))
-    return Case(f"{column.label} / {row.label}", {**column.varies, **own}, check(loaded))
+    loaded = load_recipe(ValueLayer(values), Surroundings({}, Path.cwd(), no_config=True))
+    return SweepCase(f"{column.label} / {row.label}", {**column.varies, **own}, check(loaded))
 
 
 def nested(settings: Settings) -> dict[str, Any]:

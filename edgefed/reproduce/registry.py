@@ -8,13 +8,13 @@ from pathlib import Path
 from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.errors import UnknownNameError, UsageError
 from edgefed.reproduce.paper_tables import read_tables
-from edgefed.reproduce.table import SCALES, Scale, Table
+from edgefed.reproduce.table import SCALES, PaperTable, Scale
 
 PAPERS = Path(__file__).with_name("papers")
 
 
 @cache
-def tables() -> dict[str, Table]:
+def tables() -> dict[str, PaperTable]:
     """Return every table by its name, paper by paper, in the order of the files.
 
     Raises:
@@ -24,7 +24,7 @@ def tables() -> dict[str, Table]:
     return {table.name: table for path in files for table in read_tables(path)}
 
 
-def find(name: str) -> Table:
+def find(name: str) -> PaperTable:
     """Return the table of a name.
 
     Raises:

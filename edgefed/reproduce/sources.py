@@ -54,7 +54,7 @@ MADE: Mapping[str, Made] = {
 
 
 @dataclass(frozen=True)
-class Source:
+class PaperSource:
     """A data set as the tables call it.
 
     Attributes:
@@ -76,7 +76,7 @@ class Located:
     note: str = ""
 
 
-def _vision(name: str, title: str, *files: str) -> Source:
+def _vision(name: str, title: str, *files: str) -> PaperSource:
     """Return one of torchvision's sets, which may also lie there as an NPZ file."""
     folder = VISION_SETS[name].place
     subfolder = files[0].partition("/")[0]
@@ -85,11 +85,11 @@ def _vision(name: str, title: str, *files: str) -> Source:
         Place(folder, name, root=""),
         Place(f"{subfolder}/{folder}", name, root=subfolder),
     )
-    return Source(title, places, "leave --data out, and it is downloaded", name)
+    return PaperSource(title, places, "leave --data out, and it is downloaded", name)
 
 
-SOURCES: Mapping[str, Source] = {
-    "mnist-writers": Source(
+SOURCES: Mapping[str, PaperSource] = {
+    "mnist-writers": PaperSource(
         "MNIST by writer",
         (
             Place("mnist/mnist.npz", "npz", beside="mnist_writers.npz"),
@@ -104,7 +104,7 @@ SOURCES: Mapping[str, Source] = {
         "cifar100", "CIFAR-100", "cifar100/cifar100.npz", "cifar100/cifar100_jpeg.npz"
     ),
     "svhn": _vision("svhn", "SVHN", "svhn/svhn.npz"),
-    "femnist": Source(
+    "femnist": PaperSource(
         "FEMNIST",
         (
             Place("femnist/train/*.json", "femnist", root="femnist"),
@@ -113,7 +113,7 @@ SOURCES: Mapping[str, Source] = {
         ),
         "LEAF's preprocess.sh makes its files",
     ),
-    "shakespeare": Source(
+    "shakespeare": PaperSource(
         "Shakespeare by role",
         (
             Place("shakespeare/*.jsonl", "shakespeare"),
@@ -165,7 +165,7 @@ def fetch(section: DataSection, folder: Path) -> None:
         load(section, folder, 0)
 
 
-def _found(source: Source, settings: Settings, folder: Path) -> Located:
+def _found(source: PaperSource, settings: Settings, folder: Path) -> Located:
     root = folder.expanduser().absolute()
     if not root.is_dir():
         raise MissingDataError(
@@ -186,7 +186,7 @@ def _found(source: Source, settings: Settings, folder: Path) -> Located:
     )
 
 
-def _asked(source: Source) -> str:
+def _asked(source: PaperSource) -> str:
     told = [f"{p.pattern} with {p.beside}" if p.beside else p.pattern for p in source.places]
     return ", ".join(told)
 
@@ -195,7 +195,7 @@ def _lossy(path: Path) -> bool:
     return path.stem.endswith("_jpeg")
 
 
-def _moments(source: Source, place: Place, settings: Settings) -> Settings:
+def _moments(source: PaperSource, place: Place, settings: Settings) -> Settings:
     """Return the mean and deviation that torchvision's own files would be normalised with."""
     known = VISION_SETS.get(source.moments)
     if place.name != "npz" or not settings.get("data.normalize") or known is None:

@@ -50,7 +50,7 @@ class Paper:
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """A compared method.
 
     Attributes:
@@ -63,7 +63,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Score:
+class PaperScore:
     """The score of a run.
 
     Attributes:
@@ -79,7 +79,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Column:
+class PaperColumn:
     """A data set, or a setting that is varied.
 
     Attributes:
@@ -99,7 +99,7 @@ class Column:
     varies: Settings = field(default_factory=dict)
     rows: Mapping[str, Settings] = field(default_factory=dict)
     target: float | None = None
-    score: Score = Score()
+    score: PaperScore = PaperScore()
     optional: bool = False
 
 
@@ -113,7 +113,7 @@ class Scaled:
         exact: the columns are set up as published, so that numbers may be compared.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[PaperColumn, ...]
     seeds: tuple[int, ...]
     takes: str
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Published:
     """A published number.
 
     Attributes:
-        column: as the paper has it; see ``Column.of``.
+        column: as the paper has it; see ``PaperColumn.of``.
         value: accuracy in percent.
         source: from whom we know it.
     """
@@ -161,7 +161,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     """One published table.
 
     Attributes:
@@ -174,7 +174,7 @@ class Table:
     name: str
     title: str
     paper: Paper
-    rows: tuple[Row, ...]
+    rows: tuple[PaperRow, ...]
     scales: Mapping[Scale, Scaled]
     known: str
     published: tuple[Published, ...] = ()

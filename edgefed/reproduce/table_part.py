@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.errors import UnknownNameError
-from edgefed.reproduce.table import Row, Scaled
+from edgefed.reproduce.table import PaperRow, Scaled
 
 LEFT_OUT = "not asked for"
 
 
 def part_of(
-    scaled: Scaled, table_rows: Sequence[Row], rows: Sequence[str], columns: Sequence[str]
+    scaled: Scaled, table_rows: Sequence[PaperRow], rows: Sequence[str], columns: Sequence[str]
 ) -> Scaled:
     """Return the table at this scale with the named rows and columns only.
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from edgefed.reproduce.table import EACH, Claim, Column, Published
+from edgefed.reproduce.table import EACH, Claim, PaperColumn, Published
 from edgefed.simulator.sweep.table import spread
 
 Word = Literal["yes", "no", "within the noise", "unknown"]
 
-Values = Callable[[str, Column], Mapping[int, float]]
+Values = Callable[[str, PaperColumn], Mapping[int, float]]
 """A row's label and a column to accuracy by seed; empty where nothing was run."""
 
 Numbers = Callable[[str, str], Published | None]
@@ -54,7 +54,7 @@ class Verdict:
 
 
 def judge(
-    claim: Claim, columns: Sequence[Column], values: Values, numbers: Numbers
+    claim: Claim, columns: Sequence[PaperColumn], values: Values, numbers: Numbers
 ) -> list[Verdict]:
     """Return a verdict for each column that the claim is about, or one if it spans several."""
     if any(term.column == EACH for term in claim.terms):
@@ -92,7 +92,7 @@ def published_sum(claim: Claim, numbers: Numbers, each: str = "") -> float | Non
     return round(math.fsum(term.weight * value for term, value in terms), 6) / 100
 
 
-def _one(claim: Claim, columns: Sequence[Column], label: str, values: Values) -> Verdict:
+def _one(claim: Claim, columns: Sequence[PaperColumn], label: str, values: Values) -> Verdict:
     cells = [values(term.row, column) for term, column in zip(claim.terms, columns, strict=True)]
     missing = [term.row for term, cell in zip(claim.terms, cells, strict=True) if not cell]
     if missing:

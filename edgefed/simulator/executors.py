@@ -21,7 +21,7 @@ from edgefed.worker.worker import Worker, read_blob
 
 
 @dataclass(frozen=True)
-class Order:
+class WorkOrder:
     """A task for one virtual device.
 
     Attributes:
@@ -41,10 +41,10 @@ class Executor(Protocol):
 
     def outcomes(
         self,
-        orders: Sequence[Order],
+        orders: Sequence[WorkOrder],
         read: Callable[[str], bytes],
         stop: Callable[[], bool],
-    ) -> Iterator[tuple[Order, Outcome]]:
+    ) -> Iterator[tuple[WorkOrder, Outcome]]:
         """Yield outcomes as they arrive, in any order; end early when ``stop`` returns True.
 
         Args:
@@ -88,10 +88,10 @@ class Sequential:
 
     def outcomes(
         self,
-        orders: Sequence[Order],
+        orders: Sequence[WorkOrder],
         read: Callable[[str], bytes],
         stop: Callable[[], bool],
-    ) -> Iterator[tuple[Order, Outcome]]:
+    ) -> Iterator[tuple[WorkOrder, Outcome]]:
         """Do the orders in turn; a blob that several name is decoded once."""
         decoded: dict[str, Tensors] = {}
         for order in orders:
@@ -129,7 +129,7 @@ def worker_of(
 
 def perform(
     worker: Worker,
-    order: Order,
+    order: WorkOrder,
     read: Callable[[str], bytes],
     decoded: dict[str, Tensors],
     stop: Callable[[], bool] | None,
@@ -145,7 +145,7 @@ def perform(
 
 
 def arrays_of(
-    order: Order, read: Callable[[str], bytes], decoded: dict[str, Tensors]
+    order: WorkOrder, read: Callable[[str], bytes], decoded: dict[str, Tensors]
 ) -> Callable[[str], Tensors]:
     """Return a function from role to the arrays of an order's blob; ``decoded`` keeps them."""
 

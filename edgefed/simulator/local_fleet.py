@@ -17,7 +17,7 @@ from edgefed.events.base.model import EventKind
 from edgefed.learn.base.types import Tensors
 from edgefed.process.clock import Clock
 from edgefed.seeds import generator
-from edgefed.simulator.executors import Executor, Order, Sequential
+from edgefed.simulator.executors import Executor, Sequential, WorkOrder
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Reply, Task
@@ -45,7 +45,7 @@ def newcomers_of(simulation: SimulationSection, seed: int) -> frozenset[int]:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _KeptState:
     """The state of a device: private state of the run, and state across runs."""
 
     private: Mapping[str, Tensors] = field(default_factory=dict)
@@ -65,12 +65,12 @@ class _VirtualDevice:
 
     number: int
     member: Member
-    kept: _Kept = _Kept()
+    kept: _KeptState = _KeptState()
     answered: str = ""
-    before: _Kept = _Kept()
+    before: _KeptState = _KeptState()
     held: set[str] = field(default_factory=set)
 
-    def kept_for(self, exchange: str) -> _Kept:
+    def kept_for(self, exchange: str) -> _KeptState:
         """Return the state from which an answer to ``exchange`` begins."""
         return self.before if exchange == self.answered else self.kept
 
@@ -78,7 +78,7 @@ class _VirtualDevice:
         """Store the state after an answer."""
         self.before = self.kept_for(exchange)
         persistent = self.before.persistent.after(outcome.device_state, outcome.ledger)
-        self.kept, self.answered = _Kept(outcome.private, persistent), exchange
+        self.kept, self.answered = _KeptState(outcome.private, persistent), exchange
 
 
 class LocalFleet(Fleet):
@@ -159,14 +159,14 @@ class LocalFleet(Fleet):
         """Return the payload bytes that a real fleet would have moved: up, down."""
         return self._up, self._down
 
-    def _order(self, task: Task) -> Order:
+    def _order(self, task: Task) -> WorkOrder:
         device = self._devices[task.device]
         self._receive(device, task)
         self._report("device", device=task.device, state="train", exchange=task.exchange)
         kept = device.kept_for(task.exchange)
-        return Order(device.number, task, kept.private, kept.persistent)
+        return WorkOrder(device.number, task, kept.private, kept.persistent)
 
-    def _deliver(self, order: Order, outcome: Outcome) -> Delivered:
+    def _deliver(self, order: WorkOrder, outcome: Outcome) -> Delivered:
         task = order.task
         if outcome.status == "ok" and task.question != "evaluate":
             self._devices[task.device].keep(task.exchange, outcome)

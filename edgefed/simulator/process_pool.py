@@ -29,7 +29,7 @@ from edgefed.learn.base.types import Tensors
 from edgefed.learn.training.trainer import Stopped
 from edgefed.learn.training.warm_trainers import UNBOUNDED
 from edgefed.process.clock import SystemClock
-from edgefed.simulator.executors import Order, perform, worker_of
+from edgefed.simulator.executors import WorkOrder, perform, worker_of
 from edgefed.simulator.serialization import order_bytes, outcome_bytes, read_order, read_outcome
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
@@ -52,7 +52,7 @@ class _WorkerProcess:
 
     process: BaseProcess
     pipe: Connection
-    order: Order | None = None
+    order: WorkOrder | None = None
 
 
 class ProcessPool:
@@ -78,10 +78,10 @@ class ProcessPool:
 
     def outcomes(
         self,
-        orders: Sequence[Order],
+        orders: Sequence[WorkOrder],
         read: Callable[[str], bytes],
         stop: Callable[[], bool],
-    ) -> Iterator[tuple[Order, Outcome]]:
+    ) -> Iterator[tuple[WorkOrder, Outcome]]:
         """Distribute the orders and yield outcomes as they arrive.
 
         Raises:
@@ -123,7 +123,7 @@ class ProcessPool:
             self._memory.close()
             self._memory = None
 
-    def _share(self, orders: Sequence[Order], read: Callable[[str], bytes]) -> Places:
+    def _share(self, orders: Sequence[WorkOrder], read: Callable[[str], bytes]) -> Places:
         """Write every blob that the orders name into the shared memory, once."""
         sizes = {name: size for order in orders for name, size in order.task.needed.items()}
         needed = sum(sizes.values())
@@ -174,7 +174,7 @@ class ProcessPool:
             theirs.close()
         return _WorkerProcess(process, ours)
 
-    def _next(self, worker: _WorkerProcess, waiting: deque[Order], places: Places) -> None:
+    def _next(self, worker: _WorkerProcess, waiting: deque[WorkOrder], places: Places) -> None:
         worker.order = waiting.popleft() if waiting else None
         if worker.order is not None:
             named = worker.order.task.needed
@@ -182,7 +182,7 @@ class ProcessPool:
                 found = {digest: place for digest, place in places.items() if digest in named}
                 worker.pipe.send_bytes(msgpack.packb([order_bytes(worker.order), found]))
 
-    def _replace(self, worker: _WorkerProcess, order: Order, lost: set[int]) -> _WorkerProcess:
+    def _replace(self, worker: _WorkerProcess, order: WorkOrder, lost: set[int]) -> _WorkerProcess:
         """Return a successor for a worker that died on an order."""
         worker.pipe.close()
         worker.process.join()

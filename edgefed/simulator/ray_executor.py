@@ -20,7 +20,7 @@ import numpy as np
 from edgefed.config.recipes.recipe import SimulationSection
 from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError, TimeLimitError, UsageError
-from edgefed.simulator.executors import Executor, Maker, Order
+from edgefed.simulator.executors import Executor, Maker, WorkOrder
 from edgefed.simulator.ray_actor import RayActor, check_versions
 from edgefed.simulator.ray_cluster import Cluster, cause_of, cluster
 from edgefed.simulator.serialization import order_bytes, read_outcome
@@ -39,7 +39,7 @@ class ActorHandle:
 
     actor: Any
     answer: Any
-    order: Order | None = None
+    order: WorkOrder | None = None
 
 
 class ActorPool:
@@ -172,10 +172,10 @@ class RayExecutor:
 
     def outcomes(
         self,
-        orders: Sequence[Order],
+        orders: Sequence[WorkOrder],
         read: Callable[[str], bytes],
         stop: Callable[[], bool],
-    ) -> Iterator[tuple[Order, Outcome]]:
+    ) -> Iterator[tuple[WorkOrder, Outcome]]:
         """Submit the orders and yield outcomes as they arrive.
 
         Raises:
@@ -234,7 +234,7 @@ class _Exchange:
         actor_pool: ActorPool,
         crates: Sequence[Any],
         blobs: Mapping[str, Any],
-        orders: Sequence[Order],
+        orders: Sequence[WorkOrder],
         tell: Callable[[str], None],
     ) -> None:
         self._actor_pool = actor_pool
@@ -255,7 +255,7 @@ class _Exchange:
         """Whether all is done."""
         return not self._waiting and not self.begun
 
-    def hear(self, seconds: float) -> list[tuple[Order, Outcome]]:
+    def hear(self, seconds: float) -> list[tuple[WorkOrder, Outcome]]:
         """Give orders to idle actors, wait so long for answers, and return the finished orders."""
         self._assign()
         done = []
@@ -286,12 +286,12 @@ class _Exchange:
                 actor.order = self._waiting.popleft()
                 actor.answer = self._ask(actor, actor.order)
 
-    def _ask(self, actor: ActorHandle, order: Order) -> Any:
+    def _ask(self, actor: ActorHandle, order: WorkOrder) -> Any:
         crate, place = divmod(order.device, CRATE)
         named = {digest: self._blobs[digest] for digest in order.task.needed}
         return actor.actor.work.remote(order_bytes(order), self._crates[crate], place, named)
 
-    def _replace(self, actor: ActorHandle, order: Order | None, reason: str) -> None:
+    def _replace(self, actor: ActorHandle, order: WorkOrder | None, reason: str) -> None:
         """Let a dead actor go; its order is the next to be given out."""
         self._actor_pool.dismiss(actor)
         if order is None:

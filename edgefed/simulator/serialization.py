@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import msgpack
 
 from edgefed.learn.base.types import Tensors
-from edgefed.simulator.executors import Order
+from edgefed.simulator.executors import WorkOrder
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import pack, unpack
@@ -16,7 +16,7 @@ from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState
 
 
-def order_bytes(order: Order) -> bytes:
+def order_bytes(order: WorkOrder) -> bytes:
     """Return an order as bytes: its task as it is on the wire, its arrays packed."""
     persistent = order.persistent
     fields = [
@@ -29,11 +29,11 @@ def order_bytes(order: Order) -> bytes:
     return bytes(msgpack.packb(fields))
 
 
-def read_order(data: bytes) -> Order:
+def read_order(data: bytes) -> WorkOrder:
     """Return the order that ``order_bytes`` wrote."""
     device, task, private, device_state, ledger = msgpack.unpackb(data)
     persistent = PersistentState(_groups(device_state), tuple(json.loads(ledger)))
-    return Order(device, decode(task, Task), _groups(private), persistent)
+    return WorkOrder(device, decode(task, Task), _groups(private), persistent)
 
 
 def outcome_bytes(outcome: Outcome) -> bytes:

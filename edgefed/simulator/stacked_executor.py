@@ -18,7 +18,7 @@ from edgefed.learn.training.stacked_trainer import CHUNK, StackedTrainer
 from edgefed.learn.training.trainer import Stopped, Trainer
 from edgefed.learn.training.warm_trainers import UNBOUNDED
 from edgefed.process.clock import Clock, SystemClock
-from edgefed.simulator.executors import Order, arrays_of, worker_of
+from edgefed.simulator.executors import WorkOrder, arrays_of, worker_of
 from edgefed.worker.completion import Prepared, complete, finish
 from edgefed.worker.outcome import Outcome
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
@@ -26,14 +26,14 @@ from edgefed.worker.trainer_cache import TrainerCache
 
 
 @dataclass(frozen=True)
-class _Waiting:
+class _WaitingOrder:
     """An order that waits for others to be trained with.
 
     Attributes:
         seconds: that its preparation took.
     """
 
-    order: Order
+    order: WorkOrder
     prepared: Prepared
     job: Job
     seconds: float
@@ -73,13 +73,13 @@ class StackedExecutor:
 
     def outcomes(
         self,
-        orders: Sequence[Order],
+        orders: Sequence[WorkOrder],
         read: Callable[[str], bytes],
         stop: Callable[[], bool],
-    ) -> Iterator[tuple[Order, Outcome]]:
+    ) -> Iterator[tuple[WorkOrder, Outcome]]:
         """Yield outcomes, those of the largest devices first; see ``Executor``."""
         decoded: dict[str, Tensors] = {}
-        waiting: list[_Waiting] = []
+        waiting: list[_WaitingOrder] = []
         try:
             # Devices of one size take all their steps together.
             for order in sorted(orders, key=lambda order: -self._sizes[order.device]):
@@ -99,7 +99,7 @@ class StackedExecutor:
                     yield order, self._timed(complete(begun, stop=stop), start)
                 else:
                     spent = self._clock.monotonic() - start
-                    waiting.append(_Waiting(order, begun, begun.work, spent))
+                    waiting.append(_WaitingOrder(order, begun, begun.work, spent))
                 if len(waiting) == self._chunk:
                     yield from self._train(waiting, stop)
                     waiting = []
@@ -111,8 +111,8 @@ class StackedExecutor:
         """Do nothing: no process was started."""
 
     def _train(
-        self, waiting: Sequence[_Waiting], stop: Callable[[], bool]
-    ) -> Iterator[tuple[Order, Outcome]]:
+        self, waiting: Sequence[_WaitingOrder], stop: Callable[[], bool]
+    ) -> Iterator[tuple[WorkOrder, Outcome]]:
         """Train the waiting devices, those with one model together."""
         for trainer in dict.fromkeys(each.prepared.trainer for each in waiting):
             part = [each for each in waiting if each.prepared.trainer is trainer]
@@ -128,7 +128,7 @@ class StackedExecutor:
                     outcome = replace(done[place], seconds=share)
                 yield each.order, replace(outcome, seconds=outcome.seconds + each.seconds)
 
-    def _carries(self, part: Sequence[_Waiting]) -> bool:
+    def _carries(self, part: Sequence[_WaitingOrder]) -> bool:
         """Return whether a recurrent state is carried, which no stack does; say so."""
         carried = any(each.job.schedule.carry_state for each in part)
         if carried:
@@ -140,7 +140,7 @@ class StackedExecutor:
         return replace(outcome, seconds=self._clock.monotonic() - start)
 
     def _together(
-        self, stack: StackedTrainer, part: Sequence[_Waiting], stop: Callable[[], bool]
+        self, stack: StackedTrainer, part: Sequence[_WaitingOrder], stop: Callable[[], bool]
     ) -> list[Outcome] | None:
         """Train devices at once; None where that fails, which one of them may be the cause of."""
         jobs, samples = [each.job for each in part], [each.prepared.view.train for each in part]

@@ -49,7 +49,7 @@ class JsonCommand(Command):
     prints_json = True
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands that accepts the common options too."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -100,7 +100,7 @@ class CommandLine(typer.Typer):
     """A ``typer.Typer`` whose group and commands accept the common options."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"cls": Group, "no_args_is_help": True, **settings})
+        super().__init__(**{"cls": CommandGroup, "no_args_is_help": True, **settings})
 
     def command(
         self, name: str | None = None, *, json: bool = False, **settings: Any

@@ -18,7 +18,7 @@ LOW_DISK = 1024**3
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnosis:
     """The result of one check.
 
     Attributes:
@@ -31,73 +31,73 @@ class Finding:
     fix: str = ""
 
 
-def look_at(name: str, check: Callable[[], str]) -> Finding:
+def look_at(name: str, check: Callable[[], str]) -> Diagnosis:
     """Return the result of a check; an EdgeFed error is a bad finding with its hint as the fix."""
     try:
-        return Finding(name, "good", check())
+        return Diagnosis(name, "good", check())
     except EdgeFedError as error:
         return failed(name, error)
 
 
-def failed(name: str, error: EdgeFedError) -> Finding:
+def failed(name: str, error: EdgeFedError) -> Diagnosis:
     """Return an EdgeFed error as a finding: its hint is the fix."""
-    return Finding(name, "bad", error.message, error.hint)
+    return Diagnosis(name, "bad", error.message, error.hint)
 
 
-def python() -> Finding:
+def python() -> Diagnosis:
     """Check the interpreter."""
-    return Finding("python", "good", ".".join(str(part) for part in sys.version_info[:3]))
+    return Diagnosis("python", "good", ".".join(str(part) for part in sys.version_info[:3]))
 
 
-def disk(folder: Path) -> Finding:
+def disk(folder: Path) -> Diagnosis:
     """Check the free space of the state folder."""
     from edgefed.terminal.units import size
 
     there = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
     if not os.access(there, os.W_OK):
-        return Finding("disk", "bad", f"{there} cannot be written", "choose another --state")
+        return Diagnosis("disk", "bad", f"{there} cannot be written", "choose another --state")
     free = shutil.disk_usage(there).free
     state: Literal["good", "warning"] = "good" if free > LOW_DISK else "warning"
     fix = "" if state == "good" else "free some space"
-    return Finding("disk", state, f"{size(free)} free at {there}", fix)
+    return Diagnosis("disk", state, f"{size(free)} free at {there}", fix)
 
 
-def torch_and_accelerator() -> Finding:
+def torch_and_accelerator() -> Diagnosis:
     """Check torch and the accelerators that it can use."""
     try:
         import torch
     except ImportError as error:
-        return Finding("torch", "bad", f"does not import: {error}", "pip install torch")
+        return Diagnosis("torch", "bad", f"does not import: {error}", "pip install torch")
     if torch.cuda.is_available():
-        return Finding("torch", "good", f"{torch.__version__} on {torch.cuda.get_device_name(0)}")
-    return Finding("torch", "good", f"{torch.__version__} on the CPU; no CUDA device")
+        return Diagnosis("torch", "good", f"{torch.__version__} on {torch.cuda.get_device_name(0)}")
+    return Diagnosis("torch", "good", f"{torch.__version__} on the CPU; no CUDA device")
 
 
-def kernels() -> Finding:
+def kernels() -> Diagnosis:
     """Check the compiled kernels, which only improve speed."""
     from edgefed.native.library import native
 
     found = native()
     if found.library is not None:
-        return Finding("kernels", "good", f"compiled, {found.lanes} floats at a time")
+        return Diagnosis("kernels", "good", f"compiled, {found.lanes} floats at a time")
     fix = "install a C compiler, then EdgeFed again" if found.reason == "not built" else ""
-    return Finding("kernels", "warning", f"not in use: {found.reason}", fix)
+    return Diagnosis("kernels", "warning", f"not in use: {found.reason}", fix)
 
 
-def plug_ins(listed: Sequence[Listed]) -> list[Finding]:
+def plug_ins(listed: Sequence[Listed]) -> list[Diagnosis]:
     """Check the plug-ins of installed packages."""
     usable = [f"{each.kind} {each.name} of {each.package}" for each in listed if not each.problem]
     return [
-        Finding("plug-ins", "good", ", ".join(usable) or "none in use"),
+        Diagnosis("plug-ins", "good", ", ".join(usable) or "none in use"),
         *(
-            Finding("plug-in", "bad", each.problem, f"repair or uninstall {each.package}")
+            Diagnosis("plug-in", "bad", each.problem, f"repair or uninstall {each.package}")
             for each in listed
             if each.problem
         ),
     ]
 
 
-def as_rows(findings: Sequence[Finding]) -> list[tuple[str, ...]]:
+def as_rows(findings: Sequence[Diagnosis]) -> list[tuple[str, ...]]:
     """Return the findings as lines of a table."""
     rows: list[tuple[str, ...]] = []
     for each in findings:
@@ -106,12 +106,12 @@ def as_rows(findings: Sequence[Finding]) -> list[tuple[str, ...]]:
     return rows
 
 
-def as_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+def as_json(findings: Sequence[Diagnosis]) -> list[dict[str, Any]]:
     """Return the findings as JSON values."""
     return [asdict(each) for each in findings]
 
 
-def verdict(findings: Sequence[Finding]) -> CheckFailedError | None:
+def verdict(findings: Sequence[Diagnosis]) -> CheckFailedError | None:
     """Return the error to end with if any finding is bad."""
     bad = [each.name for each in findings if each.state == "bad"]
     if not bad:

@@ -11,7 +11,7 @@ from edgefed.config.recipes.recipe import DataSection
 from edgefed.data.base.types import Indices
 from edgefed.data.partitioners.cover import Parts, check_parts
 from edgefed.data.partitioners.options import PartitionOptions
-from edgefed.data.partitioners.registry import Partitioner, Request
+from edgefed.data.partitioners.registry import Partitioner, PartitionRequest
 from edgefed.errors import DataError
 from edgefed.testing.common import called, check_settings, other_global_seeds, pure, require
 from edgefed.testing.play import bits
@@ -54,11 +54,11 @@ def check_partitioner(
 
 def _request(
     partitioner: Partitioner, values: Mapping[str, Any], samples: int, devices: int, seed: int
-) -> Request:
+) -> PartitionRequest:
     rng = np.random.default_rng(seed)
     labels = np.concatenate([np.arange(CLASSES), rng.integers(0, CLASSES, samples - CLASSES)])
     own = None if partitioner.options is None else partitioner.options(**values)
-    return Request(
+    return PartitionRequest(
         section=DataSection(classes_per_device=2, alpha=5.0),
         options=PartitionOptions(min_samples=LEAST, merge_groups=True),
         labels=labels.astype(np.int64),
@@ -70,7 +70,7 @@ def _request(
 
 
 def _check_split(
-    partitioner: Partitioner, request: Request, seed: int, keeps_min_samples: bool
+    partitioner: Partitioner, request: PartitionRequest, seed: int, keeps_min_samples: bool
 ) -> None:
     what = f"dividing {len(request.labels)} samples among {request.devices} devices"
     given = {"the labels": request.labels, "the groups": request.groups}
@@ -95,10 +95,12 @@ def _check_split(
         _check_label_free(partitioner, request, parts, seed)
 
 
-def _check_label_free(partitioner: Partitioner, request: Request, parts: Parts, seed: int) -> None:
+def _check_label_free(
+    partitioner: Partitioner, request: PartitionRequest, parts: Parts, seed: int
+) -> None:
     """Check that parts do not depend on labels, which may also be numbers."""
     numbers: Indices = np.zeros((len(request.labels), 2), np.float32)
-    other = Request(
+    other = PartitionRequest(
         request.section,
         request.options,
         numbers,
@@ -134,5 +136,5 @@ def _check_scarce(partitioner: Partitioner, values: Mapping[str, Any]) -> None:
     require(len(parts) == 8, f"8 samples for 8 devices give {len(parts)} parts")
 
 
-def _split(partitioner: Partitioner, request: Request, seed: int) -> Parts:
+def _split(partitioner: Partitioner, request: PartitionRequest, seed: int) -> Parts:
     return tuple(partitioner.split(request, np.random.default_rng(seed)))

@@ -49,7 +49,7 @@ class InboxLimits:
     latest: int = 16 * 1024**2
 
 
-class Gate(Protocol):
+class AdmissionGate(Protocol):
     """Decides, on paho's thread, which messages are taken; it must not wait."""
 
     def admit(self, message: Incoming) -> bool:
@@ -106,7 +106,7 @@ class Inbox(Generic[Own]):
     """
 
     def __init__(
-        self, clock: Clock, limits: InboxLimits | None = None, gate: Gate | None = None
+        self, clock: Clock, limits: InboxLimits | None = None, gate: AdmissionGate | None = None
     ) -> None:
         self._clock = clock
         self._limits = limits or InboxLimits()

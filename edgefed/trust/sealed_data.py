@@ -35,7 +35,7 @@ OVERHEAD = KEY_BYTES + TAG_BYTES + SIGNATURE_BYTES + 2 + 2048
 
 
 @dataclass(frozen=True)
-class Context:
+class SealContext:
     """The context of sealed data; the receiver must know it to open it.
 
     Attributes:
@@ -59,7 +59,7 @@ class Context:
 def seal_data(
     own: Credentials,
     receiver: Certificate,
-    context: Context,
+    context: SealContext,
     data: bytes,
     new_key: Callable[[], X25519PrivateKey] = X25519PrivateKey.generate,
 ) -> bytes:
@@ -96,7 +96,7 @@ def seal_data(
     return public + ChaCha20Poly1305(key).encrypt(bytes(12), plain, context.packed())
 
 
-def open_data(own: Credentials, context: Context, sealed: bytes) -> bytes:
+def open_data(own: Credentials, context: SealContext, sealed: bytes) -> bytes:
     """Return the data that another device sealed for this one.
 
     Raises:
@@ -118,7 +118,7 @@ def open_data(own: Credentials, context: Context, sealed: bytes) -> bytes:
         ) from error
 
 
-def _from_sender(own: Credentials, context: Context, plain: bytes) -> bytes:
+def _from_sender(own: Credentials, context: SealContext, plain: bytes) -> bytes:
     """Return the data in decrypted bytes, if its sender signed it."""
     (length,) = struct.unpack_from("<H", plain)
     certificate, rest = plain[2 : 2 + length], plain[2 + length :]
@@ -132,7 +132,7 @@ def _from_sender(own: Credentials, context: Context, plain: bytes) -> bytes:
     return data
 
 
-def _signed(context: Context, receiver: bytes, data: bytes) -> bytes:
+def _signed(context: SealContext, receiver: bytes, data: bytes) -> bytes:
     return context.packed() + receiver + data
 
 

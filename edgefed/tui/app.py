@@ -28,14 +28,14 @@ from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.close import CloseScreen
 from edgefed.tui.screens.help import HelpScreen
-from edgefed.tui.screens.question import Question, QuestionScreen
+from edgefed.tui.screens.question import QuestionScreen, QuestionText
 from edgefed.tui.screens.registry import FIRST, SCREENS, Drawn, ScreenName
 from edgefed.tui.state.closing import WATCHES, Closing
 from edgefed.tui.state.display_state import DisplayState
 from edgefed.tui.state.interfaces import Control, Feed, Runs
-from edgefed.tui.state.key_orders import FINISH, Order, OrderKey, order_for, takes_orders
+from edgefed.tui.state.key_orders import FINISH, CoordinatorOrder, OrderKey, order_for, takes_orders
 from edgefed.tui.state.launching import Launcher
-from edgefed.tui.state.messages import Answered, Asked, Fresh, Request
+from edgefed.tui.state.messages import Answered, CoordinatorRequest, Fresh, RequestWanted
 from edgefed.tui.state.replay import Replay, ReplayMove
 
 DRAW_EVERY = 0.45
@@ -280,7 +280,7 @@ class Dashboard(BoardApp):
         def decided(sure: bool | None) -> None:
             self._order(order if sure else None)
 
-        question = Question(f"Finish run {clean(order.run)}?", FINISH, "Finish run")
+        question = QuestionText(f"Finish run {clean(order.run)}?", FINISH, "Finish run")
         self.push_screen(QuestionScreen(self._board.glyphs, question), decided)
 
     def action_abort(self) -> None:
@@ -295,27 +295,27 @@ class Dashboard(BoardApp):
         glyphs, newest = self._board.glyphs, self._watch_of_feed.shown
         self.push_screen(AbortScreen(glyphs, snapshot.run, newest), decided)
 
-    def _order_for(self, key: OrderKey) -> Order | None:
+    def _order_for(self, key: OrderKey) -> CoordinatorOrder | None:
         """Return the order behind a key, or tell the user why there is none."""
         snapshot = self.latest.snapshot
         order = order_for(key, snapshot.run if snapshot else None, self._board.keys)
         if self._control is None:
             order = self._board.refusal
-        if isinstance(order, Order):
+        if isinstance(order, CoordinatorOrder):
             return order
         self.notify(order, severity="warning", markup=False)
         return None
 
-    def _order(self, order: Order | None) -> None:
+    def _order(self, order: CoordinatorOrder | None) -> None:
         control = self._control
         if order is not None and control is not None:
-            self._send(Request(partial(_given, control, order), _failed(order)))
+            self._send(CoordinatorRequest(partial(_given, control, order), _failed(order)))
 
-    def on_asked(self, message: Asked) -> None:
+    def on_request_wanted(self, message: RequestWanted) -> None:
         """Send a screen's request."""
         self._send(message.request)
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: CoordinatorRequest) -> None:
         """Send a request from a thread of its own: the coordinator may take its time."""
 
         def send() -> None:
@@ -361,10 +361,10 @@ class Dashboard(BoardApp):
             )
 
 
-def _given(control: Control, order: Order) -> str:
+def _given(control: Control, order: CoordinatorOrder) -> str:
     control.order(order.action, order.run)
     return order.taken()
 
 
-def _failed(order: Order) -> str:
+def _failed(order: CoordinatorOrder) -> str:
     return f"Could not {order.action} {order.run}."

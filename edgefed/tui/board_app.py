@@ -14,7 +14,7 @@ from edgefed.tui.screens.new_run import NewRunScreen
 from edgefed.tui.screens.registry import Copied
 from edgefed.tui.state.key_orders import STARTS_NONE
 from edgefed.tui.state.launching import Draft, Launcher
-from edgefed.tui.state.messages import Done
+from edgefed.tui.state.messages import ThreadDone
 from edgefed.tui.state.threaded_requests import in_thread
 
 
@@ -65,7 +65,7 @@ class BoardApp(App[None]):
         self.copy_to_clipboard(draft.command({}))
         self.notify(f"Copied the command line of {clean(draft.title)}.", markup=False)
 
-    def on_done(self, message: Done) -> None:
+    def on_thread_done(self, message: ThreadDone) -> None:
         """Continue with the result of a thread."""
         message.then()
 

@@ -25,7 +25,7 @@ import zstandard
 
 from edgefed.errors import WireError
 from edgefed.wire import limits
-from edgefed.wire.frame import Header, malformed, prefix
+from edgefed.wire.frame import FrameHeader, malformed, prefix
 from edgefed.wire.tensors import (
     Array,
     TensorSpec,
@@ -288,7 +288,7 @@ def decode(
             writes; ``wire.tensor``, naming the difference, for anything else. Sizes are checked
             before anything is allocated for them.
     """
-    header = Header(_MAGIC, blob)
+    header = FrameHeader(_MAGIC, blob)
     coder = _coder(header.text())
     specs = read_specs(header, expected)
     header.end()

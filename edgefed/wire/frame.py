@@ -27,7 +27,7 @@ def prefix(magic: bytes, *header: Any) -> bytes:
     return magic + _LENGTH.pack(len(packed)) + packed
 
 
-class Header:
+class FrameHeader:
     """Reads a blob's header value by value, so that only requested values are built.
 
     Args:

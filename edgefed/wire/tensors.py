@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgefed.wire import limits
-from edgefed.wire.frame import MAX_NAME, Header, check_body, malformed, prefix
+from edgefed.wire.frame import MAX_NAME, FrameHeader, check_body, malformed, prefix
 
 Array = npt.NDArray[Any]
 
@@ -94,7 +94,7 @@ def unpack(
     Raises:
         WireError: ``wire.tensor``, naming the difference; nothing was allocated for the tensors.
     """
-    header = Header(_MAGIC, blob)
+    header = FrameHeader(_MAGIC, blob)
     specs = read_specs(header, expected)
     header.end()
     check_body(header.body, total_size(specs, max_bytes))
@@ -129,7 +129,9 @@ def header_of(specs: Mapping[str, TensorSpec]) -> list[tuple[str, str, tuple[int
     return [(name, spec.dtype, spec.shape) for name, spec in specs.items()]
 
 
-def read_specs(header: Header, expected: Mapping[str, TensorSpec] | None) -> dict[str, TensorSpec]:
+def read_specs(
+    header: FrameHeader, expected: Mapping[str, TensorSpec] | None
+) -> dict[str, TensorSpec]:
     """Read the tensors' specs from a header, and compare them with the expected ones."""
     specs: dict[str, TensorSpec] = {}
     for _ in range(header.items(limits.MAX_TENSORS)):

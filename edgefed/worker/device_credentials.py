@@ -10,7 +10,7 @@ from edgefed.errors import NotAllowedError, WireError
 from edgefed.trust.certificates import read_certificate
 from edgefed.trust.credentials import Credentials
 from edgefed.trust.known_keys import KnownKeys
-from edgefed.trust.sealed_data import Context, open_data, seal_data
+from edgefed.trust.sealed_data import SealContext, open_data, seal_data
 from edgefed.trust.signatures import is_signed
 from edgefed.trust.succession import joined, parted, succession_of
 from edgefed.wire.message_parts import DeliveredRelay
@@ -76,7 +76,7 @@ class DeviceCredentials:
         try:
             for receiver, data in outcome.relays.items():
                 encoded = task.certificates.get(receiver, b"")
-                context = Context(task.run, task.exchange, task.device, receiver)
+                context = SealContext(task.run, task.exchange, task.device, receiver)
                 relays[receiver] = seal_data(own, read_certificate(encoded), context, data)
         except NotAllowedError as error:
             return Outcome(status="refused", reason=error.as_line())
@@ -99,5 +99,5 @@ class DeviceCredentials:
         return found
 
 
-def _context(task: Task, relay: DeliveredRelay) -> Context:
-    return Context(task.run, relay.exchange, relay.sender, task.device)
+def _context(task: Task, relay: DeliveredRelay) -> SealContext:
+    return SealContext(task.run, relay.exchange, relay.sender, task.device)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from edgefed.database import recent_groups
-from edgefed.database.database import CACHED_ROWS, Database, Schema, Table
+from edgefed.database.database import CACHED_ROWS, Database, DatabaseTable, Schema
 from edgefed.errors import StorageError
 
 SCHEMA = Schema(
     1,
     {
-        "pairs": Table({"name": "text not null", "value": "integer not null"}, ("name",)),
-        "parts": Table(
+        "pairs": DatabaseTable({"name": "text not null", "value": "integer not null"}, ("name",)),
+        "parts": DatabaseTable(
             {"part": "text not null", "name": "text not null"}, ("part", "name"), "part"
         ),
     },

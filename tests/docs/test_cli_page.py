@@ -15,7 +15,7 @@ from device_agent.commands.cli import app as agent_app
 from edgefed import errors
 from edgefed.cli.main import app as edgefed_app
 from edgefed.config.fleet.settings import AgentSettings, Settings
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.learn.modeling.user_code import Kind
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_every_setting_is_told(key: str) -> None:
 def test_every_field_of_a_device_is_told_and_no_other() -> None:
     part = PAGE.partition("`edgefed device list --json` prints")[2].partition("\n\nA run ")[0]
     rows = [line.split(" | ")[0] for line in part.splitlines() if line.startswith("| `")]
-    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == set(DeviceView.model_fields)
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == set(DeviceSnapshot.model_fields)
 
 
 def test_every_exit_code_is_told() -> None:

@@ -18,7 +18,7 @@ from edgefed.events.base.method_tables import (
 from edgefed.events.base.model import Event
 from edgefed.events.base.snapshot import (
     DeviceRoundView,
-    DeviceView,
+    DeviceSnapshot,
     LineView,
     PreviousRunView,
     RoundView,
@@ -175,7 +175,7 @@ def _device(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         others = (view for view in state["devices"] if view.device != fields["device"])
         state["devices"] = tuple(others)
         return
-    before, update = _view(state, fields["device"]), _known(DeviceView, fields)
+    before, update = _view(state, fields["device"]), _known(DeviceSnapshot, fields)
     if fields.get("state") != "lost":
         update["seen_at"] = time
     elif before.state != "lost" and state["run"] is not None:
@@ -196,7 +196,7 @@ def _device(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
 
 
 def _device_rounds(
-    before: DeviceView, number: int, outcome: str, seconds: float
+    before: DeviceSnapshot, number: int, outcome: str, seconds: float
 ) -> tuple[DeviceRoundView, ...]:
     order = ["accepted", "late", "lost", "refused", "rejected", "failed"]
     same = [each for each in before.rounds if each.round == number]
@@ -253,7 +253,7 @@ def _table(state: dict[str, Any], fields: dict[str, Any]) -> None:
     state["tables"] = tuple(views.values())
 
 
-def _with_run(view: DeviceView, state: dict[str, Any]) -> DeviceView:
+def _with_run(view: DeviceSnapshot, state: dict[str, Any]) -> DeviceSnapshot:
     own = [each for each in bounties_of(state["tables"]) if each.device == view.device]
     told: dict[str, Any] = {
         "open_bounties": len([bounty for bounty in own if bounty.status == "open"]),
@@ -271,7 +271,9 @@ def _with_run(view: DeviceView, state: dict[str, Any]) -> DeviceView:
     return view.model_copy(update=told)
 
 
-def _known(view: type[RunView | RoundView | DeviceView], fields: dict[str, Any]) -> dict[str, Any]:
+def _known(
+    view: type[RunView | RoundView | DeviceSnapshot], fields: dict[str, Any]
+) -> dict[str, Any]:
     known = {name: fields[name] for name in fields if name in view.model_fields}
     return {
         name: tuple(value) if isinstance(value, list) else value for name, value in known.items()
@@ -283,11 +285,11 @@ def _of_run(state: dict[str, Any], **update: Any) -> None:
         state["run"] = state["run"].model_copy(update=update)
 
 
-def _view(state: dict[str, Any], device: str) -> DeviceView:
+def _view(state: dict[str, Any], device: str) -> DeviceSnapshot:
     found = [view for view in state["devices"] if view.device == device]
-    return found[0] if found else DeviceView(device=device)
+    return found[0] if found else DeviceSnapshot(device=device)
 
 
-def _put(state: dict[str, Any], view: DeviceView) -> None:
+def _put(state: dict[str, Any], view: DeviceSnapshot) -> None:
     others = [other for other in state["devices"] if other.device != view.device]
     state["devices"] = tuple(sorted([*others, view], key=lambda each: each.device))

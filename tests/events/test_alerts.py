@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefed.config.fleet.alert_settings import AlertSettings
-from edgefed.events.base.snapshot import DeviceView, RoundView, RunView, Snapshot
+from edgefed.events.base.snapshot import DeviceSnapshot, RoundView, RunView, Snapshot
 from edgefed.events.state.alerts import LOST_FOR, MOST_NAMED, Alert, AlertConditions
 
 OFF = AlertSettings(lost_share=0)
@@ -20,7 +20,7 @@ SLOW = AlertSettings(lost_share=0, round_seconds=60)
 
 def fleet(lost: int, known: int) -> Snapshot:
     devices = [
-        DeviceView(device=f"cam-{number:03d}", state="lost" if number < lost else "idle")
+        DeviceSnapshot(device=f"cam-{number:03d}", state="lost" if number < lost else "idle")
         for number in range(known)
     ]
     return Snapshot(fleet="plant-a", devices=tuple(devices))

@@ -10,7 +10,7 @@ from edgefed.events.base.alert_events import AlertView
 from edgefed.events.base.model import Event
 from edgefed.events.base.snapshot import (
     DeviceRoundView,
-    DeviceView,
+    DeviceSnapshot,
     LineView,
     RunView,
     Snapshot,
@@ -35,7 +35,7 @@ def collecting(**changes: object) -> RunView:
     return RunView.model_validate({**values, **changes})
 
 
-def fleet(*devices: DeviceView, run: RunView | None = None, **changes: object) -> Snapshot:
+def fleet(*devices: DeviceSnapshot, run: RunView | None = None, **changes: object) -> Snapshot:
     return Snapshot.model_validate(
         {"devices": devices, "run": run or collecting(), "time": ago(0), **changes}
     )
@@ -45,15 +45,15 @@ def found(snapshot: Snapshot) -> list[tuple[str, str]]:
     return [(item.subject, item.text) for item in attention(snapshot, NOW)]
 
 
-def device(name: str, **changes: object) -> DeviceView:
-    return DeviceView.model_validate({"device": name, **changes})
+def device(name: str, **changes: object) -> DeviceSnapshot:
+    return DeviceSnapshot.model_validate({"device": name, **changes})
 
 
-def lost(name: str, seconds: float, **changes: object) -> DeviceView:
+def lost(name: str, seconds: float, **changes: object) -> DeviceSnapshot:
     return device(name, state="lost", state_since=ago(seconds), **changes)
 
 
-def refused(name: str, outcome: str, reason: str, **changes: object) -> DeviceView:
+def refused(name: str, outcome: str, reason: str, **changes: object) -> DeviceSnapshot:
     rounds = (DeviceRoundView.model_validate({"round": 12, "outcome": outcome}),)
     return device(name, refused_at=ago(9), refused_reason=reason, rounds=rounds, **changes)
 
@@ -194,7 +194,7 @@ def test_of_warnings_that_differ_only_in_their_round_the_newest_counts() -> None
 def test_events_tell_what_a_lost_device_did() -> None:
     builder = SnapshotBuilder(Snapshot())
 
-    def tell(**fields: object) -> DeviceView:
+    def tell(**fields: object) -> DeviceSnapshot:
         builder.apply(Event(time=ago(0), kind="device", fields={"device": "a", **fields}))
         return builder.snapshot().devices[0]
 

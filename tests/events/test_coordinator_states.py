@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgefed.events.base.model import Event, EventKind
-from edgefed.events.base.snapshot import DeviceView, Snapshot
+from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
 from edgefed.events.state.attention import attention, devices_there
 from edgefed.events.state.fold import SnapshotBuilder
 
@@ -34,7 +34,7 @@ class Fold:
         return self.builder.snapshot()
 
     @property
-    def other(self) -> DeviceView:
+    def other(self) -> DeviceSnapshot:
         return self.snapshot.devices[1]
 
     def state(self) -> str:

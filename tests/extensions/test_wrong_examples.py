@@ -15,7 +15,7 @@ from torch import nn
 
 from edgefed.data.base.types import Dataset, no_samples
 from edgefed.data.partitioners.cover import Cover
-from edgefed.data.partitioners.registry import Partitioner, Request
+from edgefed.data.partitioners.registry import Partitioner, PartitionRequest
 from edgefed.data.sets.dataset_reader import DatasetReader
 from edgefed.data.sets.options import DataOptions
 from edgefed.files.samples import Samples
@@ -164,11 +164,11 @@ def test_a_source_that_is_not_there() -> None:
 # -- partitions -----------------------------------------------------------------------------------
 
 
-def dealt(request: Request, rng: np.random.Generator) -> Any:
+def dealt(request: PartitionRequest, rng: np.random.Generator) -> Any:
     return np.array_split(rng.permutation(len(request.labels)), request.devices)
 
 
-def altered(change: Callable[[Request, np.random.Generator, Any], Any]) -> Partitioner:
+def altered(change: Callable[[PartitionRequest, np.random.Generator, Any], Any]) -> Partitioner:
     """Return a partition that is right but for one change."""
     return Partitioner(
         lambda request, rng: tuple(change(request, rng, dealt(request, rng))),
@@ -177,23 +177,23 @@ def altered(change: Callable[[Request, np.random.Generator, Any], Any]) -> Parti
     )
 
 
-def in_place(request: Request, rng: np.random.Generator, parts: Any) -> Any:
+def in_place(request: PartitionRequest, rng: np.random.Generator, parts: Any) -> Any:
     request.labels[0] = 1 - request.labels[0]
     return parts
 
 
-def global_draw(request: Request, rng: np.random.Generator, parts: Any) -> Any:
+def global_draw(request: PartitionRequest, rng: np.random.Generator, parts: Any) -> Any:
     np.random.shuffle(parts[0])
     return parts
 
 
-def by_labels(request: Request, rng: np.random.Generator, parts: Any) -> Any:
+def by_labels(request: PartitionRequest, rng: np.random.Generator, parts: Any) -> Any:
     if request.labels.ndim == 1 and request.labels[5] == request.labels[6]:
         return parts[::-1]
     return parts
 
 
-def scarce(request: Request, rng: np.random.Generator, parts: Any) -> Any:
+def scarce(request: PartitionRequest, rng: np.random.Generator, parts: Any) -> Any:
     if len(request.labels) == request.devices:
         raise IndexError("nothing left")
     return parts
@@ -233,7 +233,7 @@ def test_a_wrong_partition(name: str) -> None:
 
 
 def test_a_partition_that_does_not_keep_the_least_number_of_samples() -> None:
-    def split(request: Request, rng: np.random.Generator) -> Any:
+    def split(request: PartitionRequest, rng: np.random.Generator) -> Any:
         order = rng.permutation(len(request.labels))
         return tuple(np.split(order, np.arange(1, request.devices)))
 

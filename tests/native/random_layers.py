@@ -90,12 +90,12 @@ class Rooms:
 
 def links_of(
     layers: list[Layer], room: int, rooms: Rooms, gradients: list[Array], times: int = 2
-) -> list[chain.Link]:
+) -> list[chain.ChainLink]:
     """Return a chain with room as ``learn/compiled/compiled_chain_layers.py`` gives it.
 
     ``times`` is 1 where there are no changes beside the values.
     """
-    links, rows = list[chain.Link](), times * room
+    links, rows = list[chain.ChainLink](), times * room
     turned = -(-rows // chain.SAMPLES) * chain.SAMPLES
     for number, layer in enumerate(layers):
         after, before = layer.weight.shape[:2]
@@ -104,7 +104,7 @@ def links_of(
             image, shape = (*layer.sizes[2:4], *layer.sizes[5:]), convolution.shape(layer.sizes)
             values = after * shape.rows * shape.columns
         links.append(
-            chain.Link(
+            chain.ChainLink(
                 before=before,
                 after=after,
                 image=image,

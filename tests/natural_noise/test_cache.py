@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from edgefed.errors import DataError, UsageError
-from edgefed.natural_noise.cache import Entry, NoiseCache, NoiseFiles, drawn_by
+from edgefed.natural_noise.cache import NoiseCache, NoiseCacheEntry, NoiseFiles, drawn_by
 from edgefed.natural_noise.shapes import noise_samples
 from edgefed.natural_noise.types import Array, GeneratorName
 from tests.base.test_files import files_up_to
@@ -26,8 +26,8 @@ ONE = 3 * 16 * 16
 """Bytes of a sample."""
 
 
-def entry_of(seed: int) -> Entry:
-    return Entry(seed, "white", SHAPE, drawn_by())
+def entry_of(seed: int) -> NoiseCacheEntry:
+    return NoiseCacheEntry(seed, "white", SHAPE, drawn_by())
 
 
 def plant(folder: Path, seed: int, count: int) -> Path:
@@ -138,7 +138,7 @@ def test_a_sound_file_of_something_else_is_not_used(tmp_path: Path) -> None:
 
 
 def test_samples_that_other_versions_drew_are_not_used(tmp_path: Path) -> None:
-    other = Entry(1, "white", SHAPE, "another processor")
+    other = NoiseCacheEntry(1, "white", SHAPE, "another processor")
     NoiseFiles(tmp_path, MUCH).write(other, np.zeros((3, *SHAPE), np.uint8))
     assert np.array_equal(NoiseCache(tmp_path, MUCH).samples(1, 3, SHAPE, "white"), drawn(1, 3))
 

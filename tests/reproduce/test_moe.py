@@ -16,10 +16,10 @@ from edgefed.process.clock import SystemClock
 from edgefed.reproduce.measure import scored
 from edgefed.reproduce.plan import Study, make_study
 from edgefed.reproduce.registry import find
-from edgefed.reproduce.table import SCALES, Scale, Score
+from edgefed.reproduce.table import SCALES, PaperScore, Scale
 from edgefed.simulator.run import Simulation
-from edgefed.simulator.sweep.plan import Case, Plan, trial_digest
-from edgefed.simulator.sweep.results import Result
+from edgefed.simulator.sweep.plan import Plan, SweepCase, trial_digest
+from edgefed.simulator.sweep.results import TrialResult
 from edgefed.simulator.sweep.trials import run_trials
 from tests.reproduce.layout import touch_all
 
@@ -100,8 +100,11 @@ def test_known_devices_and_a_new_shard_are_scores_of_one_run(
     name: str, scale: Scale, tmp_path: Path
 ) -> None:
     known, new, union = find(name).scales[scale].columns
-    assert (known.score, new.score) == (Score("accuracy_participant"), Score("accuracy_newcomer"))
-    assert union.score == Score("final_accuracy")
+    assert (known.score, new.score) == (
+        PaperScore("accuracy_participant"),
+        PaperScore("accuracy_newcomer"),
+    )
+    assert union.score == PaperScore("final_accuracy")
     found = recipes(name, scale, tmp_path)
     for row in {row for row, _ in found}:
         one = found[row, known.of]
@@ -122,14 +125,14 @@ def test_experts_by_rotation_are_told_every_rotation(tmp_path: Path) -> None:
     assert set(test.columns["rotation"].tolist()) == set(range(settings["condition_values"]))
 
 
-def outcome(table: str, row: str, tmp_path: Path, changes: Mapping[str, Any]) -> Result:
+def outcome(table: str, row: str, tmp_path: Path, changes: Mapping[str, Any]) -> TrialResult:
     """Run a row of a table at its smallest scale for one round, with changes to its recipe."""
     cells = study(table, "smoke", tmp_path / "study").cells
     cell = next(each for each in cells if each.row.label == row)
     values = cell.case.recipe.model_dump()
     for section, keys in {"rounds": {"count": 1}, **changes}.items():
         values[section] |= keys
-    case = Case(row, {}, Recipe.model_validate(values))
+    case = SweepCase(row, {}, Recipe.model_validate(values))
     ended = run_trials(Plan((case,), (1,), None), tmp_path / "out", SystemClock())
     assert ended.failures == {}
     return ended.results[trial_digest(case.recipe.model_copy(update={"seed": 1}))]
@@ -142,8 +145,8 @@ def test_a_run_is_scored_by_its_clusters(tmp_path: Path) -> None:
         "simulation": {"devices": 6, "holdout": 0.1},
     }
     result = outcome("moe-permutation", "experts from updates", tmp_path, two)
-    assert scored(result, Score("cluster_accuracy")) == 1
-    assert scored(result, Score("cluster_purity")) == 1
+    assert scored(result, PaperScore("cluster_accuracy")) == 1
+    assert scored(result, PaperScore("cluster_purity")) == 1
 
 
 def test_a_new_client_is_scored_with_the_gates_that_were_collected(tmp_path: Path) -> None:
@@ -151,7 +154,9 @@ def test_a_new_client_is_scored_with_the_gates_that_were_collected(tmp_path: Pat
     result = outcome("moe-vae", "FedMoE K=4, p(s)", tmp_path, few)
     recipe = Recipe.model_validate(result.recipe)
     ended = Simulation(recipe, tmp_path / "again", SystemClock()).run()
-    assert scored(result, Score("final_accuracy")) == ended.final["accuracy"]
+    assert scored(result, PaperScore("final_accuracy")) == ended.final["accuracy"]
     assert ended.final["loss"] != ended.record.loss == result.loss, "each expert weighed its load"
     plain = outcome("moe-vae", "FedAvg", tmp_path, few)
-    assert scored(plain, Score("final_accuracy")) == plain.accuracy == scored(plain, Score())
+    assert (
+        scored(plain, PaperScore("final_accuracy")) == plain.accuracy == scored(plain, PaperScore())
+    )

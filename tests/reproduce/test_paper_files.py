@@ -8,7 +8,7 @@ import pytest
 
 from edgefed.errors import RecipeError
 from edgefed.reproduce.paper_tables import read_tables
-from edgefed.reproduce.table import EACH, SCALES, Claim, Score, Term, read_claim
+from edgefed.reproduce.table import EACH, SCALES, Claim, PaperScore, Term, read_claim
 
 PAPER = """\
 key = "tiny"
@@ -80,7 +80,7 @@ def test_a_file_is_read_as_tables(tmp_path: Path) -> None:
     assert first.setup["training.batch_size"] == 4, "it overrides what it extends"
     assert first.setup["training.epochs"] == 2
     assert (first.varies, first.target) == ({"training.epochs": 1}, 0.5)
-    assert first.score == Score("device_accuracy")
+    assert first.score == PaperScore("device_accuracy")
     assert first.rows == {
         "FedProx": {"algorithm.mu": 0.2, "rounds.count": 7},
         "pooled": {"data.parts_per_device": 4},
@@ -180,9 +180,13 @@ def test_what_columns_and_rows_have_of_their_own(tmp_path: Path) -> None:
         "once": {"training.epochs": 7},
         "all": {"data.parts_per_device": 4, "training.epochs": 1, "rounds.count": 9},
     }
-    assert (plain.of, plain.target, plain.score) == ("MNIST", 0.5, Score("device_accuracy", 3))
+    assert (plain.of, plain.target, plain.score) == ("MNIST", 0.5, PaperScore("device_accuracy", 3))
     assert (plain.optional, other.optional) == (True, False)
-    assert (other.label, other.target, other.score) == ("digits, K", None, Score("accuracy", 3))
+    assert (other.label, other.target, other.score) == (
+        "digits, K",
+        None,
+        PaperScore("accuracy", 3),
+    )
     assert other.rows["FedMA"] == {"algorithm.last_epochs": 10, "algorithm.gamma": 2.0}
     paper = first.scales["paper"].columns[0].rows
     assert paper["FedMA"] == {"algorithm.last_epochs": 18}, "the set-up has epochs"

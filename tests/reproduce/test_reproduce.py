@@ -14,10 +14,10 @@ from edgefed.errors import DataError, RecipeError, UnknownNameError
 from edgefed.reproduce.measure import entries, scored, verdicts
 from edgefed.reproduce.outputs import summary, text, write_outputs, write_recipes
 from edgefed.reproduce.plan import Study, fetched, make_study
-from edgefed.reproduce.table import Column, Row, Score
+from edgefed.reproduce.table import PaperColumn, PaperRow, PaperScore
 from edgefed.reproduce.table_part import LEFT_OUT
-from edgefed.simulator.sweep.results import Result
-from edgefed.simulator.sweep.trials import Outcome, run_trials
+from edgefed.simulator.sweep.results import TrialResult
+from edgefed.simulator.sweep.trials import TrialOutcome, run_trials
 from tests.cli.commands import loaded
 from tests.reproduce import tiny
 from tests.run_fixture import Ticking
@@ -36,7 +36,7 @@ def study(folder: Path) -> Study:
 
 
 @pytest.fixture(scope="module")
-def outcome(study: Study, folder: Path) -> Outcome:
+def outcome(study: Study, folder: Path) -> TrialOutcome:
     return run_trials(study.plan(), folder, Ticking())
 
 
@@ -56,15 +56,15 @@ def test_a_cell_is_the_set_up_what_varies_the_row_and_its_own(study: Study) -> N
     assert {recipe.name for recipe in recipes.values()} == {"tiny-table1"}
 
 
-def test_a_row_that_this_version_cannot_run_is_told(study: Study, outcome: Outcome) -> None:
+def test_a_row_that_this_version_cannot_run_is_told(study: Study, outcome: TrialOutcome) -> None:
     assert study.missing == {"Unheard of": "there is no algorithm 'unheard-of'"}
     assert "Unheard of: there is no algorithm 'unheard-of'" in text(study, outcome)
-    odd = Row("Odd", {"algorithm.name": "fedavg", "algorithm.spin": 1})
+    odd = PaperRow("Odd", {"algorithm.name": "fedavg", "algorithm.spin": 1})
     made = tiny.study(Path(), tiny.PLAIN, odd)
     assert made.missing == {"Odd": "fedavg has no setting 'spin'"}
 
 
-def test_a_row_that_is_left_out_is_not_run_and_told(folder: Path, outcome: Outcome) -> None:
+def test_a_row_that_is_left_out_is_not_run_and_told(folder: Path, outcome: TrialOutcome) -> None:
     made = tiny.study(folder, left_out={"FedProx": "too dear"})
     assert {cell.row.label for cell in made.cells} == {"FedAvg"}
     assert "FedProx: too dear" in text(made, outcome)
@@ -81,12 +81,12 @@ def test_the_environment_changes_no_table(
 
 
 def test_a_wrong_recipe_is_refused_before_any_run(folder: Path) -> None:
-    wrong = Row("FedProx", {"algorithm.name": "fedprox", "algorithm.mu": -1})
+    wrong = PaperRow("FedProx", {"algorithm.name": "fedprox", "algorithm.mu": -1})
     with pytest.raises(RecipeError, match=r"algorithm\.mu"):
         tiny.study(folder, wrong)
 
 
-def test_the_numbers_are_those_of_the_runs(study: Study, outcome: Outcome) -> None:
+def test_the_numbers_are_those_of_the_runs(study: Study, outcome: TrialOutcome) -> None:
     trials = list(study.plan().trials())
     for entry in entries(study, outcome):
         own = [t.digest for t in trials if t.case is entry.cell.case]
@@ -108,7 +108,9 @@ def test_the_numbers_are_those_of_the_runs(study: Study, outcome: Outcome) -> No
     assert (few.published, many.published) == (None, study.table.published[0])
 
 
-def test_a_difference_is_told_only_of_the_papers_own_set_up(folder: Path, outcome: Outcome) -> None:
+def test_a_difference_is_told_only_of_the_papers_own_set_up(
+    folder: Path, outcome: TrialOutcome
+) -> None:
     for exact in (False, True):
         made = tiny.study(folder, exact=exact)
         entry = next(e for e in entries(made, outcome) if e.published is not None)
@@ -120,18 +122,18 @@ def test_a_difference_is_told_only_of_the_papers_own_set_up(folder: Path, outcom
         assert (f"{points:+.1f}" in shown.split("CLAIM")[0]) is exact
 
 
-def test_a_score_is_the_mean_of_the_last_tests(outcome: Outcome) -> None:
-    result: Result = next(iter(outcome.results.values()))
+def test_a_score_is_the_mean_of_the_last_tests(outcome: TrialOutcome) -> None:
+    result: TrialResult = next(iter(outcome.results.values()))
     scores = [0.1, None, 0.8, 0.7, None]
     rows = [{"round": k, "accuracy": each, "device_accuracy": 0.3} for k, each in enumerate(scores)]
     made = result.model_copy(update={"history": tuple(rows)})
-    assert scored(made, Score()) == 0.7
-    assert scored(made, Score(last=2)) == pytest.approx(0.75)
-    assert scored(made, Score(last=4)) is None
-    assert scored(made, Score("device_accuracy", 5)) == pytest.approx(0.3)
+    assert scored(made, PaperScore()) == 0.7
+    assert scored(made, PaperScore(last=2)) == pytest.approx(0.75)
+    assert scored(made, PaperScore(last=4)) is None
+    assert scored(made, PaperScore("device_accuracy", 5)) == pytest.approx(0.3)
 
 
-def test_the_files_say_the_same(study: Study, outcome: Outcome, folder: Path) -> None:
+def test_the_files_say_the_same(study: Study, outcome: TrialOutcome, folder: Path) -> None:
     place = folder / "table"
     write_outputs(study, outcome, place)
     told = json.loads((place / "table.json").read_text())
@@ -157,7 +159,7 @@ def test_the_files_say_the_same(study: Study, outcome: Outcome, folder: Path) ->
 
 def test_a_failed_run_is_counted_and_the_rest_is_told(folder: Path) -> None:
     crowd = {"simulation.devices": 5000}
-    columns = (tiny.FEW, Column("too many", "E = 10", {**tiny.SETUP, **crowd}))
+    columns = (tiny.FEW, PaperColumn("too many", "E = 10", {**tiny.SETUP, **crowd}))
     made = tiny.study(folder, tiny.PLAIN, columns=columns)
     outcome = run_trials(made.plan(), folder, Ticking())
     few, many = entries(made, outcome)
@@ -167,7 +169,7 @@ def test_a_failed_run_is_counted_and_the_rest_is_told(folder: Path) -> None:
     assert [each["seed"] for each in summary(made, outcome, folder)["failures"]] == [1, 2]
 
 
-def test_tables_share_the_runs_that_are_the_same(study: Study, outcome: Outcome) -> None:
+def test_tables_share_the_runs_that_are_the_same(study: Study, outcome: TrialOutcome) -> None:
     assert outcome.failures == {}
     other = tiny.study(Path(), tiny.PLAIN, columns=(tiny.MANY,))
     digests = {trial.digest for trial in other.plan().trials()}
@@ -175,7 +177,7 @@ def test_tables_share_the_runs_that_are_the_same(study: Study, outcome: Outcome)
 
 
 def test_what_is_to_be_known_of_the_data_stands_beside_the_table(
-    study: Study, outcome: Outcome, folder: Path
+    study: Study, outcome: TrialOutcome, folder: Path
 ) -> None:
     noted = replace(study, notes=("the images were compressed",))
     assert text(noted, outcome).endswith("Notes\n  the images were compressed")
@@ -188,7 +190,7 @@ def test_seeds_in_place_of_the_tables(folder: Path) -> None:
     assert made.seeds == (7, 9)
 
 
-def test_a_part_of_a_table_is_told_as_a_part(folder: Path, outcome: Outcome) -> None:
+def test_a_part_of_a_table_is_told_as_a_part(folder: Path, outcome: TrialOutcome) -> None:
     made = make_study(
         *(tiny.table(), "smoke", checked),
         rows=["fedavg"],
@@ -212,7 +214,7 @@ def test_an_unknown_part_names_the_nearest(
 
 
 def test_data_of_a_column_that_is_not_asked_for_need_not_be_there(folder: Path) -> None:
-    far = Column("CIFAR-10", "E = 1", {**tiny.SETUP, "data.name": "cifar10"})
+    far = PaperColumn("CIFAR-10", "E = 1", {**tiny.SETUP, "data.name": "cifar10"})
     both = tiny.table(tiny.PLAIN, columns=(far, tiny.MANY))
     with pytest.raises(DataError):
         make_study(both, "smoke", checked, data=folder, scratch=folder)
@@ -220,11 +222,11 @@ def test_data_of_a_column_that_is_not_asked_for_need_not_be_there(folder: Path) 
     assert len(made.cells) == 1
 
 
-FAR = Column("CIFAR-10", "E = 1", {**tiny.SETUP, "data.name": "cifar10"}, optional=True)
+FAR = PaperColumn("CIFAR-10", "E = 1", {**tiny.SETUP, "data.name": "cifar10"}, optional=True)
 
 
 def test_an_optional_column_without_data_is_left_out_and_told(
-    folder: Path, outcome: Outcome
+    folder: Path, outcome: TrialOutcome
 ) -> None:
     both = tiny.table(tiny.PLAIN, columns=(FAR, tiny.MANY))
     made = make_study(both, "smoke", checked, data=folder, scratch=folder)

@@ -11,7 +11,7 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.reproduce.outputs import write_recipes
 from edgefed.reproduce.plan import make_study
 from edgefed.reproduce.registry import find, tables
-from edgefed.reproduce.table import EACH, SCALES, Table
+from edgefed.reproduce.table import EACH, SCALES, PaperTable
 from tests.reproduce.layout import touch_all
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
@@ -101,7 +101,7 @@ def test_the_papers_set_ups(
 
 
 @every
-def test_numbers_claims_and_columns_fit_together(table: Table) -> None:
+def test_numbers_claims_and_columns_fit_together(table: PaperTable) -> None:
     rows = [row.label for row in table.rows]
     assert len(set(rows)) == len(rows)
     published = {column.of for column in table.scales["paper"].columns}
@@ -123,7 +123,9 @@ def test_numbers_claims_and_columns_fit_together(table: Table) -> None:
 
 
 @every
-def test_the_smallest_scale_is_ready_to_run_without_any_file(table: Table, tmp_path: Path) -> None:
+def test_the_smallest_scale_is_ready_to_run_without_any_file(
+    table: PaperTable, tmp_path: Path
+) -> None:
     study = make_study(table, "smoke", checked, scratch=tmp_path)
     scaled = table.scales["smoke"]
     left = [row for row in table.rows if row.label not in scaled.left_out]
@@ -135,7 +137,9 @@ def test_the_smallest_scale_is_ready_to_run_without_any_file(table: Table, tmp_p
 
 @every
 @pytest.mark.parametrize("scale", ["small", "paper"])
-def test_the_larger_scales_are_checked_recipes(table: Table, scale: str, tmp_path: Path) -> None:
+def test_the_larger_scales_are_checked_recipes(
+    table: PaperTable, scale: str, tmp_path: Path
+) -> None:
     chosen = {str(name): name for name in SCALES}[scale]
     study = make_study(table, chosen, checked, data=touch_all(tmp_path / "data"), scratch=tmp_path)
     assert study.missing == {}

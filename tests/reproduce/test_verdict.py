@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from edgefed.reproduce.table import Claim, Column, Published, read_claim
+from edgefed.reproduce.table import Claim, PaperColumn, Published, read_claim
 from edgefed.reproduce.verdict import QUANTILES, Verdict, judge
 
-EASY = Column("easy one", "easy", {})
-HARD = Column("hard one", "hard", {})
+EASY = PaperColumn("easy one", "easy", {})
+HARD = PaperColumn("hard one", "hard", {})
 Cells = Mapping[tuple[str, str], list[float]]
 
 
@@ -19,10 +19,10 @@ def read(claim: str) -> Claim:
     return read_claim(claim, ("A", "B"))
 
 
-def judged(claim: Claim, cells: Cells, *columns: Column) -> list[Verdict]:
+def judged(claim: Claim, cells: Cells, *columns: PaperColumn) -> list[Verdict]:
     """Judge cells given as lists over seeds 1, 2, …; NaN is a seed that was not run."""
 
-    def values(row: str, column: Column) -> Mapping[int, float]:
+    def values(row: str, column: PaperColumn) -> Mapping[int, float]:
         found = enumerate(cells.get((row, column.of), []), 1)
         return {seed: value for seed, value in found if not math.isnan(value)}
 
@@ -152,7 +152,7 @@ def test_the_papers_own_numbers_stand_beside_a_verdict() -> None:
         value = values.get((row, column))
         return None if value is None else Published(row, column, value, "made up")
 
-    def sums(claim: Claim, *columns: Column) -> list[float | None]:
+    def sums(claim: Claim, *columns: PaperColumn) -> list[float | None]:
         found = judge(claim, columns or (EASY, HARD), lambda *_: {}, numbers)
         return [verdict.published for verdict in found]
 

@@ -9,13 +9,13 @@ from typing import Any
 from edgefed.api.recipe_source import checked
 from edgefed.reproduce.plan import Study, make_study
 from edgefed.reproduce.table import (
-    Column,
     Paper,
+    PaperColumn,
+    PaperRow,
+    PaperTable,
     Published,
-    Row,
     Scaled,
     Settings,
-    Table,
     read_claim,
 )
 
@@ -30,11 +30,11 @@ SETUP: Settings = {
     "simulation.devices": 2,
     "simulation.workers": 1,
 }
-PLAIN = Row("FedAvg", {"algorithm.name": "fedavg"})
-HELD = Row("FedProx", {"algorithm.name": "fedprox"})
-ABSENT = Row("Unheard of", {"algorithm.name": "unheard-of"})
-FEW = Column("digits, E = 1", "E = 1", SETUP, {"training.epochs": 1}, target=0.05)
-MANY = Column(
+PLAIN = PaperRow("FedAvg", {"algorithm.name": "fedavg"})
+HELD = PaperRow("FedProx", {"algorithm.name": "fedprox"})
+ABSENT = PaperRow("Unheard of", {"algorithm.name": "unheard-of"})
+FEW = PaperColumn("digits, E = 1", "E = 1", SETUP, {"training.epochs": 1}, target=0.05)
+MANY = PaperColumn(
     "digits, E = 3",
     "E = 10",
     SETUP,
@@ -45,10 +45,10 @@ MANY = Column(
 CLAIMS = ("FedAvg > FedProx", "FedAvg: E = 10 > E = 1")
 
 
-def table(*rows: Row, **scaled: Any) -> Table:
+def table(*rows: PaperRow, **scaled: Any) -> PaperTable:
     """Return the table with some rows, at one scale."""
     shown = Scaled((FEW, MANY), (1, 2), "a moment", {"Ensemble": "too dear"})
-    return Table(
+    return PaperTable(
         name="tiny-table1",
         title="a table for tests",
         paper=Paper("tiny", "Nobody", "Nothing", "nowhere"),
@@ -60,7 +60,7 @@ def table(*rows: Row, **scaled: Any) -> Table:
     )
 
 
-def study(scratch: Path, *rows: Row, seeds: tuple[int, ...] = (), **scaled: Any) -> Study:
+def study(scratch: Path, *rows: PaperRow, seeds: tuple[int, ...] = (), **scaled: Any) -> Study:
     """Return the table ready to be run."""
     made = table(*rows, **scaled)
     return make_study(made, "smoke", checked, seeds=seeds, scratch=scratch)

@@ -12,7 +12,7 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.problems import problems_error
 from edgefed.simulator.sweep.file import read_sweep
 from edgefed.simulator.sweep.plan import Plan, make_plan
-from edgefed.simulator.sweep.trials import Outcome, Step, run_trials
+from edgefed.simulator.sweep.trials import TrialOutcome, TrialStep, run_trials
 from tests.run_fixture import Ticking
 
 RECIPE = """
@@ -65,9 +65,9 @@ class Swept:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.steps: list[Step] = []
+        self.steps: list[TrialStep] = []
 
-    def run(self, plan: Plan) -> Outcome:
+    def run(self, plan: Plan) -> TrialOutcome:
         self.steps.clear()
         return run_trials(plan, self.folder, Ticking(), tell=self.steps.append)
 

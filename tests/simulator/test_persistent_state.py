@@ -13,7 +13,7 @@ from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.state.stored_runs import OpenExchange
 from edgefed.data.base.types import Shard
 from edgefed.learn.base.types import Tensors
-from edgefed.simulator.executors import Executor, Order, Sequential
+from edgefed.simulator.executors import Executor, Sequential, WorkOrder
 from edgefed.simulator.local_fleet import LocalFleet, device_names
 from edgefed.simulator.serialization import order_bytes, outcome_bytes, read_order, read_outcome
 from edgefed.simulator.stacked_executor import StackedExecutor
@@ -52,9 +52,11 @@ class Recording:
 
     def __init__(self, real: Executor) -> None:
         self._real = real
-        self.orders: list[Order] = []
+        self.orders: list[WorkOrder] = []
 
-    def outcomes(self, orders: Sequence[Order], *rest: Any) -> Iterator[tuple[Order, Outcome]]:
+    def outcomes(
+        self, orders: Sequence[WorkOrder], *rest: Any
+    ) -> Iterator[tuple[WorkOrder, Outcome]]:
         self.orders = list(orders)
         return self._real.outcomes(orders, *rest)
 
@@ -110,7 +112,7 @@ def test_without_another_source_two_identical_orders_draw_differently(
 ) -> None:
     given, blobs = task(algorithm=NAME), {task().blobs["weights"].digest: pack(weights())}
     hands = executor(PARTS)
-    orders = [Order(0, given, {}), Order(0, given, {})]
+    orders = [WorkOrder(0, given, {}), WorkOrder(0, given, {})]
     try:
         found = [out for _, out in hands.outcomes(orders, blobs.__getitem__, lambda: False)]
     finally:
@@ -126,6 +128,6 @@ def test_bytes_carry_what_outlives_a_run() -> None:
     assert outcome.ledger == ledger
     assert outcome.device_state["gone"] == {}
     assert outcome.device_state["kept"]["w"].tolist() == [0.0, 1.0, 2.0]
-    order = read_order(order_bytes(Order(0, task(), {}, PersistentState(state, ledger))))
+    order = read_order(order_bytes(WorkOrder(0, task(), {}, PersistentState(state, ledger))))
     assert order.persistent.ledger == ledger
     assert order.persistent.device_state["kept"]["w"].tolist() == [0.0, 1.0, 2.0]

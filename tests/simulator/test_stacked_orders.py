@@ -18,7 +18,7 @@ from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training import stacked_trainer
 from edgefed.learn.training.client_stack import ClientStack
 from edgefed.seeds import derive
-from edgefed.simulator.executors import Order, Sequential
+from edgefed.simulator.executors import Sequential, WorkOrder
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import BlobRef, Task
@@ -32,11 +32,12 @@ from tests.simulator.test_stacked_executor import MODEL, assert_near
 
 def orders(
     sizes: Sequence[int], model: dict[str, Any] = MODEL, **changes: Any
-) -> tuple[list[Order], dict[str, bytes]]:
+) -> tuple[list[WorkOrder], dict[str, bytes]]:
     packed = pack(weights(model))
     ref = BlobRef(digest=digest(packed), size=len(packed))
     made = [
-        Order(number, task(number, ref, model=model, **changes), {}) for number in range(len(sizes))
+        WorkOrder(number, task(number, ref, model=model, **changes), {})
+        for number in range(len(sizes))
     ]
     return made, {ref.digest: packed}
 
@@ -75,7 +76,7 @@ def never() -> bool:
 
 
 def done(
-    executor: Sequential | StackedExecutor, asked: Sequence[Order], blobs: dict[str, bytes]
+    executor: Sequential | StackedExecutor, asked: Sequence[WorkOrder], blobs: dict[str, bytes]
 ) -> dict[int, Outcome]:
     return {
         order.device: outcome
@@ -116,9 +117,9 @@ def test_different_models_and_questions_in_one_exchange_are_kept_apart() -> None
     sizes = (5, 9, 6)
     parts = shards(sizes, tested=3)
     asked, blobs = orders(sizes)
-    asked[0] = Order(0, asked[0].task.model_copy(update={"question": "evaluate"}), {})
+    asked[0] = WorkOrder(0, asked[0].task.model_copy(update={"question": "evaluate"}), {})
     other = {**MODEL, "dropout": 0.0}
-    asked[2] = Order(2, asked[2].task.model_copy(update={"model": other}), {})
+    asked[2] = WorkOrder(2, asked[2].task.model_copy(update={"model": other}), {})
     ours = done(StackedExecutor(parts, trainers=TrainerCache("cpu")), asked, blobs)
     assert_outcomes_near(ours, done(Sequential(parts, TrainerCache("cpu")), asked, blobs))
     assert "accuracy" in ours[0].metrics

@@ -14,7 +14,7 @@ from edgefed.learn.aggregation.pooled_statistics import MeasuredStatistics, pool
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.batch_statistics import batch_statistics
 from edgefed.learn.training.trainer import Trainer
-from edgefed.simulator.executors import Executor, Order, Sequential
+from edgefed.simulator.executors import Executor, Sequential, WorkOrder
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import BlobRef
@@ -53,7 +53,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         yield
 
 
-def orders(count: int) -> tuple[list[Order], dict[str, bytes]]:
+def orders(count: int) -> tuple[list[WorkOrder], dict[str, bytes]]:
     weights = build(ModelSection.model_validate(MODEL), SHAPE, work.CLASSES, 3).weights()
     packed = pack(weights)
     ref = BlobRef(digest=digest(packed), size=len(packed))

@@ -12,7 +12,7 @@ from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.data.base.types import Shard
 from edgefed.files.samples import Samples
 from edgefed.learn.modeling.model_building import build
-from edgefed.simulator.executors import Order
+from edgefed.simulator.executors import WorkOrder
 from edgefed.simulator.forked_autograd import forks_can_train
 from edgefed.simulator.process_pool import ProcessPool
 from edgefed.wire.messages import BlobRef, Task
@@ -52,10 +52,10 @@ def shards(count: int, samples: int = 10) -> list[Shard]:
     return made
 
 
-def orders(count: int, **training: int) -> tuple[list[Order], dict[str, bytes]]:
+def orders(count: int, **training: int) -> tuple[list[WorkOrder], dict[str, bytes]]:
     weights = pack(build(ModelSection.model_validate(MODEL), SHAPE, CLASSES, 3).weights())
     ref = BlobRef(digest=digest(weights), size=len(weights))
-    made = [Order(number, _task(number, ref, training), {}) for number in range(count)]
+    made = [WorkOrder(number, _task(number, ref, training), {}) for number in range(count)]
     return made, {ref.digest: weights}
 
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.errors import NotAllowedError, WireError
-from edgefed.trust.sealed_data import OVERHEAD, Context, open_data, seal_data
+from edgefed.trust.sealed_data import OVERHEAD, SealContext, open_data, seal_data
 from edgefed.wire.limits import MAX_SEAL_BYTES
 from tests.signed_fleet import Trust
 
-CONTEXT = Context("r-1", "r-1-4", "cam-1", "cam-2")
+CONTEXT = SealContext("r-1", "r-1-4", "cam-1", "cam-2")
 
 
 @pytest.fixture(scope="module")

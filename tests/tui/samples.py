@@ -16,7 +16,7 @@ from edgefed.events.base.method_tables import (
     within_limits,
 )
 from edgefed.events.base.snapshot import (
-    DeviceView,
+    DeviceSnapshot,
     LineView,
     RoundView,
     RunView,
@@ -122,7 +122,7 @@ def round_views(count: int = 11) -> tuple[RoundView, ...]:
     )
 
 
-def device_view(index: int, **changes: object) -> DeviceView:
+def device_view(index: int, **changes: object) -> DeviceSnapshot:
     """One device; its numbers follow from its index."""
     state = STATES[(index - 1) % len(STATES)]
     done = state in ("upload", "done", "late", "rejected")
@@ -141,7 +141,7 @@ def device_view(index: int, **changes: object) -> DeviceView:
         "rejected": int(state == "rejected"),
         "late": int(state == "late"),
     }
-    return DeviceView.model_validate({**values, **changes})
+    return DeviceSnapshot.model_validate({**values, **changes})
 
 
 def lines() -> tuple[LineView, ...]:

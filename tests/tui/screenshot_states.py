@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from edgefed.errors import NotAllowedError, TimeLimitError
 from edgefed.events.base.model import Event
-from edgefed.events.base.snapshot import DeviceView, Snapshot
+from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
 from edgefed.events.history.known_runs import RunDetails
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.tui.app import Dashboard
@@ -103,7 +103,7 @@ def showing_bare(screen: ScreenName) -> Dashboard:
 
 def joined() -> FeedUpdate:
     """A device that has just joined a fleet without a run."""
-    device = DeviceView(device="rpi5-17", seen_at=ago(1))
+    device = DeviceSnapshot(device="rpi5-17", seen_at=ago(1))
     return fine(Snapshot(fleet="plant-a", time=ago(0), devices=(device,)))
 
 

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.config.loading.load import load_settings
-from edgefed.config.values.layers import Layer, document_layer
+from edgefed.config.values.layers import ValueLayer, document_layer
 from edgefed.config.values.toml import read_toml
 from edgefed.errors import RecipeError, TimeLimitError
 from edgefed.events.base.model import Event
@@ -42,7 +42,7 @@ CHOSEN = {
 
 
 def keymap(written: Mapping[str, str]) -> Keymap:
-    made, problems = read_keymap(written, Layer())
+    made, problems = read_keymap(written, ValueLayer())
     assert problems == []
     return made
 
@@ -55,7 +55,7 @@ def opened(written: Mapping[str, str], control: RecordingControl | None = None) 
 
 def problems(**written: str) -> list[str]:
     names = {name.replace("_", "."): text for name, text in written.items()}
-    return [problem.text for problem in read_keymap(names, Layer())[1]]
+    return [problem.text for problem in read_keymap(names, ValueLayer())[1]]
 
 
 def test_a_chosen_key_does_what_the_old_one_did_and_the_old_one_nothing() -> None:
@@ -246,5 +246,5 @@ def test_the_registry_writes_its_keys_as_they_are_called() -> None:
     for action in ACTIONS:
         assert label_of(action.key.split(",")[0]) == action.label, action.name
     everything = {action.name: action.label for action in ACTIONS}
-    assert read_keymap(everything, Layer())[1] == []
+    assert read_keymap(everything, ValueLayer())[1] == []
     assert OWN_KEYS.bindings() == {}

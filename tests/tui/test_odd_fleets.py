@@ -7,7 +7,7 @@ from datetime import timezone
 import pytest
 from textual.pilot import Pilot
 
-from edgefed.events.base.snapshot import DeviceView, Snapshot
+from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.process.clock import timestamp
 from edgefed.tui.app import DRAW_EVERY, Dashboard
@@ -20,7 +20,7 @@ from tests.tui.samples import NOW, FakeClock, ago, dashboard, device_view, feed,
 ODD = ("[/]", "a b\tc", "\x1b[2J", "ü" * 64, "-", "%s", "地" * 20)
 
 
-def of(*views: DeviceView) -> FeedUpdate:
+def of(*views: DeviceSnapshot) -> FeedUpdate:
     return fine(snapshot().model_copy(update={"devices": views}))
 
 

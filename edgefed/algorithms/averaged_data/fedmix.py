@@ -22,7 +22,7 @@ from edgefed.algorithms.averaging.training import loss_of
 from edgefed.algorithms.interface.base import AlgorithmSettings
 from edgefed.algorithms.interface.exchange_part import ExchangePart
 from edgefed.learn.base.types import Objective
-from edgefed.learn.objectives.fed_mix import FedMix as FedMixObjective
+from edgefed.learn.objectives.fed_mix import FedMixObjective
 
 
 class FedMixSettings(MeanSettings):

@@ -20,7 +20,7 @@ from edgefed.algorithms.averaging.training import loss_of
 from edgefed.algorithms.interface.base import AlgorithmSettings
 from edgefed.learn.base.types import Objective
 from edgefed.learn.modeling.model import Model
-from edgefed.learn.objectives.local_mix import LocalMix as LocalMixObjective
+from edgefed.learn.objectives.local_mix import LocalMixObjective
 
 
 class LocalMixSettings(SplitSettings):

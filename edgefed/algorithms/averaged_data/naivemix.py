@@ -21,7 +21,7 @@ from edgefed.algorithms.averaging.training import loss_of
 from edgefed.algorithms.interface.base import AlgorithmSettings
 from edgefed.algorithms.interface.exchange_part import ExchangePart
 from edgefed.learn.base.types import Objective
-from edgefed.learn.objectives.naive_mix import NaiveMix as NaiveMixObjective
+from edgefed.learn.objectives.naive_mix import NaiveMixObjective
 
 
 class NaiveMixSettings(MeanSettings):

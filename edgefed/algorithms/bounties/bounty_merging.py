@@ -10,8 +10,8 @@ from edgefed.algorithms.bounties.bounty_device_half import asks_of
 from edgefed.algorithms.bounties.bounty_records import (
     MAX_TRIES,
     Allocation,
-    Asked,
     BountyRecords,
+    NeedsRequest,
     SentMixes,
     ended,
     missing,
@@ -35,7 +35,7 @@ def merge_needs(
         for answer in answers
     }
     asked = {
-        each.device: Asked(each.params["data"], exchange.round, each.device not in stated)
+        each.device: NeedsRequest(each.params["data"], exchange.round, each.device not in stated)
         for each in exchange.questions
     }
     known = replace(records, asked={**records.asked, **asked})

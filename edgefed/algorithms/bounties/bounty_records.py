@@ -26,7 +26,7 @@ MAX_BOUNTIES = 1024
 
 
 @dataclass(frozen=True)
-class Asked:
+class NeedsRequest:
     """The last time that a device was asked for its needs.
 
     Attributes:
@@ -86,7 +86,7 @@ class BountyRecords:
     """
 
     seed: int
-    asked: Mapping[str, Asked] = field(default_factory=dict)
+    asked: Mapping[str, NeedsRequest] = field(default_factory=dict)
     bounties: tuple[Bounty, ...] = ()
     budgets: tuple[Budget, ...] = ()
     allocations: tuple[Allocation, ...] = ()
@@ -101,7 +101,7 @@ class BountyRecords:
         known: Mapping[str, Any] = state.params[LABELS]
         return cls(
             seed=known["seed"],
-            asked={device: Asked(*row) for device, row in known["asked"].items()},
+            asked={device: NeedsRequest(*row) for device, row in known["asked"].items()},
             bounties=tuple(Bounty(*row) for row in known["bounties"]),
             budgets=tuple(Budget(*row) for row in known["budgets"]),
             allocations=tuple(Allocation(*row) for row in known["allocations"]),

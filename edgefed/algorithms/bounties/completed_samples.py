@@ -28,7 +28,7 @@ BLOCK = 256
 
 
 @dataclass(frozen=True)
-class Need:
+class LabelNeed:
     """A device's missing samples of a label.
 
     Attributes:
@@ -43,7 +43,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _SamplePart:
     """How many mixes and images of noise are added of a label."""
 
     label: int
@@ -51,7 +51,7 @@ class _Part:
     noise: int
 
 
-def needs_of(labels: Array, classes: int, settings: LabelsSection) -> tuple[Need, ...]:
+def needs_of(labels: Array, classes: int, settings: LabelsSection) -> tuple[LabelNeed, ...]:
     """Return the missing samples of a device with these labels, by label.
 
     Args:
@@ -63,7 +63,7 @@ def needs_of(labels: Array, classes: int, settings: LabelsSection) -> tuple[Need
     number = settings.count or round(settings.supplement * int(counts.max()))
     rare = np.flatnonzero(counts < min(settings.fewer_than, number))
     return tuple(
-        Need(int(label), wanted, round(settings.mix_share * wanted))
+        LabelNeed(int(label), wanted, round(settings.mix_share * wanted))
         for label in rare
         for wanted in [number - int(counts[label])]
     )
@@ -108,16 +108,20 @@ def completed(
 
 def _parts(
     device: DeviceView, settings: LabelsSection, kept: Mapping[str, Array]
-) -> Iterator[_Part]:
+) -> Iterator[_SamplePart]:
     """Return the additions for each label that the device lacks."""
     there = held(kept, device.model.classes)
     for need in needs_of(device.train.targets, device.model.classes, settings):
         mixes = min(int(there[need.label]), need.mixes)
-        yield _Part(need.label, mixes, 0 if settings.noise == "none" else need.count - mixes)
+        yield _SamplePart(need.label, mixes, 0 if settings.noise == "none" else need.count - mixes)
 
 
 def _pixels(
-    part: _Part, device: DeviceView, settings: LabelsSection, kept: Mapping[str, Array], seed: int
+    part: _SamplePart,
+    device: DeviceView,
+    settings: LabelsSection,
+    kept: Mapping[str, Array],
+    seed: int,
 ) -> Iterator[Array]:
     """Return the images of a part: mixes, then noise."""
     if part.mixes:

@@ -21,7 +21,7 @@ from edgefed.algorithms.private.private_updates import CoordinatorRandomness, fr
 from edgefed.algorithms.secure.secure_compatibility import check_secure_aggregation
 from edgefed.config.loading.validate import check_section
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.config.values.layers import Layer
+from edgefed.config.values.layers import ValueLayer
 from edgefed.errors import UnknownNameError, UsageError
 from edgefed.files.plugins import Plugins
 from edgefed.learn.steps.local_optimizers import check_optimizer
@@ -89,7 +89,7 @@ def find(name: str) -> type[Algorithm[Any]]:
 
 def make(
     recipe: Recipe,
-    layer: Layer | None = None,
+    layer: ValueLayer | None = None,
     randomness: CoordinatorRandomness = from_operating_system,
 ) -> AnyAlgorithm:
     """Return the recipe's algorithm with its settings checked.

@@ -44,7 +44,7 @@ the test, and by other devices' gates, which needs no labels."""
 
 
 @dataclass(frozen=True)
-class DeviceHalf:
+class ExpertDeviceHalf:
     """The work of a device in one task.
 
     Args:

@@ -33,7 +33,7 @@ from edgefed.algorithms.experts.expert_device_half import (
     FITTED,
     KNOWN,
     MARGINAL,
-    DeviceHalf,
+    ExpertDeviceHalf,
 )
 from edgefed.algorithms.experts.expert_load import ExpertLoad, expert_remarks, expert_view, load_of
 from edgefed.algorithms.experts.expert_merging import merged, sample_limits
@@ -395,8 +395,8 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
         """Test with the device's gate, or with one that is fitted for the test."""
         return self._half(task, device).test()
 
-    def _half(self, task: DeviceTask, device: DeviceView) -> DeviceHalf:
-        return DeviceHalf(self.settings, self.training, self.images, task, device)
+    def _half(self, task: DeviceTask, device: DeviceView) -> ExpertDeviceHalf:
+        return ExpertDeviceHalf(self.settings, self.training, self.images, task, device)
 
 
 def _spec(array: Array) -> TensorSpec:

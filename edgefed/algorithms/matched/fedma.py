@@ -42,7 +42,7 @@ from edgefed.algorithms.interface.device_side import (
 from edgefed.algorithms.interface.exchange import Exchange, Finished
 from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.interface.optional_interfaces import DeviceTests, RecipeNeeds, SavedModels
-from edgefed.algorithms.matched.fedma_device_half import DeviceHalf, complete_weights
+from edgefed.algorithms.matched.fedma_device_half import MatchingDeviceHalf, complete_weights
 from edgefed.algorithms.matched.fedma_exchanges import Exchanges
 from edgefed.algorithms.matched.fedma_merging import after_statistics, after_step
 from edgefed.algorithms.matched.fedma_records import (
@@ -216,7 +216,7 @@ class FedMa(SavedModels[FedMaSettings], DeviceTests[FedMaSettings], RecipeNeeds)
         """Train the unmatched layers, or measure statistics."""
         if task.question == STATISTICS:
             return StatisticsJob(complete_weights(task, device))
-        return DeviceHalf(self.settings, self.training, self.images, task, device).prepare()
+        return MatchingDeviceHalf(self.settings, self.training, self.images, task, device).prepare()
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
         """Send the layer that is matched next, or the statistics."""
@@ -225,7 +225,9 @@ class FedMa(SavedModels[FedMaSettings], DeviceTests[FedMaSettings], RecipeNeeds)
             measured = {STATISTICS: Group(result, "fp32")}
             return Answer(task.device, len(device.train), measured)
         assert isinstance(result, Trained)
-        return DeviceHalf(self.settings, self.training, self.images, task, device).answer(result)
+        return MatchingDeviceHalf(self.settings, self.training, self.images, task, device).answer(
+            result
+        )
 
     def eval_job(self, task: DeviceTask, device: DeviceView) -> DeviceTest:
         """Test the global model."""

@@ -38,7 +38,7 @@ loss)."""
 
 
 @dataclass(frozen=True)
-class DeviceHalf:
+class MatchingDeviceHalf:
     """One step on one device."""
 
     settings: FedMaSettings

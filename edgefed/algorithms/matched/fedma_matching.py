@@ -11,7 +11,7 @@ from edgefed.algorithms.matched.fedma_settings import FedMaSettings
 from edgefed.learn.base.permutation_groups import PermutationGroups
 from edgefed.learn.base.types import Array, Tensors
 from edgefed.learn.matching.layer import Matched, match_layer
-from edgefed.learn.matching.layer_merging import Averaging, recurrent_blocks
+from edgefed.learn.matching.layer_merging import LayerAveraging, recurrent_blocks
 from edgefed.learn.matching.recurrence import refined_by_recurrence
 from edgefed.seeds import generator
 
@@ -89,8 +89,8 @@ class GroupMatching:
         return mean
 
 
-def averaging_of(settings: FedMaSettings) -> Averaging:
+def averaging_of(settings: FedMaSettings) -> LayerAveraging:
     """Return how units that are the same are averaged."""
     average = settings.match_settings(1).average
     padded = settings.recurrent == "padded" or settings.reference
-    return Averaging(average == "map", padded, average == "all")
+    return LayerAveraging(average == "map", padded, average == "all")

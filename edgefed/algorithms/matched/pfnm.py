@@ -44,7 +44,7 @@ from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import RecipeError
 from edgefed.events.base.method_tables import MethodTable
 from edgefed.learn.base.types import Job, Objective, Tensors, Trained
-from edgefed.learn.matching.mlp import Prior, match_perceptrons
+from edgefed.learn.matching.mlp import NetworkPrior, match_perceptrons
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.network_groups import permutation_groups
 from edgefed.learn.objectives.proximal import Proximal
@@ -155,7 +155,7 @@ class Pfnm(SavedModels[PfnmSettings], RecipeNeeds):
             for each in known
         ]
         shares = class_shares(known, announced, records.outputs, self.settings.last_layer)
-        prior = Prior(
+        prior = NetworkPrior(
             self.settings.match_settings,
             self.settings.bias_mean,
             self.settings.match_settings(1).average == "map",

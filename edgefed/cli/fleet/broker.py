@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 app = CommandLine(help="Run, configure and check the MQTT broker.")
 
 
-class Kind(str, Enum):
+class BrokerKind(str, Enum):
     """The broker to run."""
 
     auto = "auto"
@@ -64,7 +64,9 @@ def up(
     *,
     port: Port = None,
     bind: Bind = None,
-    kind: Annotated[Kind, typer.Option(help="auto uses Mosquitto if it is installed.")] = Kind.auto,
+    kind: Annotated[
+        BrokerKind, typer.Option(help="auto uses Mosquitto if it is installed.")
+    ] = BrokerKind.auto,
     folder: Annotated[
         Path | None,
         typer.Option(help="Folder for log and database; by default STATE/broker/FLEET."),
@@ -94,7 +96,7 @@ def up(
         files = secured_broker.files_of(settings)
         if files is not None:
             secured_broker.refuse_plain_options(
-                settings.fleet, allow_anonymous=allow_anonymous, kind=kind is Kind.embedded
+                settings.fleet, allow_anonymous=allow_anonymous, kind=kind is BrokerKind.embedded
             )
             address = secured_broker.listen_address(files, bind, port)
             secured_broker.run(options, files, address, place)
@@ -266,7 +268,7 @@ def _anonymous(typed: bool, password_file: Path | None) -> bool | None:
 
 
 def _run_without_tls(
-    options: Globals, address: Address, folder: Path, kind: Kind, *, allow_anonymous: bool
+    options: Globals, address: Address, folder: Path, kind: BrokerKind, *, allow_anonymous: bool
 ) -> None:
     """Run a broker for this machine or a closed network until SIGTERM or Ctrl-C."""
     from broker.foreground import sigterm_as_event, wait_for_end

@@ -187,9 +187,9 @@ def _trust(device: dict[str, Any]) -> str:
 def _excluded(device: dict[str, Any]) -> str:
     """Return why the run does not ask a device; empty where it may."""
     from edgefed.events.base.coordinator_states import why_excluded
-    from edgefed.events.base.snapshot import DeviceView
+    from edgefed.events.base.snapshot import DeviceSnapshot
 
-    return why_excluded(DeviceView.model_validate(device))
+    return why_excluded(DeviceSnapshot.model_validate(device))
 
 
 def _shared(what: str) -> _Cell:

@@ -12,7 +12,7 @@ from edgefed.terminal.console import checks
 
 if TYPE_CHECKING:
     from edgefed.config.values.address import Address
-    from edgefed.terminal.diagnostics import Finding
+    from edgefed.terminal.diagnostics import Diagnosis
 
 EPILOG = examples("edgefed doctor", "edgefed --broker mqtt://192.0.2.7:1883 doctor --json")
 
@@ -29,7 +29,7 @@ def doctor(context: typer.Context) -> None:
         raise problem
 
 
-def find(options: Globals) -> list[Finding]:
+def find(options: Globals) -> list[Diagnosis]:
     """Return the findings on this machine; a bad one is not raised as an error."""
     from broker.mosquitto import find_mosquitto
     from edgefed.algorithms.composed.installed_plugins import installed_plugins
@@ -45,9 +45,9 @@ def find(options: Globals) -> list[Finding]:
     findings.append(settings)
     program = find_mosquitto()
     findings.append(
-        diagnostics.Finding("mosquitto", "good", str(program))
+        diagnostics.Diagnosis("mosquitto", "good", str(program))
         if program
-        else diagnostics.Finding(
+        else diagnostics.Diagnosis(
             "mosquitto", "warning", "not installed here", "apt install mosquitto, for real fleets"
         )
     )
@@ -66,16 +66,16 @@ def find(options: Globals) -> list[Finding]:
     return findings
 
 
-def _plugin() -> Finding:
+def _plugin() -> Diagnosis:
     """Look at Mosquitto's plug-in, which limits subscriptions in a fleet with an authority."""
     from broker.mosquitto import PLUGIN_HINT, find_plugin
     from broker.secured_broker import UNLIMITED
-    from edgefed.terminal.diagnostics import Finding
+    from edgefed.terminal.diagnostics import Diagnosis
 
     plugin = find_plugin()
     if plugin is None:
-        return Finding("mosquitto plug-in", "warning", f"not built; {UNLIMITED}", PLUGIN_HINT)
-    return Finding("mosquitto plug-in", "good", str(plugin))
+        return Diagnosis("mosquitto plug-in", "warning", f"not built; {UNLIMITED}", PLUGIN_HINT)
+    return Diagnosis("mosquitto plug-in", "good", str(plugin))
 
 
 def _broker_address(options: Globals) -> Address:
@@ -115,26 +115,26 @@ def _coordinator(options: Globals) -> str:
         return f"fleet {options.settings().value.fleet} has one"
 
 
-def _inbox(options: Globals) -> Finding:
+def _inbox(options: Globals) -> Diagnosis:
     """Look whether the coordinator keeps up with its devices' messages."""
     from edgefed.cli.fleet.status import refused_in_words
     from edgefed.errors import EdgeFedError
-    from edgefed.terminal.diagnostics import Finding
+    from edgefed.terminal.diagnostics import Diagnosis
 
     try:
         with options.connected() as coordinator:
             inbox = coordinator.ask("snapshot")["inbox"]
     except EdgeFedError as error:
-        return Finding("inbox", "bad", error.message, error.hint)
+        return Diagnosis("inbox", "bad", error.message, error.hint)
     dropped, refused = inbox["dropped"], inbox["refused"]
     if refused:
-        return Finding(
+        return Diagnosis(
             "inbox",
             "warning",
             f"senders over their limits; {refused_in_words(refused)}",
             "look at these senders; on a broker with an access list, take away their rights",
         )
     if not dropped:
-        return Finding("inbox", "good", "the coordinator dropped no message")
+        return Diagnosis("inbox", "good", "the coordinator dropped no message")
     told = f"messages that the coordinator dropped because they came too fast: {dropped}"
-    return Finding("inbox", "warning", told, "run it on a faster machine, or with fewer devices")
+    return Diagnosis("inbox", "warning", told, "run it on a faster machine, or with fewer devices")

@@ -18,7 +18,7 @@ from edgefed.terminal.units import counted
 
 if TYPE_CHECKING:
     from edgefed.reproduce.plan import Study
-    from edgefed.simulator.sweep.trials import Outcome
+    from edgefed.simulator.sweep.trials import TrialOutcome
 
 EPILOG = examples(
     "edgefed reproduce",
@@ -176,7 +176,9 @@ def _check_rows(study: Study) -> None:
         )
 
 
-def _end(options: Globals, study: Study, outcome: Outcome, folder: Path, as_json: bool) -> None:
+def _end(
+    options: Globals, study: Study, outcome: TrialOutcome, folder: Path, as_json: bool
+) -> None:
     """Print the table and write its files; what was not run ends the command with its exit code."""
     from edgefed.reproduce.outputs import summary, text, write_outputs
 

@@ -28,7 +28,7 @@ from edgefed.terminal.units import score
 if TYPE_CHECKING:
     from edgefed.events.base.model import Event
     from edgefed.simulator.sweep.plan import Plan
-    from edgefed.simulator.sweep.trials import Outcome
+    from edgefed.simulator.sweep.trials import TrialOutcome
 
 app = CommandLine(help="Run recipes on virtual devices.")
 
@@ -103,7 +103,7 @@ def _plan(options: Globals, file: Path, seeds: str, sets: list[str] | None) -> P
     return make_plan(written, around, checked, sets=parse_sets(sets or ()), seeds=wanted)
 
 
-def _show(options: Globals, plan: Plan, outcome: Outcome, folder: Path) -> None:
+def _show(options: Globals, plan: Plan, outcome: TrialOutcome, folder: Path) -> None:
     from edgefed.simulator.sweep.table import case_rows, text_rows
 
     data(columns(text_rows(case_rows(plan, outcome), plan.target)))

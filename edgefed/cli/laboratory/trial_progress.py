@@ -12,7 +12,7 @@ from edgefed.terminal.units import counted
 if TYPE_CHECKING:
     from edgefed.simulator.executors import Maker
     from edgefed.simulator.sweep.plan import Plan
-    from edgefed.simulator.sweep.trials import Outcome, Step
+    from edgefed.simulator.sweep.trials import TrialOutcome, TrialStep
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -29,7 +29,9 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(map(int, words))
 
 
-def run_plan(options: Globals, plan: Plan, folder: Path, executors: Maker | None = None) -> Outcome:
+def run_plan(
+    options: Globals, plan: Plan, folder: Path, executors: Maker | None = None
+) -> TrialOutcome:
     """Run the trials of a plan that have no result in the folder yet; report on stderr.
 
     Args:
@@ -47,7 +49,7 @@ def run_plan(options: Globals, plan: Plan, folder: Path, executors: Maker | None
     from edgefed.process.clock import SystemClock
     from edgefed.simulator.sweep.trials import run_trials
 
-    progress = Progress(quiet=options.quiet)
+    progress = TrialProgress(quiet=options.quiet)
     settings = options.settings().value
     known = settings.state / "data"
     try:
@@ -61,7 +63,7 @@ def run_plan(options: Globals, plan: Plan, folder: Path, executors: Maker | None
         ) from None
 
 
-def raise_failures(plan: Plan, outcome: Outcome) -> None:
+def raise_failures(plan: Plan, outcome: TrialOutcome) -> None:
     """End a command whose runs have partly failed.
 
     Raises:
@@ -83,7 +85,7 @@ def raise_failures(plan: Plan, outcome: Outcome) -> None:
     )
 
 
-class Progress:
+class TrialProgress:
     """Reports trials on stderr: a line a run, and on a terminal a bar of all of them."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -91,7 +93,7 @@ class Progress:
         self._ended = 0
         self._quiet = quiet
 
-    def take(self, step: Step) -> None:
+    def take(self, step: TrialStep) -> None:
         """Report a step."""
         self.done += step.state in ("done", "known")
         if self._quiet:
@@ -104,19 +106,19 @@ class Progress:
             show_progress("runs", self._ended + _share(step), step.total, _note(step))
 
 
-def _share(step: Step) -> float:
+def _share(step: TrialStep) -> float:
     """Return how much of its run is done; the last round's end is the run's."""
     return step.round / (step.trial.recipe.rounds.count + 1)
 
 
-def _note(step: Step) -> str:
+def _note(step: TrialStep) -> str:
     rounds = step.trial.recipe.rounds.count
     found = "" if step.accuracy is None else f"  accuracy {step.accuracy:.4f}"
     case = f"{step.trial.case.name}  seed {step.trial.seed}"
     return f"{case}  round {step.round}/{rounds}{found}"
 
 
-def _line(step: Step) -> str:
+def _line(step: TrialStep) -> str:
     score = "" if step.accuracy is None else f"  accuracy {step.accuracy:.4f}"
     width = len(str(step.total))
     return (

@@ -14,7 +14,7 @@ from edgefed.config.fleet.settings_files import Surroundings, expand
 from edgefed.config.loading.load import load_recipe
 from edgefed.config.loading.write import toml_value
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.config.values.layers import Layer, document_layer, leaves, merge, single
+from edgefed.config.values.layers import ValueLayer, document_layer, leaves, merge, single
 from edgefed.config.values.problems import ProblemsError, dotted, problems_error
 from edgefed.config.values.toml import parse_value, read_toml
 from edgefed.errors import EdgeFedError
@@ -88,7 +88,7 @@ class RunLauncher:
     def from_file(self, path: Path | None) -> RecipeDraft:
         """Return the draft of a recipe file, or of the defaults for None."""
         if path is None:
-            return RecipeDraft(self, Layer(), "the defaults")
+            return RecipeDraft(self, ValueLayer(), "the defaults")
         name = str(path.relative_to(self.folder) if path.is_relative_to(self.folder) else path)
         document = read_toml(self.folder / expand(path), name)
         return RecipeDraft(self, document_layer(document), name, file=name)
@@ -96,7 +96,7 @@ class RunLauncher:
     def from_run(self, run: str) -> RecipeDraft:
         """Return a draft with the recipe of a past run."""
         record = self.coordinator.ask("run.show", run=run)
-        layer = Layer(record["recipe"])
+        layer = ValueLayer(record["recipe"])
         sets = dict(_sets_of(layer, self.around))
         return RecipeDraft(self, layer, f"run {record['run']}", sets=sets)
 
@@ -115,7 +115,7 @@ class RecipeDraft:
     def __init__(
         self,
         launcher: RunLauncher,
-        base: Layer,
+        base: ValueLayer,
         title: str,
         *,
         file: str = "",
@@ -167,13 +167,13 @@ class RecipeDraft:
         """Return the values of a recipe that cannot be used as it is."""
         changes = [single(tuple(key.split(".")), parse_value(text), _NOWHERE)
                    for key, text in sets.items()]  # fmt: skip
-        return merge([*changes, self._base, Layer(Recipe().model_dump(mode="json"))]).values
+        return merge([*changes, self._base, ValueLayer(Recipe().model_dump(mode="json"))]).values
 
 
-_NOWHERE = Layer().origin(())
+_NOWHERE = ValueLayer().origin(())
 
 
-def _sets_of(recipe: Layer, around: Surroundings) -> Iterator[tuple[str, str]]:
+def _sets_of(recipe: ValueLayer, around: Surroundings) -> Iterator[tuple[str, str]]:
     """Yield the ``--set`` options that turn the recipe of a bare ``run start`` into this one."""
     bare = dict(_flat(load_recipe(None, around).value.model_dump(mode="json")))
     for key, value in _flat(recipe.values):

@@ -17,7 +17,7 @@ from edgefed.terminal.console import columns
 from edgefed.terminal.units import size
 
 if TYPE_CHECKING:
-    from edgefed.cli.support.bug_report_parts import Part
+    from edgefed.cli.support.bug_report_parts import ReportPart
 
 EPILOG = examples(
     "edgefed report",
@@ -68,14 +68,14 @@ def report(
     replaced by pseudonyms. It contains no samples and no weights. Neither broker nor coordinator is
     needed. Look at it before you send it.
     """
-    from edgefed.cli.support.bug_report_parts import Request, collect
+    from edgefed.cli.support.bug_report_parts import ReportRequest, collect
     from edgefed.files.writing import write_atomic
     from edgefed.process.clock import SystemClock
 
     options = globals_of(context)
     file = (output or Path(_name(SystemClock().now()))).expanduser().absolute()
     _refuse_existing(file)
-    parts = collect(Request(options, tuple(logs or ()), lines, with_names))
+    parts = collect(ReportRequest(options, tuple(logs or ()), lines, with_names))
     packed = _packed(parts, file.name.removesuffix(".tar.gz"))
     _refuse_existing(file)
     write_atomic(file, packed)
@@ -104,7 +104,7 @@ def _refuse_existing(file: Path) -> None:
         )
 
 
-def _packed(parts: Sequence[Part], folder: str) -> bytes:
+def _packed(parts: Sequence[ReportPart], folder: str) -> bytes:
     """Return a compressed archive with the parts in one folder."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:

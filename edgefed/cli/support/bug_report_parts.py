@@ -44,7 +44,7 @@ LOG_PLACES = ("logs/*.log", "demo/*/logs/*.log")
 
 
 @dataclass(frozen=True)
-class Part:
+class ReportPart:
     """One file of a report."""
 
     name: str
@@ -52,7 +52,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Request:
+class ReportRequest:
     """The content of a report.
 
     Attributes:
@@ -68,7 +68,7 @@ class Request:
     with_names: bool = False
 
 
-def collect(request: Request) -> list[Part]:
+def collect(request: ReportRequest) -> list[ReportPart]:
     """Return the parts, redacted. A part that cannot be read holds the reason."""
     settings, state = _settings(request.options)
     newest = _newest_run(state)
@@ -82,18 +82,18 @@ def collect(request: Request) -> list[Part]:
         "doctor.json": _tried(lambda: _doctor(request.options)),
         "runs.json": _tried(lambda: _runs(state)),
     }
-    made = [Part(name, _pretty(redact.value(value))) for name, value in parts.items()]
+    made = [ReportPart(name, _pretty(redact.value(value))) for name, value in parts.items()]
     for number, log in enumerate(_logs(state, request.logs), 1):
         text = "\n".join(_tail(log, LOG_BYTES).splitlines()[-request.lines :])
-        made.append(Part(f"logs/{number:02d}.txt", redact.text(f"{log}\n{text}\n")))
+        made.append(ReportPart(f"logs/{number:02d}.txt", redact.text(f"{log}\n{text}\n")))
     if newest is not None:
         recipe = _tail(newest / "recipe.toml", LOG_BYTES)
-        made.append(Part("newest-run/recipe.toml", redact.text(recipe)))
-        made.append(Part("newest-run/events.jsonl", redact.json_lines(events)))
+        made.append(ReportPart("newest-run/recipe.toml", redact.text(recipe)))
+        made.append(ReportPart("newest-run/events.jsonl", redact.json_lines(events)))
     return made
 
 
-def _redactor(request: Request, state: Path, events: str) -> Redactor:
+def _redactor(request: ReportRequest, state: Path, events: str) -> Redactor:
     broker = _broker(request.options)
     login = broker.partition("://")[2].rpartition("@")[0]
     secrets = {value for name, value in os.environ.items() if is_secret_name(name)}

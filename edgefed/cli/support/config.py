@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from edgefed.config.loading.check import Checked
     from edgefed.config.loading.load import Effective, Loaded
     from edgefed.config.recipes.recipe import Recipe
-    from edgefed.config.values.layers import Layer
+    from edgefed.config.values.layers import ValueLayer
     from edgefed.config.values.problems import Problem
 
 app = CommandLine(help="Show, check and explain settings and recipes.")
 
 
-class Kind(str, Enum):
+class FileKind(str, Enum):
     """Which kind of file."""
 
     recipe = "recipe"
@@ -80,7 +80,7 @@ def check(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="Recipe or settings file.", show_default=False)],
     kind: Annotated[
-        Kind | None,
+        FileKind | None,
         typer.Option("--as", help="Kind of file; by default derived from its name and keys."),
     ] = None,
 ) -> None:
@@ -141,7 +141,7 @@ def path(context: typer.Context) -> None:
 )
 def schema(
     context: typer.Context,
-    kind: Annotated[Kind, typer.Argument(help="Kind of file.")] = Kind.recipe,
+    kind: Annotated[FileKind, typer.Argument(help="Kind of file.")] = FileKind.recipe,
 ) -> None:
     """Print the JSON Schema of a kind of file.
 
@@ -183,7 +183,7 @@ def _problems(checked: Checked, file: Path, around: Surroundings) -> list[Proble
     return sorted(dict.fromkeys(problems), key=lambda problem: problem.origin.line)
 
 
-def _key_problems(layer: Layer) -> list[Problem]:
+def _key_problems(layer: ValueLayer) -> list[Problem]:
     """Return the problems of the dashboard's keys that are texts."""
     from edgefed.tui.keys.keymap import read_keymap
 

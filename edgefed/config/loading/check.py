@@ -8,7 +8,7 @@ from pathlib import Path
 
 from edgefed.config.loading.schema import KINDS, Kind, SettingsFile
 from edgefed.config.loading.validate import validate
-from edgefed.config.values.layers import Layer, Origin, document_layer
+from edgefed.config.values.layers import Origin, ValueLayer, document_layer
 from edgefed.config.values.problems import Problem
 from edgefed.config.values.toml import Mistake, read_text, try_toml
 
@@ -25,7 +25,7 @@ class Checked:
 
     kind: Kind
     problems: list[Problem]
-    layer: Layer | None
+    layer: ValueLayer | None
 
 
 def check_file(path: Path, kind: Kind | None = None) -> Checked:

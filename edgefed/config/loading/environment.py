@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from edgefed.config.fleet.alert_settings import ALERT_PARTS
 from edgefed.config.fleet.settings import AgentSettings, Settings
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.config.values.layers import Layer, Origin, single
+from edgefed.config.values.layers import Origin, ValueLayer, single
 from edgefed.config.values.models import has_extras, tables
 from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.config.values.problems import UNKNOWN_KEY, Problem, text_problem
@@ -35,7 +35,7 @@ OTHER_NAMES = {
 
 def settings_layers(
     environment: Mapping[str, str], model: type[BaseModel]
-) -> tuple[list[Layer], list[Problem]]:
+) -> tuple[list[ValueLayer], list[Problem]]:
     """Return a layer for each variable that sets a key of ``model``."""
     names = {_variable(path): path for path in _setting_paths(model)}
     return _layers(
@@ -43,7 +43,7 @@ def settings_layers(
     )
 
 
-def recipe_layers(environment: Mapping[str, str]) -> tuple[list[Layer], list[Problem]]:
+def recipe_layers(environment: Mapping[str, str]) -> tuple[list[ValueLayer], list[Problem]]:
     """Return a layer for each variable that sets a key of the recipe."""
     paths = {name: _recipe_path(name) for name in sorted(environment) if environment[name]}
     return _layers({name: path for name, path in paths.items() if path}, environment)
@@ -63,7 +63,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
 
 def _layers(
     paths: Mapping[str, tuple[str, ...]], environment: Mapping[str, str]
-) -> tuple[list[Layer], list[Problem]]:
+) -> tuple[list[ValueLayer], list[Problem]]:
     """Return the layers of variables that set these keys, and the problems of their texts."""
     layers, problems = [], []
     for name, path in paths.items():

@@ -32,8 +32,8 @@ from edgefed.config.loading import environment as variables
 from edgefed.config.loading.validate import validate
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.layers import (
-    Layer,
     Origin,
+    ValueLayer,
     document_layer,
     leaves,
     merge,
@@ -85,7 +85,7 @@ class Loaded(Generic[ModelT]):
     """
 
     value: ModelT
-    layer: Layer
+    layer: ValueLayer
 
     def effective(self) -> list[Effective]:
         """Return every key with its value and origin, in the order of the model."""
@@ -119,13 +119,13 @@ def load_agent_settings(around: Surroundings, flags: Iterable[Flag] = ()) -> Loa
 
 
 def load_recipe(
-    path: Path | Layer | None,
+    path: Path | ValueLayer | None,
     around: Surroundings,
     *,
     sets: Mapping[str, str] | None = None,
     flags: Iterable[Flag] = (),
-    over: Layer | None = None,
-    further: Callable[[Layer], list[Problem]] = lambda layer: [],
+    over: ValueLayer | None = None,
+    further: Callable[[ValueLayer], list[Problem]] = lambda layer: [],
 ) -> Loaded[Recipe]:
     """Return a recipe.
 
@@ -146,7 +146,7 @@ def load_recipe(
     layers = [*set_layers, *_flag_layers(flags), *env_layers]
     if over is not None:
         layers.insert(0, over)
-    if isinstance(path, Layer):
+    if isinstance(path, ValueLayer):
         layers.append(path)
     elif path is not None:
         layers.append(document_layer(read_toml(around.cwd / expand(path), str(path))))
@@ -159,7 +159,7 @@ def load_recipe(
     return _finish(Recipe, _named(merge(layers)), problems, further)
 
 
-def project_problems(layer: Layer, program: Program, around: Surroundings) -> list[Problem]:
+def project_problems(layer: ValueLayer, program: Program, around: Surroundings) -> list[Problem]:
     """Return a problem for each key of a project's file that only a user's own file may have.
 
     A project's file comes with the folder, such as a cloned repository. It must not start a
@@ -197,7 +197,7 @@ def parse_sets(items: Iterable[str]) -> dict[str, str]:
     return sets
 
 
-def _named(layer: Layer) -> Layer:
+def _named(layer: ValueLayer) -> ValueLayer:
     """Return a recipe that nobody named under the name of its data set and its algorithm."""
     if "name" in layer.values:
         return layer
@@ -206,7 +206,7 @@ def _named(layer: Layer) -> Layer:
         section = layer.values.get(table)
         parts.append(section.get("name", default) if isinstance(section, dict) else default)
     name = re.sub(r"[^a-z0-9]+", "-", "-".join(map(str, parts)).lower()).strip("-")[:64]
-    return Layer({**layer.values, "name": name}, layer.origins, layer.texts) if name else layer
+    return ValueLayer({**layer.values, "name": name}, layer.origins, layer.texts) if name else layer
 
 
 def _load_settings(
@@ -225,16 +225,16 @@ def _load_settings(
     merged = merge(layers)
     if "state" not in merged.values:
         state = str(default_state_folder(around.environment))
-        merged = Layer({**merged.values, "state": state}, merged.origins, merged.texts)
+        merged = ValueLayer({**merged.values, "state": state}, merged.origins, merged.texts)
     problems += variables.unknown_variables(around.environment)
     return _finish(model, merged, problems)
 
 
 def _finish(
     model: type[ModelT],
-    layer: Layer,
+    layer: ValueLayer,
     problems: list[Problem],
-    further: Callable[[Layer], list[Problem]] = lambda layer: [],
+    further: Callable[[ValueLayer], list[Problem]] = lambda layer: [],
 ) -> Loaded[ModelT]:
     """Check the merged layers."""
     value, found = validate(model, layer.values, layer)
@@ -243,7 +243,7 @@ def _finish(
     return Loaded(value, layer)
 
 
-def _anchored(layer: Layer, folder: Path) -> Layer:
+def _anchored(layer: ValueLayer, folder: Path) -> ValueLayer:
     """Return the layer with its state folder made absolute from where it was written."""
     state = layer.values.get("state")
     if not isinstance(state, (str, Path)):
@@ -251,10 +251,10 @@ def _anchored(layer: Layer, folder: Path) -> Layer:
     if state is None:
         return layer
     absolute = str(folder / expand(Path(state)))
-    return Layer({**layer.values, "state": absolute}, layer.origins)
+    return ValueLayer({**layer.values, "state": absolute}, layer.origins)
 
 
-def _flag_layers(flags: Iterable[Flag]) -> list[Layer]:
+def _flag_layers(flags: Iterable[Flag]) -> list[ValueLayer]:
     """Return a layer for each flag that was typed."""
     return [
         single(tuple(flag.key.split(".")), flag.value, Origin("flag", flag.name))
@@ -263,7 +263,7 @@ def _flag_layers(flags: Iterable[Flag]) -> list[Layer]:
     ]
 
 
-def _set_layers(sets: Mapping[str, str]) -> tuple[list[Layer], list[Problem]]:
+def _set_layers(sets: Mapping[str, str]) -> tuple[list[ValueLayer], list[Problem]]:
     """Return a layer for each ``--set``, and the problems of their texts."""
     layers, problems = [], []
     for key, text in sets.items():

@@ -17,7 +17,7 @@ from edgefed.config.fleet.settings import BROKER_PATTERN
 from edgefed.config.recipes.recipe import NAME_PATTERN
 from edgefed.config.recipes.sections import FUNCTION_PATTERN, LOSS_PATTERN
 from edgefed.config.values.address import without_password
-from edgefed.config.values.layers import Layer
+from edgefed.config.values.layers import ValueLayer
 from edgefed.config.values.models import model_at, tables
 from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.config.values.problems import (
@@ -68,7 +68,7 @@ _TYPED_TEXT = ("string_type", "literal_error", "enum")
 
 
 def validate(
-    model: type[ModelT], values: Mapping[str, Any], layer: Layer, prefix: KeyPath = ()
+    model: type[ModelT], values: Mapping[str, Any], layer: ValueLayer, prefix: KeyPath = ()
 ) -> tuple[ModelT | None, list[Problem]]:
     """Return the model made of ``values``, or all of their problems.
 
@@ -104,7 +104,7 @@ def check_section(
     model: type[ModelT],
     values: Mapping[str, Any],
     prefix: str,
-    layer: Layer | None = None,
+    layer: ValueLayer | None = None,
     *,
     hint: str = "",
 ) -> ModelT:
@@ -120,7 +120,7 @@ def check_section(
     Raises:
         RecipeError: it lists every problem.
     """
-    made, problems = validate(model, values, layer or Layer(), (prefix,))
+    made, problems = validate(model, values, layer or ValueLayer(), (prefix,))
     if made is None:
         raise problems_error(problems, hint)
     return made
@@ -136,7 +136,7 @@ def _make(model: type[ModelT], values: Mapping[str, Any]) -> ModelT:
 
 
 def _as_typed(
-    values: Mapping[str, Any], details: list[ErrorDetails], layer: Layer, prefix: KeyPath
+    values: Mapping[str, Any], details: list[ErrorDetails], layer: ValueLayer, prefix: KeyPath
 ) -> Mapping[str, Any] | None:
     """Return the values with text where text was wanted, typed, and read as something else.
 
@@ -165,7 +165,7 @@ def _problem(
     model: type[BaseModel],
     values: Mapping[str, Any],
     detail: ErrorDetails,
-    layer: Layer,
+    layer: ValueLayer,
     prefix: KeyPath,
 ) -> Problem:
     """Return pydantic's problem in our words."""

@@ -50,7 +50,7 @@ DEFAULT = Origin()
 
 
 @dataclass(frozen=True)
-class Layer:
+class ValueLayer:
     """Values from one place, or merged from several.
 
     Attributes:
@@ -75,30 +75,32 @@ class Layer:
         return self.origins.get((), DEFAULT)
 
 
-def document_layer(document: Document, *, table: str = "") -> Layer:
+def document_layer(document: Document, *, table: str = "") -> ValueLayer:
     """Return the layer of a file, or of one of its top-level tables, empty if it is not there."""
     origins = {path: Origin("file", document.name, line) for path, line in document.lines.items()}
     origins[()] = Origin("file", document.name)
     if not table:
-        return Layer(document.values, origins)
+        return ValueLayer(document.values, origins)
     inside = {path[1:]: origin for path, origin in origins.items() if path[:1] == (table,)}
-    return Layer(document.values.get(table, {}), inside)
+    return ValueLayer(document.values.get(table, {}), inside)
 
 
-def without(layer: Layer, key: str) -> Layer:
+def without(layer: ValueLayer, key: str) -> ValueLayer:
     """Return the layer without one top-level key."""
     values = {name: value for name, value in layer.values.items() if name != key}
-    return Layer(values, layer.origins, layer.texts)
+    return ValueLayer(values, layer.origins, layer.texts)
 
 
-def single(path: tuple[str, ...], value: Any, origin: Origin, text: str | None = None) -> Layer:
+def single(
+    path: tuple[str, ...], value: Any, origin: Origin, text: str | None = None
+) -> ValueLayer:
     """Return the layer of one flag or variable that sets the value at ``path``."""
     nested: Any = value
     for key in reversed(path):
         nested = {key: nested}
     origins: dict[KeyPath, Origin] = {(*path, *inner): origin for inner, _ in leaves(value)}
     origins[path] = origin
-    return Layer(nested, origins, {} if text is None else {path: text})
+    return ValueLayer(nested, origins, {} if text is None else {path: text})
 
 
 def leaves(value: Any) -> Iterator[tuple[KeyPath, Any]]:
@@ -111,7 +113,7 @@ def leaves(value: Any) -> Iterator[tuple[KeyPath, Any]]:
             yield (key, *path), leaf
 
 
-def merge(layers: Sequence[Layer]) -> Layer:
+def merge(layers: Sequence[ValueLayer]) -> ValueLayer:
     """Lay layers over each other, the strongest first; tables merge, all else is replaced."""
     values: dict[str, Any] = {}
     origins: dict[KeyPath, Origin] = {}
@@ -122,7 +124,7 @@ def merge(layers: Sequence[Layer]) -> Layer:
         _forget(texts, put, around=True)
         origins.update(layer.origins)
         texts.update(layer.texts)
-    return Layer(values, origins, texts)
+    return ValueLayer(values, origins, texts)
 
 
 def _put(values: dict[str, Any], path: KeyPath, value: Any) -> bool:

@@ -25,7 +25,7 @@ STOP_SECONDS = 2.0
 """Seconds for which alerts are still carried when the coordinator ends."""
 
 
-class Receiver(Protocol):
+class AlertReceiver(Protocol):
     """Receives alerts."""
 
     def send(self, told: Mapping[str, Any]) -> str:
@@ -46,7 +46,7 @@ class AlertCourier:
         warn: called with a warning when the receiver fails.
     """
 
-    def __init__(self, name: str, receiver: Receiver, warn: Callable[[str], None]) -> None:
+    def __init__(self, name: str, receiver: AlertReceiver, warn: Callable[[str], None]) -> None:
         self._name = name
         self._receiver = receiver
         self._warn = warn

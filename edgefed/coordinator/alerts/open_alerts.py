@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import get_args
 
-from edgefed.database.database import Database, Schema, Table
+from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.events.base.alert_events import AlertName, AlertView
 from edgefed.events.base.snapshot import Snapshot
 from edgefed.events.state.alerts import Alert
@@ -15,7 +15,7 @@ FILE = "open-alerts.db"
 _SCHEMA = Schema(
     1,
     {
-        "alerts": Table(
+        "alerts": DatabaseTable(
             {
                 "alert": "text not null",
                 "run": "text not null",

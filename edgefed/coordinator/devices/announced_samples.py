@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from edgefed.algorithms.interface.member import Member
-from edgefed.database.database import Database, Table
+from edgefed.database.database import Database, DatabaseTable
 from edgefed.errors import StorageError
 from edgefed.events.base.coordinator_states import RELEASE
 
@@ -32,7 +32,7 @@ LEAST_DEVICES = 3
 GROWTH = 2
 """How many times the samples of its release a device may announce."""
 
-ANNOUNCED = Table(
+ANNOUNCED = DatabaseTable(
     {
         "device": "text not null",
         "samples": "integer not null",
@@ -43,7 +43,7 @@ ANNOUNCED = Table(
 )
 """The devices that were excluded, with the numbers that they announced then."""
 
-MEDIANS = Table(
+MEDIANS = DatabaseTable(
     {"counted": "text not null", "median": "real not null"},
     ("counted",),
 )

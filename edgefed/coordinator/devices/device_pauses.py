@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgefed.database.database import Database, Schema, Table
+from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.errors import UnknownNameError, UsageError
 
 FILE = "device-pauses.db"
@@ -22,7 +22,7 @@ NOT_PAUSED: dict[str, Any] = {"paused_by": "", "pause_reason": ""}
 _SCHEMA = Schema(
     1,
     {
-        "pauses": Table(
+        "pauses": DatabaseTable(
             {
                 "device": "text not null",
                 "operator": "text not null",

@@ -28,7 +28,7 @@ from typing import Any
 from edgefed.algorithms.interface.member import Roster
 from edgefed.config.recipes.checks_section import ChecksSection
 from edgefed.coordinator.devices.announced_samples import ANNOUNCED, MEDIANS, AnnouncedSamples
-from edgefed.database.database import Database, Schema, Table
+from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.errors import StorageError, UnknownNameError, UsageError
 from edgefed.events.base.coordinator_states import QUARANTINED
 from edgefed.events.base.snapshot import Standing
@@ -43,7 +43,7 @@ FILE = "device-trust.db"
 _SCHEMA = Schema(
     2,
     {
-        "trust": Table(
+        "trust": DatabaseTable(
             {
                 "device": "text not null",
                 "score": "real not null",

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from edgefed.database.database import Database, Schema, Table
+from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.trust.certificates import Certificate, Role
 
 FILE = "enrolment.db"
@@ -99,9 +99,9 @@ _KEYS = {"parties": "user", "issued": "serial", "invitations": "id"}
 _SQL = {"int": "integer", "bytes": "blob"}
 
 
-def _table(kind: type[Row]) -> Table:
+def _table(kind: type[Row]) -> DatabaseTable:
     columns = {each.name: f"{_SQL.get(str(each.type), 'text')} not null" for each in fields(kind)}
-    return Table(columns, (_KEYS[_TABLES[kind]],))
+    return DatabaseTable(columns, (_KEYS[_TABLES[kind]],))
 
 
 class EnrolmentStore:

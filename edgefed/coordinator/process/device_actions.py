@@ -10,7 +10,7 @@ from pydantic import Field
 
 from edgefed.coordinator.devices.device_diagnostics import DeviceDiagnostics
 from edgefed.coordinator.devices.device_orders import DeviceOrders
-from edgefed.coordinator.process.request_actions import Action, Arguments
+from edgefed.coordinator.process.request_actions import Arguments, RequestAction
 from edgefed.wire.limits import MAX_LOG_LINES, MAX_PAUSE_REASON
 
 MAX_DEVICES = 4096
@@ -50,17 +50,19 @@ class _Log(Arguments):
     timeout: Seconds = 5.0
 
 
-def device_actions(orders: DeviceOrders, diagnostics: DeviceDiagnostics) -> Mapping[str, Action]:
+def device_actions(
+    orders: DeviceOrders, diagnostics: DeviceDiagnostics
+) -> Mapping[str, RequestAction]:
     """Return the actions about single devices, by name."""
     actions = _Actions(orders, diagnostics)
     return {
-        "device.forget": Action(_Forget, actions.forget, order=True),
-        "device.pause": Action(_Pause, actions.pause, order=True, by_user=True),
-        "device.resume": Action(_OneDevice, actions.resume, order=True),
-        "device.quarantine": Action(_OneDevice, actions.quarantine, order=True),
-        "device.release": Action(_OneDevice, actions.release, order=True),
-        "device.ping": Action(_Ping, actions.ping, costly=True),
-        "device.log": Action(_Log, actions.log, costly=True),
+        "device.forget": RequestAction(_Forget, actions.forget, order=True),
+        "device.pause": RequestAction(_Pause, actions.pause, order=True, by_user=True),
+        "device.resume": RequestAction(_OneDevice, actions.resume, order=True),
+        "device.quarantine": RequestAction(_OneDevice, actions.quarantine, order=True),
+        "device.release": RequestAction(_OneDevice, actions.release, order=True),
+        "device.ping": RequestAction(_Ping, actions.ping, costly=True),
+        "device.log": RequestAction(_Log, actions.log, costly=True),
     }
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from edgefed.coordinator.members.key_rotation import Rotated
 from edgefed.coordinator.members.membership import Membership
 from edgefed.coordinator.members.membership_messages import MembershipMessages
-from edgefed.coordinator.process.request_actions import Action, Arguments, Nothing
+from edgefed.coordinator.process.request_actions import Arguments, Nothing, RequestAction
 from edgefed.errors import NotAllowedError
 from edgefed.process.clock import timestamp
 from edgefed.trust.tokens import fingerprint
@@ -40,16 +40,16 @@ class _Users(Arguments):
     users: Annotated[list[str], Field(default_factory=list, max_length=MAX_USERS)]
 
 
-def enrolment_actions(members: MembershipMessages | None) -> Mapping[str, Action]:
+def enrolment_actions(members: MembershipMessages | None) -> Mapping[str, RequestAction]:
     """Return the actions about membership, by name; ``members`` is None without an authority."""
     orders = _Orders(members)
     return {
-        "member.list": Action(Nothing, orders.list_all),
-        "member.invite": Action(_Invite, orders.invite, order=True),
-        "member.approve": Action(_Name, orders.approve, order=True),
-        "member.reject": Action(_Name, orders.reject, order=True),
-        "member.remove": Action(_User, orders.remove, order=True),
-        "member.rotate": Action(_Users, orders.rotate, order=True),
+        "member.list": RequestAction(Nothing, orders.list_all),
+        "member.invite": RequestAction(_Invite, orders.invite, order=True),
+        "member.approve": RequestAction(_Name, orders.approve, order=True),
+        "member.reject": RequestAction(_Name, orders.reject, order=True),
+        "member.remove": RequestAction(_User, orders.remove, order=True),
+        "member.rotate": RequestAction(_Users, orders.rotate, order=True),
     }
 
 

@@ -20,7 +20,7 @@ class Nothing(Arguments):
 
 
 @dataclass(frozen=True)
-class Action:
+class RequestAction:
     """An action that a request may name.
 
     Attributes:

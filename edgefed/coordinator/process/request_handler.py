@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from edgefed.config.recipes.recipe import EvaluationPlace, Recipe
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.process.challenges import MAX_USERS, Challenges
-from edgefed.coordinator.process.request_actions import Action, Arguments, Nothing
+from edgefed.coordinator.process.request_actions import Arguments, Nothing, RequestAction
 from edgefed.coordinator.process.run_views import run_row, whole_run
 from edgefed.coordinator.reports.bounty_orders import order_labels
 from edgefed.coordinator.state.store import Store
@@ -81,7 +81,7 @@ class _Check(Arguments):
     recipe: Recipe
 
 
-class _Order(Arguments):
+class _OperatorOrder(Arguments):
     run: str
     action: str
 
@@ -131,7 +131,7 @@ class RequestHandler:
         challenges: Challenges,
         inbox_counts: Callable[[], InboxCounts],
         evaluation_result: Callable[[str], dict[str, Any] | None],
-        more: Mapping[str, Action] = MappingProxyType({}),
+        more: Mapping[str, RequestAction] = MappingProxyType({}),
     ) -> None:
         self._session = session
         self._store = store
@@ -141,19 +141,19 @@ class RequestHandler:
         self._inbox_counts = inbox_counts
         self._evaluation_result = evaluation_result
         self._nonces: OrderedDict[str, deque[str]] = OrderedDict()
-        self._actions: Mapping[str, Action] = {
-            "challenge": Action(Nothing, self._challenge, by_user=True),
-            "snapshot": Action(Nothing, self._snapshot),
-            "run.list": Action(Nothing, self._list),
-            "run.show": Action(_OneRun, self._show),
-            "run.summary": Action(_OneRun, self._summarise),
-            "run.check": Action(_Check, self._check, costly=True),
-            "run.start": Action(_Start, self._start, order=True),
-            "run.delete": Action(_OneRun, self._delete, order=True),
-            "run.order": Action(_Order, self._order, order=True),
-            "run.evaluate": Action(_Evaluate, self._evaluate, order=True),
-            "run.evaluation": Action(_Evaluation, self._evaluation),
-            "label.order": Action(_LabelOrder, self._order_labels, order=True),
+        self._actions: Mapping[str, RequestAction] = {
+            "challenge": RequestAction(Nothing, self._challenge, by_user=True),
+            "snapshot": RequestAction(Nothing, self._snapshot),
+            "run.list": RequestAction(Nothing, self._list),
+            "run.show": RequestAction(_OneRun, self._show),
+            "run.summary": RequestAction(_OneRun, self._summarise),
+            "run.check": RequestAction(_Check, self._check, costly=True),
+            "run.start": RequestAction(_Start, self._start, order=True),
+            "run.delete": RequestAction(_OneRun, self._delete, order=True),
+            "run.order": RequestAction(_OperatorOrder, self._order, order=True),
+            "run.evaluate": RequestAction(_Evaluate, self._evaluate, order=True),
+            "run.evaluation": RequestAction(_Evaluation, self._evaluation),
+            "label.order": RequestAction(_LabelOrder, self._order_labels, order=True),
             **more,
         }
 
@@ -254,7 +254,7 @@ class RequestHandler:
     def _check(self, arguments: _Check) -> dict[str, Any]:
         return self._runs.check(arguments.recipe)
 
-    def _order(self, arguments: _Order) -> dict[str, Any]:
+    def _order(self, arguments: _OperatorOrder) -> dict[str, Any]:
         record = self._store.run(arguments.run)
         return {"run": record.run, "told": self._runs.order(record.run, arguments.action)}
 

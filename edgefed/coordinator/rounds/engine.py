@@ -35,7 +35,7 @@ from edgefed.coordinator.rounds.run_state import RunState
 from edgefed.coordinator.rounds.saved_evaluation import evaluate_paused
 from edgefed.coordinator.rounds.scores import NO_SCORES, with_part
 from edgefed.coordinator.rounds.trust_updates import note_testers, update_trust
-from edgefed.coordinator.rounds.unmerged import Problem, merged_or_problem, problem_of
+from edgefed.coordinator.rounds.unmerged import MergeProblem, merged_or_problem, problem_of
 from edgefed.coordinator.state.stored_runs import OpenExchange, RunRecord
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
@@ -313,7 +313,7 @@ class Engine:
         """Keep the blobs between devices that are written down, and no others."""
         self._deps.relays.sync(self._deps.store.relays())
 
-    def _ask_again(self, state: RunState, opened: OpenExchange, problem: Problem) -> None:
+    def _ask_again(self, state: RunState, opened: OpenExchange, problem: MergeProblem) -> None:
         """Plan again after an exchange that is not merged, for as often as the recipe says."""
         self._begin_anew(state, opened, problem.devices)
         if opened.attempt >= self._recipe.rounds.retries:

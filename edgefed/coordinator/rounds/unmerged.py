@@ -21,7 +21,7 @@ INSPECT = "see edgefed run show and edgefed device list; then edgefed run resume
 
 
 @dataclass(frozen=True)
-class Problem:
+class MergeProblem:
     """The reason why an exchange is not merged.
 
     Attributes:
@@ -47,14 +47,14 @@ def merged_or_problem(
 
 def problem_of(
     opened: OpenExchange, stats: ReplyStats, merged: State | UnmergeableError, recipe: Recipe
-) -> Problem | None:
+) -> MergeProblem | None:
     """Return why an exchange is not merged, or nothing."""
     if stats.accepted < opened.quorum:
         told = _missed_quorum(opened, stats, least_devices(recipe).because)
-        return Problem(told, stats.advice(recipe.training.learning_rate))
+        return MergeProblem(told, stats.advice(recipe.training.learning_rate))
     if isinstance(merged, UnmergeableError):
         told = f"the answers of round {opened.round} were not merged: {merged.message}"
-        return Problem(told, INSPECT, merged.devices)
+        return MergeProblem(told, INSPECT, merged.devices)
     return None
 
 

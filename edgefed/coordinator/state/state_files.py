@@ -58,7 +58,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _KeptGroup:
     """A group as it was last written; the same object is not written again."""
 
     arrays: Tensors
@@ -79,7 +79,7 @@ class StateFiles:
     def __init__(self, *, durable: bool) -> None:
         self._durable = durable
         self._folder = Path()
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _KeptGroup] = {}
 
     def write(self, folder: Path, file: str, groups: Mapping[str, Tensors]) -> Layout:
         """Write the groups that are not on disk yet, and return the place of each.
@@ -121,7 +121,7 @@ class StateFiles:
         places, digests = layout.places, layout.digests
         self._folder = folder
         self._kept = {
-            group: _Kept(arrays, places[group], digests[places[group]])
+            group: _KeptGroup(arrays, places[group], digests[places[group]])
             for group, arrays in groups.items()
         }
         for path in folder.glob(PATTERN):

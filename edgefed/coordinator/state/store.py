@@ -26,7 +26,7 @@ from edgefed.algorithms.interface.exchange import Relay, ReplyRole
 from edgefed.coordinator.state.run_names import only_match
 from edgefed.coordinator.state.state_files import Layout, StateFiles, contiguous
 from edgefed.coordinator.state.stored_runs import Checkpoint, OpenExchange, RunRecord
-from edgefed.database.database import Database, Schema, Table
+from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.errors import NotAllowedError, StorageError, WireError
 from edgefed.events.base.model import UNFINISHED
 from edgefed.files.writing import make_folder, storage_error, write_atomic
@@ -45,8 +45,8 @@ SCHEMA = 3
 """Version of the state directory; another one is refused, never half-read."""
 
 _TABLES = {
-    "runs": Table({"run": "text not null", "record": "text not null"}, ("run",)),
-    "checkpoints": Table(
+    "runs": DatabaseTable({"run": "text not null", "record": "text not null"}, ("run",)),
+    "checkpoints": DatabaseTable(
         {
             "run": "text not null",
             "round": "integer not null",
@@ -57,12 +57,12 @@ _TABLES = {
         ("run",),
         "run",
     ),
-    "exchanges": Table(
+    "exchanges": DatabaseTable(
         {"run": "text not null", "exchange": "text not null", "record": "text not null"},
         ("run", "exchange"),
         "run",
     ),
-    "tasks": Table(
+    "tasks": DatabaseTable(
         {
             "run": "text not null",
             "exchange": "text not null",
@@ -72,17 +72,17 @@ _TABLES = {
         ("run", "exchange", "device"),
         "run",
     ),
-    "rounds": Table(
+    "rounds": DatabaseTable(
         {"run": "text not null", "round": "integer not null", "record": "text not null"},
         ("run", "round"),
         "run",
     ),
-    "confusions": Table(
+    "confusions": DatabaseTable(
         {"run": "text not null", "place": "text not null", "record": "text not null"},
         ("run", "place"),
         "run",
     ),
-    "relays": Table(
+    "relays": DatabaseTable(
         {
             "run": "text not null",
             "exchange": "text not null",
@@ -93,8 +93,8 @@ _TABLES = {
         },
         ("exchange", "sender", "receiver"),
     ),
-    "devices": Table({"device": "text not null"}, ("device",)),
-    "bounty_orders": Table(
+    "devices": DatabaseTable({"device": "text not null"}, ("device",)),
+    "bounty_orders": DatabaseTable(
         {"run": "text not null", "number": "integer not null", "record": "text not null"},
         ("run", "number"),
         "run",

@@ -17,7 +17,7 @@ from edgefed.data.partitioners.registry import (
     PARTITION_PLUGINS,
     PARTITIONERS,
     Partitioner,
-    Request,
+    PartitionRequest,
     find_partitioner,
     partition_names,
 )
@@ -70,7 +70,7 @@ def partition(
     _check_request(section, chosen, labels, devices, classes)
     options = checked_options(_SharingOptions, section.settings(), "The partition")
     own = checked_options(partition_options(section), partition_keys_of(section), "The partition")
-    request = Request(section, options, labels, devices, groups, coarse, own)
+    request = PartitionRequest(section, options, labels, devices, groups, coarse, own)
     parts = _split(chosen, request, rng)
     empty = sum(not len(part) for part in parts)
     if empty:
@@ -192,7 +192,7 @@ def label_counts(samples: Samples, classes: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _split(chosen: Partitioner, request: Request, rng: np.random.Generator) -> Parts:
+def _split(chosen: Partitioner, request: PartitionRequest, rng: np.random.Generator) -> Parts:
     """Return the parts of a partition, checked; a package's errors are ours.
 
     Raises:

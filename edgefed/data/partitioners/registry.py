@@ -30,7 +30,7 @@ from edgefed.files.plugins import Plugins
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class PartitionRequest:
     """A request to partition samples.
 
     Attributes:
@@ -66,7 +66,7 @@ class Partitioner:
         summary: one line for lists.
     """
 
-    split: Callable[[Request, np.random.Generator], Parts]
+    split: Callable[[PartitionRequest, np.random.Generator], Parts]
     cover: Cover
     per_class: bool = False
     by_label: bool = True
@@ -76,19 +76,19 @@ class Partitioner:
 
 def _by_class(
     function: Callable[[Indices, int, int, np.random.Generator], Parts],
-) -> Callable[[Request, np.random.Generator], Parts]:
-    def split(request: Request, rng: np.random.Generator) -> Parts:
+) -> Callable[[PartitionRequest, np.random.Generator], Parts]:
+    def split(request: PartitionRequest, rng: np.random.Generator) -> Parts:
         each = request.section.classes_per_device
         return function(request.labels, request.devices, each, rng)
 
     return split
 
 
-def _shards(request: Request, rng: np.random.Generator) -> Parts:
+def _shards(request: PartitionRequest, rng: np.random.Generator) -> Parts:
     return shards(request.labels, request.devices, request.options.shards_per_device, rng)
 
 
-def _dirichlet(request: Request, rng: np.random.Generator) -> Parts:
+def _dirichlet(request: PartitionRequest, rng: np.random.Generator) -> Parts:
     return dirichlet(
         request.labels,
         request.devices,
@@ -99,7 +99,7 @@ def _dirichlet(request: Request, rng: np.random.Generator) -> Parts:
     )
 
 
-def _dirichlet_equal(request: Request, rng: np.random.Generator) -> Parts:
+def _dirichlet_equal(request: PartitionRequest, rng: np.random.Generator) -> Parts:
     return dirichlet_equal(
         request.labels,
         request.devices,
@@ -109,7 +109,7 @@ def _dirichlet_equal(request: Request, rng: np.random.Generator) -> Parts:
     )
 
 
-def _growing(request: Request, rng: np.random.Generator) -> Parts:
+def _growing(request: PartitionRequest, rng: np.random.Generator) -> Parts:
     return growing(
         request.labels,
         request.devices,
@@ -122,12 +122,12 @@ def _growing(request: Request, rng: np.random.Generator) -> Parts:
     )
 
 
-def _quantity(request: Request, rng: np.random.Generator) -> Parts:
+def _quantity(request: PartitionRequest, rng: np.random.Generator) -> Parts:
     alpha, least = request.section.alpha, request.options.min_samples
     return quantity(request.labels, request.devices, alpha, rng, min_samples=least)
 
 
-def _natural(request: Request, rng: np.random.Generator) -> Parts:
+def _natural(request: PartitionRequest, rng: np.random.Generator) -> Parts:
     if request.groups is None:
         raise _lacking(request, "who each sample is from", "femnist, shakespeare or a groups_file")
     options = request.options
@@ -140,7 +140,7 @@ def _natural(request: Request, rng: np.random.Generator) -> Parts:
     )
 
 
-def _pachinko(request: Request, rng: np.random.Generator) -> Parts:
+def _pachinko(request: PartitionRequest, rng: np.random.Generator) -> Parts:
     if request.coarse is None:
         raise _lacking(request, "coarse labels", "cifar100, or an NPZ file with `coarse`")
     return pachinko(
@@ -153,11 +153,11 @@ def _pachinko(request: Request, rng: np.random.Generator) -> Parts:
     )
 
 
-def _iid(request: Request, rng: np.random.Generator) -> Parts:
+def _iid(request: PartitionRequest, rng: np.random.Generator) -> Parts:
     return iid(request.labels, request.devices, rng)
 
 
-def _lacking(request: Request, what: str, instead: str) -> DataError:
+def _lacking(request: PartitionRequest, what: str, instead: str) -> DataError:
     return DataError(
         f"Data set '{request.section.name}' does not state {what},"
         f" which the partition '{request.section.partition}' needs.",

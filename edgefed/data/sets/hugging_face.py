@@ -85,7 +85,7 @@ class HuggingFaceOptions(ColumnOptions, SplitOptions):
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class HuggingFaceTable:
     """The contents of one split.
 
     Attributes:
@@ -128,7 +128,7 @@ def read_table(
     max_bytes: int,
     folder: Path | None = None,
     class_names: ClassNames = (),
-) -> Table:
+) -> HuggingFaceTable:
     """Return the samples of one split.
 
     Args:
@@ -162,7 +162,7 @@ def read_table(
     inputs = _inputs(rows, columns, max_bytes, where)
     samples = checked_samples(inputs, labels, where)
     require_samples(samples, where)
-    return Table(samples, names)
+    return HuggingFaceTable(samples, names)
 
 
 def _loaded(path: str, config: str, split: str, folder: Path | None) -> Any:

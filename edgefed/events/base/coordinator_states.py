@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgefed.events.base.snapshot import DeviceView, ShownState
+from edgefed.events.base.snapshot import DeviceSnapshot, ShownState
 
 _AT_WORK: tuple[ShownState, ...] = ("invited", "download", "train", "evaluate", "upload")
 """The activities that a device still finishes when it is paused or excluded."""
@@ -15,7 +15,7 @@ RELEASE = "edgefed device release"
 """The order that ends a quarantine, and an exclusion whose reason names it."""
 
 
-def with_state(before: DeviceView, after: DeviceView, time: str) -> DeviceView:
+def with_state(before: DeviceSnapshot, after: DeviceSnapshot, time: str) -> DeviceSnapshot:
     """Return a device after an event with the state that the coordinator gives it.
 
     A device that an operator has paused is ``paused``, and one that the run does not ask is
@@ -33,13 +33,13 @@ def with_state(before: DeviceView, after: DeviceView, time: str) -> DeviceView:
     return after.model_copy(update={"state": given, "state_since": since})
 
 
-def _given(view: DeviceView) -> ShownState | None:
+def _given(view: DeviceSnapshot) -> ShownState | None:
     if view.paused_by:
         return "paused"
     return "excluded" if why_excluded(view) else None
 
 
-def why_excluded(view: DeviceView) -> str:
+def why_excluded(view: DeviceSnapshot) -> str:
     """Return why the run does not ask a device; empty if it does.
 
     A device that an operator has paused is not excluded.
@@ -47,7 +47,7 @@ def why_excluded(view: DeviceView) -> str:
     return view.excluded or (QUARANTINED if view.standing == "quarantined" else "")
 
 
-def who_paused(view: DeviceView) -> str:
+def who_paused(view: DeviceSnapshot) -> str:
     """Return operator and reason of a pause: ``by ann: noisy fan``; empty without one."""
     if not view.paused_by:
         return ""

@@ -138,7 +138,7 @@ Standing = Literal["trusted", "suspect", "quarantined"]
 """The consequence of a device's trust score."""
 
 
-class DeviceView(View):
+class DeviceSnapshot(View):
     """One device.
 
     Attributes:
@@ -257,7 +257,7 @@ class Snapshot(View):
     fleet: str = ""
     time: str = ""
     run: RunView | None = None
-    devices: tuple[DeviceView, ...] = ()
+    devices: tuple[DeviceSnapshot, ...] = ()
     rounds: tuple[RoundView, ...] = ()
     previous: PreviousRunView | None = None
     tables: tuple[TableView, ...] = ()

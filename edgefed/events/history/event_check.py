@@ -10,7 +10,7 @@ from edgefed.events.base.evaluation_views import ConfusionView
 from edgefed.events.base.model import Event, EventKind
 from edgefed.events.base.snapshot import (
     DeviceRoundView,
-    DeviceView,
+    DeviceSnapshot,
     RoundView,
     RunView,
 )
@@ -49,13 +49,13 @@ def _of_view(view: type[View], **required: Any) -> Callable[[Fields], None]:
 
 def _roster(fields: Fields) -> None:
     for row in roster_rows(fields):
-        DeviceView.model_validate(row)
+        DeviceSnapshot.model_validate(row)
 
 
 def _reply(fields: Fields) -> None:
     row = {"round": 0, **fields, "seconds": fields.get("seconds") or 0.0}
     DeviceRoundView.model_validate(row)
-    DeviceView.model_validate({"device": fields["device"], "loss": fields.get("loss")})
+    DeviceSnapshot.model_validate({"device": fields["device"], "loss": fields.get("loss")})
     RunView.model_validate({"run": "", "accepted": fields["accepted"]})
 
 
@@ -65,7 +65,7 @@ _CHECKS: dict[EventKind, Callable[[Fields], None]] = {
     "exchange": _of_view(RunView, run=""),
     "reply": _reply,
     "scored": _of_view(RoundView),
-    "device": _of_view(DeviceView),
+    "device": _of_view(DeviceSnapshot),
     "roster": _roster,
     "confusion": _of_view(ConfusionView),
 }

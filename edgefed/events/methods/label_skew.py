@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefed.events.base.bounty_tables import BountyView
-from edgefed.events.base.snapshot import DeviceView, Snapshot
+from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
 
 Counts = tuple[int, ...]
 """Samples by label, as the run numbers its labels."""
@@ -81,7 +81,7 @@ def _supplement(bounty: BountyView) -> int:
     return 0 if bounty.status == "open" else bounty.received + bounty.noise
 
 
-def _own(device: DeviceView, names: Sequence[str]) -> Counts | None:
+def _own(device: DeviceSnapshot, names: Sequence[str]) -> Counts | None:
     """Return a device's samples by the run's labels: by class where both name their classes."""
     return in_order(device.labels, device.class_names, names) if device.labels else None
 

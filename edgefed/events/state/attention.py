@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from edgefed.events.base.coordinator_states import who_paused, why_excluded
 from edgefed.events.base.device_rounds import waits_for
-from edgefed.events.base.snapshot import DeviceView, RunView, Snapshot
+from edgefed.events.base.snapshot import DeviceSnapshot, RunView, Snapshot
 from edgefed.process.clock import moment_of
 
 AttentionKind = Literal[
@@ -84,7 +84,7 @@ def devices_there(snapshot: Snapshot) -> int:
     return sum(map(_can_begin, snapshot.devices))
 
 
-def _can_begin(view: DeviceView) -> bool:
+def _can_begin(view: DeviceSnapshot) -> bool:
     asked = not view.paused_by and not why_excluded(view)
     return asked and view.state not in ("lost", "paused") and view.samples > 0
 
@@ -129,7 +129,7 @@ def _of_devices(snapshot: Snapshot) -> Iterator[AttentionItem]:
         yield from of_device(view, snapshot.run)
 
 
-def of_device(view: DeviceView, run: RunView | None = None) -> Iterator[AttentionItem]:
+def of_device(view: DeviceSnapshot, run: RunView | None = None) -> Iterator[AttentionItem]:
     """Yield the problems of one device, in a run if one is given."""
     if view.state == "lost":
         yield _lost(view, run)
@@ -143,7 +143,7 @@ def of_device(view: DeviceView, run: RunView | None = None) -> Iterator[Attentio
         yield reply
 
 
-def _lost(view: DeviceView, run: RunView | None) -> AttentionItem:
+def _lost(view: DeviceSnapshot, run: RunView | None) -> AttentionItem:
     """Return a lost device with its last activity and the round that waits for it."""
     text = _because("lost", view.reason)
     if view.before_lost not in ("", "idle", "done"):
@@ -153,12 +153,12 @@ def _lost(view: DeviceView, run: RunView | None) -> AttentionItem:
     return _item(view.device, "waited", f"{text}; round {run.round} waits", view.state_since)
 
 
-def _awaited(view: DeviceView, run: RunView) -> bool:
+def _awaited(view: DeviceSnapshot, run: RunView) -> bool:
     named = run.waiting is not None and view.device in run.waiting.lost
     return named or waits_for(view, run)
 
 
-def _of_hardware(view: DeviceView) -> Iterator[AttentionItem]:
+def _of_hardware(view: DeviceSnapshot) -> Iterator[AttentionItem]:
     """Yield heat, a pause or a low battery of a device that is there; a pause has its cause."""
     paused, since = view.state == "paused", view.state_since
     hot = view.temperature is not None and view.temperature >= HOT_FROM
@@ -173,7 +173,7 @@ def _of_hardware(view: DeviceView) -> Iterator[AttentionItem]:
         yield _item(view.device, "battery", f"battery {view.battery:.0f} %", "")
 
 
-def _of_replies(view: DeviceView) -> AttentionItem | None:
+def _of_replies(view: DeviceSnapshot) -> AttentionItem | None:
     """Return why the device's last reply was refused, and its trust if that is low."""
     trust = "" if view.standing == "trusted" else f"{view.standing}, trust {view.trust:.2f}"
     outcome = _outcome(view)
@@ -189,7 +189,7 @@ def _of_replies(view: DeviceView) -> AttentionItem | None:
     return None
 
 
-def _outcome(view: DeviceView) -> str:
+def _outcome(view: DeviceSnapshot) -> str:
     """Return how a device's last reply was refused; empty when it was not."""
     if view.refused_at:
         refused = (each.outcome for each in reversed(view.rounds) if each.outcome in _REFUSALS)

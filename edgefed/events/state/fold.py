@@ -15,7 +15,7 @@ from edgefed.events.base.device_tests import NO_TEST, DeviceTests, device_test
 from edgefed.events.base.method_tables import MethodTables, TableChange
 from edgefed.events.base.model import Event
 from edgefed.events.base.snapshot import (
-    DeviceView,
+    DeviceSnapshot,
     LineView,
     PreviousRunView,
     RoundView,
@@ -34,10 +34,10 @@ MAX_ROUNDS = 600
 MAX_LINES = 200
 """Lines kept for the event pane."""
 
-Devices = Mapping[str, DeviceView]
+Devices = Mapping[str, DeviceSnapshot]
 """Devices by id."""
 
-Changes = Mapping[str, DeviceView | None]
+Changes = Mapping[str, DeviceSnapshot | None]
 """Devices that an event changed, by id; None for one that is forgotten."""
 
 _COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejected", "late": "late"}
@@ -132,7 +132,7 @@ class SnapshotBuilder:
         changes = changes_of(event.kind, event.fields, self._tables)
         return changes if event.fields["run"] == _run_id(self._rest) else ()
 
-    def _put(self, device: str, view: DeviceView | None) -> None:
+    def _put(self, device: str, view: DeviceSnapshot | None) -> None:
         """Put a device's new view in its place; the run may know one that is new already."""
         if view is None:
             self._devices.pop(device, None)
@@ -141,13 +141,13 @@ class SnapshotBuilder:
             known = device in self._devices
             self._devices[device] = view if known else self._with_run(view)
 
-    def _with_run(self, view: DeviceView) -> DeviceView:
+    def _with_run(self, view: DeviceSnapshot) -> DeviceSnapshot:
         """Return a device with its bounties, its mixture of experts and its test."""
         update = {**self._of_tables(view.device), **self._tests.of_device(view.device)}
         return view.model_copy(update=update)
 
     def _of_tables(self, device: str) -> dict[str, Any]:
-        """Return what a ``DeviceView`` has of a device's rows."""
+        """Return what a ``DeviceSnapshot`` has of a device's rows."""
         bounties = list(map(bounty_of, self._tables.of_device(BOUNTIES, device)))
         update = {
             **NO_ROWS,
@@ -279,7 +279,7 @@ def shared_by(fields: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def _unshared(device: DeviceView, time: str) -> DeviceView:
+def _unshared(device: DeviceSnapshot, time: str) -> DeviceSnapshot:
     """Return a device of which a run knows no rounds, averages, bounties, mixture or test yet."""
     shared = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
     replies = {"rounds": (), "refused_at": "", "refused_reason": "", "excluded": ""}
@@ -287,7 +287,7 @@ def _unshared(device: DeviceView, time: str) -> DeviceView:
     return with_state(device, device.model_copy(update=update), time)
 
 
-def _not_excluded(device: DeviceView, time: str) -> DeviceView:
+def _not_excluded(device: DeviceSnapshot, time: str) -> DeviceSnapshot:
     """Return a device of which no run says that it is not asked."""
     return with_state(device, device.model_copy(update={"excluded": ""}), time)
 
@@ -327,9 +327,9 @@ def _device(devices: Devices, fields: dict[str, Any], time: str, run: RunView | 
 
 def _changed(
     devices: Devices, fields: dict[str, Any], time: str, run: RunView | None
-) -> DeviceView:
+) -> DeviceSnapshot:
     before = _device_of(devices, fields["device"])
-    update = _known(DeviceView, fields)
+    update = _known(DeviceSnapshot, fields)
     if not _OF_COORDINATOR.isdisjoint(fields) and "joined" not in fields:
         if not before.seen_at:
             update["state"] = "lost"
@@ -351,7 +351,7 @@ def _is_at_work(run: RunView | None) -> bool:
     return run is not None and run.status not in _ENDED
 
 
-def _doing(view: DeviceView) -> str:
+def _doing(view: DeviceSnapshot) -> str:
     """Return the activity of a device, with its progress."""
     at_work = 0 < view.fraction < 1
     return f"{view.state} {view.fraction * 100:.0f} %" if at_work else view.state
@@ -397,7 +397,9 @@ _DEVICE_FOLDS = {"reply": _device_replied, "device": _device, "roster": _roster}
 """The devices that an event changes, given all of them."""
 
 
-def _known(view: type[RunView | RoundView | DeviceView], fields: dict[str, Any]) -> dict[str, Any]:
+def _known(
+    view: type[RunView | RoundView | DeviceSnapshot], fields: dict[str, Any]
+) -> dict[str, Any]:
     known = {key: value for key, value in fields.items() if key in view.model_fields}
     return {key: tuple(value) if isinstance(value, list) else value for key, value in known.items()}
 
@@ -408,5 +410,5 @@ def _with_run(snapshot: Snapshot, update: dict[str, Any]) -> Snapshot:
     return snapshot.model_copy(update={"run": snapshot.run.model_copy(update=update)})
 
 
-def _device_of(devices: Devices, device: str) -> DeviceView:
-    return devices.get(device) or DeviceView(device=device)
+def _device_of(devices: Devices, device: str) -> DeviceSnapshot:
+    return devices.get(device) or DeviceSnapshot(device=device)

@@ -41,7 +41,7 @@ class Augment:
 
 
 @dataclass(frozen=True)
-class Draws:
+class AugmentationDraws:
     """The random draws of a batch, on the CPU.
 
     Attributes:
@@ -79,7 +79,7 @@ def check_augment(augment: Augment, shape: tuple[int, ...]) -> None:
         )
 
 
-def draw(augment: Augment, count: int, generator: torch.Generator) -> Draws:
+def draw(augment: Augment, count: int, generator: torch.Generator) -> AugmentationDraws:
     """Draw the crops and flips of ``count`` images.
 
     All values are drawn, used or not, and on the CPU: a crop is the same with flips and without,
@@ -87,11 +87,14 @@ def draw(augment: Augment, count: int, generator: torch.Generator) -> Draws:
     """
     rows, columns = torch.randint(2 * augment.padding + 1, (2, count), generator=generator)
     flips = torch.randint(2, (count,), generator=generator).bool()
-    return Draws(rows, columns, flips & augment.flip)
+    return AugmentationDraws(rows, columns, flips & augment.flip)
 
 
 def augmented(
-    augment: Augment, inputs: torch.Tensor, draws: Draws, neutral: torch.Tensor | None = None
+    augment: Augment,
+    inputs: torch.Tensor,
+    draws: AugmentationDraws,
+    neutral: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return the images (batch, channels, height, width), cropped and flipped as drawn.
 
@@ -107,7 +110,7 @@ def augmented(
     return _gathered(padded, inputs.shape[2:], draws)
 
 
-def _cut(padded: torch.Tensor, into: torch.Tensor, draws: Draws) -> torch.Tensor:
+def _cut(padded: torch.Tensor, into: torch.Tensor, draws: AugmentationDraws) -> torch.Tensor:
     """Return each image's piece, copied image by image; several times faster for large images."""
     height, width = into.shape[2:]
     places = torch.stack([draws.rows, draws.columns, draws.flips.long()], dim=1).tolist()
@@ -117,7 +120,7 @@ def _cut(padded: torch.Tensor, into: torch.Tensor, draws: Draws) -> torch.Tensor
     return into
 
 
-def _gathered(padded: torch.Tensor, size: Sequence[int], draws: Draws) -> torch.Tensor:
+def _gathered(padded: torch.Tensor, size: Sequence[int], draws: AugmentationDraws) -> torch.Tensor:
     """Return each image's piece, by one gather of all pixels."""
     device, (height, width) = padded.device, size
     down, across = torch.arange(height), torch.arange(width)

@@ -14,7 +14,7 @@ import torch
 
 from edgefed.learn.base.types import Batch, Context, Objective, Params
 from edgefed.learn.compiled.compiled_chain_layers import ChainLayers
-from edgefed.learn.compiled.compiled_chain_plan import Part, plan
+from edgefed.learn.compiled.compiled_chain_plan import ChainPart, plan
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.networks.small_conv import is_plain, is_watched
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
@@ -95,7 +95,7 @@ class Chain:
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[ChainPart],
         shape: tuple[int, ...],
         params: Params,
         room: int,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from edgefed.learn.base.types import Params
-from edgefed.learn.compiled.compiled_chain_plan import Part
+from edgefed.learn.compiled.compiled_chain_plan import ChainPart
 from edgefed.learn.networks.small_conv import is_plain
 from edgefed.native import chain as kernels
 
@@ -29,7 +29,7 @@ class ChainLayers:
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        parts: Sequence[ChainPart],
         shape: tuple[int, ...],
         params: Mapping[str, torch.Tensor],
         room: int,
@@ -69,12 +69,12 @@ class ChainLayers:
             return targets.dtype == torch.int64 and len(targets) == count and _is_here(targets)
         return targets.shape == (count, self._classes) and is_plain(targets)
 
-    def _link(self, part: Part) -> kernels.Link:
+    def _link(self, part: ChainPart) -> kernels.ChainLink:
         """Return a layer with its addresses."""
         weight, bias = (f"{part.name}.{end}" for end in ("weight", "bias"))
         dense = part.image is None
         turned = -(-self._rows // kernels.SAMPLES) * kernels.SAMPLES
-        return kernels.Link(
+        return kernels.ChainLink(
             before=part.before,
             after=part.after,
             image=part.image,

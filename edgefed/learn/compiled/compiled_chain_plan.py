@@ -20,7 +20,7 @@ KNOWN = (ConvPoolReLU, nn.Linear)
 
 
 @dataclass(frozen=True)
-class Part:
+class ChainPart:
     """A layer with weights.
 
     Attributes:
@@ -40,13 +40,13 @@ class Part:
     relu: bool = False
 
 
-def plan(model: Model) -> list[Part]:
+def plan(model: Model) -> list[ChainPart]:
     """Return a model's layers; none if it is not such a chain.
 
     A chain has small convolutions with pooling and ReLU, dense layers with ReLU between them, and a
     dense layer at the end, all with bias; dropout is allowed if its probability is 0.
     """
-    module, shape, parts = model.module, model.shape, list[Part]()
+    module, shape, parts = model.module, model.shape, list[ChainPart]()
     if type(module) is not nn.Sequential or _hooked(module):
         return []
     for name, layer in module.named_children():
@@ -66,7 +66,7 @@ def plan(model: Model) -> list[Part]:
     return parts if fits and set(_names(parts)) == set(model.names) else []
 
 
-def _part(name: str, layer: nn.Module, shape: tuple[int, ...]) -> Part | None:
+def _part(name: str, layer: nn.Module, shape: tuple[int, ...]) -> ChainPart | None:
     """Return a layer for inputs of a shape, or None if the kernels cannot do it."""
     if isinstance(layer, nn.Linear):
         small = layer.in_features * layer.out_features <= MOST_WEIGHTS
@@ -82,14 +82,14 @@ def _part(name: str, layer: nn.Module, shape: tuple[int, ...]) -> Part | None:
         return None
     rows, columns = ((size + 2 * padding - kernel + 1) // 2 for size in (height, width))
     values, after = layer.out_channels * rows * columns, layer.out_channels
-    return Part(name, shape[0], after, values, (height, width, kernel, padding))
+    return ChainPart(name, shape[0], after, values, (height, width, kernel, padding))
 
 
-def _dense(name: str, layer: nn.Linear) -> Part:
-    return Part(name, layer.in_features, layer.out_features, layer.out_features)
+def _dense(name: str, layer: nn.Linear) -> ChainPart:
+    return ChainPart(name, layer.in_features, layer.out_features, layer.out_features)
 
 
-def _after(part: Part) -> tuple[int, ...]:
+def _after(part: ChainPart) -> tuple[int, ...]:
     """Return the shape of a layer's output."""
     if part.image is None:
         return (part.after,)
@@ -97,7 +97,7 @@ def _after(part: Part) -> tuple[int, ...]:
     return (part.after, *((size + 2 * padding - kernel + 1) // 2 for size in (height, width)))
 
 
-def _names(parts: list[Part]) -> Iterator[str]:
+def _names(parts: list[ChainPart]) -> Iterator[str]:
     for part in parts:
         yield from (f"{part.name}.weight", f"{part.name}.bias")
 

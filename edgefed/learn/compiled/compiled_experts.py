@@ -13,7 +13,7 @@ import torch
 from edgefed.learn.base.mixture_table import least_share
 from edgefed.learn.base.types import Batch, Context, Params
 from edgefed.learn.compiled.compiled_chain_layers import ChainLayers
-from edgefed.learn.compiled.compiled_chain_plan import Part, plan
+from edgefed.learn.compiled.compiled_chain_plan import ChainPart, plan
 from edgefed.learn.networks.small_conv import is_plain, is_watched
 from edgefed.learn.objectives.expert_mixture import (
     CONDITIONS,
@@ -55,7 +55,7 @@ def compiled_experts_of(
     return found if found.gradient_names.issuperset(phase.trained) else None
 
 
-def _fit(objective: ExpertMixture, parts: Sequence[Part], given: Params) -> bool:
+def _fit(objective: ExpertMixture, parts: Sequence[ChainPart], given: Params) -> bool:
     """Return whether the kernels can read all arrays: no address may lead outside of them."""
     held = [name for expert in objective.kept for name in objective.names_of(expert).values()]
     if not given.keys() >= set(held):
@@ -71,7 +71,7 @@ def _fit(objective: ExpertMixture, parts: Sequence[Part], given: Params) -> bool
 
 
 def _shapes(
-    objective: ExpertMixture, parts: Sequence[Part], given: Params
+    objective: ExpertMixture, parts: Sequence[ChainPart], given: Params
 ) -> dict[str, tuple[int, ...]]:
     """Return the shapes that the mixture's own arrays must have."""
     every, classes = objective.experts, parts[-1].after
@@ -104,7 +104,7 @@ class CompiledExperts:
     def __init__(
         self,
         objective: ExpertMixture,
-        parts: Sequence[Part],
+        parts: Sequence[ChainPart],
         given: Params,
         room: int,
         trained: Sequence[str],

@@ -18,7 +18,7 @@ from edgefed.learn.base.types import Array
 from edgefed.learn.matching.checks import check_classes
 from edgefed.learn.matching.classes import least_atoms, search_classes
 from edgefed.learn.matching.problem import Matched as Matched  # noqa: PLC0414 - this module's result
-from edgefed.learn.matching.problem import Problem, stated
+from edgefed.learn.matching.problem import MatchingProblem, stated
 from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.matching.sweeps import Prior
 from edgefed.learn.matching.variances import FIRST, SECOND, Start, refitted, restarted
@@ -76,7 +76,7 @@ class _Found:
         sweeps: done after the first pass.
     """
 
-    problem: Problem
+    problem: MatchingProblem
     assignments: tuple[Array, ...]
     sweeps: int
 
@@ -85,7 +85,7 @@ class _Found:
 
 
 def _estimated(
-    problem: Problem,
+    problem: MatchingProblem,
     labels: Sequence[Array],
     most: int | None,
     start: Start,
@@ -105,7 +105,7 @@ def _estimated(
 
 
 def _searched(
-    problem: Problem, labels: Sequence[Array], most: int | None, rng: np.random.Generator
+    problem: MatchingProblem, labels: Sequence[Array], most: int | None, rng: np.random.Generator
 ) -> tuple[tuple[Array, ...], int]:
     prior = Prior(problem.prior, problem.devices, most)
     return search_classes(problem.units, labels, prior, problem.settings, rng)

@@ -58,7 +58,7 @@ class MergedStep:
 
 
 @dataclass(frozen=True)
-class Averaging:
+class LayerAveraging:
     """How units that are the same are averaged.
 
     Attributes:
@@ -78,7 +78,7 @@ def merge_step(
     groups: PermutationGroups,
     devices: Sequence[DeviceLayer],
     match: Match,
-    averaging: Averaging,
+    averaging: LayerAveraging,
 ) -> MergedStep:
     """Return the layers of the global model.
 
@@ -129,7 +129,7 @@ def _matched(
     return match(group, vectors, weights)
 
 
-def _is_padded(name: str, step: Step, groups: PermutationGroups, averaging: Averaging) -> bool:
+def _is_padded(name: str, step: Step, groups: PermutationGroups, averaging: LayerAveraging) -> bool:
     """Return whether devices without an entry of a weight count as if they had the padding."""
     if averaging.pad_all or not averaging.pad_recurrent:
         return averaging.pad_all

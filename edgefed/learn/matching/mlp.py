@@ -35,7 +35,7 @@ class MatchedPerceptron:
 
 
 @dataclass(frozen=True)
-class Prior:
+class NetworkPrior:
     """The prior belief, before any network is seen.
 
     Attributes:
@@ -52,7 +52,7 @@ class Prior:
 
 
 def match_perceptrons(
-    networks: Sequence[Tensors], groups: PermutationGroups, shares: Array, prior: Prior
+    networks: Sequence[Tensors], groups: PermutationGroups, shares: Array, prior: NetworkPrior
 ) -> MatchedPerceptron:
     """Match all hidden layers; equal arguments give equal bits.
 
@@ -124,7 +124,7 @@ def _split(atoms: Array, layer: Layer, above: Layer, incoming: int) -> Tensors:
 
 
 def _output_bias(
-    networks: Sequence[Tensors], output: Layer, shares: Array, matched: Matched, prior: Prior
+    networks: Sequence[Tensors], output: Layer, shares: Array, matched: Matched, prior: NetworkPrior
 ) -> Array:
     """Return the output layer's bias, float64 (outputs,): a mean, or the maximum a posteriori."""
     biases = np.stack([each[_bias(output)] for each in networks]).astype(np.float64)

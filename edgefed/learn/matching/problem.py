@@ -54,7 +54,7 @@ class Matched:
 
 
 @dataclass(frozen=True)
-class Problem:
+class MatchingProblem:
     """The input of a matching.
 
     Attributes:
@@ -77,7 +77,7 @@ class Problem:
     sigma0: float
     settings: MatchSettings
 
-    def with_variances(self, sigma: float, sigma0: float) -> Problem:
+    def with_variances(self, sigma: float, sigma0: float) -> MatchingProblem:
         """Return the problem with other variances."""
         units = [
             Units(each.values, by / sigma)
@@ -128,7 +128,7 @@ def stated(
     devices: int | None,
     mean: Array | float,
     precisions: Sequence[Array | float] | None,
-) -> Problem:
+) -> MatchingProblem:
     """Check the arguments of a matching and estimate its variances.
 
     Raises:
@@ -146,5 +146,5 @@ def stated(
         check_precisions(relative, weights)
     units = [Units(each, by) for each, by in zip(values, relative, strict=True)]
     prior = np.ones(max(len(each) for each in relative))
-    problem = Problem(units, relative, center, prior, count, 1.0, 1.0, settings)
+    problem = MatchingProblem(units, relative, center, prior, count, 1.0, 1.0, settings)
     return problem.with_variances(*variances(values, relative, settings))

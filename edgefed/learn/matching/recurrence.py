@@ -14,7 +14,7 @@ import numpy as np
 
 from edgefed.learn.base.types import Array
 from edgefed.learn.matching.checks import check_recurrence
-from edgefed.learn.matching.problem import Matched, Problem, stated
+from edgefed.learn.matching.problem import Matched, MatchingProblem, stated
 from edgefed.learn.matching.recurrent_pairs import Pairs
 from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.matching.sweeps import Prior, Rewards, Search
@@ -62,7 +62,7 @@ class _RecurrentSearch:
     """A matching that is improved device by device."""
 
     def __init__(
-        self, problem: Problem, recurrence: Sequence[Array], assignments: Sequence[Array]
+        self, problem: MatchingProblem, recurrence: Sequence[Array], assignments: Sequence[Array]
     ) -> None:
         prior = Prior(problem.prior, problem.devices, problem.settings.most_atoms)
         self._search = Search(problem.units, prior, problem.settings)

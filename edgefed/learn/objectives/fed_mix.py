@@ -29,7 +29,7 @@ Labels = Literal["own", "mixed"]
 
 
 @dataclass(frozen=True)
-class FedMix(EntryMixing):
+class FedMixObjective(EntryMixing):
     """(1-λ) ℓ(f(U), Y) + λ ℓ(f(U), ȳ) + λ Σ_i < ∂ℓ(f(U), Y)/∂u_i , x̄ >, with U = (1-λ) X.
 
     One entry (x̄, ȳ) of the extras is drawn for each batch. ℓ is a mean over the batch, so that the

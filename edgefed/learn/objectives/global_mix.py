@@ -24,7 +24,7 @@ from edgefed.learn.objectives.mixing import Mixed
 
 
 @dataclass(frozen=True)
-class GlobalMix(EntryMixing):
+class GlobalMixObjective(EntryMixing):
     """The mean over i of ℓ(f((1-λ) x_i + λ x_j), (1-λ) y_i + λ y_j), a j drawn for each sample i.
 
     The extras hold raw samples; each partner is drawn uniformly from all of them.

@@ -20,7 +20,7 @@ from edgefed.learn.objectives.mixing import Mixed, Mixing
 
 
 @dataclass(frozen=True)
-class LocalMix(Mixing):
+class LocalMixObjective(Mixing):
     """ℓ(f((1-λ) X + λ X'), (1-λ) Y + λ Y'), with λ ~ Beta(α, α) and (X', Y') the batch reordered.
 
     Both are drawn in every step; the distribution of λ is that of 1-λ.

@@ -20,7 +20,7 @@ from edgefed.learn.objectives.mixing import Mixed
 
 
 @dataclass(frozen=True)
-class NaiveMix(EntryMixing):
+class NaiveMixObjective(EntryMixing):
     """(1-λ) ℓ(f((1-λ) X + λ x̄), Y) + λ ℓ(f((1-λ) X + λ x̄), ȳ).
 
     One entry (x̄, ȳ) of the extras is drawn for each batch. As ℓ is linear in its targets, both

@@ -14,7 +14,7 @@ from edgefed.config.fleet.settings_files import expand
 from edgefed.config.loading.validate import validate
 from edgefed.config.loading.write import toml_value
 from edgefed.config.recipes.sections import Section
-from edgefed.config.values.layers import Layer, document_layer, leaves
+from edgefed.config.values.layers import ValueLayer, document_layer, leaves
 from edgefed.config.values.problems import BAD_VALUE, Problem, dotted, problems_error
 from edgefed.config.values.toml import read_toml
 from edgefed.config.values.toml_positions import KeyPath
@@ -63,7 +63,7 @@ class Variant:
 
     name: str
     settings: Mapping[str, Any]
-    layer: Layer
+    layer: ValueLayer
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Written:
         variants: the cases, at least one.
     """
 
-    recipe: Path | Layer
+    recipe: Path | ValueLayer
     seeds: tuple[int, ...]
     target: float | None
     variants: tuple[Variant, ...]
@@ -96,7 +96,7 @@ def read_sweep(path: Path, shown: str = "") -> Written:
     problems += _problems(made, variants, layer)
     if problems:
         raise problems_error(problems)
-    recipe: Path | Layer
+    recipe: Path | ValueLayer
     if isinstance(made.recipe, str):
         recipe = Path(shown or path).parent / expand(Path(made.recipe))
     else:
@@ -104,7 +104,7 @@ def read_sweep(path: Path, shown: str = "") -> Written:
     return Written(recipe, tuple(dict.fromkeys(made.seeds)), made.target, tuple(variants))
 
 
-def _variants(made: SweepFile, layer: Layer) -> tuple[list[Variant], list[Problem]]:
+def _variants(made: SweepFile, layer: ValueLayer) -> tuple[list[Variant], list[Problem]]:
     """Return the cases, and the problems of their form."""
     if made.cases:
         return [_listed(number, case, layer) for number, case in enumerate(made.cases)], []
@@ -129,7 +129,7 @@ def _too_many(axes: Iterable[list[Any]], seeds: int) -> bool:
     return count > MAX_RUNS
 
 
-def _listed(number: int, case: Mapping[str, Any], layer: Layer) -> Variant:
+def _listed(number: int, case: Mapping[str, Any], layer: ValueLayer) -> Variant:
     """Return a case of the list."""
     place: KeyPath = ("cases", number)
     settings = [
@@ -154,7 +154,7 @@ def _variant(name: str, settings: Iterable[tuple[tuple[str, ...], Any, Any]]) ->
             table[path[-1]] = value
         origins[path] = origin
     plain = {".".join(path): value for path, value, _ in chosen}
-    return Variant(name or _name(plain), plain, Layer(values, origins))
+    return Variant(name or _name(plain), plain, ValueLayer(values, origins))
 
 
 def _flat(path: KeyPath) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ def _name(settings: Mapping[str, Any]) -> str:
     return " ".join(parts) or "recipe"
 
 
-def _problems(made: SweepFile, variants: Iterable[Variant], layer: Layer) -> Iterator[Problem]:
+def _problems(made: SweepFile, variants: Iterable[Variant], layer: ValueLayer) -> Iterator[Problem]:
     """Yield the problems of the cases as a whole."""
     if made.cases and made.grid:
         yield Problem(layer.nearest(("grid",)), "grid", "a sweep has a grid or cases, not both")

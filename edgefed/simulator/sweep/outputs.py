@@ -10,10 +10,10 @@ from edgefed.files.writing import write_output
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.plot import accuracy_plot
 from edgefed.simulator.sweep.table import case_rows, cases_csv, runs_csv
-from edgefed.simulator.sweep.trials import Outcome
+from edgefed.simulator.sweep.trials import TrialOutcome
 
 
-def summary(plan: Plan, outcome: Outcome, folder: Path) -> dict[str, Any]:
+def summary(plan: Plan, outcome: TrialOutcome, folder: Path) -> dict[str, Any]:
     """Return the output of ``--json``, which ``table.json`` holds too."""
     return {
         "folder": str(folder),
@@ -28,7 +28,7 @@ def summary(plan: Plan, outcome: Outcome, folder: Path) -> dict[str, Any]:
     }
 
 
-def write_outputs(plan: Plan, outcome: Outcome, folder: Path) -> None:
+def write_outputs(plan: Plan, outcome: TrialOutcome, folder: Path) -> None:
     """Write ``table.csv``, ``runs.csv``, ``table.json`` and ``accuracy.svg``.
 
     Raises:

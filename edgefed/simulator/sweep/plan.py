@@ -20,7 +20,7 @@ Check = Callable[[Loaded[Recipe]], Recipe]
 
 
 @dataclass(frozen=True)
-class Case:
+class SweepCase:
     """One setting of a sweep.
 
     Attributes:
@@ -41,7 +41,7 @@ class Trial:
         digest: names its result; equal if all inputs of the result are equal.
     """
 
-    case: Case
+    case: SweepCase
     seed: int
     recipe: Recipe
     digest: str
@@ -55,7 +55,7 @@ class Plan:
         target: the accuracy whose round the table states; None for none.
     """
 
-    cases: tuple[Case, ...]
+    cases: tuple[SweepCase, ...]
     seeds: tuple[int, ...]
     target: float | None
 
@@ -107,9 +107,9 @@ def _case(
     around: Surroundings,
     check: Check,
     sets: Mapping[str, str] | None,
-) -> Case:
+) -> SweepCase:
     loaded = load_recipe(written.recipe, around, sets=sets, over=variant.layer)
-    return Case(variant.name, variant.settings, check(loaded))
+    return SweepCase(variant.name, variant.settings, check(loaded))
 
 
 def trial_digest(recipe: Recipe) -> str:

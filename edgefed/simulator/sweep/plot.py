@@ -8,16 +8,18 @@ from typing import Literal
 from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.svg import standalone
 from edgefed.simulator.sweep.plan import Plan
-from edgefed.simulator.sweep.results import Result
+from edgefed.simulator.sweep.results import TrialResult
 from edgefed.simulator.sweep.table import Spread, bytes_by_round, spread
-from edgefed.simulator.sweep.trials import Outcome
+from edgefed.simulator.sweep.trials import TrialOutcome
 from edgefed.terminal.units import size
 
 MAX_CURVES = 24
 """Cases that one picture can tell apart; the first ones."""
 
 
-def accuracy_plot(plan: Plan, outcome: Outcome, across: Literal["round", "bytes"] = "round") -> str:
+def accuracy_plot(
+    plan: Plan, outcome: TrialOutcome, across: Literal["round", "bytes"] = "round"
+) -> str:
     """Return the chart as an SVG file.
 
     Args:
@@ -45,7 +47,7 @@ def accuracy_plot(plan: Plan, outcome: Outcome, across: Literal["round", "bytes"
     return standalone(line_chart(chart))
 
 
-def _series(name: str, results: Sequence[Result], across: str) -> Series:
+def _series(name: str, results: Sequence[TrialResult], across: str) -> Series:
     found = list(_rounds(results))
     if across == "bytes":
         sent = _bytes(results)
@@ -59,7 +61,7 @@ def _series(name: str, results: Sequence[Result], across: str) -> Series:
     return Series(name, points, band)
 
 
-def _rounds(results: Sequence[Result]) -> Iterator[tuple[int, Spread]]:
+def _rounds(results: Sequence[TrialResult]) -> Iterator[tuple[int, Spread]]:
     """Yield each tested round with the spread of its accuracy over seeds."""
     scores: dict[int, list[float]] = {}
     for result in results:
@@ -70,7 +72,7 @@ def _rounds(results: Sequence[Result]) -> Iterator[tuple[int, Spread]]:
         yield number, spread(scores[number])
 
 
-def _bytes(results: Sequence[Result]) -> Mapping[int, int]:
+def _bytes(results: Sequence[TrialResult]) -> Mapping[int, int]:
     """Return the bytes up to the end of each round, as a whole mean over seeds."""
     found: dict[int, list[int]] = {}
     for result in results:

@@ -16,7 +16,7 @@ from edgefed.files.writing import make_folder, storage_error, write_atomic
 from edgefed.simulator.sweep.plan import Trial
 
 
-class Result(BaseModel):
+class TrialResult(BaseModel):
     """The stored result of a finished run.
 
     Attributes:
@@ -64,10 +64,10 @@ class Results:
         """The folder of natural noise, kept from run to run."""
         return self.folder / "noise"
 
-    def find(self, trial: Trial) -> Result | None:
+    def find(self, trial: Trial) -> TrialResult | None:
         """Return the result of a run; None if it has none that can be read."""
         try:
-            return Result.model_validate_json(self._file(trial.digest).read_bytes())
+            return TrialResult.model_validate_json(self._file(trial.digest).read_bytes())
         except (OSError, ValidationError):
             return None
 
@@ -85,7 +85,7 @@ class Results:
 
     def keep(
         self, trial: Trial, record: RunRecord, folder: Path, history: Sequence[Mapping[str, Any]]
-    ) -> Result:
+    ) -> TrialResult:
         """Take over a finished run's files and write its result, the result last.
 
         Raises:
@@ -93,7 +93,7 @@ class Results:
         """
         place = self.folder / "runs" / trial.digest
         _move(folder, place)
-        result = Result(
+        result = TrialResult(
             digest=trial.digest,
             case=trial.case.name,
             seed=trial.seed,

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from edgefed.simulator.sweep.plan import Plan
-from edgefed.simulator.sweep.results import Result
-from edgefed.simulator.sweep.trials import Outcome
+from edgefed.simulator.sweep.results import TrialResult
+from edgefed.simulator.sweep.trials import TrialOutcome
 from edgefed.terminal.units import short_time, size
 
 COLUMNS = ("accuracy", "loss", "bytes", "seconds", "rounds_to_target")
@@ -69,7 +69,7 @@ class CaseRow:
         }
 
 
-def case_rows(plan: Plan, outcome: Outcome) -> list[CaseRow]:
+def case_rows(plan: Plan, outcome: TrialOutcome) -> list[CaseRow]:
     """Return a row for each case, in the order of the sweep."""
     trials = list(plan.trials())
     rows = []
@@ -86,7 +86,7 @@ def case_rows(plan: Plan, outcome: Outcome) -> list[CaseRow]:
     return rows
 
 
-def rounds_to(result: Result, target: float | None) -> int | None:
+def rounds_to(result: TrialResult, target: float | None) -> int | None:
     """Return the first round whose accuracy is at least ``target``; None if none is."""
     if target is None:
         return None
@@ -98,7 +98,7 @@ def rounds_to(result: Result, target: float | None) -> int | None:
     return next(reached, None)
 
 
-def bytes_by_round(result: Result) -> dict[int, int]:
+def bytes_by_round(result: TrialResult) -> dict[int, int]:
     """Return the bytes of each round and all before it, both ways."""
     total, found = 0, {}
     for row in result.history:
@@ -107,13 +107,13 @@ def bytes_by_round(result: Result) -> dict[int, int]:
     return found
 
 
-def bytes_to(result: Result, target: float | None) -> int | None:
+def bytes_to(result: TrialResult, target: float | None) -> int | None:
     """Return the bytes up to the first round whose accuracy is at least ``target``, if any."""
     reached = rounds_to(result, target)
     return None if reached is None else bytes_by_round(result)[reached]
 
 
-def _numbers(result: Result, target: float | None) -> dict[str, Any]:
+def _numbers(result: TrialResult, target: float | None) -> dict[str, Any]:
     return {
         "accuracy": result.accuracy,
         "loss": result.loss,
@@ -177,7 +177,7 @@ def cases_csv(rows: Sequence[CaseRow]) -> str:
     return _csv(flat)
 
 
-def runs_csv(plan: Plan, outcome: Outcome) -> str:
+def runs_csv(plan: Plan, outcome: TrialOutcome) -> str:
     """Return ``runs.csv``: a row a run."""
     keys = list(dict.fromkeys(key for case in plan.cases for key in case.settings))
     flat = []

@@ -15,11 +15,11 @@ from edgefed.simulator.executors import Maker
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.sweep.plan import Plan, Trial
 from edgefed.simulator.sweep.planted_clusters import PlantedClusters
-from edgefed.simulator.sweep.results import Result, Results
+from edgefed.simulator.sweep.results import Results, TrialResult
 
 
 @dataclass(frozen=True)
-class Step:
+class TrialStep:
     """The progress of a sweep, for a progress line.
 
     Attributes:
@@ -40,7 +40,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """The outcome of a sweep.
 
     Attributes:
@@ -48,7 +48,7 @@ class Outcome:
         failures: reasons by digest; these are run again by the next call.
     """
 
-    results: Mapping[str, Result]
+    results: Mapping[str, TrialResult]
     failures: Mapping[str, str]
 
 
@@ -57,10 +57,10 @@ def run_trials(
     folder: Path,
     clock: Clock,
     data_folder: Path | None = None,
-    tell: Callable[[Step], None] = lambda step: None,
+    tell: Callable[[TrialStep], None] = lambda step: None,
     executors: Maker | None = None,
     memory: int = 0,
-) -> Outcome:
+) -> TrialOutcome:
     """Run a sweep to its end; after a kill or Ctrl-C at any moment, the next call resumes.
 
     Args:
@@ -92,7 +92,7 @@ class _Sweep:
         results: Results,
         clock: Clock,
         data_folder: Path | None,
-        tell: Callable[[Step], None],
+        tell: Callable[[TrialStep], None],
         executors: Maker | None,
         memory: int,
     ) -> None:
@@ -104,8 +104,8 @@ class _Sweep:
         self._executors = executors
         self._memory = memory
 
-    def run(self) -> Outcome:
-        done: dict[str, Result] = {}
+    def run(self) -> TrialOutcome:
+        done: dict[str, TrialResult] = {}
         failed: dict[str, str] = {}
         for number, trial in enumerate(self._trials, 1):
             found = done.get(trial.digest) or self._results.find(trial)
@@ -121,9 +121,9 @@ class _Sweep:
                 failed[trial.digest] = error.message
                 self._say(trial, number, "failed", reason=error.message)
         self._results.clear()
-        return Outcome(done, failed)
+        return TrialOutcome(done, failed)
 
-    def _work(self, trial: Trial, number: int) -> Result:
+    def _work(self, trial: Trial, number: int) -> TrialResult:
         self._results.clear()
         self._say(trial, number, "begun")
         simulation = Simulation(
@@ -158,4 +158,4 @@ class _Sweep:
         return result
 
     def _say(self, trial: Trial, number: int, state: str, **more: object) -> None:
-        self._tell(Step(trial, number, len(self._trials), state, **more))  # type: ignore[arg-type]
+        self._tell(TrialStep(trial, number, len(self._trials), state, **more))  # type: ignore[arg-type]

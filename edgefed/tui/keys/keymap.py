@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from edgefed.config.fleet.settings import Settings
 from edgefed.config.loading.load import Loaded
-from edgefed.config.values.layers import Layer, Origin
+from edgefed.config.values.layers import Origin, ValueLayer
 from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.config.values.problems import BAD_VALUE, UNKNOWN_KEY, Problem, problems_error
 from edgefed.tui.keys.actions import ACTIONS, Action, work_together
@@ -62,7 +62,7 @@ OWN_KEYS = Keymap()
 """Every action with its own key."""
 
 
-def read_keymap(written: Mapping[str, str], layer: Layer) -> tuple[Keymap, list[Problem]]:
+def read_keymap(written: Mapping[str, str], layer: ValueLayer) -> tuple[Keymap, list[Problem]]:
     """Return the keymap of ``[dashboard.keys]``, and its problems.
 
     Args:

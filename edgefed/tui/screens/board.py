@@ -14,7 +14,7 @@ from edgefed.tui.panes.base.keyline import KeyLine
 from edgefed.tui.panes.base.pane import Pane
 from edgefed.tui.panes.base.too_small import LEAST, TooSmall
 from edgefed.tui.panes.frame.banner import Banner
-from edgefed.tui.panes.frame.header import Header
+from edgefed.tui.panes.frame.header import HeaderPane
 from edgefed.tui.state.display_state import DisplayState
 from edgefed.tui.state.interfaces import Control, Runs
 from edgefed.tui.state.key_orders import READ_ONLY, REPLAYED
@@ -61,7 +61,7 @@ class Board:
 def top(board: Board) -> Iterator[Widget]:
     """Yield the widgets above the panes of a screen."""
     yield TooSmall(board.glyphs, id="too-small")
-    yield Header(board.glyphs, id="header")
+    yield HeaderPane(board.glyphs, id="header")
     yield Banner(board.glyphs, id="banner")
 
 

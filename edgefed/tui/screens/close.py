@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 
 from edgefed.tui.keys.keymap import Keymap
 from edgefed.tui.look.symbols import Glyphs
-from edgefed.tui.screens.question import Question, QuestionScreen
+from edgefed.tui.screens.question import QuestionScreen, QuestionText
 
 
 class CloseScreen(QuestionScreen):
@@ -20,4 +20,4 @@ class CloseScreen(QuestionScreen):
 
     def __init__(self, glyphs: Glyphs, text: str, keys: Keymap) -> None:
         hint = f"esc leaves, {keys.label('app.quit')} closes"
-        super().__init__(glyphs, Question("Close the dashboard?", text, "Close", hint=hint))
+        super().__init__(glyphs, QuestionText("Close the dashboard?", text, "Close", hint=hint))

@@ -25,7 +25,7 @@ from edgefed.tui.panes.devices.device_log import DeviceLogPane
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
 from edgefed.tui.screens.device_keys import DeviceKeysScreen
 from edgefed.tui.state.interfaces import Control
-from edgefed.tui.state.messages import Asked, Request
+from edgefed.tui.state.messages import CoordinatorRequest, RequestWanted
 
 LOG_EVERY = 2.0
 """Seconds between two looks at the log while it is shown."""
@@ -141,7 +141,9 @@ class DeviceScreen(DeviceKeysScreen):
             return
         self._asking = True
         ask = partial(self._read_log, control, self._device)
-        self.post_message(Asked(Request(ask, f"Could not read the log of {self._device}.")))
+        self.post_message(
+            RequestWanted(CoordinatorRequest(ask, f"Could not read the log of {self._device}."))
+        )
 
     def _read_log(self, control: Control, device: str) -> str:
         """Read the log in a thread of the app's; the pane shows an error."""

@@ -6,13 +6,13 @@ from functools import partial
 
 from textual.screen import Screen
 
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.tui.keys.actions import bindings_of
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.device_question import DeviceQuestion
 from edgefed.tui.state.device_key_orders import DeviceKey, DeviceOrder, order_for_device
 from edgefed.tui.state.interfaces import Control
-from edgefed.tui.state.messages import Asked, Request
+from edgefed.tui.state.messages import CoordinatorRequest, RequestWanted
 
 
 class DeviceKeysScreen(Screen[None]):
@@ -44,7 +44,7 @@ class DeviceKeysScreen(Screen[None]):
         control = self.control_for(device)
         if control is not None and device is not None:
             ask = partial(_pinged, control, device)
-            self.post_message(Asked(Request(ask, f"Could not ping {device}.")))
+            self.post_message(RequestWanted(CoordinatorRequest(ask, f"Could not ping {device}.")))
 
     def action_order_device(self, key: DeviceKey) -> None:
         """Give the order of a key, after a question where it has a cost."""
@@ -65,9 +65,9 @@ class DeviceKeysScreen(Screen[None]):
         if reason is not None:
             ask = partial(_ordered, control, order, reason)
             failed = f"Could not {order.action} {order.device}."
-            self.post_message(Asked(Request(ask, failed)))
+            self.post_message(RequestWanted(CoordinatorRequest(ask, failed)))
 
-    def _view(self) -> DeviceView | None:
+    def _view(self) -> DeviceSnapshot | None:
         """Return the newest of the chosen device, also while the display is frozen."""
         snapshot, chosen = self._board.watch.latest.snapshot, self.chosen()
         devices = snapshot.devices if snapshot else ()

@@ -8,7 +8,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Input
 
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.tui.keys.actions import bindings_of
 from edgefed.tui.panes.base.legend import Legend
 from edgefed.tui.panes.devices.device_notice import DeviceNotice
@@ -96,13 +96,13 @@ class DevicesScreen(DeviceKeysScreen):
     def _room(self) -> int:
         return self.size.width - _BORDER_AND_SCROLLBAR
 
-    def _in_order(self, devices: list[DeviceView]) -> list[DeviceView]:
+    def _in_order(self, devices: list[DeviceSnapshot]) -> list[DeviceSnapshot]:
         if self._sort == TROUBLE:
             return by_trouble(devices, reverse=self._reverse)
         column = next(column for column in COLUMNS if column.key == self._sort)
         return in_order(devices, column, reverse=self._reverse)
 
-    def _write_borders(self, shown: Shown, kept: list[DeviceView]) -> None:
+    def _write_borders(self, shown: Shown, kept: list[DeviceSnapshot]) -> None:
         frame, line = self.query_one("#devices"), self._board.glyphs.line
         devices = shown.snapshot.devices if shown.snapshot else ()
         count = f"{len(kept)} of {len(devices)}" if self._query else f"{len(devices)}"

@@ -18,7 +18,7 @@ from edgefed.tui.look.symbols import Glyphs
 
 
 @dataclass(frozen=True)
-class Question:
+class QuestionText:
     """The text of a question.
 
     Attributes:
@@ -46,7 +46,7 @@ class QuestionScreen(ModalScreen[bool]):
         Binding("q", "answer(False)", "No", id="view.back"),
     ]
 
-    def __init__(self, glyphs: Glyphs, question: Question) -> None:
+    def __init__(self, glyphs: Glyphs, question: QuestionText) -> None:
         super().__init__()
         self._glyphs = glyphs
         self._question = question

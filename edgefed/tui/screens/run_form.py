@@ -20,7 +20,7 @@ from edgefed.tui.keys.actions import bindings_of
 from edgefed.tui.look.text_format import clean
 from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, SKY, VERMILLION
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board
-from edgefed.tui.screens.question import Question, QuestionScreen
+from edgefed.tui.screens.question import QuestionScreen, QuestionText
 from edgefed.tui.state.key_orders import ENDED
 from edgefed.tui.state.launching import Draft
 from edgefed.tui.state.problems import reason
@@ -253,7 +253,7 @@ class RunFormScreen(ModalScreen[None]):
             self.dismiss()
         else:
             lost = f"{counted(len(self._form.sets), 'change')} would be lost; no run is started."
-            question = Question("Leave the form?", lost, "Leave", "Stay", "y leaves, esc stays")
+            question = QuestionText("Leave the form?", lost, "Leave", "Stay", "y leaves, esc stays")
             self.app.push_screen(QuestionScreen(self._board.glyphs, question), self._discarded)
 
     def _discarded(self, sure: bool | None) -> None:

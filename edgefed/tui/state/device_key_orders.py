@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgefed.events.base.coordinator_states import RELEASE
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.tui.keys.keymap import OWN_KEYS, Keymap
 
 DeviceKey = Literal["pause", "quarantine", "release", "forget"]
@@ -45,7 +45,7 @@ class DeviceOrder:
 
 
 def order_for_device(
-    key: DeviceKey, view: DeviceView, keys: Keymap = OWN_KEYS
+    key: DeviceKey, view: DeviceSnapshot, keys: Keymap = OWN_KEYS
 ) -> DeviceOrder | str:
     """Return the order of a key for a device in its present state, or why there is none."""
     device, quarantined = view.device, view.standing == "quarantined"

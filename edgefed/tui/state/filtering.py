@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.tui.state.trouble import why
 
-_FIELDS: dict[str, Callable[[DeviceView], str]] = {
+_FIELDS: dict[str, Callable[[DeviceSnapshot], str]] = {
     "device": lambda device: device.device,
     "state": lambda device: device.state,
     "reason": why,
@@ -18,7 +18,7 @@ _FIELDS: dict[str, Callable[[DeviceView], str]] = {
 """Keys of a filter, and the text of a device in which each one searches."""
 
 
-def matches(device: DeviceView, query: str) -> bool:
+def matches(device: DeviceSnapshot, query: str) -> bool:
     """Return whether every word of ``query`` fits the device; case does not matter.
 
     ``state:train`` looks into the state, ``jetson-0`` into the id; a word with an unknown key
@@ -27,7 +27,7 @@ def matches(device: DeviceView, query: str) -> bool:
     return all(_fits(device, word) for word in query.lower().split())
 
 
-def _fits(device: DeviceView, word: str) -> bool:
+def _fits(device: DeviceSnapshot, word: str) -> bool:
     key, _, value = word.partition(":")
     if value and key in _FIELDS:
         return value in _FIELDS[key](device).lower()

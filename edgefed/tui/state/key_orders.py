@@ -39,7 +39,7 @@ ASKED: dict[OrderName, str] = {
 
 
 @dataclass(frozen=True)
-class Order:
+class CoordinatorOrder:
     """An order for the coordinator."""
 
     action: OrderName
@@ -50,20 +50,22 @@ class Order:
         return ASKED[self.action].format(run=self.run)
 
 
-def order_for(key: OrderKey, run: RunView | None, keys: Keymap = OWN_KEYS) -> Order | str:
+def order_for(
+    key: OrderKey, run: RunView | None, keys: Keymap = OWN_KEYS
+) -> CoordinatorOrder | str:
     """Return the order of a key for a run in its present state, or a sentence why there is none."""
     if run is None:
         return NO_RUN
     if run.status in ENDED:
         return f"{run.run} is {run.status}. Start another: edgefed run start"
     if key == "pause" and run.status in RESUMABLE:
-        return Order("resume", run.run)
+        return CoordinatorOrder("resume", run.run)
     if key == "step" and run.status not in RESUMABLE:
         pause = keys.label("run.pause")
         return f"{run.run} is {run.status}: pause it first ({pause}), then step."
     if key == "finish" and run.status == "finishing":
         return f"{run.run} is finishing already."
-    return Order(key, run.run)
+    return CoordinatorOrder(key, run.run)
 
 
 def takes_orders(run: RunView | None) -> bool:

@@ -23,7 +23,7 @@ class Fresh(Message):
 
 
 @dataclass(frozen=True)
-class Request:
+class CoordinatorRequest:
     """A request to the coordinator, which may take long.
 
     Attributes:
@@ -35,7 +35,7 @@ class Request:
     failed: str
 
 
-class Done(Message):
+class ThreadDone(Message):
     """A thread has finished; the app continues in its own thread."""
 
     def __init__(self, then: Callable[[], None]) -> None:
@@ -43,10 +43,10 @@ class Done(Message):
         self.then = then
 
 
-class Asked(Message):
+class RequestWanted(Message):
     """A screen's request; the app sends it and shows the user the outcome."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: CoordinatorRequest) -> None:
         super().__init__()
         self.request = request
 
@@ -54,7 +54,9 @@ class Asked(Message):
 class Answered(Message):
     """A request was answered, with the message for the user, or it failed."""
 
-    def __init__(self, request: Request, told: str = "", error: Exception | None = None) -> None:
+    def __init__(
+        self, request: CoordinatorRequest, told: str = "", error: Exception | None = None
+    ) -> None:
         super().__init__()
         self.request = request
         self.told = told

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from textual.screen import Screen
 
 from edgefed.errors import EdgeFedError
-from edgefed.tui.state.messages import Done
+from edgefed.tui.state.messages import ThreadDone
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class RunReading(Generic[T]):
         number, app = self._asked, self._screen.app
 
         def work() -> None:
-            app.post_message(Done(partial(self._tell, number, *read_or_problem(read))))
+            app.post_message(ThreadDone(partial(self._tell, number, *read_or_problem(read))))
 
         self._screen.run_worker(work, thread=True, group="runs")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, get_args
 
-from edgefed.events.base.snapshot import DeviceView, Snapshot
+from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
 from edgefed.tui.look.text_format import moment
 
 Measure = Literal["temperature", "power", "memory"]
@@ -28,7 +28,7 @@ class TelemetryHistory:
     """Keeps readings of every device of the fleet."""
 
     def __init__(self) -> None:
-        self._views: dict[str, DeviceView] = {}
+        self._views: dict[str, DeviceSnapshot] = {}
         self._readings: dict[str, array[float]] = {}
 
     def take(self, snapshot: Snapshot) -> None:
@@ -68,7 +68,7 @@ class TelemetryHistory:
         rows = self._rows(device, until)
         return max(0.0, until.timestamp() - rows[0][0]) if rows else 0.0
 
-    def _note(self, view: DeviceView, now: float) -> None:
+    def _note(self, view: DeviceSnapshot, now: float) -> None:
         values = [getattr(view, measure) for measure in _MEASURES]
         if view.state == "lost" or all(value is None for value in values):
             return

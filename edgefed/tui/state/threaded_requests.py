@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from textual.screen import Screen
 
-from edgefed.tui.state.messages import Answered, Done, Request
+from edgefed.tui.state.messages import Answered, CoordinatorRequest, ThreadDone
 
 T = TypeVar("T")
 
@@ -39,9 +39,9 @@ def in_thread(
         try:
             result = call()
         except Exception as error:  # whatever it is, the screen must live on
-            app.post_message(Answered(Request(lambda: "", failed), error=error))
-            app.post_message(Done(otherwise))
+            app.post_message(Answered(CoordinatorRequest(lambda: "", failed), error=error))
+            app.post_message(ThreadDone(otherwise))
         else:
-            app.post_message(Done(partial(finish, result)))
+            app.post_message(ThreadDone(partial(finish, result)))
 
     screen.run_worker(work, thread=True, group="asking")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from edgefed.events.base.coordinator_states import who_paused
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.events.state.attention import AttentionItem, of_device
 from edgefed.tui.look.symbols import ACTIVE
 from edgefed.tui.look.text_format import moment
@@ -21,12 +21,12 @@ _WITHOUT_REASON = {"lost": "no heartbeat", "late": "after the deadline"}
 """The meaning of a state when its device gave no reason."""
 
 
-def _worst(device: DeviceView) -> AttentionItem | None:
+def _worst(device: DeviceSnapshot) -> AttentionItem | None:
     """Return the worst thing that is wrong with a device; being late alone is none."""
     return min(of_device(device), key=lambda item: _RANKS.index(item.kind), default=None)
 
 
-def _rank(device: DeviceView) -> int:
+def _rank(device: DeviceSnapshot) -> int:
     worst = _worst(device)
     kinds = ["working" if device.state in (*ACTIVE, "invited") else "idle"]
     kinds += ["late"] if device.state == "late" else []
@@ -34,7 +34,7 @@ def _rank(device: DeviceView) -> int:
     return min(map(_RANKS.index, kinds))
 
 
-def why(device: DeviceView) -> str:
+def why(device: DeviceSnapshot) -> str:
     """Return the problem of a device in words, without its state; empty if there is none."""
     worst = _worst(device)
     kind = worst.kind if worst is not None else ""
@@ -53,7 +53,7 @@ def why(device: DeviceView) -> str:
     return device.reason or _WITHOUT_REASON.get(device.state, "")
 
 
-def since(device: DeviceView) -> str:
+def since(device: DeviceSnapshot) -> str:
     """Return the UTC time of the beginning of a device's problem; empty if unknown."""
     worst = _worst(device)
     if worst is not None:
@@ -61,11 +61,11 @@ def since(device: DeviceView) -> str:
     return device.state_since if device.state == "late" else ""
 
 
-def by_trouble(devices: Iterable[DeviceView], *, reverse: bool = False) -> list[DeviceView]:
+def by_trouble(devices: Iterable[DeviceSnapshot], *, reverse: bool = False) -> list[DeviceSnapshot]:
     """Return the devices with the worst trouble first; of equal trouble the oldest, then by id."""
     return sorted(devices, key=_key, reverse=reverse)
 
 
-def _key(device: DeviceView) -> tuple[int, float, str]:
+def _key(device: DeviceSnapshot) -> tuple[int, float, str]:
     began = moment(since(device))
     return _rank(device), began.timestamp() if began else math.inf, device.device

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.tui.look.symbols import STATES
 from edgefed.tui.look.text_format import MEBIBYTE, cut_middle
 from edgefed.tui.look.theme import MUTED, ORANGE, VERMILLION
@@ -50,15 +50,15 @@ class Column:
     width: int
     rank: int
     cell: Cell
-    order: Callable[[DeviceView], Any]
+    order: Callable[[DeviceSnapshot], Any]
     right: bool = False
-    told: Callable[[DeviceView], bool] | None = None
+    told: Callable[[DeviceSnapshot], bool] | None = None
 
     def head(self) -> Text:
         """Return the heading."""
         return _aligned(Text(self.label), self.right)
 
-    def content(self, device: DeviceView, shown: Shown) -> Text:
+    def content(self, device: DeviceSnapshot, shown: Shown) -> Text:
         """Return the cell of a device."""
         text = self.cell(device, shown)
         if self.key == "device":
@@ -75,29 +75,29 @@ def _aligned(text: Text, right: bool) -> Text:
     return text
 
 
-def _trust_order(device: DeviceView) -> float:
+def _trust_order(device: DeviceSnapshot) -> float:
     return -1.0 if device.standing == "quarantined" else device.trust
 
 
-def _main_expert(device: DeviceView) -> int | None:
+def _main_expert(device: DeviceSnapshot) -> int | None:
     return device.mixture.index(max(device.mixture)) if device.mixture else None
 
 
-def _field(name: str) -> Callable[[DeviceView], Any]:
+def _field(name: str) -> Callable[[DeviceSnapshot], Any]:
     return lambda device: getattr(device, name)
 
 
-def has_supplements(device: DeviceView) -> bool:
+def has_supplements(device: DeviceSnapshot) -> bool:
     """Whether a device asks for mixes, or has mixes or noise, in the current run."""
     return bool(device.open_bounties or device.received_mixes or device.noise_samples)
 
 
-def _has(name: str) -> Callable[[DeviceView], bool]:
+def _has(name: str) -> Callable[[DeviceSnapshot], bool]:
     """Return a function that finds whether a device has a value that is not zero or empty."""
     return lambda device: bool(getattr(device, name))
 
 
-def _knows(name: str) -> Callable[[DeviceView], bool]:
+def _knows(name: str) -> Callable[[DeviceSnapshot], bool]:
     """Return a function that finds whether a device has a value, even if it is zero."""
     return lambda device: getattr(device, name) is not None
 
@@ -157,7 +157,7 @@ COLUMNS: tuple[Column, ...] = (
 and ▲ is towards the coordinator, on every screen."""
 
 
-def columns_for(devices: Sequence[DeviceView], width: int | None) -> tuple[Column, ...]:
+def columns_for(devices: Sequence[DeviceSnapshot], width: int | None) -> tuple[Column, ...]:
     """Return the columns that fit ``width`` cells, the most important first; None is all of them.
 
     Columns without values are hidden. A long id takes no room from other columns: it gets the rest
@@ -183,7 +183,7 @@ def columns_for(devices: Sequence[DeviceView], width: int | None) -> tuple[Colum
     return tuple(_widened(fitting, least + more, reasons))
 
 
-def _told(column: Column, devices: Sequence[DeviceView]) -> bool:
+def _told(column: Column, devices: Sequence[DeviceSnapshot]) -> bool:
     return column.told is None or any(map(column.told, devices))
 
 
@@ -194,7 +194,9 @@ def _widened(columns: Iterable[Column], ids: int, reasons: int) -> Iterator[Colu
         yield replace(column, width=widths.get(column.key, column.width))
 
 
-def in_order(devices: Iterable[DeviceView], column: Column, *, reverse: bool) -> list[DeviceView]:
+def in_order(
+    devices: Iterable[DeviceSnapshot], column: Column, *, reverse: bool
+) -> list[DeviceSnapshot]:
     """Return the devices sorted by a column; equal ones by id, those without a value last."""
     by_id = sorted(devices, key=lambda device: device.device)
     known = [device for device in by_id if column.order(device) is not None]

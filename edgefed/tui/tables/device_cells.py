@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rich.text import Text
 
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.terminal.units import size
 from edgefed.tui.look.symbols import ACTIVE, DEVICE_LOOKS, HOT
 from edgefed.tui.look.text_format import age, bar, binned, clean, sparks
@@ -14,7 +14,7 @@ from edgefed.tui.look.theme import MUTED, ORANGE, RULE, SKY, VERMILLION
 from edgefed.tui.state.display_state import Shown
 from edgefed.tui.state.trouble import why
 
-Cell = Callable[[DeviceView, Shown], Text]
+Cell = Callable[[DeviceSnapshot, Shown], Text]
 
 LABEL_BINS = 10
 """Characters of the histogram of labels."""
@@ -23,20 +23,20 @@ BAR = 8
 """Characters of the bar of training."""
 
 
-def device_id(device: DeviceView, shown: Shown) -> Text:
+def device_id(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the id."""
     del shown
     return Text(clean(device.device))
 
 
-def state(device: DeviceView, shown: Shown) -> Text:
+def state(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return symbol and word of the state."""
     del shown
     look = DEVICE_LOOKS[device.state]
     return Text(f"{look.symbol} {device.state}", look.colour)
 
 
-def training(device: DeviceView, shown: Shown) -> Text:
+def training(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the progress of the work, if there is any."""
     del shown
     if device.state not in ACTIVE and device.fraction <= 0:
@@ -46,7 +46,7 @@ def training(device: DeviceView, shown: Shown) -> Text:
     return Text.assemble((full, SKY), (empty, RULE), percent)
 
 
-def seen(device: DeviceView, shown: Shown) -> Text:
+def seen(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the age of its last message."""
     since = shown.since(device.seen_at)
     if since is None:
@@ -54,13 +54,13 @@ def seen(device: DeviceView, shown: Shown) -> Text:
     return Text(age(since.total_seconds()), VERMILLION if device.state == "lost" else "")
 
 
-def labels(device: DeviceView, shown: Shown) -> Text:
+def labels(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the histogram of its labels."""
     del shown
     return Text(sparks(binned(device.labels, LABEL_BINS)) if device.labels else "—", MUTED)
 
 
-def shared(device: DeviceView, shown: Shown) -> Text:
+def shared(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the bytes that brought its averages."""
     del shown
     return Text(size(device.shared_bytes)) if device.shared_entries else Text("·", MUTED)
@@ -69,7 +69,7 @@ def shared(device: DeviceView, shown: Shown) -> Text:
 def supplement(field: str) -> Cell:
     """Return a cell with a number about a device's label bounties, or a dot without any."""
 
-    def cell(device: DeviceView, shown: Shown) -> Text:
+    def cell(device: DeviceSnapshot, shown: Shown) -> Text:
         del shown
         count = getattr(device, field)
         return Text(str(count)) if count else Text("·", MUTED)
@@ -80,14 +80,14 @@ def supplement(field: str) -> Cell:
 def averages(field: str) -> Cell:
     """Return a cell with a number about shared averages, or a dot without any."""
 
-    def cell(device: DeviceView, shown: Shown) -> Text:
+    def cell(device: DeviceSnapshot, shown: Shown) -> Text:
         del shown
         return Text(str(getattr(device, field))) if device.shared_entries else Text("·", MUTED)
 
     return cell
 
 
-def mixture(device: DeviceView, shown: Shown) -> Text:
+def mixture(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the two largest shares, such as ``e0 .62 e2 .38``."""
     del shown
     if not device.mixture:
@@ -99,7 +99,7 @@ def mixture(device: DeviceView, shown: Shown) -> Text:
     )
 
 
-def trust(device: DeviceView, shown: Shown) -> Text:
+def trust(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the score of a device that is not trusted, or that it is quarantined."""
     del shown
     if device.standing == "quarantined":
@@ -112,7 +112,7 @@ def _share(share: float) -> str:
     return "1.0" if share >= 0.995 else f"{share:.2f}"[1:]
 
 
-def temperature(device: DeviceView, shown: Shown) -> Text:
+def temperature(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the temperature, marked where it is high."""
     cell = number("temperature", "{:.0f}")(device, shown)
     if (device.temperature or 0.0) >= HOT:
@@ -123,7 +123,7 @@ def temperature(device: DeviceView, shown: Shown) -> Text:
 def number(field: str, form: str, scale: float = 1.0) -> Cell:
     """Return a cell with a scaled number."""
 
-    def cell(device: DeviceView, shown: Shown) -> Text:
+    def cell(device: DeviceSnapshot, shown: Shown) -> Text:
         del shown
         value = getattr(device, field)
         return Text("—", MUTED) if value is None else Text(form.format(value / scale))
@@ -131,20 +131,20 @@ def number(field: str, form: str, scale: float = 1.0) -> Cell:
     return cell
 
 
-def reason(device: DeviceView, shown: Shown) -> Text:
+def reason(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the problem of a device."""
     del shown
     told = why(device)
     return Text(clean(told)) if told else Text("·", MUTED)
 
 
-def hardware(device: DeviceView, shown: Shown) -> Text:
+def hardware(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the board."""
     del shown
     return Text(clean(device.hardware)) if device.hardware else Text("—", MUTED)
 
 
-def memory(device: DeviceView, shown: Shown) -> Text:
+def memory(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the memory in use, in binary units."""
     del shown
     return Text("—", MUTED) if device.memory is None else Text(size(device.memory))
@@ -153,7 +153,7 @@ def memory(device: DeviceView, shown: Shown) -> Text:
 def count(field: str, colour: str) -> Cell:
     """Return a cell with a number of failures, or a dot without any."""
 
-    def cell(device: DeviceView, shown: Shown) -> Text:
+    def cell(device: DeviceSnapshot, shown: Shown) -> Text:
         del shown
         times = getattr(device, field)
         return Text(str(times), colour) if times else Text("·", MUTED)

@@ -20,7 +20,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.tui.keys.actions import bindings_of
 from edgefed.tui.look.symbols import Glyphs
 from edgefed.tui.state.display_state import Shown
@@ -62,7 +62,7 @@ class DeviceTable(ScrollView, can_focus=True):
         super().__init__(id=id)
         self._glyphs = glyphs
         self._columns: tuple[Column, ...] = ()
-        self._devices: tuple[DeviceView, ...] = ()
+        self._devices: tuple[DeviceSnapshot, ...] = ()
         self._shown: Shown | None = None
         self._cursor = 0
         self._drawn: dict[int, Strip] = {}
@@ -89,7 +89,7 @@ class DeviceTable(ScrollView, can_focus=True):
         return self._devices[self._cursor].device if self._devices else None
 
     def show(
-        self, devices: Sequence[DeviceView], columns: tuple[Column, ...], shown: Shown
+        self, devices: Sequence[DeviceSnapshot], columns: tuple[Column, ...], shown: Shown
     ) -> None:
         """Show these devices in this order."""
         selected = self.selected
@@ -159,7 +159,7 @@ class DeviceTable(ScrollView, can_focus=True):
             self._styles[name] = self.rich_style + added
         return self._styles[name]
 
-    def _cell(self, view: DeviceView, column: Column) -> Text:
+    def _cell(self, view: DeviceSnapshot, column: Column) -> Text:
         assert self._shown is not None
         return self._glyphs.text(column.content(view, self._shown))
 

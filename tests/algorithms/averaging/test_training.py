@@ -20,7 +20,7 @@ from edgefed.learn.base.augment import Augment
 from edgefed.learn.base.rate_schedule import RateSchedule
 from edgefed.learn.base.types import Job, Objective, Schedule
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.local_mix import LocalMix
+from edgefed.learn.objectives.local_mix import LocalMixObjective
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.objectives.squared_error import SquaredError
 from tests.algorithms.play import Players, trainer
@@ -167,7 +167,7 @@ def test_smoothing_and_weights_reach_the_loss_of_every_objective() -> None:
     proximal = {"algorithm": {"name": "fedprox", "mu": 0.5}, "training": training}
     assert first_job(proximal).objective == Proximal(loss, 0.5)
     local = first_job({"algorithm": {"name": "localmix"}, "training": training}).objective
-    assert isinstance(local, LocalMix)
+    assert isinstance(local, LocalMixObjective)
     assert local.loss == loss
 
 

@@ -7,7 +7,7 @@ import pytest
 from edgefed.algorithms.averaging.fedavg import FedAvg
 from edgefed.algorithms.composed.registry import algorithms, find, make
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.config.values.layers import Layer, Origin
+from edgefed.config.values.layers import Origin, ValueLayer
 from edgefed.errors import RecipeError, UnknownNameError
 
 
@@ -36,7 +36,7 @@ def test_wrong_settings_are_refused(section: dict[str, object]) -> None:
 
 def test_a_wrong_setting_is_told_with_its_line() -> None:
     values = {"algorithm": {"name": "fedavg", "mu": -1}}
-    layer = Layer(values, {("algorithm", "mu"): Origin("file", "recipe.toml", 7)})
+    layer = ValueLayer(values, {("algorithm", "mu"): Origin("file", "recipe.toml", 7)})
     with pytest.raises(RecipeError, match=r"recipe\.toml:7: algorithm\.mu"):
         make(Recipe.model_validate(values), layer)
 

@@ -11,12 +11,12 @@ from edgefed.cli.printed.label_views import LabelView
 from edgefed.errors import UnknownNameError
 from edgefed.events.base.bounty_tables import BountyView, bounty_table
 from edgefed.events.base.method_tables import TableView
-from edgefed.events.base.snapshot import DeviceView, RunView, Snapshot
+from edgefed.events.base.snapshot import DeviceSnapshot, RunView, Snapshot
 from edgefed.events.methods.label_skew import Skew, label_skew, largest_share, overall
 
 
 def snapshot(
-    *devices: DeviceView, bounties: tuple[BountyView, ...] = (), names: tuple[str, ...] = ()
+    *devices: DeviceSnapshot, bounties: tuple[BountyView, ...] = (), names: tuple[str, ...] = ()
 ) -> Snapshot:
     tables = (TableView(table=bounty_table(bounties)),)
     return Snapshot(run=RunView(run="r-1", class_names=names), devices=devices, tables=tables)
@@ -34,9 +34,9 @@ def bounty(device: str, label: int, status: Any, received: int, noise: int) -> B
     )
 
 
-SHARING = DeviceView(device="a", labels=(6, 0, 2))
-OTHER = DeviceView(device="b", labels=(0, 4))
-SILENT = DeviceView(device="c", samples=7)
+SHARING = DeviceSnapshot(device="a", labels=(6, 0, 2))
+OTHER = DeviceSnapshot(device="b", labels=(0, 4))
+SILENT = DeviceSnapshot(device="c", samples=7)
 BOUNTIES = (
     bounty("a", 1, "closed", 3, 1),
     bounty("b", 0, "open", 2, 0),
@@ -63,8 +63,8 @@ def test_supplements_count_once_their_bounty_is_not_open() -> None:
 
 
 def test_labels_are_the_runs_by_class_where_both_name_them() -> None:
-    renamed = DeviceView(device="a", labels=(5, 0, 3), class_names=("dog", "", "cat"))
-    plain = DeviceView(device="b", labels=(1, 2))
+    renamed = DeviceSnapshot(device="a", labels=(5, 0, 3), class_names=("dog", "", "cat"))
+    plain = DeviceSnapshot(device="b", labels=(1, 2))
     found = label_skew(snapshot(renamed, plain, names=("bird", "cat", "dog")))
     assert found["a"].before == (0, 3, 5)
     assert found["b"].before == (1, 2, 0)
@@ -103,7 +103,7 @@ def test_the_table_has_a_row_for_each_device_and_one_for_all() -> None:
 
 
 def test_many_labels_share_their_bars() -> None:
-    crowd = snapshot(DeviceView(device="a", labels=tuple(range(100))))
+    crowd = snapshot(DeviceSnapshot(device="a", labels=tuple(range(100))))
     (_, row) = skew_table(LabelView(crowd, None)).splitlines()
     assert len(row.split()[2]) == 20
     assert row.split()[3:] == ["99", "2%"], "without supplements there is one share"

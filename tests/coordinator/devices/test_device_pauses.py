@@ -14,7 +14,7 @@ from edgefed.coordinator.devices.sender_limits import everybody
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.errors import EdgeFedError
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.events.state.attention import attention, devices_there
 from edgefed.wire.messages import Progress
 from tests.coordinator.devices.test_device_registry import ONE, Hands, birth
@@ -40,7 +40,7 @@ class Fleet:
         self.trust.close()
         self.pauses.close()
 
-    def view(self) -> DeviceView:
+    def view(self) -> DeviceSnapshot:
         (view,) = self.journal.snapshot.devices
         return view
 

@@ -18,7 +18,7 @@ from edgefed.errors import EdgeFedError
 from edgefed.events.base.bounty_tables import BountyView, bounty_table
 from edgefed.events.base.method_tables import TableView
 from edgefed.events.base.model import RunStatus
-from edgefed.events.base.snapshot import DeviceView, RunView, Snapshot
+from edgefed.events.base.snapshot import DeviceSnapshot, RunView, Snapshot
 from edgefed.sharing.bounty_report import BountyOrder
 from tests.run_fixture import Ticking
 
@@ -45,7 +45,7 @@ def bounty(device: str, label: int, status: Any = "open") -> BountyView:
 
 def snapshot(run: str) -> Snapshot:
     bounties = (bounty("a", 0), bounty("a", 2, "closed"), bounty("gone", 2))
-    devices = (DeviceView(device="a"), DeviceView(device="idle"))
+    devices = (DeviceSnapshot(device="a"), DeviceSnapshot(device="idle"))
     tables = (TableView(table=bounty_table(bounties)),)
     return Snapshot(run=RunView(run=run), devices=devices, tables=tables)
 

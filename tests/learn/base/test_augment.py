@@ -10,7 +10,14 @@ import pytest
 import torch
 
 from edgefed.errors import DataError
-from edgefed.learn.base.augment import LARGE, Augment, Draws, augmented, check_augment, draw
+from edgefed.learn.base.augment import (
+    LARGE,
+    Augment,
+    AugmentationDraws,
+    augmented,
+    check_augment,
+    draw,
+)
 from edgefed.learn.base.types import Batch, Context, Forward, Job, Params, Samples, Schedule
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.training.trainer import Trainer
@@ -21,7 +28,7 @@ IMAGE = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
 
 def once(augment: Augment, row: int, column: int, *, flip: bool = False) -> list[list[float]]:
     """Return the image after a crop at a place of the padded one."""
-    draws = Draws(torch.tensor([row]), torch.tensor([column]), torch.tensor([flip]))
+    draws = AugmentationDraws(torch.tensor([row]), torch.tensor([column]), torch.tensor([flip]))
     image: list[list[float]] = augmented(augment, IMAGE, draws)[0, 0].tolist()
     return image
 
@@ -47,7 +54,9 @@ def test_a_flip_mirrors_left_to_right_after_the_crop() -> None:
 
 def test_each_image_has_its_own_draws_and_all_of_its_channels_move_together() -> None:
     images = torch.arange(24.0).reshape(2, 3, 2, 2)
-    draws = Draws(torch.tensor([1, 2]), torch.tensor([1, 1]), torch.tensor([True, False]))
+    draws = AugmentationDraws(
+        torch.tensor([1, 2]), torch.tensor([1, 1]), torch.tensor([True, False])
+    )
     after = augmented(Augment(padding=1, flip=True), images, draws)
     assert torch.equal(after[0], images[0].flip(-1))
     assert torch.equal(after[1, :, 0], images[1, :, 1])
@@ -74,7 +83,7 @@ def test_large_images_move_as_small_ones_do(
 
 
 def test_draws_reach_every_place_and_are_the_seeds() -> None:
-    def drawn(seed: int, augment: Augment) -> Draws:
+    def drawn(seed: int, augment: Augment) -> AugmentationDraws:
         return draw(augment, 400, torch.Generator().manual_seed(seed))
 
     both = Augment(padding=2, flip=True)

@@ -12,7 +12,7 @@ from edgefed.errors import DataError
 from edgefed.learn.base.permutation_groups import PermutationGroups
 from edgefed.learn.base.types import Array, Tensors
 from edgefed.learn.base.unit_moves import gather
-from edgefed.learn.matching.mlp import MatchedPerceptron, Prior, match_perceptrons
+from edgefed.learn.matching.mlp import MatchedPerceptron, NetworkPrior, match_perceptrons
 from edgefed.learn.matching.settings import MatchSettings
 from edgefed.learn.networks.mlp import MlpSettings, mlp_groups
 from edgefed.seeds import generator
@@ -53,7 +53,7 @@ def match(
     known = np.full((len(networks), classes), 1 / len(networks)) if shares is None else shares
     made = MatchSettings(**settings)
     shrinks = made.average == "map"
-    prior = Prior(lambda local: made, bias, shrinks, lambda name: generator(3, name))
+    prior = NetworkPrior(lambda local: made, bias, shrinks, lambda name: generator(3, name))
     return match_perceptrons(networks, groups_of(*hidden), known, prior)
 
 

@@ -26,8 +26,8 @@ from edgefed.learn.base.types import (
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.fed_mix import FedMix
-from edgefed.learn.objectives.local_mix import LocalMix
+from edgefed.learn.objectives.fed_mix import FedMixObjective
+from edgefed.learn.objectives.local_mix import LocalMixObjective
 from edgefed.learn.objectives.logit_calibration import LogitCalibration
 from edgefed.learn.objectives.manifold_mixing import ManifoldMixing
 from edgefed.learn.objectives.proximal import Proximal
@@ -170,7 +170,12 @@ def twice(forward: Forward, params: Params, batch: Batch, context: Context) -> t
 
 @pytest.mark.parametrize(
     "objective",
-    [twice, LocalMix(1.0), Proximal(FedMix(0.1), 0.1), ManifoldMixing(FedMix(0.1), 1)],
+    [
+        twice,
+        LocalMixObjective(1.0),
+        Proximal(FedMixObjective(0.1), 0.1),
+        ManifoldMixing(FedMixObjective(0.1), 1),
+    ],
 )
 def test_an_objective_of_several_passes_is_refused(objective: Objective) -> None:
     made = model(5)

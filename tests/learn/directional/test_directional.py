@@ -21,7 +21,7 @@ from edgefed.learn.directional.directional_derivative import DerivativeMethod, a
 from edgefed.learn.directional.dual_numbers import Dual, NotPiecewiseLinearError
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_building import build
-from edgefed.learn.objectives.fed_mix import FedMix
+from edgefed.learn.objectives.fed_mix import FedMixObjective
 from tests.learn.mixing import CLASSES, World, assert_equal, literal
 
 PIECEWISE_LINEAR: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
@@ -55,11 +55,11 @@ def test_both_ways_agree_with_the_same_dropout(name: str, monkeypatch: pytest.Mo
         way_of(here.model.forward, here.params, here.batch.inputs, change)
         is DerivativeMethod.FORWARDS
     )
-    chosen = here.both(FedMix(0.3), context)
+    chosen = here.both(FedMixObjective(0.3), context)
     by(DerivativeMethod.FORWARDS, monkeypatch)
-    forwards = here.both(FedMix(0.3), context)
+    forwards = here.both(FedMixObjective(0.3), context)
     by(DerivativeMethod.BACKWARDS, monkeypatch)
-    backwards = here.both(FedMix(0.3), context)
+    backwards = here.both(FedMixObjective(0.3), context)
     assert_equal(forwards, backwards, 1e-10)
     assert chosen[0] == forwards[0]
 
@@ -92,7 +92,7 @@ def test_both_ways_agree_under_vmap(name: str, monkeypatch: pytest.MonkeyPatch) 
     }
 
     def loss(params: Params) -> torch.Tensor:
-        return FedMix(0.3)(here.model.forward, params, here.batch, context)
+        return FedMixObjective(0.3)(here.model.forward, params, here.batch, context)
 
     def gradients(way: DerivativeMethod) -> tuple[float, dict[str, torch.Tensor]]:
         by(way, monkeypatch)
@@ -103,7 +103,7 @@ def test_both_ways_agree_under_vmap(name: str, monkeypatch: pytest.MonkeyPatch) 
     forwards = gradients(DerivativeMethod.FORWARDS)
     assert_equal(forwards, gradients(DerivativeMethod.BACKWARDS), 1e-10)
     here.params = {key: part[1].detach().requires_grad_() for key, part in stacked.items()}
-    alone = here.both(FedMix(0.3), context)[1]
+    alone = here.both(FedMixObjective(0.3), context)[1]
     for key, part in forwards[1].items():
         torch.testing.assert_close(part[1], alone[key], rtol=1e-9, atol=1e-12)
 
@@ -132,7 +132,7 @@ def test_single_precision_with_its_own_kernels_is_near_the_formula(name: str) ->
     inputs = here.batch.inputs.float().to(memory_format=torch.channels_last)
     here.batch = Batch(inputs, here.batch.targets)
     here.extra = {key: array.astype(np.float32) for key, array in here.extra.items()}
-    assert_equal((expected.item(), wanted), here.both(FedMix(0.2)), 2e-5)
+    assert_equal((expected.item(), wanted), here.both(FedMixObjective(0.2)), 2e-5)
 
 
 def residual(norm: str) -> World:
@@ -144,12 +144,12 @@ def test_group_normalisation_goes_backwards_and_is_the_formula() -> None:
     inputs = here.batch.inputs
     assert way_of(here.model.forward, here.params, inputs, inputs[:1]) is DerivativeMethod.BACKWARDS
     expected = literal(here, 0.2)
-    assert_equal(here.both(FedMix(0.2)), (expected.item(), here.gradients(expected)), 1e-9)
+    assert_equal(here.both(FedMixObjective(0.2)), (expected.item(), here.gradients(expected)), 1e-9)
 
 
 def test_batch_normalisation_counts_its_statistics_once() -> None:
     here = residual("batch")
-    here.both(FedMix(0.2))
+    here.both(FedMixObjective(0.2))
     counts = [int(part) for name, part in here.params.items() if name.endswith("tracked")]
     assert counts and set(counts) == {1}
 
@@ -166,7 +166,9 @@ def test_an_lstm_goes_backwards_and_is_the_formula() -> None:
     inputs = here.batch.inputs
     assert way_of(here.model.forward, here.params, inputs, inputs[:1]) is DerivativeMethod.BACKWARDS
     expected = literal(here, 0.2)
-    assert_equal(here.both(FedMix(0.2)), (expected.item(), here.gradients(expected)), 1e-10)
+    assert_equal(
+        here.both(FedMixObjective(0.2)), (expected.item(), here.gradients(expected)), 1e-10
+    )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -199,7 +201,7 @@ def test_the_way_is_found_out_once_and_leaves_no_trace(monkeypatch: pytest.Monke
     context = here.context()
     for _ in range(2):
         torch.manual_seed(5)
-        FedMix(0.1)(here.model.forward, here.params, here.batch, context)
+        FedMixObjective(0.1)(here.model.forward, here.params, here.batch, context)
         assert torch.equal(torch.rand(1), expected)
     assert len(asked) == 1
     assert all(torch.equal(part, before[name]) for name, part in here.params.items())
@@ -220,10 +222,10 @@ class Moody(nn.Module):
 def test_a_network_that_turns_out_otherwise_goes_backwards_from_then_on() -> None:
     model = Model(Moody(), (7,), CLASSES)
     here = World(model=model, shape=(7,), batch=5)
-    ours = here.both(FedMix(0.2))
+    ours = here.both(FedMixObjective(0.2))
     inputs = here.batch.inputs
     assert way_of(model.forward, here.params, inputs, inputs[:1]) is DerivativeMethod.BACKWARDS
-    assert_equal(ours, here.both(FedMix(0.2)))
+    assert_equal(ours, here.both(FedMixObjective(0.2)))
     at = (0.8 * inputs).requires_grad_()
     outputs = model.forward(here.params, at)
     (slope,) = torch.autograd.grad(
@@ -271,7 +273,9 @@ def test_what_is_not_known_goes_backwards_and_is_the_formula(name: str) -> None:
     way = way_of(model.forward, here.params, here.batch.inputs, here.batch.inputs[:1])
     assert way is DerivativeMethod.BACKWARDS
     expected = literal(here, 0.2)
-    assert_equal(here.both(FedMix(0.2)), (expected.item(), here.gradients(expected)), 1e-10)
+    assert_equal(
+        here.both(FedMixObjective(0.2)), (expected.item(), here.gradients(expected)), 1e-10
+    )
 
 
 KNOWN: dict[str, Callable[[Any], Any]] = {
@@ -349,4 +353,4 @@ def test_what_is_not_known_is_refused(function: Callable[[Any], Any]) -> None:
 def test_values_that_are_no_numbers_stay_so() -> None:
     here = world("cnn")
     here.batch.inputs[0, 0, 0, 0] = float("nan")
-    assert here.loss(FedMix(0.2)).isnan()
+    assert here.loss(FedMixObjective(0.2)).isnan()

@@ -16,7 +16,7 @@ from edgefed.learn.base.types import Params
 from edgefed.learn.directional.directional_derivative import DerivativeMethod, way_of
 from edgefed.learn.directional.dual_numbers import Dual, NotPiecewiseLinearError, carry
 from edgefed.learn.modeling.model import Model
-from edgefed.learn.objectives.fed_mix import FedMix
+from edgefed.learn.objectives.fed_mix import FedMixObjective
 from tests.learn.mixing import CLASSES, World, assert_equal, literal
 
 Between = Callable[[Any], Any]
@@ -53,7 +53,7 @@ def way(world: World) -> DerivativeMethod:
 def assert_is_the_formula(world: World) -> None:
     expected = literal(world, 0.2)
     wanted = expected.item(), world.gradients(expected)
-    assert_equal(world.both(FedMix(0.2)), wanted, 1e-10)
+    assert_equal(world.both(FedMixObjective(0.2)), wanted, 1e-10)
 
 
 def added_in_place(x: Any) -> Any:
@@ -330,7 +330,9 @@ def test_a_network_may_change_its_input_in_place(backwards: bool) -> None:
     other, target = (torch.from_numpy(here.extra[name][0]) for name in ("inputs", "targets"))
     both = 0.8 * torch.eye(CLASSES).double()[here.batch.targets] + 0.2 * target
     expected = functional.cross_entropy(outputs, both) + 0.2 * (slope * other).sum()
-    assert_equal(here.both(FedMix(0.2)), (expected.item(), here.gradients(expected)), 1e-10)
+    assert_equal(
+        here.both(FedMixObjective(0.2)), (expected.item(), here.gradients(expected)), 1e-10
+    )
     assert torch.equal(here.batch.inputs, before)
 
 

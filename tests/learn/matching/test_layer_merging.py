@@ -11,8 +11,8 @@ from edgefed.learn.base.permutation_groups import PermutationGroups, Segment, co
 from edgefed.learn.base.types import Array, Tensors
 from edgefed.learn.matching.layer import Matched
 from edgefed.learn.matching.layer_merging import (
-    Averaging,
     DeviceLayer,
+    LayerAveraging,
     class_proportions,
     masked_mean,
     merge_output,
@@ -100,13 +100,13 @@ ONE, OTHER = layer("a", [[1], [2]], [10, 20]), layer("a", [[4], [6]], [40, 60])
 @pytest.mark.parametrize(
     ("averaging", "weight", "bias"),
     [
-        (Averaging(), [1, 3.5, 6], [10, 35, 60]),
-        (Averaging(pad_all=True), [0.25, 3.5, 4.5], [2.5, 35, 45]),
-        (Averaging(use_atoms=True), [7, 8, 9], [70, 80, 90]),
+        (LayerAveraging(), [1, 3.5, 6], [10, 35, 60]),
+        (LayerAveraging(pad_all=True), [0.25, 3.5, 4.5], [2.5, 35, 45]),
+        (LayerAveraging(use_atoms=True), [7, 8, 9], [70, 80, 90]),
     ],
 )
 def test_units_that_are_the_same_are_averaged(
-    averaging: Averaging, weight: list[float], bias: list[float]
+    averaging: LayerAveraging, weight: list[float], bias: list[float]
 ) -> None:
     match = Given([0, 1], [1, 2], atoms=np.array([[7.0, 70], [8, 80], [9, 90]]))
     devices = [DeviceLayer(ONE, {}, 1.0), DeviceLayer(OTHER, {}, 3.0)]
@@ -133,7 +133,7 @@ def test_a_layer_that_follows_is_averaged_over_those_who_have_its_units() -> Non
         DeviceLayer(one, {"a": np.array([0, 1]), "b": np.array([0])}),
         DeviceLayer(other, {"a": np.array([2, 1]), "b": np.array([0])}),
     ]
-    merged = merge_step(step, groups, devices, nothing, Averaging())
+    merged = merge_step(step, groups, devices, nothing, LayerAveraging())
     assert merged.weights["second.weight"].tolist() == [[1], [3], [8]]
     assert merged.weights["second.bias"].tolist() == [1, 3, 8]
     assert (merged.matches, merged.groups.widths) == ({}, groups.widths)
@@ -150,7 +150,7 @@ def test_layers_whose_inputs_are_matched_decide_together() -> None:
     assert names(RESIDUAL, "ready") == [["first", "shortcut"], ["inner"], ["second"], ["out"]]
     step, match = matching_steps(RESIDUAL, "ready")[0], Given([1, 0], atoms=np.zeros((2, 4)))
     weights = {**layer("first", [[1], [2]], [3, 4]), **layer("shortcut", [[5], [6]], [7, 8])}
-    merged = merge_step(step, RESIDUAL, [DeviceLayer(weights, {})], match, Averaging())
+    merged = merge_step(step, RESIDUAL, [DeviceLayer(weights, {})], match, LayerAveraging())
     [(_, [vectors])] = match.asked
     assert vectors.tolist() == [[1, 3, 5, 7], [2, 4, 6, 8]]
     assert merged.weights["shortcut.bias"].tolist() == [8, 7]
@@ -172,13 +172,13 @@ def recurrent(own: list[list[float]]) -> Tensors:
 @pytest.mark.parametrize(
     ("averaging", "expected", "bias"),
     [
-        (Averaging(), [[1, 2, 0], [3, 7, 20], [0, 30, 40]], [1, 1, 1]),
-        (Averaging(pad_recurrent=True), [[0.5, 1, 0], [1.5, 7, 10], [0, 15, 20]], [1, 1, 1]),
-        (Averaging(pad_all=True), [[0.5, 1, 0], [1.5, 7, 10], [0, 15, 20]], [0.5, 1, 0.5]),
+        (LayerAveraging(), [[1, 2, 0], [3, 7, 20], [0, 30, 40]], [1, 1, 1]),
+        (LayerAveraging(pad_recurrent=True), [[0.5, 1, 0], [1.5, 7, 10], [0, 15, 20]], [1, 1, 1]),
+        (LayerAveraging(pad_all=True), [[0.5, 1, 0], [1.5, 7, 10], [0, 15, 20]], [0.5, 1, 0.5]),
     ],
 )
 def test_a_recurrent_weight_is_averaged_over_those_who_have_both_units(
-    averaging: Averaging, expected: list[list[float]], bias: list[float]
+    averaging: LayerAveraging, expected: list[list[float]], bias: list[float]
 ) -> None:
     groups = lstm_groups(1, [2])
     step = matching_steps(groups)[1]

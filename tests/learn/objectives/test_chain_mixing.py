@@ -28,10 +28,10 @@ from edgefed.learn.modeling.model import Model
 from edgefed.learn.networks.blocks import ConvPoolReLU
 from edgefed.learn.objectives.averaged_entries import DRAWN
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.fed_mix import FedMix
-from edgefed.learn.objectives.global_mix import GlobalMix
-from edgefed.learn.objectives.local_mix import LocalMix
-from edgefed.learn.objectives.naive_mix import NaiveMix
+from edgefed.learn.objectives.fed_mix import FedMixObjective
+from edgefed.learn.objectives.global_mix import GlobalMixObjective
+from edgefed.learn.objectives.local_mix import LocalMixObjective
+from edgefed.learn.objectives.naive_mix import NaiveMixObjective
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.steps import capabilities
@@ -46,13 +46,13 @@ pytestmark = pytest.mark.skipif(native().library is None, reason=native().reason
 Found = tuple[torch.Tensor, list[torch.Tensor]]
 
 MIXING: list[Objective] = [
-    LocalMix(0.7),
-    NaiveMix(0.2),
-    GlobalMix(0.7),
-    GlobalMix(ratio=0.2),
-    FedMix(0.05),
-    FedMix(0.4, "lam(1-lam)"),
-    FedMix(0.3, labels="mixed"),
+    LocalMixObjective(0.7),
+    NaiveMixObjective(0.2),
+    GlobalMixObjective(0.7),
+    GlobalMixObjective(ratio=0.2),
+    FedMixObjective(0.05),
+    FedMixObjective(0.4, "lam(1-lam)"),
+    FedMixObjective(0.3, labels="mixed"),
 ]
 
 
@@ -163,7 +163,7 @@ def test_fed_mix_is_its_three_terms(
     taylor: Any,
     factor: float,
 ) -> None:
-    model, objective = a_model(name, shape, classes, **more), FedMix(0.3, taylor)
+    model, objective = a_model(name, shape, classes, **more), FedMixObjective(0.3, taylor)
     given_ = params_of(model), a_batch(model, 7), a_context(model, objective, 7)
     wanted = exactly(model, Literal(0.3, factor), *given_)
     assert_close(by_chain(model, objective, *given_), wanted)
@@ -239,7 +239,7 @@ def test_targets_of_any_sum(objective: Objective, kind: str, name: str) -> None:
         assert_close(ours, by_chain(model, objective, given_[0], batch, context), 1e-6)
 
 
-@pytest.mark.parametrize("objective", [FedMix(0.2), NaiveMix(0.2)])
+@pytest.mark.parametrize("objective", [FedMixObjective(0.2), NaiveMixObjective(0.2)])
 def test_a_doubled_batch_is_the_batch(objective: Objective) -> None:
     model = a_model("lenet5", (1, 28, 28), 10)
     params, batch = params_of(model), a_batch(model, 6)
@@ -249,7 +249,7 @@ def test_a_doubled_batch_is_the_batch(objective: Objective) -> None:
     assert_close(by_chain(model, objective, params, twice, context), once, 2e-6)
 
 
-@pytest.mark.parametrize("objective", [FedMix(0.0), NaiveMix(0.0)])
+@pytest.mark.parametrize("objective", [FedMixObjective(0.0), NaiveMixObjective(0.0)])
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32)])
 def test_without_a_share_it_is_cross_entropy_bit_for_bit(
     objective: Objective, shape: tuple[int, ...]
@@ -278,7 +278,7 @@ def test_inputs_may_lie_in_any_order(objective: Objective, memory: Any) -> None:
 @pytest.mark.parametrize("where", ["batch", "entry", "targets"])
 @pytest.mark.parametrize("name", ["cnn", "mlp"])
 def test_what_is_no_number_makes_a_loss_that_is_none(where: str, name: str) -> None:
-    model, objective = a_model(name, (1, 8, 8), 10), FedMix(0.2)
+    model, objective = a_model(name, (1, 8, 8), 10), FedMixObjective(0.2)
     params, batch, context = params_of(model), a_batch(model, 8), a_context(model, objective, 8)
     spoilt = {"batch": batch.inputs, "entry": context.extra["inputs"]}
     spoilt.get(where, context.extra["targets"]).fill_(float("nan"))
@@ -297,7 +297,7 @@ def test_a_label_that_is_no_class_reaches_no_memory(objective: Objective) -> Non
         by_chain(model, objective, params, batch, context)
 
 
-class Halved(FedMix):
+class Halved(FedMixObjective):
     """A mixing with a loss of its own."""
 
     def __call__(
@@ -315,11 +315,11 @@ def test_an_objective_with_a_call_of_its_own_is_torchs() -> None:
 def test_other_losses_and_what_does_not_fit_are_torchs() -> None:
     model = a_model("cnn", (1, 8, 8), 10)
     params, names = params_of(model), model.parameter_names
-    other = FedMix(0.1, loss=SquaredError())
+    other = FedMixObjective(0.1, loss=SquaredError())
     assert chain_of(model, Phase(other, names), params, "fp32", 8) is None
-    chain = chain_of(model, Phase(FedMix(0.1), names), params, "fp32", 8)
+    chain = chain_of(model, Phase(FedMixObjective(0.1), names), params, "fp32", 8)
     assert chain is not None
-    batch, context = a_batch(model, 8), a_context(model, FedMix(0.1), 8)
+    batch, context = a_batch(model, 8), a_context(model, FedMixObjective(0.1), 8)
     assert chain.gradients(batch, names, context) is not None
     for name, wrong in [
         ("inputs", context.extra["inputs"][..., :7]),
@@ -329,7 +329,7 @@ def test_other_losses_and_what_does_not_fit_are_torchs() -> None:
         assert chain.gradients(batch, names, replace(context, extra=extra)) is None
 
 
-@pytest.mark.parametrize("objective", [*MIXING, Proximal(FedMix(0.1), 0.2)])
+@pytest.mark.parametrize("objective", [*MIXING, Proximal(FedMixObjective(0.1), 0.2)])
 def test_a_training_ends_where_torchs_does(
     objective: Objective, monkeypatch: pytest.MonkeyPatch
 ) -> None:

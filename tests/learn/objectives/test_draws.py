@@ -15,11 +15,11 @@ from edgefed.errors import DataError
 from edgefed.learn.base.types import Array, Batch, Context, Forward, Objective, Params, Schedule
 from edgefed.learn.objectives.averaged_entries import DRAWN, KEPT
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.fed_mix import FedMix
-from edgefed.learn.objectives.global_mix import GlobalMix
-from edgefed.learn.objectives.local_mix import LocalMix
+from edgefed.learn.objectives.fed_mix import FedMixObjective
+from edgefed.learn.objectives.global_mix import GlobalMixObjective
+from edgefed.learn.objectives.local_mix import LocalMixObjective
 from edgefed.learn.objectives.manifold_mixing import ManifoldMixing
-from edgefed.learn.objectives.naive_mix import NaiveMix
+from edgefed.learn.objectives.naive_mix import NaiveMixObjective
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.samples.extras_cache import ExtrasCache
 from edgefed.learn.training.stacked_trainer import StackedTrainer
@@ -28,13 +28,13 @@ from tests.learn import worlds
 from tests.learn.training.test_stacked import SIZES, assert_alike, clients, jobs
 
 MIXING: dict[str, Objective] = {
-    "local": LocalMix(0.8),
-    "naive": NaiveMix(0.2),
-    "fedmix": FedMix(0.2),
-    "global": GlobalMix(0.8),
-    "proximal": Proximal(FedMix(0.2), 0.3),
-    "hidden": ManifoldMixing(FedMix(0.2), split=1),
-    "hidden proximal": Proximal(ManifoldMixing(NaiveMix(0.2), split=1), 0.3),
+    "local": LocalMixObjective(0.8),
+    "naive": NaiveMixObjective(0.2),
+    "fedmix": FedMixObjective(0.2),
+    "global": GlobalMixObjective(0.8),
+    "proximal": Proximal(FedMixObjective(0.2), 0.3),
+    "hidden": ManifoldMixing(FedMixObjective(0.2), split=1),
+    "hidden proximal": Proximal(ManifoldMixing(NaiveMixObjective(0.2), split=1), 0.3),
 }
 
 
@@ -66,7 +66,7 @@ def test_a_stack_draws_what_each_client_draws(kind: torch.dtype, name: str) -> N
 
 def test_a_stack_takes_each_clients_own_entries_and_bytes() -> None:
     model = worlds.model("cnn")
-    work = jobs(model, 4, objective=FedMix(0.2))
+    work = jobs(model, 4, objective=FedMixObjective(0.2))
     own = [replace(job, extra=extra(seed=job.seed)) for job in work]
     assert_alike(model, own, clients()[:4])
     codes = np.random.default_rng(1).integers(0, 256, (5, *worlds.SHAPE)).astype(np.uint8)
@@ -182,14 +182,16 @@ def test_a_step_draws_once_and_only_what_its_objective_asks_for() -> None:
 def test_a_job_without_entries_is_refused_before_it_trains() -> None:
     model = worlds.model()
     with pytest.raises(DataError, match="none to mix with"):
-        Trainer(model, "cpu").train(worlds.job(model, objective=FedMix(0.1)), worlds.samples(5))
+        Trainer(model, "cpu").train(
+            worlds.job(model, objective=FedMixObjective(0.1)), worlds.samples(5)
+        )
 
 
 def test_soft_targets_train() -> None:
     model, data = worlds.model(), worlds.samples(12)
     eye = np.eye(worlds.CLASSES, dtype=np.float32)
     soft = type(data)(data.inputs, eye[data.targets])
-    job = replace(worlds.job(model, objective=FedMix(0.2)), extra=extra())
+    job = replace(worlds.job(model, objective=FedMixObjective(0.2)), extra=extra())
     one, other = (Trainer(model, "cpu").train(job, each) for each in (data, soft))
     for name, array in one.weights.items():
         np.testing.assert_allclose(array, other.weights[name], rtol=1e-5, atol=1e-6)
@@ -198,7 +200,7 @@ def test_soft_targets_train() -> None:
 @pytest.mark.parametrize(("name", "last"), [("cnn", "fc2.weight"), ("resnet20", "fc.weight")])
 def test_bf16_is_near_fp32(name: str, last: str) -> None:
     model = worlds.model(name)
-    job = replace(worlds.job(model, Schedule(1, 6), objective=FedMix(0.2)), extra=extra())
+    job = replace(worlds.job(model, Schedule(1, 6), objective=FedMixObjective(0.2)), extra=extra())
     half = replace(job, schedule=replace(job.schedule, precision="bf16"))
     one, two = (Trainer(model, "cpu").train(each, worlds.samples(12)) for each in (job, half))
     assert not np.array_equal(one.weights[last], two.weights[last])
@@ -230,7 +232,7 @@ def test_a_trainer_keeps_extras_between_jobs() -> None:
     for array in shared.values():
         array.flags.writeable = False
     trainer = Trainer(model, "cpu")
-    job = replace(worlds.job(model, objective=NaiveMix(0.1)), extra=shared)
+    job = replace(worlds.job(model, objective=NaiveMixObjective(0.1)), extra=shared)
     trainer.train(job, worlds.samples(5))
     before = {name: trainer.extras.get(array) for name, array in shared.items()}
     trainer.train(replace(job, seed=2), worlds.samples(6))
@@ -248,5 +250,5 @@ def test_memory_that_torch_can_share_is_shared() -> None:
 
 def test_draws_are_named_alike_everywhere() -> None:
     """Hidden looks the entries up by this name."""
-    for objective in (NaiveMix(0.1), FedMix(0.1), GlobalMix()):
+    for objective in (NaiveMixObjective(0.1), FedMixObjective(0.1), GlobalMixObjective()):
         assert DRAWN in objective.draw(np.random.default_rng(1), 3, extra())

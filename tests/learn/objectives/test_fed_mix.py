@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from edgefed.learn.base.types import Batch
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.fed_mix import FedMix
-from edgefed.learn.objectives.global_mix import GlobalMix
-from edgefed.learn.objectives.naive_mix import NaiveMix
+from edgefed.learn.objectives.fed_mix import FedMixObjective
+from edgefed.learn.objectives.global_mix import GlobalMixObjective
+from edgefed.learn.objectives.naive_mix import NaiveMixObjective
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.objectives.squared_error import SquaredError
 from tests.learn.mixing import CLASSES, World, assert_equal, assert_same, literal
@@ -29,7 +29,7 @@ def test_it_is_the_formula_term_by_term(name: str, taylor: Any) -> None:
     world = World(name, **NETWORKS[name])
     factor = 0.2 if taylor == "lam" else 0.2 * 0.8
     expected = literal(world, 0.2, entry=2, factor=factor)
-    ours = world.both(FedMix(0.2, taylor), world.context(2))
+    ours = world.both(FedMixObjective(0.2, taylor), world.context(2))
     assert_equal(ours, (expected.item(), world.gradients(expected)))
 
 
@@ -43,7 +43,7 @@ def test_mixed_labels_stand_in_the_third_term_too(name: str) -> None:
     loss = torch.nn.functional.cross_entropy(world.model.forward(world.params, inputs), mixed)
     (slope,) = torch.autograd.grad(loss, inputs, create_graph=True)
     expected = loss + ratio * (slope * other["inputs"]).sum()
-    ours = world.both(FedMix(ratio, labels="mixed"), world.context(1))
+    ours = world.both(FedMixObjective(ratio, labels="mixed"), world.context(1))
     assert_equal(ours, (expected.item(), world.gradients(expected)))
 
 
@@ -56,7 +56,7 @@ def test_only_own_labels_pull_where_the_other_terms_are_least(labels: Any, pull:
     target[world.batch.targets[0]] += 1 - ratio
     weight.data.zero_()
     bias.data.copy_(target.log())
-    _, gradients = world.both(FedMix(ratio, labels=labels))
+    _, gradients = world.both(FedMixObjective(ratio, labels=labels))
     assert (max(part.abs().max().item() for part in gradients.values()) > 0.01) == pull
     if not pull:
         assert all(part.abs().max() < 1e-12 for part in gradients.values())
@@ -74,14 +74,14 @@ def test_it_is_the_formula_whatever_the_network(
 ) -> None:
     world = World("mlp", (3,), batch=batch, seed=seed, hidden=hidden)
     expected = literal(world, ratio)
-    value, gradients = world.both(FedMix(ratio))
+    value, gradients = world.both(FedMixObjective(ratio))
     assert value == pytest.approx(expected.item(), rel=1e-11, abs=1e-12)
     for name, part in world.gradients(expected).items():
         torch.testing.assert_close(gradients[name], part, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1e-14])
-@pytest.mark.parametrize("mixing", [FedMix, NaiveMix])
+@pytest.mark.parametrize("mixing", [FedMixObjective, NaiveMixObjective])
 def test_without_a_share_it_is_cross_entropy(mixing: Any, ratio: float) -> None:
     world = World("cnn", **NETWORKS["cnn"])
     assert_equal(world.both(mixing(ratio)), world.both(CrossEntropy()), 1e-11)
@@ -91,21 +91,24 @@ def test_without_a_share_it_is_cross_entropy(mixing: Any, ratio: float) -> None:
 
 def test_the_average_of_entries_does_what_the_entries_do_on_average() -> None:
     world = World("cnn", entries=7, **NETWORKS["cnn"])
-    each = [world.both(FedMix(0.1), world.context(entry)) for entry in range(7)]
+    each = [world.both(FedMixObjective(0.1), world.context(entry)) for entry in range(7)]
     value = sum(loss for loss, _ in each) / 7
     gradients = {
         name: torch.stack([found[name] for _, found in each]).mean(dim=0) for name in each[0][1]
     }
     world.extra = {name: array.mean(axis=0)[None] for name, array in world.extra.items()}
-    assert_equal(world.both(FedMix(0.1)), (value, gradients), 1e-12)
+    assert_equal(world.both(FedMixObjective(0.1)), (value, gradients), 1e-12)
 
 
 def test_naive_mix_of_an_average_is_not_the_average() -> None:
     """What sets FedMix apart: NaiveMix is not linear in the entry's inputs."""
     world = World("cnn", entries=7, **NETWORKS["cnn"])
-    value = sum(world.loss(NaiveMix(0.3), world.context(entry)).item() for entry in range(7)) / 7
+    value = (
+        sum(world.loss(NaiveMixObjective(0.3), world.context(entry)).item() for entry in range(7))
+        / 7
+    )
     world.extra = {name: array.mean(axis=0)[None] for name, array in world.extra.items()}
-    assert abs(world.loss(NaiveMix(0.3)).item() - value) > 1e-4
+    assert abs(world.loss(NaiveMixObjective(0.3)).item() - value) > 1e-4
 
 
 @pytest.mark.parametrize("taylor", ["lam", "lam(1-lam)"])
@@ -117,10 +120,10 @@ def test_halving_the_share_quarters_the_distance_to_global_mixup(taylor: Any, la
 
     def distance(ratio: float) -> float:
         raw = [
-            world.loss(GlobalMix(ratio=ratio), world.context([entry] * count, share=ratio))
+            world.loss(GlobalMixObjective(ratio=ratio), world.context([entry] * count, share=ratio))
             for entry in range(4)
         ]
-        mixing = FedMix(ratio, taylor, labels=labels)
+        mixing = FedMixObjective(ratio, taylor, labels=labels)
         ours = [world.loss(mixing, world.context(entry)) for entry in range(4)]
         return (torch.stack(raw).mean() - torch.stack(ours).mean()).item()
 
@@ -142,10 +145,10 @@ def smooth() -> World:
 @pytest.mark.parametrize("make", [smooth, lambda: World("cnn", width=3, hidden=8)])
 def test_doubling_the_batch_changes_nothing(make: Any) -> None:
     world = make()
-    once = world.both(FedMix(0.3))
+    once = world.both(FedMixObjective(0.3))
     inputs, targets = world.batch.inputs, world.batch.targets
     world.batch = Batch(torch.cat([inputs, inputs]), torch.cat([targets, targets]))
-    assert_equal(world.both(FedMix(0.3)), once)
+    assert_equal(world.both(FedMixObjective(0.3)), once)
 
 
 def test_a_linear_model_has_the_closed_form() -> None:
@@ -158,7 +161,7 @@ def test_a_linear_model_has_the_closed_form() -> None:
     third = ((scores.softmax(dim=1) - wanted) @ weight @ other.flatten()).mean()
     mixed = (1 - ratio) * wanted + ratio * torch.from_numpy(world.extra["targets"][0])
     expected = -(mixed * scores.log_softmax(dim=1)).sum(dim=1).mean() + ratio * third
-    assert_equal(world.both(FedMix(ratio)), (expected.item(), world.gradients(expected)))
+    assert_equal(world.both(FedMixObjective(ratio)), (expected.item(), world.gradients(expected)))
 
 
 def test_an_empty_entry_with_the_batchs_label_scales_the_inputs() -> None:
@@ -166,28 +169,28 @@ def test_an_empty_entry_with_the_batchs_label_scales_the_inputs() -> None:
     world.batch = Batch(world.batch.inputs, torch.full((6,), 2))
     world.extra["inputs"][0] = 0
     world.extra["targets"][0] = [0, 0, 1, 0, 0]
-    ours = world.both(FedMix(0.4))
+    ours = world.both(FedMixObjective(0.4))
     world.batch = Batch(0.6 * world.batch.inputs, world.batch.targets)
     assert_equal(ours, world.both(CrossEntropy()))
 
 
 def test_soft_targets_of_one_class_are_labels() -> None:
     world = World("cnn", **NETWORKS["cnn"])
-    hard = world.both(FedMix(0.3))
+    hard = world.both(FedMixObjective(0.3))
     wanted = torch.eye(CLASSES, dtype=torch.float64)[world.batch.targets]
     world.batch = Batch(world.batch.inputs, wanted)
-    assert_equal(hard, world.both(FedMix(0.3)))
+    assert_equal(hard, world.both(FedMixObjective(0.3)))
 
 
 def test_it_carries_the_proximal_term() -> None:
     world = World("mlp", hidden=[4])
     anchor = {name: part.detach() + 1 for name, part in world.params.items()}
     context = replace(world.context(), anchor=anchor)
-    plain = world.loss(FedMix(0.1), context)
+    plain = world.loss(FedMixObjective(0.1), context)
     count = sum(part.numel() for part in anchor.values())
-    assert (world.loss(Proximal(FedMix(0.1), 0.5), context) - plain).item() == pytest.approx(
-        0.25 * count
-    )
+    assert (
+        world.loss(Proximal(FedMixObjective(0.1), 0.5), context) - plain
+    ).item() == pytest.approx(0.25 * count)
 
 
 def regression() -> World:
@@ -209,13 +212,13 @@ def test_with_squared_error_gradients_are_those_of_the_literal_terms() -> None:
     third = (slope * other).sum()
     expected = (1 - ratio) * first + ratio * second + ratio * third
     constant = ratio * (1 - ratio) * (goals - target).square().mean()
-    ours = world.both(FedMix(ratio, loss=SquaredError()))
+    ours = world.both(FedMixObjective(ratio, loss=SquaredError()))
     assert_equal(ours, ((expected - constant).item(), world.gradients(expected)))
 
 
 def test_with_squared_error_it_is_linear_in_the_entries_too() -> None:
     """In gradients, and in the loss without the squares of targets, which is linear in them."""
-    world, objective = regression(), FedMix(0.2, loss=SquaredError())
+    world, objective = regression(), FedMixObjective(0.2, loss=SquaredError())
 
     def linear(entry: int) -> tuple[float, dict[str, torch.Tensor]]:
         value, gradients = world.both(objective, world.context(entry))
@@ -233,9 +236,9 @@ def test_with_squared_error_it_is_linear_in_the_entries_too() -> None:
 
 def test_the_entry_counts_and_the_third_term_matters() -> None:
     world = World("cnn", **NETWORKS["cnn"])
-    one, other = (world.both(FedMix(0.3), world.context(entry))[1] for entry in (0, 1))
+    one, other = (world.both(FedMixObjective(0.3), world.context(entry))[1] for entry in (0, 1))
     world.extra["inputs"][0] = 0
-    without = world.both(FedMix(0.3))[1]
+    without = world.both(FedMixObjective(0.3))[1]
     for wrong in (other, without):
         with pytest.raises(AssertionError):
             assert_same(one, wrong, 1e-3)

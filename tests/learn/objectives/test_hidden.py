@@ -17,11 +17,11 @@ from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.averaged_entries import DRAWN
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.fed_mix import FedMix
-from edgefed.learn.objectives.global_mix import GlobalMix
-from edgefed.learn.objectives.local_mix import LocalMix
+from edgefed.learn.objectives.fed_mix import FedMixObjective
+from edgefed.learn.objectives.global_mix import GlobalMixObjective
+from edgefed.learn.objectives.local_mix import LocalMixObjective
 from edgefed.learn.objectives.manifold_mixing import ManifoldMixing
-from edgefed.learn.objectives.naive_mix import NaiveMix
+from edgefed.learn.objectives.naive_mix import NaiveMixObjective
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.steps import capabilities
 from edgefed.learn.training.trainer import Trainer
@@ -132,7 +132,7 @@ def by_hand(
     images, labels = torch.from_numpy(data.inputs)[order], torch.from_numpy(data.targets)[order]
     drawn = objective.draw(generator(3, "objective"), 6, extra)
     entry = int(drawn[DRAWN][0])
-    assert isinstance(objective.inner, NaiveMix)
+    assert isinstance(objective.inner, NaiveMixObjective)
     ratio = objective.inner.ratio
     hidden = encoder.forward(weights, images).detach()
     mixed = (1 - ratio) * hidden + ratio * hidden_entry[entry]
@@ -158,7 +158,7 @@ def descend(weights: dict[str, torch.Tensor], loss: torch.Tensor, names: tuple[s
 def test_a_step_moves_the_decoder_by_the_mixture_and_then_everything(split: int) -> None:
     made = model("cnn")
     extra = entries(made.halves(split)[1].shape)
-    objective = ManifoldMixing(NaiveMix(0.3), split)
+    objective = ManifoldMixing(NaiveMixObjective(0.3), split)
     ours = step(made, objective, extra)
     theirs = by_hand(made, objective, extra, torch.from_numpy(extra["inputs"]))
     for name, array in ours.items():
@@ -171,7 +171,7 @@ def test_averaged_tokens_are_averaged_embeddings() -> None:
     extra = {**entries((1,)), "inputs": one_hot.mean(axis=1)}
     table = made.weights()["embedding.weight"]
     embedded = torch.from_numpy(np.stack([[row @ table for row in each] for each in one_hot]))
-    objective = ManifoldMixing(NaiveMix(0.3))
+    objective = ManifoldMixing(NaiveMixObjective(0.3))
     ours = step(made, objective, extra)
     theirs = by_hand(made, objective, extra, embedded.mean(dim=1))
     for name, array in ours.items():
@@ -181,7 +181,7 @@ def test_averaged_tokens_are_averaged_embeddings() -> None:
 def test_raw_tokens_are_one_hot_sequences() -> None:
     made = model("lstm")
     tokens = np.random.default_rng(1).integers(0, CLASSES, (4, 4))
-    for inner in (GlobalMix(ratio=0.3), FedMix(0.3)):
+    for inner in (GlobalMixObjective(ratio=0.3), FedMixObjective(0.3)):
         extra = {**entries((1,)), "inputs": tokens}
         one = step(made, ManifoldMixing(inner), extra)
         other = step(made, ManifoldMixing(inner), {**extra, "inputs": np.eye(CLASSES)[tokens]})
@@ -193,7 +193,11 @@ def test_averaged_tokens_take_the_embedding_s_kind_of_number() -> None:
     made = model("lstm")
     one_hot = np.eye(CLASSES)[np.random.default_rng(1).integers(0, CLASSES, (4, 4))]
     wide, narrow = (
-        step(made, ManifoldMixing(NaiveMix(0.3)), {**entries((1,)), "inputs": one_hot.astype(kind)})
+        step(
+            made,
+            ManifoldMixing(NaiveMixObjective(0.3)),
+            {**entries((1,)), "inputs": one_hot.astype(kind)},
+        )
         for kind in (np.float64, np.float32)
     )
     for name, array in wide.items():
@@ -207,7 +211,7 @@ def test_the_loss_of_a_step_is_that_of_the_second_update() -> None:
     anchor = {name: part + 1 for name, part in params(made).items()}
     usual, context = Proximal(CrossEntropy(), 0.5), Context(anchor)
     wanted = usual(made.forward, params(made), batch, context)
-    objective = ManifoldMixing(NaiveMix(0.3), usual=usual)
+    objective = ManifoldMixing(NaiveMixObjective(0.3), usual=usual)
     found = objective(made.forward, params(made), batch, context)
     assert torch.equal(found, wanted)
 
@@ -230,7 +234,9 @@ def first_update(made: Model, objective: Any, extra: dict[str, Array]) -> dict[s
     return step(made, Only(), extra)
 
 
-@pytest.mark.parametrize("inner", [NaiveMix(0.3), FedMix(0.3), LocalMix()])
+@pytest.mark.parametrize(
+    "inner", [NaiveMixObjective(0.3), FedMixObjective(0.3), LocalMixObjective()]
+)
 def test_gradients_reach_the_embedding_only_if_asked_for(inner: Any) -> None:
     made = model("lstm")
     one_hot = np.eye(CLASSES)[np.random.default_rng(1).integers(0, CLASSES, (4, 4))]
@@ -253,7 +259,11 @@ def test_with_gradients_to_the_embedding_the_table_counts_twice() -> None:
     assert 4 in data.inputs
     unused = Samples(np.minimum(data.inputs, 3), data.targets)
     job = Job(
-        made.weights(), ManifoldMixing(NaiveMix(0.3), 1, True), Schedule(1, 6), 3, extra=extra
+        made.weights(),
+        ManifoldMixing(NaiveMixObjective(0.3), 1, True),
+        Schedule(1, 6),
+        3,
+        extra=extra,
     )
     after = Trainer(made, "cpu").train(job, unused).weights["embedding.weight"]
     assert not np.array_equal(after[4], made.weights()["embedding.weight"][4])
@@ -261,7 +271,7 @@ def test_with_gradients_to_the_embedding_the_table_counts_twice() -> None:
 
 def test_frozen_weights_stay_and_a_frozen_decoder_leaves_one_update() -> None:
     made = model("mlp")
-    objective = ManifoldMixing(NaiveMix(0.2), 2)
+    objective = ManifoldMixing(NaiveMixObjective(0.2), 2)
     names = ("fc1.weight", "fc1.bias")
     assert [each.trained for each in objective.phases(made, names)] == [names]
     proximal = capabilities.phases(Proximal(objective, 0.5), made, made.parameter_names)
@@ -275,7 +285,7 @@ def test_running_statistics_are_counted_once() -> None:
         nn.Linear(4, CLASSES),
     )  # fmt: skip
     made = Model(layers.double(), (7,), CLASSES)
-    objective = ManifoldMixing(FedMix(0.2), 1)
+    objective = ManifoldMixing(FedMixObjective(0.2), 1)
     mixed = step(made, objective, entries((6,)))
     plain = step(made, CrossEntropy(), {})
     assert mixed["1.num_batches_tracked"] == mixed["4.num_batches_tracked"] == 1
@@ -287,11 +297,16 @@ def test_each_update_has_a_momentum_of_its_own() -> None:
     extra = entries(made.halves(1)[1].shape)
     kept = {"momentum": 0.9, "epochs": 3}
     slow, fast = (
-        step(made, ManifoldMixing(NaiveMix(0.2)), extra, **each) for each in ({"epochs": 3}, kept)
+        step(made, ManifoldMixing(NaiveMixObjective(0.2)), extra, **each)
+        for each in ({"epochs": 3}, kept)
     )
     assert not np.array_equal(slow["out.weight"], fast["out.weight"])
     job = Job(
-        made.weights(), ManifoldMixing(NaiveMix(0.2)), Schedule(3, 6, momentum=0.9), 3, extra=extra
+        made.weights(),
+        ManifoldMixing(NaiveMixObjective(0.2)),
+        Schedule(3, 6, momentum=0.9),
+        3,
+        extra=extra,
     )
     assert_alike(made, [job, replace(job, seed=4)], [samples(made), samples(made)])
 
@@ -301,8 +316,8 @@ def test_an_lstm_is_stacked_as_one_by_one() -> None:
     one_hot = np.eye(CLASSES)[np.random.default_rng(1).integers(0, CLASSES, (4, 4))]
     extra = {**entries((1,)), "inputs": one_hot}
     for objective in (
-        ManifoldMixing(FedMix(0.2)),
-        ManifoldMixing(FedMix(0.2), embedding_grad=True),
+        ManifoldMixing(FedMixObjective(0.2)),
+        ManifoldMixing(FedMixObjective(0.2), embedding_grad=True),
     ):
         job = Job(made.weights(), objective, Schedule(1, 4), 3, extra=extra)
         assert_alike(made, [job, replace(job, seed=4)], [samples(made), samples(made)])
@@ -311,11 +326,11 @@ def test_an_lstm_is_stacked_as_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("name", "objective", "shape", "why"),
     [
-        ("cnn", ManifoldMixing(FedMix(0.1), 1), (1, 8, 8), "inputs are"),
-        ("cnn", ManifoldMixing(FedMix(0.1), 9), (1, 8, 8), "cannot be split after 9"),
-        ("lstm", ManifoldMixing(FedMix(0.1), 1), (4, 3), "inputs are"),
-        ("lstm", ManifoldMixing(FedMix(0.1), 2), (4, CLASSES), "cannot be split after 2"),
-        ("lstm", FedMix(0.1), (4, CLASSES), "tokens"),
+        ("cnn", ManifoldMixing(FedMixObjective(0.1), 1), (1, 8, 8), "inputs are"),
+        ("cnn", ManifoldMixing(FedMixObjective(0.1), 9), (1, 8, 8), "cannot be split after 9"),
+        ("lstm", ManifoldMixing(FedMixObjective(0.1), 1), (4, 3), "inputs are"),
+        ("lstm", ManifoldMixing(FedMixObjective(0.1), 2), (4, CLASSES), "cannot be split after 2"),
+        ("lstm", FedMixObjective(0.1), (4, CLASSES), "tokens"),
     ],
 )
 def test_what_does_not_flow_there_is_refused(
@@ -329,7 +344,7 @@ def test_tokens_are_averaged_through_an_embedding_only() -> None:
     layers = nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(8, 6), nn.Linear(6, CLASSES))
     made = Model(layers.double(), (4,), CLASSES, vocabulary=9)
     with pytest.raises(DataError, match="through an embedding only") as caught:
-        step(made, ManifoldMixing(NaiveMix(0.1), 2), entries((6,)))
+        step(made, ManifoldMixing(NaiveMixObjective(0.1), 2), entries((6,)))
     assert (caught.value.code, caught.value.hint) == ("model.split", "set split = 1")
-    after = step(made, ManifoldMixing(NaiveMix(0.1), 1), entries((4, 9)))
+    after = step(made, ManifoldMixing(NaiveMixObjective(0.1), 1), entries((4, 9)))
     assert all(np.isfinite(array).all() for array in after.values())

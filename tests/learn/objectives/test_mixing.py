@@ -18,23 +18,23 @@ from edgefed.learn.base.types import Batch, Context, Objective
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.averaged_entries import DRAWN, KEPT, entries
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.fed_mix import FedMix
-from edgefed.learn.objectives.global_mix import GlobalMix
-from edgefed.learn.objectives.local_mix import LocalMix
+from edgefed.learn.objectives.fed_mix import FedMixObjective
+from edgefed.learn.objectives.global_mix import GlobalMixObjective
+from edgefed.learn.objectives.local_mix import LocalMixObjective
 from edgefed.learn.objectives.losses import Loss
 from edgefed.learn.objectives.mixing import Mixed, Mixing
-from edgefed.learn.objectives.naive_mix import NaiveMix
+from edgefed.learn.objectives.naive_mix import NaiveMixObjective
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.steps import capabilities
 from tests.learn.mixing import CLASSES, World, assert_equal
 
 MIXING: list[Objective] = [
-    LocalMix(0.7),
-    NaiveMix(0.2),
-    FedMix(0.2),
-    GlobalMix(0.7),
-    GlobalMix(ratio=0.2),
+    LocalMixObjective(0.7),
+    NaiveMixObjective(0.2),
+    FedMixObjective(0.2),
+    GlobalMixObjective(0.7),
+    GlobalMixObjective(ratio=0.2),
 ]
 
 
@@ -54,7 +54,7 @@ def test_naive_mix_is_equation_1() -> None:
     own = functional.cross_entropy(world.model.forward(world.params, mixed), world.batch.targets)
     theirs = soft_loss(world, mixed, target.expand(6, -1))
     expected = (1 - ratio) * own + ratio * theirs
-    ours = world.both(NaiveMix(ratio), world.context(1))
+    ours = world.both(NaiveMixObjective(ratio), world.context(1))
     assert_equal(ours, (expected.item(), world.gradients(expected)))
 
 
@@ -64,8 +64,8 @@ def test_naive_mix_with_a_raw_sample_is_global_mixup_with_that_sample() -> None:
     for entry in range(4):
         together = world.context([entry] * 6, share=0.2)
         assert_equal(
-            world.both(NaiveMix(0.2), world.context(entry)),
-            world.both(GlobalMix(ratio=0.2), together),
+            world.both(NaiveMixObjective(0.2), world.context(entry)),
+            world.both(GlobalMixObjective(ratio=0.2), together),
         )
 
 
@@ -75,7 +75,7 @@ def test_global_mixup_gives_each_sample_its_partner() -> None:
     mixed = (1 - share) * world.batch.inputs + share * other
     targets = (1 - share) * one_hot(world.batch.targets) + share * target
     expected = soft_loss(world, mixed, targets)
-    ours = world.both(GlobalMix(), world.context(partners, share=share))
+    ours = world.both(GlobalMixObjective(), world.context(partners, share=share))
     assert_equal(ours, (expected.item(), world.gradients(expected)))
 
 
@@ -86,9 +86,13 @@ def test_local_mixup_is_mixup_with_the_batch_reordered() -> None:
     expected = soft_loss(world, mixed, (1 - share) * wanted + share * wanted[partners])
     drawn = {"share": torch.tensor(share, dtype=torch.float64), "partner": partners}
     context = Context({}, {}, drawn)
-    assert_equal(world.both(LocalMix(), context), (expected.item(), world.gradients(expected)))
+    assert_equal(
+        world.both(LocalMixObjective(), context), (expected.item(), world.gradients(expected))
+    )
     world.batch = Batch(inputs, wanted)
-    assert world.loss(LocalMix(), context).item() == pytest.approx(expected.item(), rel=1e-12)
+    assert world.loss(LocalMixObjective(), context).item() == pytest.approx(
+        expected.item(), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("objective", MIXING[1:])
@@ -134,7 +138,9 @@ def test_draws_are_in_range_and_shaped_by_the_batch(seed: int, size: int, count:
         if "share" in drawn:
             assert drawn["share"].shape == () and 0 <= drawn["share"] <= 1
         if DRAWN in drawn:
-            assert drawn[DRAWN].shape == ((size,) if isinstance(objective, GlobalMix) else (1,))
+            assert drawn[DRAWN].shape == (
+                (size,) if isinstance(objective, GlobalMixObjective) else (1,)
+            )
             assert set(drawn[DRAWN].tolist()) <= set(range(count))
         if "partner" in drawn:
             assert sorted(drawn["partner"].tolist()) == list(range(size))
@@ -155,25 +161,27 @@ def test_what_is_left_out_is_never_drawn_and_the_rest_as_if_it_were_all(objectiv
 def test_draws_have_their_distributions() -> None:
     extra = {"inputs": np.zeros((5, 3)), "targets": np.zeros((5, 2))}
     rng = np.random.default_rng(1)
-    shares = [float(LocalMix(0.3).draw(rng, 4, {})["share"]) for _ in range(4000)]
+    shares = [float(LocalMixObjective(0.3).draw(rng, 4, {})["share"]) for _ in range(4000)]
     # The variance of Beta(a, a) is 1 / (4 (2 a + 1)).
     assert np.mean(shares) == pytest.approx(0.5, abs=0.02)
     assert np.var(shares) == pytest.approx(1 / (4 * 1.6), rel=0.05)
-    taken = [int(FedMix(0.1).draw(rng, 4, extra)[DRAWN][0]) for _ in range(5000)]
+    taken = [int(FedMixObjective(0.1).draw(rng, 4, extra)[DRAWN][0]) for _ in range(5000)]
     assert np.bincount(taken) == pytest.approx(np.full(5, 1000), rel=0.12)
-    assert GlobalMix(ratio=0.25).draw(rng, 4, extra)["share"] == 0.25
+    assert GlobalMixObjective(ratio=0.25).draw(rng, 4, extra)["share"] == 0.25
 
 
 def test_global_mixup_draws_a_partner_for_each_sample_of_a_batch_alone() -> None:
     extra = {"inputs": np.zeros((5, 3)), "targets": np.zeros((5, 2))}
-    batches = [GlobalMix().draw(np.random.default_rng(seed), 40, extra)[DRAWN] for seed in (1, 2)]
+    batches = [
+        GlobalMixObjective().draw(np.random.default_rng(seed), 40, extra)[DRAWN] for seed in (1, 2)
+    ]
     assert all(set(partners.tolist()) == set(range(5)) for partners in batches)
     assert not np.array_equal(batches[0], batches[1])
 
 
 def test_the_proximal_term_draws_and_checks_as_what_it_holds() -> None:
     world = World("mlp", hidden=[4])
-    inner, outer = NaiveMix(0.1), Proximal(NaiveMix(0.1), 0.5)
+    inner, outer = NaiveMixObjective(0.1), Proximal(NaiveMixObjective(0.1), 0.5)
     one, other = (
         capabilities.draw(each, np.random.default_rng(3), 6, world.extra) for each in (inner, outer)
     )
@@ -186,13 +194,13 @@ def test_the_proximal_term_draws_and_checks_as_what_it_holds() -> None:
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: NaiveMix(-0.1), "NaiveMix cannot mix with ratio = -0.1"),
-        (lambda: FedMix(1.01), "FedMix cannot mix with ratio = 1.01"),
-        (lambda: FedMix(float("nan")), "FedMix cannot mix with ratio = nan"),
-        (lambda: GlobalMix(ratio=2), "GlobalMix cannot mix with ratio = 2"),
-        (lambda: GlobalMix(alpha=0), "GlobalMix cannot draw .* alpha = 0"),
-        (lambda: LocalMix(-1), "LocalMix cannot draw .* alpha = -1"),
-        (lambda: LocalMix(float("inf")), "LocalMix cannot draw .* alpha = inf"),
+        (lambda: NaiveMixObjective(-0.1), "NaiveMix cannot mix with ratio = -0.1"),
+        (lambda: FedMixObjective(1.01), "FedMix cannot mix with ratio = 1.01"),
+        (lambda: FedMixObjective(float("nan")), "FedMix cannot mix with ratio = nan"),
+        (lambda: GlobalMixObjective(ratio=2), "GlobalMix cannot mix with ratio = 2"),
+        (lambda: GlobalMixObjective(alpha=0), "GlobalMix cannot draw .* alpha = 0"),
+        (lambda: LocalMixObjective(-1), "LocalMix cannot draw .* alpha = -1"),
+        (lambda: LocalMixObjective(float("inf")), "LocalMix cannot draw .* alpha = inf"),
     ],
 )
 def test_shares_out_of_range_are_refused(make: Any, said: str) -> None:
@@ -205,7 +213,7 @@ def test_shares_out_of_range_are_refused(make: Any, said: str) -> None:
 def test_a_share_of_one_leaves_the_entry_alone() -> None:
     world = World("mlp", hidden=[6])
     other, target = (torch.from_numpy(world.extra[name][[1]]) for name in ("inputs", "targets"))
-    loss = world.loss(NaiveMix(1.0), world.context(1))
+    loss = world.loss(NaiveMixObjective(1.0), world.context(1))
     assert loss.item() == pytest.approx(soft_loss(world, other, target).item(), rel=1e-12)
 
 
@@ -237,7 +245,7 @@ def test_targets_are_mixed_in_their_own_precision() -> None:
     assert targets.tolist() == [pytest.approx([0.3, 0.7], rel=1e-6)]
 
 
-@pytest.mark.parametrize("objective", [LocalMix(0.7), GlobalMix(0.7)])
+@pytest.mark.parametrize("objective", [LocalMixObjective(0.7), GlobalMixObjective(0.7)])
 def test_a_drawn_share_is_of_the_batch_s_kind_of_number(objective: Any) -> None:
     """It is drawn in double precision, which no other way to the same loss would round alike."""
     inputs = torch.ones((4, 2))
@@ -264,7 +272,7 @@ def test_a_factor_and_labels_that_do_not_exist_are_refused(
     settings: dict[str, Any], said: str, known: str
 ) -> None:
     with pytest.raises(UsageError, match=said) as caught:
-        FedMix(0.1, **settings)
+        FedMixObjective(0.1, **settings)
     assert caught.value.code == "train.mixup"
     assert caught.value.hint.endswith(known)
 
@@ -351,7 +359,7 @@ def test_naive_mix_of_a_regression_has_the_gradients_of_both_terms() -> None:
     own, theirs = (outputs - goals).square().mean(), (outputs - target).square().mean()
     expected = (1 - ratio) * own + ratio * theirs
     constant = ratio * (1 - ratio) * (goals - target).square().mean()
-    ours = world.both(NaiveMix(ratio, SquaredError()), world.context(1))
+    ours = world.both(NaiveMixObjective(ratio, SquaredError()), world.context(1))
     assert_equal(ours, ((expected - constant).item(), world.gradients(expected)))
 
 

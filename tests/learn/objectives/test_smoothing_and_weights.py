@@ -18,13 +18,13 @@ from edgefed.learn.base.types import Context, Job, Objective, Samples, Schedule,
 from edgefed.learn.compiled.compiled_chain import chain_of
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.fed_mix import FedMix
-from edgefed.learn.objectives.global_mix import GlobalMix
-from edgefed.learn.objectives.local_mix import LocalMix
+from edgefed.learn.objectives.fed_mix import FedMixObjective
+from edgefed.learn.objectives.global_mix import GlobalMixObjective
+from edgefed.learn.objectives.local_mix import LocalMixObjective
 from edgefed.learn.objectives.losses import soft
 from edgefed.learn.objectives.manifold_mixing import ManifoldMixing
 from edgefed.learn.objectives.mixing import Mixing
-from edgefed.learn.objectives.naive_mix import NaiveMix
+from edgefed.learn.objectives.naive_mix import NaiveMixObjective
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.objectives.smoothing_and_weights import CLASS_WEIGHTS, class_weights
 from edgefed.learn.steps import capabilities
@@ -163,13 +163,13 @@ def test_a_device_without_a_class_still_trains_and_evaluation_does_not_change() 
 
 def mixing(loss: CrossEntropy) -> list[Mixing]:
     return [
-        LocalMix(0.7, loss),
-        NaiveMix(0.2, loss),
-        NaiveMix(0.0, loss),
-        GlobalMix(0.7, loss=loss),
-        FedMix(0.3, loss=loss),
-        FedMix(0.4, "lam(1-lam)", loss, "mixed"),
-        FedMix(0.0, loss=loss),
+        LocalMixObjective(0.7, loss),
+        NaiveMixObjective(0.2, loss),
+        NaiveMixObjective(0.0, loss),
+        GlobalMixObjective(0.7, loss=loss),
+        FedMixObjective(0.3, loss=loss),
+        FedMixObjective(0.4, "lam(1-lam)", loss, "mixed"),
+        FedMixObjective(0.0, loss=loss),
     ]
 
 
@@ -263,7 +263,7 @@ def test_both_updates_of_hidden_mixing_are_adjusted() -> None:
     extra = {"inputs": hidden, "targets": np.eye(3, dtype=np.float32)[[0, 1, 2, 0]]}
 
     def after(mixed: CrossEntropy, usual: CrossEntropy) -> Tensors:
-        objective = ManifoldMixing(NaiveMix(0.2, mixed), usual=usual)
+        objective = ManifoldMixing(NaiveMixObjective(0.2, mixed), usual=usual)
         job = Job(model.weights(), objective, Schedule(batch_size=6), 1, extra)
         return Trainer(model, "cpu").train(job, data).weights
 
@@ -283,7 +283,7 @@ def test_mixing_behind_an_embedding_is_weighted(raw: bool) -> None:
     data = Samples(rng.integers(0, 3, (24, 4)), rng.integers(0, 3, 24))
 
     def after(weights: tuple[float, ...]) -> Tensors:
-        objective = ManifoldMixing(NaiveMix(0.2, CrossEntropy(0.0, weights)))
+        objective = ManifoldMixing(NaiveMixObjective(0.2, CrossEntropy(0.0, weights)))
         objective = replace(objective, usual=CrossEntropy(0.0, weights))
         job = Job(model.weights(), objective, Schedule(batch_size=6), 1, extra)
         return Trainer(model, "cpu").train(job, data).weights

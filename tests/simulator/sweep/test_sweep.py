@@ -18,7 +18,7 @@ from edgefed.report.run_data import run_data_of_folder
 from edgefed.simulator.sweep.outputs import summary, write_outputs
 from edgefed.simulator.sweep.results import Results
 from edgefed.simulator.sweep.table import case_rows, rounds_to, runs_csv, spread, text_rows
-from edgefed.simulator.sweep.trials import Step, run_trials
+from edgefed.simulator.sweep.trials import TrialStep, run_trials
 from tests.run_fixture import Ticking
 from tests.simulator.sweeps import GRID, RECIPE, Swept, planned, write
 
@@ -109,7 +109,7 @@ def test_a_result_that_cannot_be_read_is_made_again(file: Path, swept: Swept) ->
 def test_what_a_killed_run_left_is_thrown_away(file: Path, swept: Swept) -> None:
     plan = planned(file, seeds=(1,))
 
-    def kill(step: Step) -> None:
+    def kill(step: TrialStep) -> None:
         if step.state == "round" and step.number == 2:
             raise KeyboardInterrupt
 

@@ -7,7 +7,7 @@ from datetime import timezone
 from textual.pilot import Pilot
 
 from edgefed.events.base.model import Event
-from edgefed.events.base.snapshot import DeviceRoundView, DeviceView, Snapshot
+from edgefed.events.base.snapshot import DeviceRoundView, DeviceSnapshot, Snapshot
 from edgefed.events.state.fold import SnapshotBuilder
 from edgefed.tui.app import Dashboard
 from edgefed.tui.screens.device import DeviceScreen
@@ -41,7 +41,7 @@ def rounds() -> tuple[DeviceRoundView, ...]:
     )
 
 
-def full_view(**changes: object) -> DeviceView:
+def full_view(**changes: object) -> DeviceSnapshot:
     """A device of which everything is known."""
     known: dict[str, object] = {
         "device": "jetson-07", "state": "lost", "reason": "no heartbeat for 30 s",
@@ -54,10 +54,10 @@ def full_view(**changes: object) -> DeviceView:
         "refused_reason": "norm 19.4", "trust": 0.71, "standing": "suspect",
         "trust_reason": "norm too large", "rounds": rounds(), **SHARES, **SUPPLEMENTED,
     }  # fmt: skip
-    return DeviceView.model_validate({**known, **changes})
+    return DeviceSnapshot.model_validate({**known, **changes})
 
 
-def of_fleet(*views: DeviceView) -> Snapshot:
+def of_fleet(*views: DeviceSnapshot) -> Snapshot:
     return snapshot().model_copy(update={"devices": views})
 
 
@@ -176,7 +176,7 @@ def test_a_device_that_tells_nothing_shows_dashes() -> None:
         assert "Not asked in this run yet." in told
         assert "nothing beside its updates" in told
 
-    drive(dashboard(fine(of_fleet(DeviceView(device="new"))), screen="devices"), scenario,
+    drive(dashboard(fine(of_fleet(DeviceSnapshot(device="new"))), screen="devices"), scenario,
           size=SMALL)  # fmt: skip
 
 

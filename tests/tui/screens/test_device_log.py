@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.pilot import Pilot
 
 from edgefed.errors import TimeLimitError
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.tui.screens import device as device_screen
 from tests.tui.driving import drive, notices, press, screen_text, until
@@ -28,7 +28,7 @@ class CountingControl(RecordingControl):
         return super().log(device)
 
 
-def of_fleet(*views: DeviceView) -> FeedUpdate:
+def of_fleet(*views: DeviceSnapshot) -> FeedUpdate:
     return fine(snapshot().model_copy(update={"devices": views}))
 
 

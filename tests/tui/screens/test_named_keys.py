@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 import edgefed.tui
 from edgefed.cli.programs.run_launcher import RunLauncher
 from edgefed.config.fleet.settings_files import Surroundings
-from edgefed.config.values.layers import Layer
+from edgefed.config.values.layers import ValueLayer
 from edgefed.tui.app import Dashboard
 from edgefed.tui.keys.actions import ACTIONS
 from edgefed.tui.keys.keymap import Keymap, read_keymap
@@ -50,7 +50,7 @@ _WRITTEN_AS_THEY_ARE = ("actions.py", "keymap.py", "key_names.py")
 
 
 def chosen() -> Keymap:
-    keymap, problems = read_keymap(CHOSEN, Layer())
+    keymap, problems = read_keymap(CHOSEN, ValueLayer())
     assert problems == []
     assert set(keymap.chosen) == {action.name for action in ACTIONS}
     return keymap

@@ -19,7 +19,7 @@ from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.tui.panes.base.curve import CurvePane
 from edgefed.tui.panes.devices.attention import AttentionPane, item_lines
 from edgefed.tui.panes.frame.events import EventsPane
-from edgefed.tui.panes.frame.header import Header
+from edgefed.tui.panes.frame.header import HeaderPane
 from edgefed.tui.panes.runs.round import RoundPane
 from edgefed.tui.panes.runs.traffic import TrafficPane
 from edgefed.tui.state.display_state import DisplayState
@@ -459,7 +459,7 @@ def test_cut_off_nothing_is_shown_as_live(
 
 
 def header_parts(pilot: Pilot[None]) -> list[tuple[str, str]]:
-    text = pilot.app.screen.query_one(Header).render()
+    text = pilot.app.screen.query_one(HeaderPane).render()
     return [(text.plain[span.start : span.end], str(span.style)) for span in text.spans]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.pilot import Pilot
 
-from edgefed.events.base.snapshot import DeviceOutcome, DeviceRoundView, DeviceView, Snapshot
+from edgefed.events.base.snapshot import DeviceOutcome, DeviceRoundView, DeviceSnapshot, Snapshot
 from edgefed.tui.screens.devices import DevicesScreen
 from tests.tui.driving import drive, press, screen_text
 from tests.tui.samples import dashboard, fine, snapshot
@@ -12,12 +12,12 @@ from tests.tui.samples import dashboard, fine, snapshot
 SMALL = (80, 24)
 
 
-def view(device: str, *rounds: tuple[int, DeviceOutcome, float]) -> DeviceView:
+def view(device: str, *rounds: tuple[int, DeviceOutcome, float]) -> DeviceSnapshot:
     told = [DeviceRoundView(round=n, outcome=what, seconds=took) for n, what, took in rounds]
-    return DeviceView(device=device, rounds=tuple(told))
+    return DeviceSnapshot(device=device, rounds=tuple(told))
 
 
-def fleet(*views: DeviceView) -> Snapshot:
+def fleet(*views: DeviceSnapshot) -> Snapshot:
     return snapshot().model_copy(update={"devices": views})
 
 

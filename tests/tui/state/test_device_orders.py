@@ -7,7 +7,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from edgefed.errors import TimeLimitError
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.tui.keys.actions import ACTIONS
 from edgefed.tui.screens.device import DeviceScreen
@@ -28,7 +28,7 @@ PAUSED: dict[str, object] = {
 }
 
 
-def of_fleet(*views: DeviceView) -> FeedUpdate:
+def of_fleet(*views: DeviceSnapshot) -> FeedUpdate:
     return fine(snapshot().model_copy(update={"devices": views}))
 
 

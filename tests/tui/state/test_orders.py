@@ -18,7 +18,7 @@ from edgefed.tui.feeds.recorded_feed import PERIOD
 from edgefed.tui.keys.actions import ACTIONS
 from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.overview import OverviewScreen
-from edgefed.tui.state.key_orders import NO_RUN, READ_ONLY, Order, order_for
+from edgefed.tui.state.key_orders import NO_RUN, READ_ONLY, CoordinatorOrder, order_for
 from tests.tui.driving import drive, notices, press, screen_text, until
 from tests.tui.samples import (
     REFUSAL,
@@ -255,7 +255,7 @@ def test_an_ended_run_takes_no_orders(key: str, status: str) -> None:
 
 
 def test_step_wants_a_paused_run() -> None:
-    assert order_for("step", run_view(status="paused")) == Order("step", RUN)
+    assert order_for("step", run_view(status="paused")) == CoordinatorOrder("step", RUN)
     assert isinstance(order_for("step", run_view(status="running")), str)
 
 
@@ -309,5 +309,5 @@ def test_ctrl_z_suspends(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_is_called_what_the_engine_does() -> None:
     controls = RunControls(paused=True)
     assert "exchange" in controls.order("step")
-    assert "one exchange" in Order("step", RUN).taken()
+    assert "one exchange" in CoordinatorOrder("step", RUN).taken()
     assert "exchange" in next(each.sentence for each in ACTIONS if each.name == "run.step")

@@ -13,7 +13,7 @@ from textual.geometry import Region
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.tui.app import DRAW_EVERY, Dashboard
 from edgefed.tui.feeds.recorded_feed import PERIOD
 from edgefed.tui.look.symbols import HOT
@@ -45,13 +45,13 @@ def ids(pilot: Pilot[None]) -> list[str]:
     return list(table_of(pilot).ids)
 
 
-def training(*indices: int) -> list[DeviceView]:
+def training(*indices: int) -> list[DeviceSnapshot]:
     """Devices without trouble, of which no cell has an age."""
     return [device_view(index, seen_at="", state="train", temperature=40.0) for index in indices]
 
 
 def updated(
-    before: list[DeviceView], after: list[DeviceView]
+    before: list[DeviceSnapshot], after: list[DeviceSnapshot]
 ) -> tuple[Dashboard, Callable[[], None]]:
     """A dashboard of some devices, and what brings the others."""
     clock = FakeClock()
@@ -107,7 +107,7 @@ def test_only_visible_rows_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
     built: set[str] = set()
     content = Column.content
 
-    def recording(self: Column, device: DeviceView, shown: Shown) -> Text:
+    def recording(self: Column, device: DeviceSnapshot, shown: Shown) -> Text:
         built.add(device.device)
         return content(self, device, shown)
 
@@ -321,7 +321,7 @@ def test_long_ids_are_cut_in_the_middle_and_keep_their_order() -> None:
 
 
 def test_columns_of_which_no_device_has_anything_are_hidden() -> None:
-    bare = DeviceView(device="bare")
+    bare = DeviceSnapshot(device="bare")
     keys = [column.key for column in columns_for([bare], None)]
     assert keys == ["device", "state", "training", "seen", "samples", "sent", "received"]
     told = device_view(
@@ -468,9 +468,9 @@ def test_a_device_that_is_not_trusted_brings_the_column_of_trust() -> None:
 def test_devices_without_a_value_sort_last_both_ways() -> None:
     column = next(column for column in COLUMNS if column.key == "temperature")
     views = [
-        DeviceView(device="a", temperature=None),
-        DeviceView(device="b", temperature=40.0),
-        DeviceView(device="c", temperature=60.0),
+        DeviceSnapshot(device="a", temperature=None),
+        DeviceSnapshot(device="b", temperature=40.0),
+        DeviceSnapshot(device="c", temperature=60.0),
     ]
     assert [view.device for view in in_order(views, column, reverse=False)] == ["b", "c", "a"]
     assert [view.device for view in in_order(views, column, reverse=True)] == ["c", "b", "a"]
@@ -493,7 +493,7 @@ def test_devices_without_a_value_sort_last_both_ways() -> None:
     ],
 )
 def test_filter(query: str, fits: bool) -> None:
-    device = DeviceView(
+    device = DeviceSnapshot(
         device="jetson-07", state="train", hardware="Orin Nano", standing="suspect",
         refused_at=ago(5), refused_reason="norm 19.4",
     )  # fmt: skip

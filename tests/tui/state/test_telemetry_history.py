@@ -7,7 +7,7 @@ from datetime import timedelta, timezone
 import pytest
 from textual.pilot import Pilot
 
-from edgefed.events.base.snapshot import DeviceView, Snapshot
+from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.process.clock import timestamp
 from edgefed.tui.app import Dashboard
@@ -18,11 +18,11 @@ from tests.tui.driving import drive, press, screen_text, settle
 from tests.tui.samples import MIB, NOW, FakeClock, device_view, feed, fine
 
 
-def at(seconds: float, *views: DeviceView) -> Snapshot:
+def at(seconds: float, *views: DeviceSnapshot) -> Snapshot:
     return Snapshot(time=timestamp(NOW + timedelta(seconds=seconds)), devices=views)
 
 
-def warm(temperature: float | None, **changes: object) -> DeviceView:
+def warm(temperature: float | None, **changes: object) -> DeviceSnapshot:
     known: dict[str, object] = {"temperature": temperature, "power": None, "memory": None}
     return device_view(1, **{**known, **changes})
 

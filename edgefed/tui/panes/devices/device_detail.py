@@ -8,7 +8,7 @@ from textwrap import wrap
 from rich.text import Text
 
 from edgefed.events.base.coordinator_states import who_paused
-from edgefed.events.base.snapshot import DeviceRoundView, DeviceView
+from edgefed.events.base.snapshot import DeviceRoundView, DeviceSnapshot
 from edgefed.terminal.units import counted, size
 from edgefed.tui.look.symbols import DEVICE_LOOKS, HOT, OUTCOME_LOOKS, Glyphs
 from edgefed.tui.look.text_format import age, bar, binned, clean, cut_middle, sparks, trend
@@ -51,7 +51,7 @@ class DevicePane(Pane):
         """Return that the device has left."""
         return "" if self.view(shown) else "The fleet does not know this device any more."
 
-    def view(self, shown: Shown) -> DeviceView | None:
+    def view(self, shown: Shown) -> DeviceSnapshot | None:
         """Return the device, None when it has left."""
         devices = shown.snapshot.devices if shown.snapshot else ()
         return next((view for view in devices if view.device == self.device), None)
@@ -64,7 +64,7 @@ class DevicePane(Pane):
             line.truncate(max(1, width), overflow="ellipsis")
         return Text("\n", no_wrap=True, overflow="ellipsis").join(lines[: max(1, height)])
 
-    def lines(self, view: DeviceView, shown: Shown, width: int, height: int) -> Iterable[Text]:
+    def lines(self, view: DeviceSnapshot, shown: Shown, width: int, height: int) -> Iterable[Text]:
         """Return the lines about the device."""
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class DeviceStatePane(DevicePane):
         told, other = super().nothing(shown), shown.keys.label("detail.next")
         return f"{told} It is listed again once it connects; {other} shows another." if told else ""
 
-    def lines(self, view: DeviceView, shown: Shown, width: int, height: int) -> Iterable[Text]:
+    def lines(self, view: DeviceSnapshot, shown: Shown, width: int, height: int) -> Iterable[Text]:
         """Return one fact a line, the most urgent first."""
         yield _fact("state", _state(view, shown))
         yield from _reason(view, width - _WORD - 1)
@@ -118,7 +118,7 @@ class DeviceHealthPane(DevicePane):
         known = shown.telemetry.span(self.device, shown.now)
         return super().footing(shown) or (f"courses of {age(known)}" if known else "")
 
-    def lines(self, view: DeviceView, shown: Shown, width: int, height: int) -> Iterable[Text]:
+    def lines(self, view: DeviceSnapshot, shown: Shown, width: int, height: int) -> Iterable[Text]:
         """Return board, versions and readings."""
         yield _fact("board", _known(view.hardware))
         yield _fact("accelerator", _known(view.accelerator))
@@ -144,7 +144,7 @@ class DeviceDataPane(DevicePane):
         view = self.view(shown)
         return f"Data  {counted(view.samples, 'sample')}" if view else "Data"
 
-    def lines(self, view: DeviceView, shown: Shown, width: int, height: int) -> Iterable[Text]:
+    def lines(self, view: DeviceSnapshot, shown: Shown, width: int, height: int) -> Iterable[Text]:
         """Return a bar for each label, or a character for some where there are too many."""
         if not view.labels:
             return [Text("Its owner does not share its labels.", MUTED)]
@@ -175,7 +175,7 @@ class DeviceRoundsPane(DevicePane):
         accepted = sum(each.outcome == "accepted" for each in view.rounds)
         return f"Rounds  {accepted} of {len(view.rounds)} accepted"
 
-    def lines(self, view: DeviceView, shown: Shown, width: int, height: int) -> Iterable[Text]:
+    def lines(self, view: DeviceSnapshot, shown: Shown, width: int, height: int) -> Iterable[Text]:
         """Return a line for each round."""
         if not view.rounds:
             return [Text(_NOT_ASKED if shown.run else _NO_ROUND, MUTED)]
@@ -200,14 +200,16 @@ def _reading(value: float | None, form: str, colour: str = "") -> Text:
     return _dash() if value is None else Text(form.format(value), colour)
 
 
-def _load(view: DeviceView) -> Text:
+def _load(view: DeviceSnapshot) -> Text:
     """Return the load of processor and GPU, as far as they are known."""
     shares = (("CPU", view.cpu), ("GPU", view.gpu))
     known = [f"{name} {share:.0f} %" for name, share in shares if share is not None]
     return Text("  ".join(known)) if known else _dash()
 
 
-def _with_course(now: Text, shown: Shown, view: DeviceView, measure: Measure, room: int) -> Text:
+def _with_course(
+    now: Text, shown: Shown, view: DeviceSnapshot, measure: Measure, room: int
+) -> Text:
     """Return a reading with its course over the last minutes, from its least to its largest."""
     columns = min(_COURSE, room - _READING - 1)
     course = shown.telemetry.course(view.device, measure, shown.now, columns)
@@ -222,7 +224,7 @@ def _ago(shown: Shown, stamp: str) -> Text:
     return _dash() if passed is None else Text(f"{age(passed.total_seconds())} ago")
 
 
-def _state(view: DeviceView, shown: Shown) -> Text:
+def _state(view: DeviceSnapshot, shown: Shown) -> Text:
     look = DEVICE_LOOKS[view.state]
     line = Text.assemble((f"{look.symbol} {view.state}", look.colour))
     if 0 < view.fraction < 1:
@@ -234,33 +236,33 @@ def _state(view: DeviceView, shown: Shown) -> Text:
     return line
 
 
-def _reason(view: DeviceView, width: int) -> Iterator[Text]:
+def _reason(view: DeviceSnapshot, width: int) -> Iterator[Text]:
     """Yield why it is in trouble, in lines of ``width`` cells."""
     told = wrap(clean(why(view)), max(8, width), max_lines=_REASON_LINES, placeholder="…")
     for index, line in enumerate(told or ["—"]):
         yield _fact("" if index else "reason", Text(line, ORANGE if told else MUTED))
 
 
-def _replies(view: DeviceView) -> str:
+def _replies(view: DeviceSnapshot) -> str:
     """Return how many were accepted, and how many were not, if any."""
     counts = ((view.late, "late"), (view.rejected, "rejected"))
     return ", ".join([f"{view.accepted} accepted", *(f"{n} {word}" for n, word in counts if n)])
 
 
-def _refused(view: DeviceView, shown: Shown) -> Text:
+def _refused(view: DeviceSnapshot, shown: Shown) -> Text:
     """Return when its reply was refused, and why unless that is its reason."""
     same = view.refused_reason in why(view)
     reason = "" if same else f"  {clean(view.refused_reason)}"
     return Text(f"at {shown.time_of(view.refused_at)}{reason}", VERMILLION)
 
 
-def _versions(view: DeviceView) -> Text:
+def _versions(view: DeviceSnapshot) -> Text:
     """Return the versions of agent and torch, as far as they are known."""
     torch = f"torch {view.torch}" if view.torch else ""
     return _known(", ".join(filter(None, (view.agent, torch))))
 
 
-def _trust(view: DeviceView, shown: Shown) -> Text:
+def _trust(view: DeviceSnapshot, shown: Shown) -> Text:
     colour = {"trusted": "", "suspect": ORANGE, "quarantined": VERMILLION}[view.standing]
     line = Text.assemble(f"{view.trust:.2f}  ", (view.standing, colour))
     if view.standing != "trusted" and view.trust_since:
@@ -268,7 +270,7 @@ def _trust(view: DeviceView, shown: Shown) -> Text:
     return line.append(f"  {clean(view.trust_reason)}" if view.trust_reason else "", MUTED)
 
 
-def _shared(view: DeviceView) -> Text:
+def _shared(view: DeviceSnapshot) -> Text:
     """Return the data that the device shared beside its updates, and its label supplements."""
     told = []
     if view.shared_entries:
@@ -281,16 +283,16 @@ def _shared(view: DeviceView) -> Text:
     return Text("; ".join(told)) if told else Text("nothing beside its updates", MUTED)
 
 
-def _mixture(view: DeviceView) -> Text:
+def _mixture(view: DeviceSnapshot) -> Text:
     shares = [f"e{expert} {share:.2f}" for expert, share in enumerate(view.mixture)]
     return Text("  ".join(shares))
 
 
-def _class(view: DeviceView, label: int) -> str:
+def _class(view: DeviceSnapshot, label: int) -> str:
     return clean(view.class_names[label]) if label < len(view.class_names) else str(label)
 
 
-def _binned(view: DeviceView, width: int) -> list[Text]:
+def _binned(view: DeviceSnapshot, width: int) -> list[Text]:
     present = sum(count > 0 for count in view.labels)
     most = max(range(len(view.labels)), key=view.labels.__getitem__)
     return [

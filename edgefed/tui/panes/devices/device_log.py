@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.tui.look.symbols import Glyphs
 from edgefed.tui.look.text_format import clean
 from edgefed.tui.look.theme import MUTED, ORANGE, VERMILLION
@@ -41,7 +41,7 @@ class DeviceLogPane(DevicePane):
         """Return the pane's name, with the clock of its times."""
         return "Log  times of the device's clock"
 
-    def lines(self, view: DeviceView, shown: Shown, width: int, height: int) -> Iterable[Text]:
+    def lines(self, view: DeviceSnapshot, shown: Shown, width: int, height: int) -> Iterable[Text]:
         """Return the newest lines, or why there are none."""
         if self.problem:
             key = shown.keys.label("detail.log")

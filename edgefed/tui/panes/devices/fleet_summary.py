@@ -9,7 +9,7 @@ from rich.text import Text
 
 from edgefed.events.base.coordinator_states import why_excluded
 from edgefed.events.base.method_tables import TableView, table_named
-from edgefed.events.base.snapshot import DeviceView
+from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.events.methods.expert_tables import ENTROPY, EXPERTS
 from edgefed.events.state.attention import devices_there
 from edgefed.terminal.units import counted
@@ -48,7 +48,7 @@ def _taking_part(shown: Shown) -> list[Text]:
     return [Text.assemble(("take part ", MUTED), f"{devices_there(shown.snapshot)} of {there}")]
 
 
-def _counts(devices: Sequence[DeviceView], width: int) -> list[Text]:
+def _counts(devices: Sequence[DeviceSnapshot], width: int) -> list[Text]:
     """Return the states that some device is in, two a line."""
     counts = Counter(device.state for device in devices)
     cells = [_count(state, counts[state], width // 2) for state in STATES if counts[state]]
@@ -62,7 +62,7 @@ def _count(state: str, count: int, width: int) -> Text:
     return cell
 
 
-def _notes(devices: Sequence[DeviceView], width: int) -> list[Text]:
+def _notes(devices: Sequence[DeviceSnapshot], width: int) -> list[Text]:
     name_width = width - 18
     training = [device for device in devices if device.state == "train"]
     warm = [device for device in devices if _measured(device)]
@@ -80,7 +80,7 @@ def _notes(devices: Sequence[DeviceView], width: int) -> list[Text]:
     return [*notes, *_sharing(devices), *_supplements(devices)]
 
 
-def _sharing(devices: Sequence[DeviceView]) -> list[Text]:
+def _sharing(devices: Sequence[DeviceSnapshot]) -> list[Text]:
     """Return how much averaged data there is, and of how many devices; nothing without any."""
     sharers = [device.shared_entries for device in devices if device.shared_entries]
     if not sharers:
@@ -89,7 +89,7 @@ def _sharing(devices: Sequence[DeviceView]) -> list[Text]:
     return [Text.assemble(("means ", MUTED), f"{sum(sharers)} from {whose}")]
 
 
-def _supplements(devices: Sequence[DeviceView]) -> list[Text]:
+def _supplements(devices: Sequence[DeviceSnapshot]) -> list[Text]:
     """Return open bounties, and mixes and noise of all devices; nothing without any."""
     if not any(map(has_supplements, devices)):
         return []
@@ -115,12 +115,12 @@ def _experts(shown: Shown, width: int) -> list[Text]:
     return [line]
 
 
-def _measured(device: DeviceView) -> bool:
+def _measured(device: DeviceSnapshot) -> bool:
     """Whether a device's temperature is of now: a lost one had it before it was lost."""
     return device.temperature is not None and device.state != "lost"
 
 
-def _hottest(warm: Sequence[DeviceView], width: int) -> Text:
+def _hottest(warm: Sequence[DeviceSnapshot], width: int) -> Text:
     hot = max(warm, key=lambda device: (device.temperature or 0.0, device.device))
     degrees = hot.temperature or 0.0
     note = Text.assemble(("hottest ", MUTED), cut(clean(hot.device), width - 18))

@@ -23,7 +23,7 @@ _DIVIDER = (" │ ", RULE)
 _ROUNDS_FOR_ETA = 5
 
 
-class Header(Pane):
+class HeaderPane(Pane):
     """One line; when it gets narrow, the program's name is dropped first, state and run id last."""
 
     def heading(self, shown: Shown) -> str:

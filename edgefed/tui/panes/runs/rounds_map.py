@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from edgefed.events.base.device_rounds import MAX_DEVICE_ROUNDS
-from edgefed.events.base.snapshot import DeviceOutcome, DeviceRoundView, DeviceView
+from edgefed.events.base.snapshot import DeviceOutcome, DeviceRoundView, DeviceSnapshot
 from edgefed.terminal.units import short_time
 from edgefed.tui.look.symbols import DEVICE_LOOKS, OUTCOME_LOOKS
 from edgefed.tui.look.text_format import clean, cut_middle
@@ -37,7 +37,7 @@ _TICK = 10
 class Track:
     """A device with its rounds by number."""
 
-    view: DeviceView
+    view: DeviceSnapshot
     rounds: Mapping[int, DeviceRoundView]
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from edgefed.events.base.device_rounds import waits_for
-from edgefed.events.base.snapshot import DeviceView, RunView
+from edgefed.events.base.snapshot import DeviceSnapshot, RunView
 from edgefed.terminal.units import short_time
 from edgefed.tui.look.symbols import ACTIVE
 from edgefed.tui.look.text_format import clean, cut_middle
@@ -52,7 +52,7 @@ def _waited(shown: Shown, run: RunView) -> Iterator[Text]:
         names |= {*named.lost, *named.online}
     for name in sorted(lost):
         yield Text(f"{_name(name)} lost", VERMILLION)
-    there = [devices.get(name) or DeviceView(device=name) for name in names - lost]
+    there = [devices.get(name) or DeviceSnapshot(device=name) for name in names - lost]
     for view in sorted(there, key=lambda view: (_share(view), view.device)):
         yield Text(f"{_name(view.device)} {_doing(view)}".rstrip())
 
@@ -61,11 +61,11 @@ def _name(device: str) -> str:
     return cut_middle(clean(device), _LONGEST_NAME)
 
 
-def _share(view: DeviceView) -> float:
+def _share(view: DeviceSnapshot) -> float:
     return view.fraction if view.state in ACTIVE else 0.0
 
 
-def _doing(view: DeviceView) -> str:
+def _doing(view: DeviceSnapshot) -> str:
     """Return how far a device is with its training, or the state that it is in."""
     if view.state in ("train", "evaluate"):
         return f"{view.fraction * 100:.0f} %"
