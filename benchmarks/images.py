@@ -96,7 +96,7 @@ class Ours:
 
         from edgefed.learn.samples.job_batches import JobBatches
         from edgefed.learn.samples.sample_cache import SampleCache
-        from edgefed.learn.steps.sgd import permutations
+        from edgefed.learn.samples.sample_order import permutations
 
         job = self.job(augmented=augmented)
         data = SampleCache(self.trainer.model, torch.device("cpu")).get(self.samples)

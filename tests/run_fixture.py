@@ -19,9 +19,9 @@ from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.rounds.engine import Engine
 from edgefed.coordinator.rounds.engine_deps import EngineDeps
 from edgefed.coordinator.rounds.run_controls import RunControls
-from edgefed.coordinator.state.new_run import create_run
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.new_run import create_run
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.data.base.types import Dataset, Shard, no_samples
 from edgefed.events.base.model import Event

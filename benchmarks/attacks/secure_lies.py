@@ -26,7 +26,7 @@ from edgefed.algorithms.secure.secure_device_half import grid_of
 from edgefed.algorithms.secure.secure_phases import HEADER
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.learn.aggregation.exact_mean import grid_bits
 from edgefed.learn.base.types import Tensors
 from edgefed.process.clock import SystemClock

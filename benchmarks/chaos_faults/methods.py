@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefed.config.recipes.recipe import Recipe, SimulationSection
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.data.base.types import Shard
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import Executor, Sequential

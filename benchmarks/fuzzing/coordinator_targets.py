@@ -39,9 +39,9 @@ from edgefed.coordinator.process import service
 from edgefed.coordinator.process.challenges import Challenges
 from edgefed.coordinator.process.service import Service
 from edgefed.coordinator.process.service_settings import ServiceSettings
-from edgefed.coordinator.state.new_run import create_run
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import OpenExchange, RunRecord
+from edgefed.coordinator.storage.new_run import create_run
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
 from edgefed.errors import EdgeFedError, NotAllowedError
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link

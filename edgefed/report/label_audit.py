@@ -18,7 +18,7 @@ from edgefed.charts.grids import Panel, share_maps
 from edgefed.charts.svg import stacked, standalone
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.rounds.label_audit import AUDIT
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.errors import DataError, UnknownNameError
 from edgefed.events.base.class_names import label_names
 from edgefed.files.writing import storage_error

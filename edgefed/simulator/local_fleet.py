@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.config.recipes.recipe import SimulationSection
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.data.base.types import Shard
 from edgefed.data.devices.partition import label_counts
 from edgefed.events.base.device_columns import roster_parts

@@ -26,9 +26,9 @@ from edgefed.coordinator.rounds.run_controls import RunControls
 from edgefed.coordinator.rounds.saved_evaluation import ended_run
 from edgefed.coordinator.rounds.starting_weights import weights_source
 from edgefed.coordinator.rounds.training_check import check_training
-from edgefed.coordinator.state.new_run import create_run
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.new_run import create_run
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.data.base.pixel_range import to_pixels
 from edgefed.data.base.types import Dataset, Shard

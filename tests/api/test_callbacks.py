@@ -11,7 +11,7 @@ import pytest
 
 import edgefed
 from edgefed.api.rounds import Callback
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from tests.api.small import TEST, TRAIN, Heard, arrays, recipe
 
 DATA: dict[str, Any] = {"data": arrays(TRAIN), "test": arrays(TEST)}

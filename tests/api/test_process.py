@@ -23,7 +23,7 @@ import pytest
 import torch
 
 import edgefed
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from tests.api.small import TEST, TRAIN, arrays, recipe
 from tests.processes import PATIENCE, clean_environment
 

@@ -26,7 +26,7 @@ from edgefed.trust.certificates import Certificate
 from edgefed.wire.envelope import encode
 from edgefed.wire.limits import CHALLENGE_SECONDS
 from edgefed.wire.messages import Request, Response
-from tests.coordinator.state.test_service_orders import plan, running_service
+from tests.coordinator.storage.test_service_orders import plan, running_service
 from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto

@@ -9,7 +9,7 @@ import zstandard
 
 from edgefed.algorithms.interface.member import Roster
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.learn.base.types import Tensors
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.messages import BlobRef, Reply

@@ -18,7 +18,7 @@ from edgefed.coordinator.dispatch.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.dispatch.mqtt_fleet import MqttFleet
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.journal.event_journal import EventJournal
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.process.clock import SystemClock
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Arrival, Incoming, Link, Subscribed

@@ -14,7 +14,7 @@ import pytest
 
 from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.config.loading.load import load_settings
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun, Tracker, numbers
 from edgefed.coordinator.trackers.choose import make_trackers
 from edgefed.coordinator.trackers.metrics import COLUMNS, MetricFiles

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from edgefed.algorithms.composed import registry
 from edgefed.algorithms.interface.base import State
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.state.stored_runs import Checkpoint, OpenExchange
+from edgefed.coordinator.storage.stored_runs import Checkpoint, OpenExchange
 from edgefed.data.base.types import Shard, no_samples
 from edgefed.files.plugins import installed
 from edgefed.learn.base.types import Tensors

@@ -20,7 +20,7 @@ from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.process.last_run import with_last_run
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.errors import RecipeError
 from edgefed.events.base.log import Log
 from edgefed.events.base.model import Event

@@ -12,7 +12,7 @@ import pytest
 
 from device_agent.tasks.device_store import read_releases
 from edgefed.config.recipes.recipe import Recipe, SimulationSection
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.data.base.types import Shard, no_samples
 from edgefed.files.samples import Samples
 from edgefed.process.clock import SystemClock

@@ -9,7 +9,7 @@ import pytest
 
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.process.run_views import whole_run
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.run import Simulation
 from tests.cli.commands import Told, edgefed

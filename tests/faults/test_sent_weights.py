@@ -25,7 +25,7 @@ from edgefed.algorithms.matched.fedma_records import (
     widths_of,
 )
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation

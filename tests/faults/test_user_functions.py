@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.errors import EdgeFedError
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.run import Simulation

@@ -12,7 +12,7 @@ import torch
 from edgefed.algorithms.composed.registry import make
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.models.run_model import load_dataset
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.errors import UsageError
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.trainer import ModelPredictions, Trainer

@@ -16,7 +16,7 @@ import pytest
 
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.local_fleet import LocalFleet, device_names
 from edgefed.simulator.run import Simulation

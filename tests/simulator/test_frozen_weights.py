@@ -14,7 +14,7 @@ from edgefed.algorithms.interface.exchange import FROZEN
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.rounds.run_controls import RunControls
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import RecipeError
 from edgefed.events.base.model import Event
 from edgefed.learn.base.types import Tensors

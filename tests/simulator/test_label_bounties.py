@@ -16,7 +16,7 @@ from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.config.recipes.recipe import Recipe, SimulationSection
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.rounds.engine import Engine
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.data.base.types import Dataset, Shard, no_samples
 from edgefed.errors import DataError
 from edgefed.sharing.bounty_report import Bounty

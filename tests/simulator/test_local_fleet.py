@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.data.base.types import Shard
 from edgefed.simulator.executors import Sequential
 from edgefed.simulator.local_fleet import LocalFleet, device_names

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from edgefed.config.recipes.recipe import ModelSection, Recipe
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.errors import RecipeError
 from edgefed.learn.modeling.model_building import build
 from edgefed.simulator.run import Simulation

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.data.base.types import Shard
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import LocalFleet, device_names

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from safetensors.numpy import load_file
 
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import DataError, RecipeError, UnknownNameError
 from edgefed.events.base.model import Event
 from edgefed.events.base.snapshot import Snapshot

@@ -14,7 +14,7 @@ from torch import nn
 
 from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training import stacked_trainer

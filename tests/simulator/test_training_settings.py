@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from torch.nn import functional
 
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.errors import RecipeError
 from edgefed.simulator.run import Simulation
 from tests.run_fixture import Ticking, samples

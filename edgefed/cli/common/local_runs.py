@@ -12,8 +12,8 @@ from edgefed.cli.common.run_folders import PLACES, found, is_folder, typed_folde
 from edgefed.simulator.work_folder import SIMULATIONS
 
 if TYPE_CHECKING:
-    from edgefed.coordinator.state.store import Store
-    from edgefed.coordinator.state.stored_runs import RunRecord
+    from edgefed.coordinator.storage.run_store import Store
+    from edgefed.coordinator.storage.stored_runs import RunRecord
 
 
 DATABASE = "edgefed.db"
@@ -27,7 +27,7 @@ def local_runs(state: Path) -> list[dict[str, Any]]:
         StorageError: a database of runs cannot be read.
     """
     from edgefed.coordinator.process.run_views import run_row
-    from edgefed.coordinator.state.store import Store
+    from edgefed.coordinator.storage.run_store import Store
 
     rows = []
     for folder in _stores(state):
@@ -48,7 +48,7 @@ def local_run(state: Path, name: str) -> dict[str, Any]:
         StorageError: its database cannot be read.
     """
     from edgefed.coordinator.process.run_views import run_row, whole_run
-    from edgefed.coordinator.state.store import Store
+    from edgefed.coordinator.storage.run_store import Store
     from edgefed.errors import UnknownNameError
 
     folder = typed_folder(name) if is_folder(name) else found(state, name)
@@ -75,7 +75,7 @@ def delete_local(state: Path, name: str) -> str:
         NotAllowedError: it has not ended, or a coordinator uses its folder.
         StorageError: its folder or its database cannot be written.
     """
-    from edgefed.coordinator.state.store import Store
+    from edgefed.coordinator.storage.run_store import Store
     from edgefed.process.lock import FolderLock
 
     folder = found(state, name)

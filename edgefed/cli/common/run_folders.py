@@ -63,7 +63,7 @@ def found(state: Path, run: str) -> Path:
     Raises:
         UnknownNameError: none or several match.
     """
-    from edgefed.coordinator.state.run_names import only_match
+    from edgefed.coordinator.storage.run_names import only_match
     from edgefed.errors import UnknownNameError
 
     folders = {path.name: path for path in newest_first(state)}

@@ -19,7 +19,7 @@ from edgefed.terminal.units import counted
 if TYPE_CHECKING:
     from edgefed.config.fleet.settings import Settings
     from edgefed.control.coordinator_client import CoordinatorClient
-    from edgefed.coordinator.state.stored_runs import Checkpoint, RunRecord
+    from edgefed.coordinator.storage.stored_runs import Checkpoint, RunRecord
     from edgefed.learn.base.types import Tensors
 
 EPILOG = examples(
@@ -148,7 +148,7 @@ def evaluate_local(settings: Settings, name: str, *, best: bool = False) -> dict
     from edgefed.cli.common.local_runs import as_left
     from edgefed.cli.common.run_folders import found
     from edgefed.coordinator.models.frozen_weights import read_frozen
-    from edgefed.coordinator.state.store import Store
+    from edgefed.coordinator.storage.run_store import Store
     from edgefed.simulator.work_folder import SIMULATIONS
 
     folder = found(settings.state, name)

@@ -267,7 +267,7 @@ def _deleted(options: Globals, run: str, *, local: bool, yes: bool) -> dict[str,
         state = options.settings().value.state
         ask(found(state, run).name)
         return {"run": delete_local(state, run)}
-    from edgefed.coordinator.state.run_names import only_match
+    from edgefed.coordinator.storage.run_names import only_match
 
     with options.connected(f"edgefed run delete {run}") as coordinator:
         name = only_match(run, [each["run"] for each in coordinator.ask("run.list")])

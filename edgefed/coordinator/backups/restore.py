@@ -37,8 +37,8 @@ from edgefed.coordinator.backups.snapshot import OWN_PARTIES, ROWS
 from edgefed.coordinator.devices.device_pauses import DevicePauses
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.members.enrolment_store import EnrolmentStore, Party
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import OpenExchange, RunRecord
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
 from edgefed.errors import EdgeFedError, StorageError, UnknownNameError, UsageError
 from edgefed.events.base.model import UNFINISHED
 from edgefed.files.writing import make_folder, storage_error, sync_folder

@@ -20,8 +20,8 @@ from edgefed.coordinator.backups.archive import COORDINATOR, TRUST, Manifest, wr
 from edgefed.coordinator.devices.device_pauses import FILE as PAUSES
 from edgefed.coordinator.devices.trust_scores import FILE as TRUST_SCORES
 from edgefed.coordinator.members.enrolment_store import FILE as ENROLMENT
-from edgefed.coordinator.state.store import LAST_DELETED, Store
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.run_store import LAST_DELETED, Store
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.database.database import copy_database
 from edgefed.errors import UnknownNameError
 from edgefed.files.writing import make_folder, storage_error

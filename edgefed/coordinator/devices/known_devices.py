@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.errors import StorageError
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from edgefed.coordinator.dispatch.dispatcher import Dispatcher
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
 from edgefed.coordinator.journal.event_journal import EventJournal
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.events.base.snapshot import WaitingView
 from edgefed.events.base.waiting import waiting_in_words
 from edgefed.process.clock import Clock, timestamp

@@ -8,7 +8,7 @@ from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.devices.silent_devices import SilentDevices, least_roster, left_out
 from edgefed.coordinator.exchanges.fleet import Fleet
-from edgefed.coordinator.state.compatibility import (
+from edgefed.coordinator.storage.compatibility import (
     NO_SAMPLES,
     DataSpec,
     Misfit,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.wire.messages import Reply, Task
 
 REPEAT = 5.0

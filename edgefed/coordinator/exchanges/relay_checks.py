@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from edgefed.algorithms.interface.exchange import Exchange, Question, Relay
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import UsageError
 from edgefed.wire import limits
 from edgefed.wire.messages import Reply, Task

@@ -17,7 +17,7 @@ from pathlib import Path
 from edgefed.algorithms.interface.exchange import Exchange, Question, Relay
 from edgefed.coordinator.exchanges.relay_checks import check_relays, task_relays
 from edgefed.coordinator.exchanges.reply_checks import Rejection
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import StorageError, WireError
 from edgefed.files.writing import PRIVATE_FILE, make_folder, storage_error
 from edgefed.wire.blobs import BlobCache

@@ -21,7 +21,7 @@ from edgefed.algorithms.interface.exchange import ReplyRole
 from edgefed.config.recipes.user_functions import metric_name
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.exchanges.relay_checks import relay_problem, sent_relays
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import DIVERGED, WireError
 from edgefed.evaluation.confusion import MAX_SAMPLES, Confusion, counts_problem
 from edgefed.learn.base.types import Array, Tensors

@@ -15,7 +15,7 @@ from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.coordinator.exchanges.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.exchanges.relay_checks import task_relays
 from edgefed.coordinator.models.run_model import RunModel
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_building import complete_model
 from edgefed.learn.training.measures import measures_of

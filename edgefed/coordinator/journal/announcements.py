@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import Any
 
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.errors import EdgeFedError
 from edgefed.events.base.model import Event
 from edgefed.transport.link import Link

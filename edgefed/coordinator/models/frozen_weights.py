@@ -7,7 +7,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from edgefed.coordinator.state.state_files import contiguous
+from edgefed.coordinator.storage.state_files import contiguous
 from edgefed.errors import StorageError
 from edgefed.files.writing import write_atomic
 from edgefed.learn.base.types import Tensors

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgefed.config.recipes.recipe import ModelSection, Recipe
-from edgefed.coordinator.state.compatibility import DataSpec
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.compatibility import DataSpec
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.errors import EdgeFedError
 from edgefed.events.history.early_stopping import BestRound
 from edgefed.files.samples import PixelScale

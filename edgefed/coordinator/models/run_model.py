@@ -8,7 +8,7 @@ from pathlib import Path
 from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.coordinator.models.augmentation import with_run_scale
 from edgefed.coordinator.models.user_code_check import check_code_allowed
-from edgefed.coordinator.state.compatibility import DataSpec
+from edgefed.coordinator.storage.compatibility import DataSpec
 from edgefed.data.sets.datasets import Dataset, load
 from edgefed.learn.base.processors import pick_device
 from edgefed.learn.base.types import Samples, Tensors

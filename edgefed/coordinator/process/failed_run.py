@@ -8,7 +8,7 @@ from dataclasses import replace
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.journal.announcements import Announcements
 from edgefed.coordinator.journal.event_journal import EventJournal
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.errors import EdgeFedError, StorageError
 
 log = logging.getLogger(__name__)

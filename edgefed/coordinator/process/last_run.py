@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.events.base.device_tests import DeviceTests, device_test
 from edgefed.events.base.evaluation_views import ConfusionView
 from edgefed.events.base.log import Log

@@ -19,8 +19,8 @@ from edgefed.coordinator.process.challenges import MAX_USERS, Challenges
 from edgefed.coordinator.process.request_actions import Arguments, Nothing, RequestAction
 from edgefed.coordinator.process.run_views import run_row, whole_run
 from edgefed.coordinator.reports.bounty_orders import order_labels
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.errors import EdgeFedError, NotAllowedError, UsageError
 from edgefed.events.base.log import Log
 from edgefed.events.history.summary import summarise

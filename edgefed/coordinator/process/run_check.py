@@ -22,7 +22,7 @@ from edgefed.coordinator.rounds.starting_weights import (
     weights_source,
 )
 from edgefed.coordinator.rounds.training_check import check_training
-from edgefed.coordinator.state.compatibility import Compatibility, DataSpec, check_compatibility
+from edgefed.coordinator.storage.compatibility import Compatibility, DataSpec, check_compatibility
 from edgefed.data.base.types import Dataset
 from edgefed.errors import DataError, EdgeFedError, NotAllowedError
 from edgefed.learn.modeling.model import Model

@@ -9,8 +9,8 @@ from typing import Any
 from edgefed.algorithms.averaged_data.mean_records import SHARED, holders
 from edgefed.config.recipes.recipe import EvaluationSection
 from edgefed.coordinator.models.model_file_contents import CHECKPOINTS, file_round
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.events.base.class_table import confusion_json
 from edgefed.events.base.evaluation_views import ConfusionView
 from edgefed.events.history.early_stopping import history_of

@@ -49,9 +49,9 @@ from edgefed.coordinator.rounds.evaluation_request import EvaluationRequest
 from edgefed.coordinator.rounds.requested_evaluations import Evaluations
 from edgefed.coordinator.rounds.run_beginning import check_resumable
 from edgefed.coordinator.rounds.run_controls import RunControls
-from edgefed.coordinator.state.new_run import create_run
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.new_run import create_run
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.errors import EdgeFedError, NotAllowedError, UsageError
 from edgefed.events.base.model import UNFINISHED
 from edgefed.learn.base.processors import set_threads

@@ -11,8 +11,8 @@ from typing import Any
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import Checkpoint, RunRecord
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import Checkpoint, RunRecord
 from edgefed.errors import UnknownNameError, UsageError
 from edgefed.events.base.bounty_tables import BountyView, totals
 from edgefed.events.base.model import UNFINISHED

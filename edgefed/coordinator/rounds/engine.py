@@ -36,7 +36,7 @@ from edgefed.coordinator.rounds.saved_evaluation import evaluate_paused
 from edgefed.coordinator.rounds.scores import NO_SCORES, with_part
 from edgefed.coordinator.rounds.trust_updates import note_testers, update_trust
 from edgefed.coordinator.rounds.unmerged import MergeProblem, merged_or_problem, problem_of
-from edgefed.coordinator.state.stored_runs import OpenExchange, RunRecord
+from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking

@@ -15,7 +15,7 @@ from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.models.augmentation import with_augmentation
 from edgefed.coordinator.rounds.run_controls import RunControls
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.trackers.base import Row, Tracker
 from edgefed.data.base.types import Dataset
 from edgefed.learn.base.types import Tensors

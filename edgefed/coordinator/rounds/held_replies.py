@@ -14,7 +14,7 @@ from edgefed.algorithms.interface.answer import Answer, Group
 from edgefed.config.recipes.checks_section import ChecksSection
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.exchanges.reply_checks import read_role
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.learn.robust.norms import Norms, median_norms, norms_of
 from edgefed.wire.blobs import BlobCache
 

@@ -18,7 +18,7 @@ from edgefed.coordinator.models.model_file_contents import (
 )
 from edgefed.coordinator.rounds.run_recorder import RunRecorder
 from edgefed.coordinator.rounds.run_state import RunState
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.events.history.early_stopping import BestRound
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.model_file_reader import BEST_FILE, MODEL_FILE

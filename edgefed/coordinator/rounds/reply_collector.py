@@ -27,7 +27,7 @@ from edgefed.coordinator.rounds.held_replies import HeldReply, Medians, Pins, ho
 from edgefed.coordinator.rounds.reply_stats import ReplyStats
 from edgefed.coordinator.rounds.robust_merging import RobustMerging
 from edgefed.coordinator.rounds.run_controls import RunControls
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.messages import Reply
 

@@ -14,7 +14,7 @@ from edgefed.coordinator.rounds.engine_deps import EngineDeps
 from edgefed.coordinator.rounds.evaluation_request import EvaluationRequest
 from edgefed.coordinator.rounds.run_controls import RunControls
 from edgefed.coordinator.rounds.saved_evaluation import SavedRun, ended_run, evaluate
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.errors import NotAllowedError, UnknownNameError
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from edgefed.algorithms.interface.exchange import Exchange, Finished
 from edgefed.config.recipes.merging_section import MergingSection
 from edgefed.coordinator.exchanges.reply_checks import read_role
 from edgefed.coordinator.rounds.held_replies import HeldReply, Medians, trained_roles
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.robust.aggregate import aggregated
 from edgefed.learn.robust.norms import WEIGHTS, Norms, clipped

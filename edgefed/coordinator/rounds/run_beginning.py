@@ -19,8 +19,8 @@ from edgefed.coordinator.rounds.run_state import RunState
 from edgefed.coordinator.rounds.starting_weights import start_model
 from edgefed.coordinator.rounds.training_check import check_training
 from edgefed.coordinator.rounds.trust_updates import make_admission
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import Checkpoint, OpenExchange, RunRecord
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import Checkpoint, OpenExchange, RunRecord
 from edgefed.errors import StorageError, TimeLimitError
 from edgefed.events.history.early_stopping import history_of
 from edgefed.process.clock import timestamp

@@ -12,8 +12,8 @@ from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.rounds.disk_space import DiskSpace
 from edgefed.coordinator.rounds.reply_stats import ReplyStats
 from edgefed.coordinator.rounds.scores import Scores
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import OpenExchange, RunRecord
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
 from edgefed.errors import DIVERGED, LOWER_RATE, StorageError
 from edgefed.evaluation.confusion import Confusion
 from edgefed.evaluation.nothing_learned import Finding, nothing_learned

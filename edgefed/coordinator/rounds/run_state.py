@@ -8,7 +8,7 @@ from edgefed.algorithms.interface.base import State
 from edgefed.coordinator.exchanges.device_admission import Admission
 from edgefed.coordinator.exchanges.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.models.run_model import RunModel
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.events.history.early_stopping import EvaluationHistory
 
 

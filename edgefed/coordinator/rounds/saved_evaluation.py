@@ -33,7 +33,7 @@ from edgefed.coordinator.rounds.run_recorder import RunRecorder
 from edgefed.coordinator.rounds.run_state import RunState
 from edgefed.coordinator.rounds.scores import NO_SCORES, Scores
 from edgefed.coordinator.rounds.trust_updates import make_admission
-from edgefed.coordinator.state.stored_runs import OpenExchange, RunRecord
+from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
 from edgefed.errors import DataError, NotAllowedError, UsageError
 from edgefed.events.base.class_table import confusion_json
 from edgefed.learn.modeling.model import Model

@@ -19,7 +19,7 @@ from edgefed.coordinator.models.pretrained_weights import (
 )
 from edgefed.coordinator.rounds.engine_deps import EngineDeps
 from edgefed.coordinator.rounds.run_recorder import RunRecorder
-from edgefed.coordinator.state.compatibility import DataSpec
+from edgefed.coordinator.storage.compatibility import DataSpec
 from edgefed.data.base.paths import require_file, resolve
 from edgefed.errors import RecipeError, UnknownNameError
 from edgefed.files.samples import UNSCALED, PixelScale

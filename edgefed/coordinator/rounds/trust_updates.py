@@ -12,8 +12,8 @@ from edgefed.coordinator.exchanges.device_admission import Admission, Excluded
 from edgefed.coordinator.rounds.engine_deps import EngineDeps
 from edgefed.coordinator.rounds.reply_collector import ReplyCollector
 from edgefed.coordinator.rounds.run_recorder import RunRecorder
-from edgefed.coordinator.state.compatibility import DataSpec
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.compatibility import DataSpec
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.events.history.early_stopping import REMOVED_TESTERS
 from edgefed.process.clock import timestamp
 

@@ -12,7 +12,7 @@ from edgefed.algorithms.interface.base import Algorithm, State
 from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.rounds.reply_stats import ReplyStats
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import UnmergeableError
 from edgefed.terminal.units import counted
 

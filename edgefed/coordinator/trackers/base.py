@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 
 Row = Mapping[str, Any]
 """A finished round, as the store keeps it: its number, scores, answers, seconds and bytes."""

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun
 from edgefed.errors import StorageError
 from edgefed.files.writing import append_whole, open_private, storage_error, write_atomic

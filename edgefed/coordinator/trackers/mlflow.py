@@ -9,7 +9,7 @@ from typing import Any
 
 from edgefed.config.values.layers import leaves
 from edgefed.config.values.problems import dotted
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun, numbers
 from edgefed.coordinator.trackers.packages import wanted
 from edgefed.files.writing import make_folder

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefed.config.loading.write import to_toml
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun, numbers
 from edgefed.coordinator.trackers.packages import wanted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun, Tracker
 from edgefed.errors import EdgeFedError
 

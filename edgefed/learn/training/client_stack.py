@@ -28,11 +28,11 @@ from edgefed.learn.samples.jobs import (
     precision,
 )
 from edgefed.learn.samples.sample_cache import CachedSamples
+from edgefed.learn.samples.sample_order import batch_sizes, permutations, planned_steps
 from edgefed.learn.steps import capabilities
 from edgefed.learn.steps.capabilities import Phase, objective_generator
 from edgefed.learn.steps.gradient_clipping import clipped_each
 from edgefed.learn.steps.local_optimizers import stacked_optimizer_of
-from edgefed.learn.steps.sgd import batch_sizes, permutations, planned_steps
 from edgefed.learn.steps.stacked_optimizers import Rate, StackedOptimizer, Who
 
 

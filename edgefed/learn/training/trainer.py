@@ -51,11 +51,11 @@ from edgefed.learn.samples.sample_cache import (
     check_inputs,
     eval_batch,
 )
+from edgefed.learn.samples.sample_order import batch_sizes, permutations, planned_steps
 from edgefed.learn.steps import capabilities
 from edgefed.learn.steps.capabilities import Phase, objective_generator
 from edgefed.learn.steps.gradient_clipping import clipped
 from edgefed.learn.steps.local_optimizers import LocalOptimizer, optimizer_of
-from edgefed.learn.steps.sgd import batch_sizes, permutations, planned_steps
 from edgefed.learn.training.epoch_losses import EpochLosses
 from edgefed.learn.training.measures import NOTHING_MORE, Measures, Tally
 from edgefed.learn.training.targets import has_accuracy

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.files.writing import make_folder, storage_error, write_atomic
 from edgefed.simulator.sweep.plan import Trial
 

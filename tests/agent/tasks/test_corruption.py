@@ -16,7 +16,7 @@ from edgefed.errors import StorageError
 from edgefed.learn.base.types import Tensors
 from edgefed.wire.tensors import digest, weights_digest
 from tests.agent.replies import reply
-from tests.coordinator.state.test_corruption import flip
+from tests.coordinator.storage.test_corruption import flip
 
 FLIPS = 300
 BLOBS = [bytes([number]) * 700 for number in range(1, 4)]

@@ -13,7 +13,7 @@ import pytest
 from edgefed.algorithms.experts.expert_device_half import EXPERTS, OWN
 from edgefed.algorithms.experts.expert_records import TABLE, mixtures_of, role
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.state.stored_runs import Checkpoint
+from edgefed.coordinator.storage.stored_runs import Checkpoint
 from edgefed.data.base.types import Shard
 from edgefed.files.samples import Samples
 from tests.coordinator.fleets import TamperedFleet

@@ -14,7 +14,7 @@ import pytest
 
 from broker.address import LOOPBACK, free_port
 from edgefed.cli.runs.replay import event_file
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.process.lock import FolderLock
 from tests.cli.commands import TINY, Told, edgefed, recipe_file
 from tests.cli.conftest import SmallFleet

@@ -14,7 +14,7 @@ from edgefed.cli.fleet.status import refused_in_words
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.process.challenges import Challenges
 from edgefed.coordinator.process.request_handler import RequestHandler
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.transport.inbox import Inbox, InboxLimits
 from edgefed.transport.link import Incoming
 from tests.cli.commands import Told, edgefed

@@ -18,7 +18,7 @@ from edgefed.cli.fleet.demo import RECIPE
 from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.config.loading.load import load_recipe, parse_sets
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FleetProcesses, fleet

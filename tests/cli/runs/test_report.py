@@ -20,7 +20,7 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.process.challenges import Challenges
 from edgefed.coordinator.process.request_handler import RequestHandler
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.events.history.summary import RunSummary
 from edgefed.report import sections
 from edgefed.report.page import report
@@ -29,7 +29,7 @@ from edgefed.transport.inbox import InboxCounts
 from edgefed.wire.messages import Request
 from tests.cli.commands import edgefed
 from tests.coordinator.conftest import MakeWorld
-from tests.coordinator.state.test_service_orders import plan, serving
+from tests.coordinator.storage.test_service_orders import plan, serving
 from tests.run_fixture import Ticking, World, recipe, shards
 from tests.transport.listening import wait_until
 

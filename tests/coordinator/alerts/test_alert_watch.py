@@ -34,7 +34,7 @@ from edgefed.events.state import alerts
 from edgefed.events.state.alerts import Alert, AlertConditions
 from edgefed.process.clock import SystemClock
 from tests.coordinator.alerts.test_alert_receivers import direct, python, webhook
-from tests.coordinator.state.test_service_orders import plan, running_service
+from tests.coordinator.storage.test_service_orders import plan, running_service
 from tests.transport.listening import wait_until
 
 __all__ = ["direct"]

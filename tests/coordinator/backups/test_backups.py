@@ -36,8 +36,8 @@ from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.exchanges.relayed_blobs import open_blobs
 from edgefed.coordinator.process.run_views import whole_run
 from edgefed.coordinator.rounds.run_beginning import check_resumable
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import OpenExchange, RunRecord
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError, UnknownNameError, UsageError
 from edgefed.events.history.known_runs import RunDetails
 from edgefed.events.history.run_comparison import compare

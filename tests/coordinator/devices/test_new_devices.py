@@ -10,7 +10,7 @@ from broker.mosquitto import MosquittoBroker
 from edgefed.coordinator.devices import new_devices
 from edgefed.coordinator.devices.known_devices import KnownDevices
 from edgefed.coordinator.devices.new_devices import MAX_NEW, NewDevices
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.wire.messages import Birth, Progress
 from tests.coordinator.dispatch.test_dispatcher import DEVICES, OTHER, TOPICS, Scene
 from tests.transport.listening import wait_until

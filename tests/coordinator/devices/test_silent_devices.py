@@ -11,7 +11,7 @@ from edgefed.algorithms.interface.member import Member
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.devices.silent_devices import after_exchange, least_roster, left_out
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.exchanges.test_resume import Fuse, PowerCut
 from tests.coordinator.fleets import TamperedFleet

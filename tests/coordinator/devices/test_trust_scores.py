@@ -22,7 +22,7 @@ from edgefed.coordinator.devices.trust_scores import (
 )
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.rounds.run_controls import RunControls
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import EdgeFedError
 from edgefed.events.base.snapshot import Snapshot
 from edgefed.events.state.fold import SnapshotBuilder

@@ -24,7 +24,7 @@ from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.exchanges.reply_checks import LEAST_ROOM
 from edgefed.coordinator.journal.event_journal import EventJournal
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.process.clock import SystemClock
 from edgefed.transport.inbox import Inbox as Arrivals
 from edgefed.transport.inbox import InboxLimits

@@ -6,7 +6,7 @@ import pytest
 
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from tests.coordinator.journal.test_journal import reply
 from tests.worker.tasks import task
 

@@ -12,7 +12,7 @@ import pytest
 
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.data.base.types import Shard
 from edgefed.errors import RecipeError
 from edgefed.sharing.policy import Policy

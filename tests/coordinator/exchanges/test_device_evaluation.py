@@ -16,7 +16,7 @@ from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.algorithms.interface.member import Roster
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.events.history.early_stopping import history_of
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.exchanges.test_resume import Fuse, PowerCut, cut_in_replies

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.data.base.types import Shard
 from edgefed.files.samples import Samples
 from edgefed.learn.base.types import Tensors

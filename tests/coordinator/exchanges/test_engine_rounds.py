@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from edgefed.algorithms.interface.member import Roster
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.trainer import Trainer
 from edgefed.wire.tensors import weights_digest

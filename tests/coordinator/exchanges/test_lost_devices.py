@@ -13,7 +13,7 @@ import pytest
 
 from broker.mosquitto import MosquittoBroker
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.wire.messages import Birth, Task
 from edgefed.wire.tensors import digest
 from tests.coordinator.dispatch.test_dispatcher import (

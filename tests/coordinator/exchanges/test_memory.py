@@ -17,7 +17,7 @@ from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.downlink_encoder import CHAIN
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet, told, with_blob
 from tests.run_fixture import recipe, shards

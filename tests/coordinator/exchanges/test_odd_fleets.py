@@ -15,7 +15,7 @@ from edgefed.algorithms.interface.exchange import Exchange, Finished, ReplyRole
 from edgefed.algorithms.interface.member import Roster
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.exchanges.reply_checks import LEAST_ROOM
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.training.scoring import Predict, Predictor
 from edgefed.wire.messages import BlobRef

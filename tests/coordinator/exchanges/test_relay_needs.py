@@ -12,7 +12,7 @@ import pytest
 from broker.mosquitto import MosquittoBroker
 from edgefed.algorithms.interface.exchange import Relay
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.transport.link import Incoming
 from edgefed.wire.blobs import chunk_count
 from edgefed.wire.envelope import decode

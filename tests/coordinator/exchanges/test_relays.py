@@ -15,7 +15,7 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.rounds.run_controls import RunControls
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.wire import limits
 from edgefed.wire.limits import MAX_SEAL_BYTES
 from edgefed.wire.message_parts import SentRelay

@@ -19,7 +19,7 @@ from edgefed.coordinator.exchanges.reply_checks import (
     check,
     fetch_problem,
 )
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.evaluation.confusion import MAX_SAMPLES
 from edgefed.learn.base.types import Tensors
 from edgefed.wire.messages import BlobRef, Reply

@@ -10,7 +10,7 @@ import pytest
 from edgefed.algorithms.interface.exchange import ReplyRole
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.exchanges.reply_checks import Rejection, check
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import DIVERGED
 from edgefed.learn.base.types import Tensors
 from edgefed.wire.messages import BlobRef, Reply, Task

@@ -12,7 +12,7 @@ from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.rounds.run_controls import RunControls
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.wire.tensors import weights_digest
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet

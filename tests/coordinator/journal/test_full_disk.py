@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.models.model_file_contents import file_round
-from edgefed.coordinator.state.stored_runs import OpenExchange, RunRecord
+from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
 from edgefed.events.base.log import Log
 from edgefed.events.base.model import Event
 from edgefed.wire.tensors import weights_digest

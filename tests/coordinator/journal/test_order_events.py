@@ -13,7 +13,7 @@ from edgefed.errors import NotAllowedError
 from edgefed.events.base.model import Event
 from edgefed.process.clock import SystemClock
 from edgefed.wire.messages import Request
-from tests.coordinator.state.test_service_orders import serving
+from tests.coordinator.storage.test_service_orders import serving
 
 NONCE = "ab" * 8
 

@@ -11,7 +11,7 @@ import pytest
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.process.last_run import with_last_run
 from edgefed.coordinator.rounds.run_controls import RunControls
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.data.base.types import Dataset, Shard, no_samples
 from edgefed.errors import StorageError
 from edgefed.events.base.bounty_tables import BOUNTIES

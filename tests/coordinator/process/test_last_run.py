@@ -11,12 +11,12 @@ from broker.mosquitto import MosquittoBroker
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.process.last_run import with_last_run
-from edgefed.coordinator.state.new_run import create_run
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.new_run import create_run
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.events.base.model import Event
 from edgefed.events.base.snapshot import Snapshot
 from edgefed.events.state.fold import MAX_ROUNDS, SnapshotBuilder
-from tests.coordinator.state.test_service_orders import plan, serving
+from tests.coordinator.storage.test_service_orders import plan, serving
 from tests.coordinator.told_events import logged
 from tests.events.reference import plain_fold
 from tests.run_fixture import Ticking, World, recipe, shards

@@ -20,7 +20,7 @@ from edgefed.config.values.address import Address
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.process.run_check import RunCheck
 from edgefed.coordinator.process.service_settings import ServiceSettings
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.files.samples import Samples

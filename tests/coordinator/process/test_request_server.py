@@ -25,7 +25,7 @@ from edgefed.coordinator.process.request_server import (
     MAX_UNSENT_BYTES,
     RequestServer,
 )
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.transport.inbox import Inbox, InboxCounts
 from edgefed.wire.messages import Message, Request, Response
 from edgefed.wire.topics import CLIENT_SLOTS, Topics

@@ -11,9 +11,9 @@ import pytest
 
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.reports.bounty_orders import order_labels
-from edgefed.coordinator.state.new_run import create_run
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.new_run import create_run
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.errors import EdgeFedError
 from edgefed.events.base.bounty_tables import BountyView, bounty_table
 from edgefed.events.base.method_tables import TableView

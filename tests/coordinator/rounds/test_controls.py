@@ -12,7 +12,7 @@ from edgefed.algorithms.interface.member import Roster
 from edgefed.coordinator.exchanges.fleet import Fleet
 from edgefed.coordinator.rounds import run_beginning
 from edgefed.coordinator.rounds.run_controls import RunControls
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.errors import UsageError
 from edgefed.events.base.model import Event
 from tests.coordinator.conftest import MakeWorld

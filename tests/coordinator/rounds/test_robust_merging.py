@@ -15,7 +15,7 @@ from edgefed.algorithms.interface.member import Roster
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import UsageError, WireError
 from edgefed.learn.base.types import Tensors
 from tests.coordinator.conftest import MakeWorld

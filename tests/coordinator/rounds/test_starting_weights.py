@@ -18,7 +18,7 @@ from edgefed.config.values.address import Address
 from edgefed.coordinator.process.run_check import RunCheck, check_start
 from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.coordinator.rounds.starting_weights import put_initial_weights
-from edgefed.coordinator.state.compatibility import DataSpec
+from edgefed.coordinator.storage.compatibility import DataSpec
 from edgefed.errors import EdgeFedError
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.model import Model

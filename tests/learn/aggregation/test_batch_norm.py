@@ -11,7 +11,7 @@ from edgefed.learn.aggregation.exact_mean import ExactMean
 from edgefed.learn.base.types import Batch, Context, Forward, Job, Params, Schedule
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.steps.sgd import batch_sizes, planned_steps
+from edgefed.learn.samples.sample_order import batch_sizes, planned_steps
 from edgefed.learn.training.trainer import Trainer
 from tests.learn import worlds
 

@@ -33,7 +33,7 @@ from edgefed.learn.objectives.manifold_mixing import ManifoldMixing
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.objectives.restricted_softmax import RestrictedSoftmax
 from edgefed.learn.objectives.squared_error import SquaredError
-from edgefed.learn.steps.sgd import permutations
+from edgefed.learn.samples.sample_order import permutations
 from edgefed.learn.training.stacked_trainer import StackedTrainer
 from edgefed.learn.training.trainer import Trainer
 from tests.learn import worlds

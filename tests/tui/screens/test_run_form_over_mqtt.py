@@ -17,7 +17,7 @@ from edgefed.process.clock import SystemClock
 from edgefed.tui.app import Dashboard
 from edgefed.tui.screens.overview import OverviewScreen
 from edgefed.tui.screens.run_form import RunFormScreen
-from tests.coordinator.state.test_service_orders import plan, serving
+from tests.coordinator.storage.test_service_orders import plan, serving
 from tests.tui.driving import drive, notices, press, screen_text, until
 
 pytestmark = pytest.mark.mosquitto

@@ -12,9 +12,9 @@ from broker.mosquitto import MosquittoBroker
 from edgefed.algorithms.interface.base import State
 from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.state.new_run import create_run
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.new_run import create_run
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.learn.modeling.model_building import build
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack

@@ -2,7 +2,7 @@
 
 ``edgefed.db`` holds runs, rounds, open exchanges and orders about label bounties. A run's folder
 holds ``recipe.toml``, ``events.jsonl``, model files and the algorithm's state of the last commit
-(``edgefed.coordinator.state.state_files``). A state file is written and renamed before the row
+(``edgefed.coordinator.storage.state_files``). A state file is written and renamed before the row
 that names
 it is committed, so a kill at any moment leaves the old state or the new one. Rows have digests
 (``edgefed.database``), and the row of a commit has the digests of its state files. A read returns
@@ -23,9 +23,9 @@ from safetensors.numpy import save
 
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import Relay, ReplyRole
-from edgefed.coordinator.state.run_names import only_match
-from edgefed.coordinator.state.state_files import Layout, StateFiles, contiguous
-from edgefed.coordinator.state.stored_runs import Checkpoint, OpenExchange, RunRecord
+from edgefed.coordinator.storage.run_names import only_match
+from edgefed.coordinator.storage.state_files import Layout, StateFiles, contiguous
+from edgefed.coordinator.storage.stored_runs import Checkpoint, OpenExchange, RunRecord
 from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.errors import NotAllowedError, StorageError, WireError
 from edgefed.events.base.model import UNFINISHED

@@ -17,9 +17,9 @@ from safetensors.numpy import save_file
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import Relay, ReplyRole
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.state.new_run import create_run
-from edgefed.coordinator.state.store import SCHEMA, Store
-from edgefed.coordinator.state.stored_runs import OpenExchange, RunRecord
+from edgefed.coordinator.storage.new_run import create_run
+from edgefed.coordinator.storage.run_store import SCHEMA, Store
+from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
 from edgefed.errors import StorageError, UnknownNameError
 from edgefed.events.base.model import RunStatus
 from edgefed.learn.base.types import Tensors

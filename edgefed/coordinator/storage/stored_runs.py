@@ -8,7 +8,7 @@ from typing import Any
 
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import ReplyRole
-from edgefed.coordinator.state.compatibility import DataSpec
+from edgefed.coordinator.storage.compatibility import DataSpec
 from edgefed.events.base.model import RunStatus
 from edgefed.wire.messages import Task
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from edgefed.coordinator.state.store import SCHEMA, Store
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.run_store import SCHEMA, Store
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import StorageError
 from edgefed.wire.tensors import weights_digest
 from tests.coordinator.conftest import MakeWorld

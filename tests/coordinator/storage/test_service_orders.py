@@ -19,8 +19,8 @@ from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.process.service import Service
 from edgefed.coordinator.process.service_settings import ServiceSettings
-from edgefed.coordinator.state.new_run import create_run
-from edgefed.coordinator.state.store import Store
+from edgefed.coordinator.storage.new_run import create_run
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.errors import NotAllowedError, StorageError
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.local_fleet import LocalFleet

@@ -12,7 +12,7 @@ from edgefed.algorithms.composed.registry import make
 from edgefed.algorithms.experts.marginal_gates import likely_shares, unstacked
 from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView, TrainedEvalJob
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.state.stored_runs import Checkpoint
+from edgefed.coordinator.storage.stored_runs import Checkpoint
 from edgefed.data.base.types import Shard, take
 from edgefed.errors import EdgeFedError
 from edgefed.files.samples import Samples

@@ -6,8 +6,8 @@ import secrets
 
 from edgefed.config.loading.write import to_toml
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.files.writing import write_atomic
 from edgefed.process.clock import Clock, timestamp
 

@@ -13,8 +13,8 @@ from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.private.private_updates import PRIVACY
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.sharing.random_words import RandomWords, operating_system_words
 from edgefed.sharing.update_accounting import Releases, epsilon_of
 from tests.coordinator.conftest import MakeWorld

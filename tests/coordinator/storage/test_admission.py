@@ -13,8 +13,8 @@ from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.coordinator.exchanges.device_admission import Admission
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.rounds.run_controls import RunControls
-from edgefed.coordinator.state.compatibility import DataSpec
-from edgefed.coordinator.state.stored_runs import OpenExchange
+from edgefed.coordinator.storage.compatibility import DataSpec
+from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.data.base.class_names import renumbered
 from edgefed.data.base.types import Shard
 from edgefed.files.samples import Samples

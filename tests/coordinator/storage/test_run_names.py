@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgefed.coordinator.state.run_names import MOST_NAMED, only_match
+from edgefed.coordinator.storage.run_names import MOST_NAMED, only_match
 from edgefed.errors import UnknownNameError
 
 RUNS = ["r-0012-aa", "r-0011-bb", "r-0001-cc", "r-0001-c"]

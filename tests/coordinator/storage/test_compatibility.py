@@ -9,7 +9,7 @@ import pytest
 
 from edgefed.algorithms.interface.member import Member
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.state.compatibility import DataSpec, check_compatibility, misfit
+from edgefed.coordinator.storage.compatibility import DataSpec, check_compatibility, misfit
 from edgefed.data.base.types import ClassNames, Dataset, no_samples
 from edgefed.errors import DataError
 from tests.run_fixture import samples

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.coordinator.state.store import Store
-from edgefed.coordinator.state.stored_runs import RunRecord
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.errors import StorageError
 
 TURNS = 300
