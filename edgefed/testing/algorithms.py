@@ -22,6 +22,7 @@ from edgefed.algorithms.interface.exchange import Exchange, Finished
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import UnmergeableError
+from edgefed.events.base.method_tables import MethodTable
 from edgefed.files.plugins import NAME
 from edgefed.files.samples import Samples
 from edgefed.learn.base.types import Score, Tensors
@@ -284,7 +285,7 @@ def _check_merge(case: Case, state: State, planned: Exchange, answers: list[Answ
         require(
             bits(half.merge(state, asked(planned), iter(order))) == bits(merged),
             f"{what} depends on the order of the answers; sum with"
-            " edgefed.learn.aggregation.exact_mean.ExactMean, or sort by device",
+            " edgefed.extension.ExactMean, or sort by device",
         )
     nothing = called(f"{what} without answers", _merged_without, half, state, planned)
     require(
@@ -306,8 +307,12 @@ def _merged_without(half: Algorithm[Any], state: State, planned: Exchange) -> St
 
 
 def _check_result(case: Case, state: State) -> None:
-    """Check that the result is a model, predicts, and is tested on devices."""
+    """Check that the result is a model, predicts, is shown in tables, and is tested on devices."""
     half, players = case.coordinator(), case.players()
+    with pure("view", {"the state": state}):
+        tables = called("view", lambda: tuple(half.view(state)))
+    wrong = [type(each).__name__ for each in tables if not isinstance(each, MethodTable)]
+    require(not wrong, f"view returns {', '.join(wrong)}, not MethodTable")
     trainer = players.trainer_for(half.model(state))
     called("the weights of the result", lambda: trainer.model.check(half.weights(state)))
     weights = half.weights(state)

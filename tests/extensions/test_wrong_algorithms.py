@@ -219,6 +219,20 @@ class Nameless(Good):
     summary = ""
 
 
+class Unseen(Good):
+    """Has a view that fails."""
+
+    def view(self, state: Any) -> Any:
+        return state.groups["nothing"]
+
+
+class Listed(Good):
+    """Shows something that is no table."""
+
+    def view(self, state: Any) -> Any:
+        return (state.round,)
+
+
 class Taking(Good):
     """Has the name of one of EdgeFed's."""
 
@@ -227,6 +241,8 @@ class Taking(Good):
 
 ALGORITHMS = {
     Ordered: "depends on the order of the answers",
+    Unseen: "view raises KeyError",
+    Listed: "view returns int, not MethodTable",
     Remembering: "something is kept outside State",
     Needy: "a run that is resumed after each exchange fails: merge of 'fit' raises AttributeError",
     Unstorable: "storing the state's params as JSON raises TypeError",

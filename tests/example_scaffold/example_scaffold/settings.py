@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -42,5 +43,5 @@ def check_training(training: TrainingSection) -> None:
             raise RecipeError(
                 f"scaffold needs plain SGD, but training.{key} is {values[key]!r}.",
                 code="scaffold.training",
-                hint=f"set training.{key} = {str(wanted).lower()}",
+                hint=f"set training.{key} = {json.dumps(wanted)}",
             )
