@@ -21,7 +21,7 @@ class EntryMixing(Mixing):
         Raises:
             DataError: the inputs are tokens, or the extras are not entries for this model.
         """
-        name = type(self).__name__
+        name = type(self).__name__.removesuffix("Objective")
         check_real(name, model.vocabulary)
         check_entries(name, extra, model.shape, model.classes)
 

@@ -153,7 +153,7 @@ def test_every_algorithm_is_completed() -> None:
 def test_completion_imports_no_torch() -> None:
     program = (
         "import sys\n"
-        "from edgefed.cli import completion\n"
+        "from edgefed.cli.common import completion\n"
         "from edgefed.cli.common.context import Globals\n"
         "from edgefed.cli.common.completion import KnownNames\n"
         "known = KnownNames(Globals(no_config=True, broker=sys.argv[1]))\n"

@@ -225,7 +225,8 @@ def test_a_simulation_that_was_killed_is_listed_as_aborted(tmp_path: Path) -> No
     with start_module("edgefed.cli.main", *words, environment=environment) as process:
         wait_until(lambda: status() == "running", "a round of the simulation")
         process.kill()
-    assert status() == "aborted"
+    # Its workers hold the folder until they notice that it is gone.
+    wait_until(lambda: status() == "aborted", "the end of its workers")
     shown = edgefed("run", "show", "--local", state=tmp_path).out
     assert re.search("^status +aborted: its process was killed$", shown, re.MULTILINE)
     assert edgefed("run", "show", "--local", "--json", state=tmp_path).json["status"] == "aborted"

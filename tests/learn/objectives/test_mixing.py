@@ -337,7 +337,7 @@ def test_entries_that_do_not_fit_are_refused(objective: Any, change: Any, why: s
     with pytest.raises(DataError, match=why) as caught:
         objective.check(World("mlp", hidden=[4]).model, change)
     assert caught.value.code == "train.entries"
-    assert caught.value.message.startswith(type(objective).__name__)
+    assert caught.value.message.startswith(type(objective).__name__.removesuffix("Objective"))
     assert caught.value.hint
 
 
@@ -347,7 +347,7 @@ def test_tokens_are_refused(objective: Any) -> None:
     with pytest.raises(DataError, match="tokens") as caught:
         objective.check(model, {})
     assert caught.value.code == "train.tokens" and "split = 1" in caught.value.hint
-    assert caught.value.message.startswith(type(objective).__name__)
+    assert caught.value.message.startswith(type(objective).__name__.removesuffix("Objective"))
 
 
 def test_naive_mix_of_a_regression_has_the_gradients_of_both_terms() -> None:
