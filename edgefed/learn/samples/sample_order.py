@@ -40,6 +40,6 @@ def batch_sizes(count: int, schedule: Schedule, *, pairs: bool = False) -> list[
 
 
 def planned_steps(count: int, schedule: Schedule, *, pairs: bool = False) -> int:
-    """Return how many steps a schedule makes of ``count`` samples, in batches as above."""
+    """Return the number of steps of a schedule over ``count`` samples, in the same batches."""
     steps = schedule.epochs * len(batch_sizes(count, schedule, pairs=pairs))
     return min(steps, schedule.max_steps) if schedule.max_steps else steps
