@@ -218,6 +218,20 @@ def test_the_next_run_does_not_ask_a_quarantined_device(world: MakeWorld, tmp_pa
     assert asked(fleet) == [False] * 5
 
 
+@pytest.mark.parametrize(("threshold", "expected"), [(0.3, True), (0.8, False)])
+def test_a_run_compares_scores_with_its_own_threshold_before_it_asks(
+    world: MakeWorld, threshold: float, expected: bool
+) -> None:
+    """One refusal leaves 0.75, which only the stricter run quarantines."""
+    trust = TrustScores()
+    refuse(trust, 0)
+    here = world(plan(checks={"quarantine_below": threshold, "trusted_from": 0.9}), shards(SIZES))
+    fleet = TamperedFleet(here.devices)
+    assert here.engine(fleet, trust=trust).run().status == "finished"
+    assert asked(fleet) == [expected] * 5
+    assert trust.is_quarantined(LIAR) is not expected
+
+
 def test_a_run_without_another_device_says_why(world: MakeWorld) -> None:
     here = world(plan(), shards((5,)))
     trust = TrustScores()
