@@ -60,7 +60,7 @@ from edgefed.learn.objectives.naive_mix import NaiveMixObjective
 from edgefed.learn.samples.sample_cache import channels_last
 from edgefed.learn.steps import capabilities
 from edgefed.learn.steps.capabilities import Phase
-from edgefed.learn.steps.sgd import Sgd
+from edgefed.learn.steps.local_optimizers import Sgd
 from edgefed.learn.training.trainer import Trainer
 from edgefed.seeds import generator
 

@@ -31,7 +31,7 @@ import numpy as np
 from benchmarks.peers.matching_rows import RowMatching
 from edgefed.learn.base.types import Array
 from edgefed.learn.matching.layer import Matched, match_layer
-from edgefed.learn.matching.objective import prior_term
+from edgefed.learn.matching.problem import prior_term
 from edgefed.learn.matching.settings import MatchSettings
 
 DEVICES, THREADS = 16, "2"

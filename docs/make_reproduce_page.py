@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from edgefed.reproduce.registry import tables
+from edgefed.reproduce.paper_tables import tables
 from edgefed.reproduce.sources import SOURCES
 from edgefed.reproduce.table import EACH, SCALES, Claim, PaperTable, Scaled
 

@@ -15,7 +15,7 @@ import device_agent.commands.launch
 from device_agent.commands.cli import main
 from device_agent.tasks.device_store import DeviceStore
 from edgefed.wire.messages import Reply, Task
-from edgefed.worker.outcome import Outcome
+from edgefed.worker.replies import Outcome
 from edgefed.worker.worker import Worker
 from tests.seeded_agent import from_seed
 

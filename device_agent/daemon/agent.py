@@ -25,8 +25,8 @@ from device_agent.reports.progress_reporter import ProgressReporter, log_receipt
 from device_agent.reports.publisher import Publisher
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
-from device_agent.tasks.downloads import Downloads
 from device_agent.tasks.reply_resender import ReplyResender
+from device_agent.tasks.task_inputs import Downloads
 from device_agent.tasks.task_session import TaskServices, TaskSession
 from device_agent.tasks.training_thread import Progressed, TrainingDone, TrainingThread
 from edgefed.config.values.address import Address

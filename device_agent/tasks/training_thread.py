@@ -13,8 +13,8 @@ from edgefed.learn.base.types import Tensors
 from edgefed.learn.training.trainer import Stopped
 from edgefed.process.clock import Clock
 from edgefed.wire.messages import Task
-from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState
+from edgefed.worker.replies import Outcome
 from edgefed.worker.worker import Worker
 
 REPORT_EVERY = 0.5

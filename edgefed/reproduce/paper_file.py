@@ -27,7 +27,7 @@ from edgefed.reproduce.table import Metric, Scale
 
 Labels = tuple[str, ...]
 Derived = Literal["output_epochs", "trained_once", "pooled"]
-"""Functions of ``edgefed.reproduce.derived``."""
+"""Functions of ``edgefed.reproduce.paper_tables``."""
 
 
 class RecipeKeys(BaseModel):
@@ -78,7 +78,7 @@ class RowKeys(Extending):
 
 
 class Amounts(Section):
-    """Numbers of a set-up for the functions of ``edgefed.reproduce.derived``."""
+    """Numbers of a set-up for the functions of ``edgefed.reproduce.paper_tables``."""
 
     alone: int = 1
     """Epochs of devices that train once."""

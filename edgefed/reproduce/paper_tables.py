@@ -1,20 +1,28 @@
-"""The tables of a paper's file: extended set-ups and rows, and the columns at each scale."""
+"""The tables of the papers' files: extended set-ups and rows, and the columns at each scale.
+
+A table is found by its name among every file of ``edgefed/reproduce/papers``. The files name the
+functions here for settings that follow from the set-up.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from string import Formatter
 from typing import Any, TypeVar
 
 from edgefed.config.values.layers import ValueLayer, merge
+from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.config.values.toml_positions import KeyPath
-from edgefed.reproduce.derived import DERIVED
+from edgefed.errors import UnknownNameError, UsageError
 from edgefed.reproduce.paper_file import (
+    Amounts,
     Axis,
     ColumnKeys,
+    Derived,
     Extending,
     Read,
     RecipeKeys,
@@ -37,6 +45,76 @@ from edgefed.reproduce.table import (
     Settings,
     read_claim,
 )
+
+PAPERS = Path(__file__).with_name("papers")
+
+
+@cache
+def tables() -> dict[str, PaperTable]:
+    """Return every table by its name, paper by paper, in the order of the files.
+
+    Raises:
+        RecipeError: something in a file is wrong.
+    """
+    files = sorted(PAPERS.glob("*.toml"))
+    return {table.name: table for path in files for table in read_tables(path)}
+
+
+def find(name: str) -> PaperTable:
+    """Return the table of a name.
+
+    Raises:
+        UnknownNameError: there is none.
+    """
+    known = tables()
+    if name not in known:
+        meant = did_you_mean(nearest_name(name, known)) or "."
+        raise UnknownNameError(
+            f"There is no table '{name}'{meant}", code="reproduce.unknown", hint="edgefed reproduce"
+        )
+    return known[name]
+
+
+def scale_of(word: str) -> Scale:
+    """Return the scale of a name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if word not in SCALES:
+        meant = did_you_mean(nearest_name(word, SCALES)) or "."
+        raise UsageError(
+            f"There is no scale '{word}'{meant}",
+            code="reproduce.scale",
+            hint=f"--scale {' | '.join(SCALES)}",
+        )
+    return word
+
+
+def output_epochs(setup: Settings, amounts: Amounts) -> Settings:
+    """Return how long the output layer of a matched model is trained."""
+    epochs = setup.get("training.epochs", amounts.epochs)
+    return {"algorithm.last_epochs": amounts.output * epochs}
+
+
+def trained_once(_setup: Settings, amounts: Amounts) -> Settings:
+    """Return how long devices train that train once."""
+    return {"training.epochs": amounts.alone}
+
+
+def pooled(setup: Settings, amounts: Amounts) -> Settings:
+    """Return the settings with the samples of all devices on one."""
+    parts = {"data.parts_per_device": setup["simulation.devices"]}
+    one_a_round = {"training.epochs": 1, "rounds.count": amounts.pooled}
+    return {**parts, **(one_a_round if amounts.pooled else {})}
+
+
+DERIVED: Mapping[Derived, Callable[[Settings, Amounts], Settings]] = {
+    "output_epochs": output_epochs,
+    "trained_once": trained_once,
+    "pooled": pooled,
+}
+
 
 ExtendingT = TypeVar("ExtendingT", bound=Extending)
 

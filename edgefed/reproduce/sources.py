@@ -1,18 +1,84 @@
-"""Where the data of a table is: on disk under ``--data``, or in the download folder."""
+"""Where the data of a table is: on disk under ``--data``, or in the download folder.
+
+The smallest scale of a table needs no file: its digits are scikit-learn's, drawn in a random hue
+that says nothing about the label, and in its texts each role uses words of a few syllables of its
+own, so that roles differ and the next character can be learned.
+"""
 
 from __future__ import annotations
 
+import colorsys
+import io
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from edgefed.config.recipes.recipe import DataSection
+from edgefed.data.base.types import Array
 from edgefed.data.sets.datasets import load
 from edgefed.data.sets.vision import VISION_SETS
 from edgefed.errors import MissingDataError
-from edgefed.reproduce.coloured_digits import coloured_digits
-from edgefed.reproduce.synthetic_text import made_texts
+from edgefed.files.samples import Samples
+from edgefed.files.writing import write_atomic
 from edgefed.reproduce.table import Settings
+from edgefed.seeds import generator
+
+ROLES = 8
+WORDS = 60
+VOWELS, CONSONANTS = "aeiou", "bdfgklmnprst"
+
+
+def made_texts(path: Path) -> Path:
+    """Write the same texts as every time, unless they are there, and return their path.
+
+    Raises:
+        StorageError: the disk does not take them.
+    """
+    text = "".join(f"{json.dumps(_role(number))}\n" for number in range(ROLES)).encode()
+    if not path.is_file() or path.read_bytes() != text:
+        write_atomic(path, text)
+    return path
+
+
+def _role(number: int) -> dict[str, str]:
+    rng = generator(0, "reproduce", "made", number)
+    syllables = [str(rng.choice(list(CONSONANTS))) + str(rng.choice(list(VOWELS))) for _ in "four"]
+    words = ["".join(rng.choice(syllables, size=rng.integers(1, 4))) for _ in range(WORDS)]
+    return {"role": f"made/{number}", "text": " ".join(words)}
+
+
+def coloured_digits(path: Path) -> Path:
+    """Write the same images as every time, unless they are there, and return their path.
+
+    Raises:
+        MissingDataError: scikit-learn is not installed.
+        StorageError: the disk does not take them.
+    """
+    digits = load(DataSection(name="digits"), None, 0)
+    content = io.BytesIO()
+    np.savez(
+        content,
+        x_train=_coloured(digits.train, "train"),
+        y_train=digits.train.targets,
+        x_test=_coloured(digits.test, "test"),
+        y_test=digits.test.targets,
+    )
+    if not path.is_file() or path.read_bytes() != content.getvalue():
+        write_atomic(path, content.getvalue())
+    return path
+
+
+def _coloured(samples: Samples, part: str) -> Array:
+    """Return images as uint8 (n, height, width, 3)."""
+    rng = generator(0, "reproduce", "coloured", part)
+    hues = rng.random(len(samples))
+    colours = np.array([colorsys.hsv_to_rgb(hue, 1.0, 1.0) for hue in hues])
+    images = samples.inputs[:, 0, :, :, None] * colours[:, None, None, :]
+    coloured: Array = np.round(255 * images).astype(np.uint8)
+    return coloured
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,8 @@ from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Reply, Task
 from edgefed.wire.patch_assembly import route
-from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState
-from edgefed.worker.replies import make_reply
+from edgefed.worker.replies import Outcome, make_reply
 
 Emit = Callable[..., None]
 

@@ -12,8 +12,8 @@ from edgefed.simulator.executors import WorkOrder
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import pack, unpack
-from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState
+from edgefed.worker.replies import Outcome
 
 
 def order_bytes(order: WorkOrder) -> bytes:

@@ -25,12 +25,20 @@ from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.wire.messages import Task
 from edgefed.wire.task_digest import task_digest
 from edgefed.wire.tensors import unpack
-from edgefed.worker.completion import Prepared, answered, complete, guarded
+from edgefed.worker.completion import (
+    Prepared,
+    ReadRelay,
+    answered,
+    complete,
+    guarded,
+    no_relays,
+    relays_by_sender,
+    without_relays,
+)
 from edgefed.worker.device_credentials import DeviceCredentials
-from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system, words_of
-from edgefed.worker.relays import ReadRelay, no_relays, relays_by_sender, without_relays
+from edgefed.worker.replies import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.uplink import FEEDBACK
 

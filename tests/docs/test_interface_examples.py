@@ -25,8 +25,8 @@ from edgefed.learn.base.types import Tensors
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import digest, pack
-from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState
+from edgefed.worker.replies import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 from tests.coordinator.fleets import TamperedFleet

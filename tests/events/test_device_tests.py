@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgefed.events.base.device_tests import last_tests
+from edgefed.events.base.device_rounds import last_tests
 from edgefed.events.base.evaluation_views import DeviceTestView
 from edgefed.events.state.fold import SnapshotBuilder
 from tests.tui.folded import evaluated, folded, happened, run_of

@@ -14,8 +14,8 @@ from edgefed.data.devices.partition import deal
 from edgefed.data.sets.datasets import load
 from edgefed.reproduce.measure import entries
 from edgefed.reproduce.outputs import text
+from edgefed.reproduce.paper_tables import find
 from edgefed.reproduce.plan import make_study
-from edgefed.reproduce.registry import find
 from edgefed.reproduce.table import SCALES, Scale
 from edgefed.simulator.sweep.plan import trial_digest
 from edgefed.simulator.sweep.trials import run_trials

@@ -13,8 +13,8 @@ from edgefed.api.recipe_source import checked
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.data.devices.partition import deal
 from edgefed.data.sets.datasets import load
+from edgefed.reproduce.paper_tables import find
 from edgefed.reproduce.plan import make_study
-from edgefed.reproduce.registry import find
 from edgefed.reproduce.table import EACH, Scale
 from edgefed.reproduce.verdict import judge
 from edgefed.simulator.sweep.plan import trial_digest

@@ -10,8 +10,8 @@ import pytest
 from edgefed.api.recipe_source import checked
 from edgefed.reproduce.measure import entries, verdicts
 from edgefed.reproduce.outputs import write_outputs
+from edgefed.reproduce.paper_tables import find
 from edgefed.reproduce.plan import make_study
-from edgefed.reproduce.registry import find
 from edgefed.simulator.sweep.trials import run_trials
 from tests.run_fixture import Ticking
 

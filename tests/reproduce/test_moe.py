@@ -14,8 +14,8 @@ from edgefed.data.sets.datasets import load
 from edgefed.learn.modeling.model_building import build
 from edgefed.process.clock import SystemClock
 from edgefed.reproduce.measure import scored
+from edgefed.reproduce.paper_tables import find
 from edgefed.reproduce.plan import Study, make_study
-from edgefed.reproduce.registry import find
 from edgefed.reproduce.table import SCALES, PaperScore, Scale
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.sweep.plan import Plan, SweepCase, trial_digest

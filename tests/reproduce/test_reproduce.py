@@ -13,9 +13,8 @@ from edgefed.api.recipe_source import checked
 from edgefed.errors import DataError, RecipeError, UnknownNameError
 from edgefed.reproduce.measure import entries, scored, verdicts
 from edgefed.reproduce.outputs import summary, text, write_outputs, write_recipes
-from edgefed.reproduce.plan import Study, fetched, make_study
+from edgefed.reproduce.plan import LEFT_OUT, Study, fetched, make_study
 from edgefed.reproduce.table import PaperColumn, PaperRow, PaperScore
-from edgefed.reproduce.table_part import LEFT_OUT
 from edgefed.simulator.sweep.results import TrialResult
 from edgefed.simulator.sweep.trials import TrialOutcome, run_trials
 from tests.cli.commands import loaded

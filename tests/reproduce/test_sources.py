@@ -11,8 +11,7 @@ from edgefed.config.recipes.recipe import DataSection
 from edgefed.data.sets.datasets import load
 from edgefed.data.sets.shakespeare import read_roles
 from edgefed.errors import DataError
-from edgefed.reproduce.sources import SOURCES, fetch, locate
-from edgefed.reproduce.synthetic_text import ROLES, made_texts
+from edgefed.reproduce.sources import ROLES, SOURCES, fetch, locate, made_texts
 from tests.data.helpers import section
 
 

@@ -9,8 +9,8 @@ import pytest
 from edgefed.api.recipe_source import checked
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.reproduce.outputs import write_recipes
+from edgefed.reproduce.paper_tables import find, tables
 from edgefed.reproduce.plan import make_study
-from edgefed.reproduce.registry import find, tables
 from edgefed.reproduce.table import EACH, SCALES, PaperTable
 from tests.reproduce.layout import touch_all
 

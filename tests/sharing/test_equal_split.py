@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefed.sharing.equal_split import equal_split
+from edgefed.sharing.groups import equal_split
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack, specs_of
-from edgefed.worker.outcome import Outcome
+from edgefed.worker.replies import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from tests.complete_task import complete
 from tests.run_fixture import CLASSES, SHAPE, shards

@@ -22,8 +22,14 @@ from edgefed.process.clock import timestamp
 from edgefed.tui.app import Dashboard
 from edgefed.tui.feeds.replay_feed import ReplayFeed
 from edgefed.tui.keys.actions import ACTIONS
-from edgefed.tui.keys.key_names import keys_from, label_of
-from edgefed.tui.keys.keymap import OWN_KEYS, Keymap, checked_keymap, read_keymap
+from edgefed.tui.keys.keymap import (
+    OWN_KEYS,
+    Keymap,
+    checked_keymap,
+    keys_from,
+    label_of,
+    read_keymap,
+)
 from edgefed.tui.screens.devices import DevicesScreen
 from edgefed.tui.screens.help import HelpScreen
 from edgefed.tui.screens.overview import OverviewScreen

@@ -19,8 +19,8 @@ from edgefed.learn.base.types import Tensors
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
 from edgefed.worker import persistent_state
-from edgefed.worker.outcome import Outcome
 from edgefed.worker.persistent_state import PersistentState, checked_changes
+from edgefed.worker.replies import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 from tests.releasing import NAME, installed

@@ -25,7 +25,7 @@ from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
 from edgefed.wire.task_digest import task_digest
 from edgefed.wire.tensors import specs_of
-from edgefed.worker.outcome import Outcome
+from edgefed.worker.replies import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.uplink import FEEDBACK
 from edgefed.worker.worker import Worker

@@ -31,7 +31,7 @@ from edgefed.config.recipes.recipe import LabelsSection
 from edgefed.data.base.pixel_range import to_pixels
 from edgefed.errors import WireError
 from edgefed.learn.base.types import Array
-from edgefed.sharing.equal_split import equal_split
+from edgefed.sharing.groups import equal_split
 from edgefed.sharing.label_mixes import MixSettings, mix_label, quantised, reason_to_decline
 from edgefed.sharing.mix_accounting import composed, mix_epsilon
 from edgefed.sharing.policy import Policy, Withheld

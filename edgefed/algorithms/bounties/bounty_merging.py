@@ -20,7 +20,7 @@ from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.seeds import derive
 from edgefed.sharing.bounty_report import Bounty
-from edgefed.sharing.equal_split import equal_split
+from edgefed.sharing.groups import equal_split
 
 
 def merge_needs(

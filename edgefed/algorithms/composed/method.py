@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from edgefed.algorithms.composed.complete_sections import complete_section
 from edgefed.algorithms.interface.base import Algorithm, AlgorithmSettings
 from edgefed.algorithms.private.privacy_plan import privacy_plan
 from edgefed.config.recipes.images_section import NO_IMAGES, ImagesSection
@@ -16,7 +15,41 @@ from edgefed.config.recipes.privacy_section import NO_PRIVACY, PrivacySection
 from edgefed.config.recipes.recipe import LabelsSection, PersonalSection, Recipe, RoundsSection
 from edgefed.config.recipes.secure_aggregation_section import SecureAggregationSection
 from edgefed.config.recipes.training_section import TrainingSection
+from edgefed.errors import WireError
 from edgefed.wire.messages import Task
+
+SectionT = TypeVar("SectionT", bound=BaseModel)
+
+
+def complete_section(model: type[SectionT], values: Mapping[str, Any], what: str) -> SectionT:
+    """Return a section of a task, checked.
+
+    Args:
+        model: of the section.
+        values: as the task carries them.
+        what: name of the section in messages.
+
+    Raises:
+        WireError: ``wire.incomplete`` or ``wire.malformed``.
+    """
+    missing = sorted(model.model_fields.keys() - values.keys())
+    if missing:
+        raise WireError(
+            f"The task does not contain {', '.join(missing)} of {what}.",
+            code="wire.incomplete",
+            hint="install the same release on coordinator and device",
+        )
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise WireError(
+            f"{key} of {what}: {first['msg']}.",
+            code="wire.malformed",
+            hint="install the same release on coordinator and device",
+        ) from error
+
 
 OPTIONAL: Mapping[str, type[BaseModel]] = {
     "images": ImagesSection,

@@ -64,9 +64,9 @@ from edgefed.algorithms.matched.fedma_records import (
     begun_anew,
     widths_of,
 )
-from edgefed.algorithms.matched.fedma_report import layer_view, match_remarks
 from edgefed.algorithms.matched.fedma_settings import FedMaSettings
-from edgefed.algorithms.matched.growth import growth_metric
+from edgefed.algorithms.matched.growth import bound_remarks, growth_metric
+from edgefed.algorithms.matched.matched_layers import LayerMatch, matched_table
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
 from edgefed.events.base.method_tables import MethodTable
@@ -76,6 +76,44 @@ from edgefed.learn.matching.layer_merging import is_recurrent
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_building import complete_model
 from edgefed.learn.steps.capabilities import is_single_pass
+from edgefed.terminal.units import counted
+
+
+def layers_of(state: State) -> tuple[LayerMatch, ...]:
+    """Return every layer that is matched, with the result of its last matching."""
+    network = MatchedNetwork.of(state)
+    found = {each["layer"]: LayerMatch(**each) for each in state.params[LAYERS]}
+    order = [group for step in network.steps for group in step.decides]
+    widths = network.local.widths
+    return tuple(found.get(group, LayerMatch(group, widths[group])) for group in order)
+
+
+def layer_view(state: State) -> MethodTable:
+    """Return the widths that were found, in this round or in the last complete one."""
+    under_way = state.params[STEP] > 0
+    return matched_table(
+        layers_of(state),
+        state.round + under_way,
+        len(state.groups[NEW_COUNTS]) if under_way else len(state.params[LAYERS]),
+        len(state.params[DEVICES]),
+        state.params.get(GROWTH),
+    )
+
+
+def match_remarks(
+    settings: FedMaSettings, before: State, exchange: Exchange, after: State
+) -> tuple[Remark, ...]:
+    """Return remarks to the operator about a step."""
+    remarks = []
+    missed = len(before.params[DEVICES]) - len(after.params[DEVICES])
+    if before.params[STEP] and begins(exchange):
+        out = "too few of its devices are there, so the round begins again with others"
+        remarks.append(Remark(f"round {exchange.round}: {out}", warning=True))
+    elif before.params[STEP] and missed > 0:
+        out = f"{counted(missed, 'device is', 'devices are')} left out until the next round"
+        remarks.append(Remark(f"round {exchange.round}: {out}", warning=True))
+    new = layers_of(after) if after.round > before.round else ()
+    return (*remarks, *bound_remarks(settings, exchange.round, new, layers_of(before)))
 
 
 class FedMa(SavedModels[FedMaSettings], DeviceTests[FedMaSettings], RecipeNeeds):

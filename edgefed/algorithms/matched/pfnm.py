@@ -16,12 +16,14 @@ devices hold. ``edgefed.learn.matching.mlp`` matches; docs/matched-averaging.md 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from edgefed.algorithms.averaging.class_shares import (
     LABELS,
+    ShareOf,
     class_shares,
     label_counts_of,
     labels_role,
@@ -38,8 +40,8 @@ from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.interface.optional_interfaces import RecipeNeeds, SavedModels
 from edgefed.algorithms.matched.growth import bound_remarks, growth_metric
 from edgefed.algorithms.matched.matched_layers import matched_table
+from edgefed.algorithms.matched.matching_settings import MatchingSettings
 from edgefed.algorithms.matched.pfnm_records import PfnmRecords, own_start
-from edgefed.algorithms.matched.pfnm_settings import PfnmSettings
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import RecipeError
 from edgefed.events.base.method_tables import MethodTable
@@ -49,6 +51,27 @@ from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.network_groups import permutation_groups
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.seeds import derive, generator
+
+
+class PfnmSettings(MatchingSettings):
+    """Settings of ``pfnm``."""
+
+    initial: Literal["shared", "independent"] = "shared"
+    """Whether devices start the first round from the same initial weights, or each from weights of
+    its own."""
+
+    mu: Annotated[float, Field(ge=0, le=100)] = 1e-5
+    """Strength of the L2 term that pulls a device's weights towards its part of the global network,
+    from the second round on."""
+
+    bias_mean: Annotated[float, Field(ge=-100, le=100)] = 0.1
+    """Prior mean of biases; that of weights is 0."""
+
+    last_layer: ShareOf = "classes"
+    """The weight of a device in the output layer: for each class its share of the samples of that
+    class, where its owner shares label counts; its share of all ``samples``; or the same for all
+    (``uniform``)."""
+
 
 ASSIGNMENT = "assignment"
 """The role of a task: the atom of each of the device's units, int64 by permutation group."""

@@ -114,7 +114,7 @@ class _Part:
 
 def _list(as_json: bool) -> None:
     from edgefed.reproduce.outputs import described
-    from edgefed.reproduce.registry import tables
+    from edgefed.reproduce.paper_tables import tables
 
     found = tables().values()
     if as_json:
@@ -127,8 +127,8 @@ def _list(as_json: bool) -> None:
 
 def _study(name: str, scale: str, part: _Part, data_folder: Path | None, folder: Path) -> Study:
     from edgefed.api.recipe_source import checked
+    from edgefed.reproduce.paper_tables import find, scale_of
     from edgefed.reproduce.plan import make_study
-    from edgefed.reproduce.registry import find, scale_of
 
     return make_study(
         find(name),

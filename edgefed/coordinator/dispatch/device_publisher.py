@@ -1,16 +1,86 @@
-"""Publish messages to single devices, and count their bytes."""
+"""Publish messages to single devices: count their bytes, and send the open tasks in order."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
+from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.exchanges.fleet import Verdict
+from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
+from edgefed.process.clock import Clock
 from edgefed.transport.blob_intake import Ask
 from edgefed.transport.link import Link
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Cancel, Message, Receipt, Task
 from edgefed.wire.topics import Topics
+
+
+class TaskSender:
+    """Sends tasks and cancels them; guarded by the dispatcher's lock.
+
+    Args:
+        exchanges: the open exchanges.
+        registry: the connected devices, with their current tasks.
+        publisher: to the devices.
+        clock: for repetitions.
+    """
+
+    def __init__(
+        self,
+        exchanges: PendingExchanges,
+        registry: DeviceRegistry,
+        publisher: DevicePublisher,
+        clock: Clock,
+    ) -> None:
+        self._exchanges = exchanges
+        self._registry = registry
+        self._publisher = publisher
+        self._clock = clock
+        self._given: dict[str, str] = {}
+
+    def put(self, pending: PendingExchange) -> None:
+        """Open an exchange: its tasks go to the devices that have nothing else to do."""
+        self._exchanges.add(pending)
+        for device in pending.wanted():
+            self.give_next(device)
+
+    def drop(self, pending: PendingExchange) -> None:
+        """Close an exchange: cancel its tasks and send the devices their next ones."""
+        exchange = pending.exchange.exchange
+        self._exchanges.remove(exchange)
+        devices = pending.wanted()
+        for device in devices:
+            if self._registry.online(device):
+                self._publisher.cancel(device, exchange)
+        for device in devices:
+            self.give_next(device)
+
+    def give_next(self, device: str) -> None:
+        """Send a device the task that it is to do now, unless it was sent already."""
+        task = self._exchanges.task(device)
+        if task is None:
+            self._given.pop(device, None)
+            return
+        pending = self._exchanges.get(task.exchange)
+        if self._given.get(device) != task.exchange and pending is not None:
+            self._given[device] = task.exchange
+            pending.sent(device, self._clock.monotonic())
+            self._publisher.task(task)
+
+    def give_again(self, device: str) -> None:
+        """Send a device that began a new session its current task again."""
+        task = self._exchanges.task(device)
+        if task is not None:
+            self._publisher.task(task)
+
+    def repeat(self, until: float) -> None:
+        """Repeat the tasks that no device works on and that were due by ``until``."""
+        for pending in self._exchanges.all():
+            for task in pending.to_repeat(until):
+                idle = not self._registry.working_on(task.device, task.exchange)
+                if idle and self._registry.online(task.device) and self._exchanges.is_current(task):
+                    self._publisher.task(task)
 
 
 class DevicePublisher:

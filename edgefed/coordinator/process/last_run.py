@@ -10,7 +10,7 @@ from typing import Any
 
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.stored_runs import RunRecord
-from edgefed.events.base.device_tests import DeviceTests, device_test
+from edgefed.events.base.device_rounds import DeviceTests, device_test
 from edgefed.events.base.evaluation_views import ConfusionView
 from edgefed.events.base.log import Log
 from edgefed.events.base.method_tables import MethodTables

@@ -10,8 +10,13 @@ from edgefed.events.base.bounty_tables import BOUNTIES, bounty_of
 from edgefed.events.base.confusion_events import with_confusion
 from edgefed.events.base.coordinator_states import with_state
 from edgefed.events.base.device_columns import roster_rows
-from edgefed.events.base.device_rounds import with_loss, with_reply
-from edgefed.events.base.device_tests import NO_TEST, DeviceTests, device_test
+from edgefed.events.base.device_rounds import (
+    NO_TEST,
+    DeviceTests,
+    device_test,
+    with_loss,
+    with_reply,
+)
 from edgefed.events.base.method_tables import MethodTables, TableChange
 from edgefed.events.base.model import Event
 from edgefed.events.base.snapshot import (

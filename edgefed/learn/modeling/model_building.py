@@ -1,10 +1,14 @@
-"""Build a recipe's model, with initial weights that depend on nothing but a seed."""
+"""Build a recipe's model, with initial weights that depend on nothing but a seed.
+
+Installed packages offer networks through the entry point ``edgefed.models``.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,12 +17,17 @@ from torch import nn
 
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
+from edgefed.files.plugins import Plugins
 from edgefed.learn.modeling.model import Model
-from edgefed.learn.modeling.network_plugins import network_plugins
 from edgefed.learn.modeling.output_layer import find_output_layer
 from edgefed.learn.modeling.trained_part import frozen_part
 from edgefed.learn.modeling.user_code import refused
-from edgefed.learn.modeling.user_models import is_user_model, make_user_model, try_out
+from edgefed.learn.modeling.user_models import (
+    checked_module,
+    is_user_model,
+    make_user_model,
+    try_out,
+)
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
 from edgefed.learn.networks.cnn import CNN
 from edgefed.learn.networks.lenet5 import LENET5
@@ -33,6 +42,36 @@ from edgefed.learn.networks.torchvision_classifiers import (
     try_classifier,
 )
 from edgefed.learn.networks.vgg9 import VGG9
+
+
+def network_plugins(built_in: Callable[[], Collection[str]]) -> Plugins[Network]:
+    """Return the networks that packages offer beside those that are built in."""
+    return Plugins("model", "edgefed.models", built_in, _checked, code="model.plugin")
+
+
+def _checked(name: str, member: object) -> Network:
+    """Return a package's object as a network of this name, whose factory raises EdgeFed errors.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    if not isinstance(member, Network):
+        raise ValueError("is no edgefed.extension.Network")
+    if member.name != name:
+        raise ValueError(f"has the name '{member.name}'")
+    if not (isinstance(member.settings, type) and issubclass(member.settings, NetworkSettings)):
+        raise ValueError("has settings that are no subclass of NetworkSettings")
+    if not callable(member.make):
+        raise ValueError("has no function that makes the module")
+
+    def make(settings: Any, shape: Shape, classes: int) -> nn.Module:
+        hint = "report this to the authors of the package that offers the model"
+        return checked_module(
+            name, lambda: member.make(settings, shape, classes), shape, classes, hint
+        )
+
+    return replace(member, make=make)
+
 
 NETWORKS: Mapping[str, Network] = {
     network.name: network

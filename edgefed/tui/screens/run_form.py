@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from textwrap import wrap
 from typing import ClassVar
 
 from rich.text import Text
@@ -17,15 +19,31 @@ from edgefed.terminal.units import counted
 from edgefed.tui.forms.form_list import FormList
 from edgefed.tui.forms.recipe_form import RecipeForm
 from edgefed.tui.keys.actions import bindings_of
-from edgefed.tui.look.text_format import clean
+from edgefed.tui.look.text_format import clean, cut_middle
 from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, SKY, VERMILLION
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board
 from edgefed.tui.screens.question import QuestionScreen, QuestionText
 from edgefed.tui.state.key_orders import ENDED
 from edgefed.tui.state.launching import Draft
 from edgefed.tui.state.problems import reason
-from edgefed.tui.state.shown_command import shown_command
 from edgefed.tui.state.threaded_requests import in_thread
+
+_GLOBAL_OPTIONS = re.compile(r"^edgefed -.*? (?=run start\b)", re.DOTALL)
+
+
+def shown_command(command: str, width: int, lines: int) -> str:
+    """Return ``command`` in at most ``lines`` lines of ``width`` columns.
+
+    Parts that do not fit are replaced by ``…``: first the global options, such as a long path of
+    the state folder, then the middle of the rest.
+    """
+    for text in (command, _GLOBAL_OPTIONS.sub("edgefed … ", command)):
+        folded = wrap(text, max(1, width), break_on_hyphens=False)
+        if len(folded) <= lines:
+            return "\n".join(folded)
+    rest = cut_middle(text, width * lines)
+    return "\n".join(rest[start : start + width] for start in range(0, len(rest), max(1, width)))
+
 
 _HINTS = ("form.next_choice", "form.filter", "form.next_error", "form.copy", "form.start")
 _READY = "✓ can be started  "

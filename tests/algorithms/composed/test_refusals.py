@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from torch import nn
 
 from edgefed.algorithms.averaging.fedavg import FedAvg
-from edgefed.algorithms.composed.complete_sections import complete_section
+from edgefed.algorithms.composed.method import complete_section
 from edgefed.algorithms.composed.registry import built_in, check_fleet, make, make_device_half
 from edgefed.config.recipes.images_section import ImagesSection
 from edgefed.config.recipes.recipe import LabelsSection, ModelSection, PersonalSection, Recipe

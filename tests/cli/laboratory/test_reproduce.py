@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from edgefed.process.lock import FolderLock
-from edgefed.reproduce.registry import tables
-from edgefed.reproduce.table_part import LEFT_OUT
+from edgefed.reproduce.paper_tables import tables
+from edgefed.reproduce.plan import LEFT_OUT
 from tests.cli.commands import edgefed
 
 TABLE = "fedma-table1"

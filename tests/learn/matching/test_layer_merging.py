@@ -21,7 +21,7 @@ from edgefed.learn.matching.layer_merging import (
 )
 from edgefed.learn.matching.steps import matching_steps
 from edgefed.learn.networks.layer_groups import affine, chain
-from edgefed.learn.networks.lstm_groups import lstm_groups
+from edgefed.learn.networks.lstm import lstm_groups
 
 PERCEPTRON = combined({"a": 2}, chain([("a", 1), ("out", 1)]))
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from edgefed.errors import DataError, UsageError
 from edgefed.learn.base.types import Array
 from edgefed.learn.matching.layer import Matched, match_layer
-from edgefed.learn.matching.objective import prior_term
+from edgefed.learn.matching.problem import prior_term
 from edgefed.learn.matching.settings import MatchSettings
 from tests.learn.matching_problems import naive_objective, pairs, planted, unrelated
 

@@ -11,8 +11,7 @@ import pytest
 from edgefed.errors import DataError
 from edgefed.learn.base.types import Array
 from edgefed.learn.matching.layer import Matched, match_layer
-from edgefed.learn.matching.recurrence import refined_by_recurrence
-from edgefed.learn.matching.recurrent_pairs import Pairs
+from edgefed.learn.matching.recurrence import Pairs, refined_by_recurrence
 from edgefed.learn.matching.settings import MatchSettings
 from tests.learn.matching_problems import naive_objective, pairs, unrelated
 

@@ -14,10 +14,9 @@ from edgefed.learn.base.types import Array
 from edgefed.learn.matching import assignment as solver
 from edgefed.learn.matching.assignment import best_assignment
 from edgefed.learn.matching.atoms import Atoms, Units
-from edgefed.learn.matching.objective import objective
-from edgefed.learn.matching.rewards import new_rewards, popularity, reward_matrix
+from edgefed.learn.matching.problem import objective
 from edgefed.learn.matching.settings import MatchSettings
-from edgefed.learn.matching.sweeps import Prior, Search
+from edgefed.learn.matching.sweeps import Prior, Search, new_rewards, popularity, reward_matrix
 from tests.learn.matching_problems import naive_reward, unrelated
 
 SEEDS = st.integers(0, 2**16)

@@ -18,8 +18,8 @@ from edgefed.learn.objectives.expert_mixture import (
     PERSONAL_BIAS,
     SHARES,
     TABLE,
+    forward_where,
 )
-from edgefed.learn.objectives.partial_gradient import forward_where
 from edgefed.learn.training.stacked_trainer import StackedTrainer
 from edgefed.learn.training.trainer import Trainer
 from tests.learn import worlds

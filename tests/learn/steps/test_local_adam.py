@@ -18,8 +18,7 @@ from edgefed.learn.base.types import Job, Samples, Schedule, Tensors
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.proximal import Proximal
-from edgefed.learn.steps.adam import Adam
-from edgefed.learn.steps.local_optimizers import optimizer_of
+from edgefed.learn.steps.local_optimizers import Adam, optimizer_of
 from edgefed.learn.training.stacked_trainer import StackedTrainer
 from edgefed.learn.training.trainer import Trainer
 from edgefed.native.library import native

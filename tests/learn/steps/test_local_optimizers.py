@@ -21,9 +21,7 @@ from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.samples.sample_order import planned_steps
-from edgefed.learn.steps.adam import Adam
-from edgefed.learn.steps.local_optimizers import check_optimizer
-from edgefed.learn.steps.sgd import Sgd
+from edgefed.learn.steps.local_optimizers import Adam, Sgd, check_optimizer
 from edgefed.learn.training.client_stack import Client
 from edgefed.learn.training.stacked_trainer import StackedTrainer
 from edgefed.learn.training.trainer import Trainer

@@ -25,8 +25,8 @@ from edgefed.tui.look.text_format import age, bar, binned, cut, cut_middle, spar
 from edgefed.tui.panes.base.curve import labels, rounds_below
 from edgefed.tui.screens.help import keys_text
 from edgefed.tui.screens.registry import ScreenName
-from edgefed.tui.screens.run_comparison import RunComparisonScreen
 from edgefed.tui.screens.run_form import RunFormScreen
+from edgefed.tui.screens.runs import RunComparisonScreen
 from edgefed.tui.tables.device_table import DeviceTable
 from tests.cli.programs.test_run_launcher import Coordinator
 from tests.tui.driving import drive, press, screen_text

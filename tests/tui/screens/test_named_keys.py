@@ -18,9 +18,9 @@ from edgefed.config.values.layers import ValueLayer
 from edgefed.tui.app import Dashboard
 from edgefed.tui.keys.actions import ACTIONS
 from edgefed.tui.keys.keymap import Keymap, read_keymap
-from edgefed.tui.screens.device_question import DeviceQuestion
-from edgefed.tui.screens.run_comparison import RunComparisonScreen
+from edgefed.tui.screens.device_keys import DeviceQuestion
 from edgefed.tui.screens.run_form import RunFormScreen
+from edgefed.tui.screens.runs import RunComparisonScreen
 from tests.cli.programs.test_run_launcher import Coordinator
 from tests.tui.driving import drive, notices, press, screen_text
 from tests.tui.sample_runs import THREE, KnownRuns

@@ -19,11 +19,9 @@ from edgefed.process.clock import SystemClock
 from edgefed.tui.app import Dashboard
 from edgefed.tui.feeds.recorded_feed import PERIOD
 from edgefed.tui.panes.runs.run_curves import curves_of, drawing
-from edgefed.tui.screens.run_comparison import RunComparisonScreen
-from edgefed.tui.screens.runs import MOST, NO_LOCAL_RUN, UNKNOWN, RunsScreen
+from edgefed.tui.screens.runs import MOST, NO_LOCAL_RUN, UNKNOWN, RunComparisonScreen, RunsScreen
 from edgefed.tui.state.key_orders import NO_RUN
-from edgefed.tui.tables.run_columns import columns_for
-from edgefed.tui.tables.run_table import RunTable
+from edgefed.tui.tables.run_table import RunTable, columns_for
 from tests.control.test_orders import FLEET, at_work
 from tests.simulated_runs import simulate
 from tests.tui.driving import (

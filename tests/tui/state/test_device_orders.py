@@ -11,7 +11,7 @@ from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.tui.keys.actions import ACTIONS
 from edgefed.tui.screens.device import DeviceScreen
-from edgefed.tui.screens.device_question import DeviceQuestion
+from edgefed.tui.screens.device_keys import DeviceQuestion
 from edgefed.tui.screens.devices import DevicesScreen
 from edgefed.tui.state.device_key_orders import DeviceKey, DeviceOrder, order_for_device
 from edgefed.tui.state.key_orders import READ_ONLY

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefed.tui.state.shown_command import shown_command
+from edgefed.tui.screens.run_form import shown_command
 
 
 def test_a_short_command_is_shown_whole() -> None:

@@ -7,7 +7,7 @@ from statistics import median, pstdev
 
 from rich.text import Text
 
-from edgefed.events.base.device_tests import last_tests
+from edgefed.events.base.device_rounds import last_tests
 from edgefed.events.base.evaluation_views import DeviceTestView
 from edgefed.terminal.units import counted
 from edgefed.tui.look.text_format import bar, clean, cut_middle
