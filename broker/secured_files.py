@@ -11,7 +11,13 @@ from pathlib import Path
 
 from broker.acl import acl, enrolment_acl
 from edgefed.errors import UsageError
-from edgefed.files.writing import make_folder, open_private, storage_error, write_atomic
+from edgefed.files.writing import (
+    make_folder,
+    open_private,
+    storage_error,
+    write_atomic,
+    write_shared,
+)
 from edgefed.trust import credentials
 from edgefed.trust.enrolment_login import ACCESS, PASSWORDS, ensure_login, give_to_owner
 
@@ -143,8 +149,8 @@ def write_access_locked(
 ) -> SecuredFiles:
     """Do the same as ``write_access``, with ``access_lock`` held."""
     files = secured_files(trust)
-    write_atomic(files.acl, acl(fleet, users).encode())
-    write_atomic(files.revoked, revoked_pem)
+    write_shared(files.acl, acl(fleet, users).encode())
+    write_shared(files.revoked, revoked_pem)
     _write_enrolment_access(trust, fleet)
     return files
 

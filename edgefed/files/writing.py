@@ -53,6 +53,18 @@ def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
     _write(path, data, sync=sync, private=True)
 
 
+def write_shared(path: Path, data: bytes) -> None:
+    """Write a file that another user's program may have been allowed to read.
+
+    As ``write_atomic``, but a file that exists keeps its mode, owner and access list.
+
+    Raises:
+        StorageError: as ``write_atomic``.
+    """
+    with _replacing(path, len(data), sync=True, private=True, keep_rights=True) as file:
+        file.write(data)
+
+
 def write_output(path: Path, data: bytes) -> None:
     """Write a file that a user asked for by its path, as ``write_atomic`` does.
 
@@ -83,13 +95,17 @@ def private_output(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _replacing(path: Path, size: int, *, sync: bool, private: bool) -> Iterator[BinaryIO]:
+def _replacing(
+    path: Path, size: int, *, sync: bool, private: bool, keep_rights: bool = False
+) -> Iterator[BinaryIO]:
     """Yield a new file beside ``path`` that replaces it at the end of the block."""
     beside: Path | None = None
     try:
         _make_folders(path.parent, private=private)
         _clean_once(path.parent)
         beside, file = _open_beside(path, private=private)
+        if keep_rights and path.exists():
+            _copy_rights(path, beside)
         with file:
             yield file
             file.flush()
@@ -103,6 +119,14 @@ def _replacing(path: Path, size: int, *, sync: bool, private: bool) -> Iterator[
         if isinstance(error, OSError):
             raise storage_error(path, error, size) from error
         raise
+
+
+def _copy_rights(source: Path, target: Path) -> None:
+    """Give a file the owner, mode and access list of another, as far as this user may."""
+    found = source.stat()
+    with suppress(OSError):  # only root gives files away; a group may be one of this user's
+        os.chown(target, found.st_uid if os.geteuid() == 0 else -1, found.st_gid)
+    shutil.copystat(source, target)  # on Linux with extended attributes, which hold access lists
 
 
 def open_private(path: Path, mode: str, *, buffering: int = -1) -> BinaryIO:

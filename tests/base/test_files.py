@@ -7,6 +7,7 @@ import fcntl
 import os
 import resource
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ from edgefed.files.writing import (
     storage_error,
     write_atomic,
     write_output,
+    write_shared,
 )
 from tests.open_modes import open_to_others, umask
 
@@ -240,3 +242,14 @@ def test_other_files_are_no_partial_files(tmp_path: Path) -> None:
     (tmp_path / ".file.0123abcd.part").touch()
     remove_partial_files(tmp_path)
     assert {each.name for each in tmp_path.iterdir()} == {*names, ".folder.0123abcd.part"}
+
+
+def test_a_shared_file_keeps_its_rights_and_a_new_one_is_private(tmp_path: Path) -> None:
+    path = tmp_path / "acl"
+    write_shared(path, b"one")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o640)
+    os.utime(path, (1, 1))
+    write_shared(path, b"two")
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"two", 0o640)
+    assert path.stat().st_mtime > 1, "a broker sees that it has changed"

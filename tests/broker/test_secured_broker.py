@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from broker import secured_broker
+from broker import configuration, secured_broker
 from broker.address import LOOPBACK, free_ports, port_is_free
+from broker.configuration import LIMITS, MEMORY_LIMIT_BYTES
 from broker.secured_broker import (
     BrokerSupervisor,
     EnrolmentBroker,
@@ -199,6 +200,31 @@ def test_a_database_that_mosquitto_cannot_open_is_moved_aside(
     assert aside.read_bytes() == damaged
     (line,) = told
     assert str(aside) in line and "\n" not in line
+
+
+def test_files_that_another_user_may_read_keep_their_rights(fleet: TlsFleet) -> None:
+    fleet.files.acl.chmod(0o640)
+    fleet.files.revoked.chmod(0o644)
+    before = fleet.files.acl.read_bytes()
+    fleet.remove("cam-2")
+    assert fleet.files.acl.read_bytes() != before
+    modes = [path.stat().st_mode & 0o777 for path in (fleet.files.acl, fleet.files.revoked)]
+    assert modes == [0o640, 0o644]
+
+
+@pytest.mark.mosquitto
+def test_a_database_above_the_memory_limit_is_moved_aside(
+    fleet: TlsFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SecuredBroker(fleet.address, tmp_path, fleet.files), client(fleet, "cam-1") as device:
+        device.publish(LAB.birth("cam-1"), bytes(200_000), retain=True)
+    lower = LIMITS.replace(str(MEMORY_LIMIT_BYTES), "150000")
+    monkeypatch.setattr(configuration, "LIMITS", lower)
+    told: list[str] = []
+    with SecuredBroker(fleet.address, tmp_path, fleet.files, tell=told.append):
+        assert admits(fleet, "cam-1")
+    (line,) = told
+    assert "cannot open its database" in line
 
 
 @pytest.mark.mosquitto

@@ -216,8 +216,8 @@ class Engine:
         planned = self._planned(state)
         if isinstance(planned, Exchange) and len(planned.questions) < planned.quorum:
             self._recorder.warn(
-                f"round {planned.round}: {len(planned.questions)} devices are there, "
-                f"the quorum is {planned.quorum}; waiting"
+                f"round {planned.round}: {len(planned.questions)} of {planned.quorum} devices "
+                "for the quorum are there; waiting"
             )
             state.admission.wait_for(planned.quorum, planned.deadline, self._controls.interrupted)
             self._controls.check()

@@ -66,7 +66,8 @@ def _missed_quorum(opened: OpenExchange, stats: ReplyStats, because: str) -> str
     parts = [stats.shortfall(asked, opened.deadline)]
     if asked < opened.quorum:
         there = f"only {counted(asked, 'device')} could be asked in round {opened.round}, {quorum}"
-        parts.append(because.rstrip("."))
+        clause = because.rstrip(".")
+        parts.append(clause[:1].lower() + clause[1:])
     else:
         there = f"only {stats.accepted} of {asked} devices answered round {opened.round}, {quorum}"
     return "; ".join(filter(None, (there, *parts)))

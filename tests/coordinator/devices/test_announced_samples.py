@@ -17,7 +17,7 @@ from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.process.clock import SystemClock
 from edgefed.wire.messages import Birth
 from tests.coordinator.conftest import MakeWorld
-from tests.coordinator.fleets import TamperedFleet
+from tests.coordinator.fleets import Tamper, TamperedFleet, forged, silent, told
 from tests.run_fixture import recipe, shards
 
 FACTOR = 10.0
@@ -160,6 +160,20 @@ def test_a_device_that_a_check_names_can_be_released(tmp_path: Path) -> None:
 def asked(fleet: TamperedFleet) -> list[int]:
     """Return how many devices each exchange asked."""
     return [len(each.tasks) for each in fleet.asked]
+
+
+def test_no_weight_is_clipped(world: MakeWorld) -> None:
+    """An excluded device is as one that is away; one that is admitted has its whole weight."""
+
+    def end(kind: type[TamperedFleet], tamper: Tamper | None = None, factor: float = FACTOR) -> str:
+        here = world(recipe(checks={"announced_median_factor": factor}), shards((5, 9, 6, 4)))
+        return here.engine(kind(here.devices, tamper), trust=TrustScores()).run().weights_digest
+
+    plain = end(TamperedFleet)
+    assert end(Announcing) == end(TamperedFleet, silent(SECOND)) != plain
+    assert end(Announcing, factor=0) == plain
+    claimed = forged(SECOND, told(samples=2**40))
+    assert end(Announcing, claimed, factor=0) not in {plain, end(Announcing)}
 
 
 def test_a_run_does_not_ask_who_announces_too_much_until_its_release(world: MakeWorld) -> None:

@@ -211,6 +211,14 @@ def never() -> bool:
     return False
 
 
+def test_a_stalled_connection_is_looked_for_even_if_nothing_is_published(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = threading.Event()
+    monkeypatch.setattr(scene.link, "end_if_stalled", looked.set)
+    assert looked.wait(PATIENCE)
+
+
 @pytest.mark.parametrize(
     ("size", "status"), [(3 * LEAST_ROOM, "ok"), (4 * 2**30, "ok"), (len(DATA), "failed")]
 )

@@ -234,33 +234,47 @@ def with_join_timeout(made: Recipe) -> Recipe:
 
 
 class Shrinking(TamperedFleet):
-    """All but four devices leave after the first exchange."""
+    """All but a few devices leave after the first exchange."""
+
+    left = 4
 
     def roster(self) -> Roster:
-        return super().roster()[:4] if self.asked else super().roster()
+        return super().roster()[: self.left] if self.asked else super().roster()
 
     def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
         return self.roster()
 
 
+SECURE: dict[str, Any] = {"enabled": True}
+
+
+@pytest.mark.parametrize(
+    ("sections", "left", "cause"),
+    [
+        (
+            {"merging": {"rule": "krum"}},
+            4,
+            'merging.rule = "krum" with merging.malicious = 1 needs 2f + 3 = 5 answers a round',
+        ),
+        ({"secure_aggregation": SECURE}, 1, "secure aggregation needs 2 devices a round"),
+    ],
+)
 def test_a_round_that_too_few_are_there_for_says_which_setting_asks_for_more(
-    world: MakeWorld,
+    world: MakeWorld, sections: dict[str, Any], left: int, cause: str
 ) -> None:
-    made = plan(merging={"rule": "krum"}, rounds={"count": 2, "retries": 1})
+    made = plan(rounds={"count": 2, "retries": 1}, **sections)
     here = world(made, shards(SIZES))
-    record = here.engine(Shrinking(here.devices)).run()
+    fleet = Shrinking(here.devices)
+    fleet.left = left
+    record = here.engine(fleet).run()
     assert (record.status, record.error) == ("failed", "round.quorum")
-    told = (
-        "nly 4 devices could be asked in round 2, the quorum is 5;"
-        ' merging.rule = "krum" with merging.malicious = 1 needs 2f + 3 = 5 answers a round'
-    )
+    there = "1 device" if left == 1 else f"{left} devices"
+    number = record.round + 1
+    told = f"nly {there} could be asked in round {number}, the quorum is {left + 1}; {cause}"
     assert record.reason == f"O{told}."
     warnings = [each["text"] for each in here.seen("note", level="warning")]
-    assert f"o{told}; asking again" in warnings
+    assert any(text.endswith(f"; {cause}; asking again") for text in warnings)
     assert not any("; ;" in text for text in warnings)
-
-
-SECURE: dict[str, Any] = {"enabled": True}
 
 
 @pytest.mark.parametrize(
