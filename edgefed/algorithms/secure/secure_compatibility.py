@@ -111,5 +111,5 @@ def _check_cohort(recipe: Recipe) -> None:
 
 def _unfit(why: str, hint: str) -> RecipeError:
     return RecipeError(
-        f"Updates cannot be summed without being seen: {why}.", code="secure.unfit", hint=hint
+        f"Secure aggregation cannot sum these updates: {why}.", code="secure.unfit", hint=hint
     )

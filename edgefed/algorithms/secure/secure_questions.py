@@ -59,7 +59,7 @@ def masking_params(questions: Sequence[Question], session: Session, bits: int) -
     """
     if any(each.blobs != questions[0].blobs for each in questions):
         raise UsageError(
-            "Updates cannot be summed without being seen: devices are sent different arrays.",
+            "Secure aggregation cannot sum these updates: devices are sent different arrays.",
             code="secure.unfit",
             hint="choose fedavg or an algorithm that sends all devices the same model",
         )

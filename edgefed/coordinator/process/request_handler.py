@@ -206,7 +206,7 @@ class RequestHandler:
         restricted = action.order or action.costly
         if restricted and signer is not None and signer.role != "operator":
             raise NotAllowedError(
-                f"{signer.user} may look, and not use {request.action}.",
+                f"{signer.user} has read-only access and may not use {request.action}.",
                 code="request.role",
                 hint="use the credentials of an operator",
             )

@@ -107,7 +107,7 @@ def read_pixels(path: Path, size: int = 0, greyscale: bool = False) -> Pixels:
     # A damaged file makes Pillow's decoders fail in many ways.
     except Exception as error:
         raise DataError(
-            f"{path} is no image that can be read.",
+            f"{path} cannot be read as an image.",
             code=UNREADABLE,
             hint="copy the file again, or remove it",
         ) from error

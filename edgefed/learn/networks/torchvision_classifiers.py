@@ -108,7 +108,7 @@ def _classifier(name: str, settings: ClassifierSettings, shape: Shape, classes: 
         module: nn.Module = _models().get_model(name, weights=None, num_classes=classes, **stated)
     except (TypeError, ValueError) as error:
         raise RecipeError(
-            f"torchvision's {name} cannot be built so: {' '.join(str(error).split())[:200]}.",
+            f"torchvision's {name} cannot be built: {' '.join(str(error).split())[:200]}.",
             code="model.setting",
             hint="omit dropout, or choose a size of images that the network takes",
         ) from error

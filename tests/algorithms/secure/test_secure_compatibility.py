@@ -50,7 +50,7 @@ UNFIT: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("tables", "reason"), UNFIT, ids=[reason for _, reason in UNFIT])
 def test_what_needs_single_updates_is_refused(tables: dict[str, Any], reason: str) -> None:
-    with pytest.raises(RecipeError, match="Updates cannot be summed without being seen") as raised:
+    with pytest.raises(RecipeError, match="Secure aggregation cannot sum these updates") as raised:
         make(recipe(**tables))
     assert reason in raised.value.message
     assert raised.value.code == "secure.unfit"
