@@ -104,7 +104,7 @@ def _drawn(
     require_labels(found.train)
     samples = to_pixels(found.train, found.preparation)
     number = _number(found, label)
-    scales = [each.noise_scale for each in settings]
+    scales = [setting.noise_scale for setting in settings]
     # Without a seed, numpy asks the operating system for one.
     generator = np.random.default_rng()
     return preview_mixes(samples, number, count, settings[0], scales, generator), number
@@ -150,10 +150,10 @@ def _epsilons(
     diameter = math.prod(found.shape)
     return [
         {
-            "noise_scale": each.noise_scale,
-            "per_mix": mix_epsilon(each, diameter, *counts),
+            "noise_scale": setting.noise_scale,
+            "per_mix": mix_epsilon(setting, diameter, *counts),
         }
-        for each in settings
+        for setting in settings
     ]
 
 
@@ -162,8 +162,8 @@ def _talk(epsilons: list[dict[str, float | None]]) -> None:
     from edgefed.report.mix_sheet import scale_in_words
     from edgefed.sharing.mix_accounting import in_words
 
-    for each in epsilons:
-        talk(f"noise {scale_in_words(each['noise_scale'] or 0)}: {in_words(each['per_mix'])}")
+    for epsilon in epsilons:
+        talk(f"noise {scale_in_words(epsilon['noise_scale'] or 0)}: {in_words(epsilon['per_mix'])}")
 
 
 def _told(made: MixPreview, label: int) -> dict[str, Any]:

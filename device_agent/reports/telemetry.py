@@ -59,7 +59,7 @@ class Sensors:
         """Return the hottest thermal zone in °C."""
         zones = self._root.glob("sys/class/thermal/thermal_zone*/temp")
         degrees = [value / 1000 for value in _numbers(zones)]
-        return max((each for each in degrees if 0 < each < 150), default=None)
+        return max((degree for degree in degrees if 0 < degree < 150), default=None)
 
     def power(self) -> float | None:
         """Return the board's total draw in W, from INA3221 monitors.

@@ -178,7 +178,7 @@ class DeviceStore:
         for name, digest in self._device_state().items():
             groups[name] = before[digest] if digest in before else self._read_group(name, digest)
             self._unpacked[digest] = groups[name]
-        return PersistentState(groups, tuple(each.entry for each in self._ledger.releases()))
+        return PersistentState(groups, tuple(release.entry for release in self._ledger.releases()))
 
     def _read_group(self, name: str, digest: str) -> Tensors:
         self._check_blob(digest, f"the device state {name}")

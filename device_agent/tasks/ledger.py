@@ -110,7 +110,7 @@ class Ledger:
         Raises:
             StorageError: the disk is full; nothing is written.
         """
-        if any(not each.exchange and each.entry == entry for each in self.releases()):
+        if any(not release.exchange and release.entry == entry for release in self.releases()):
             return
         releases = self.next_releases((entry,), time)
         with self._database.transaction():
@@ -119,9 +119,9 @@ class Ledger:
 
     def put(self, releases: Sequence[Release]) -> None:
         """Write rows; within a transaction, after which ``committed`` is called."""
-        for each in releases:
-            page, entry = str((each.id - 1) // PAGE), json.dumps(dict(each.entry))
-            row = (each.id, page, each.time, each.run, each.exchange, entry)
+        for release in releases:
+            page, entry = str((release.id - 1) // PAGE), json.dumps(dict(release.entry))
+            row = (release.id, page, release.time, release.run, release.exchange, entry)
             self._database.put("ledger", *row)
 
     def committed(self, releases: Sequence[Release]) -> None:
@@ -150,12 +150,12 @@ def owner_decided(loaded: Loaded[AgentSettings]) -> bool:
 
 def as_rows(releases: Sequence[Release]) -> list[tuple[str, ...]]:
     """Return the table of releases, oldest first, with its head."""
-    return [_HEAD, *(_row(each) for each in releases)]
+    return [_HEAD, *(_row(release) for release in releases)]
 
 
 def as_json(device: str, policy: Policy, releases: Sequence[Release]) -> dict[str, Any]:
     """Return the releases and the totals as JSON values."""
-    found = budget(device, policy, [each.entry for each in releases])
+    found = budget(device, policy, [release.entry for release in releases])
     totals = {
         "mixes": found.released,
         "mixes_left": found.mixes_left,
@@ -167,14 +167,14 @@ def as_json(device: str, policy: Policy, releases: Sequence[Release]) -> dict[st
         **_updates(policy, releases),
         "others": dict(_others(releases)),
     }
-    return {"releases": [each.as_json() for each in releases], "totals": totals}
+    return {"releases": [release.as_json() for release in releases], "totals": totals}
 
 
 def totals_as_rows(
     device: str, policy: Policy, releases: Sequence[Release]
 ) -> list[tuple[str, str]]:
     """Return the total cost of mixes, the remaining budget and its meaning, as lines."""
-    found = budget(device, policy, [each.entry for each in releases])
+    found = budget(device, policy, [release.entry for release in releases])
     rows = [
         ("mixes released", str(found.released)),
         ("mixes left", _mixes_left(found, policy)),
@@ -213,13 +213,13 @@ def _text(value: object) -> str:
 
 def _others(releases: Sequence[Release]) -> Counter[str]:
     """Return how many releases are neither mixes nor noisy updates, by kind."""
-    entries = (each.entry for each in releases)
-    return Counter(_kind(each) for each in entries if not (is_mixes(each) or is_update(each)))
+    entries = (release.entry for release in releases)
+    return Counter(_kind(entry) for entry in entries if not (is_mixes(entry) or is_update(entry)))
 
 
 def _updates(policy: Policy, releases: Sequence[Release]) -> dict[str, Any]:
     """Return how many noisy updates left the device, and their epsilon together at the δ."""
-    kinds = update_releases([each.entry for each in releases])
+    kinds = update_releases([release.entry for release in releases])
     return {
         "updates": sum(kind.count for kind in kinds),
         "update_epsilon": epsilon_of(kinds, policy.update_delta),

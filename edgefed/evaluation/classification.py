@@ -73,20 +73,20 @@ def class_scores(confusion: Confusion) -> list[ClassScore]:
 
 def worst_first(scores: Iterable[ClassScore]) -> list[ClassScore]:
     """Return the classes that occur, the lowest F1 first, of equal ones those with most samples."""
-    occurring = [each for each in scores if each.occurs]
+    occurring = [score for score in scores if score.occurs]
     return sorted(occurring, key=lambda each: (each.f1, -each.samples, each.label))
 
 
 def averages(confusion: Confusion) -> dict[str, float]:
     """Return balanced accuracy and macro averages by name; empty without samples."""
-    scores = [each for each in class_scores(confusion) if each.occurs]
-    recalls = [each.recall for each in scores if each.recall is not None]
+    scores = [class_score for class_score in class_scores(confusion) if class_score.occurs]
+    recalls = [score.recall for score in scores if score.recall is not None]
     if not recalls:
         return {}
     return {
         "balanced_accuracy": _mean(recalls),
-        "macro_precision": _mean([each.precision or 0.0 for each in scores]),
-        "macro_f1": _mean([each.f1 or 0.0 for each in scores]),
+        "macro_precision": _mean([score.precision or 0.0 for score in scores]),
+        "macro_f1": _mean([score.f1 or 0.0 for score in scores]),
     }
 
 

@@ -159,6 +159,6 @@ def as_inputs(images: StoredImages) -> npt.NDArray[Any]:
 def joined_inputs(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Return the inputs of all parts, part by part; images in one file are not read."""
     images = [each for each in map(stored, parts) if each is not None]
-    if len(images) == len(parts) and len({id(each.file) for each in images}) == 1:
+    if len(images) == len(parts) and len({id(image.file) for image in images}) == 1:
         return as_inputs(StoredImages(images[0].file, np.concatenate([i.rows for i in images])))
     return np.concatenate(parts)

@@ -114,8 +114,8 @@ def _layer(layer: NoiseLayer) -> _Layer:
     colours = (layer.to_colours, layer.colour_style)
     for each in (*arrays, *colours):
         assert each is None or (each.flags.c_contiguous and each.dtype.itemsize == 8)
-    ends = (None if each is None else each.ctypes.data for each in colours)
-    return _Layer(*sizes, layer.strength, *(each.ctypes.data for each in arrays), *ends)
+    ends = (None if colour is None else colour.ctypes.data for colour in colours)
+    return _Layer(*sizes, layer.strength, *(array.ctypes.data for array in arrays), *ends)
 
 
 def _call(name: str, *arguments: Any) -> None:

@@ -214,7 +214,7 @@ class NoiseCache:
         with self._lock:
             known = self._arrays.pop(entry, samples)
             self._arrays[entry] = known if len(known) > len(samples) else samples
-            while sum(each.nbytes for each in self._arrays.values()) > self._limit_bytes:
+            while sum(array.nbytes for array in self._arrays.values()) > self._limit_bytes:
                 self._arrays.popitem(last=False)
 
 

@@ -33,7 +33,7 @@ def _rotated(prototype: Array) -> Array:
     """Return a prototype's centre at eight orientations, each without its mean."""
     picture = Image.fromarray(prototype)
     degrees = [number * 180.0 / _ORIENTATIONS for number in range(_ORIENTATIONS)]
-    turned = [np.asarray(picture.rotate(each, Image.Resampling.BILINEAR)) for each in degrees]
+    turned = [np.asarray(picture.rotate(degree, Image.Resampling.BILINEAR)) for degree in degrees]
     centres = np.stack(turned).astype(np.float64)[:, 4:7, 4:7]
     return np.asarray(centres - centres.mean(axis=(1, 2), keepdims=True))
 

@@ -111,7 +111,7 @@ class _AnswerPrinter:
 
     def __init__(self, request: PredictRequest, model: LoadedModel, found: Found) -> None:
         names = [len(str(image.path)) for image in found.images]
-        names += [len(f"{each.path}[{len(each.inputs)}]") for each in found.archives]
+        names += [len(f"{archive.path}[{len(archive.inputs)}]") for archive in found.archives]
         width = max(names, default=0)
         self._lines = AnswerLines(model.labels, model.description.outputs, request.top, width)
         self._labels = model.labels
@@ -168,7 +168,9 @@ class _AnswerPrinter:
         counts = {"inputs": self._done, "unreadable": len(self._unread), "labelled": labelled}
         if not labelled:
             return counts
-        classes = [each.to_json() for each in class_results(self._pairs, self._labels)]
+        classes = [
+            class_result.to_json() for class_result in class_results(self._pairs, self._labels)
+        ]
         return {**counts, "accuracy": self._right / labelled, "classes": classes}
 
     @property
@@ -178,9 +180,9 @@ class _AnswerPrinter:
     def _table(self) -> str:
         """Return the recall and the precision of each class as columns."""
         rows = [("CLASS", "INPUTS", "RECALL", "PRECISION")]
-        for each in class_results(self._pairs, self._labels):
-            recall, precision = map(_share, (each.recall, each.precision))
-            rows.append((each.label, str(each.samples), recall, precision))
+        for class_result in class_results(self._pairs, self._labels):
+            recall, precision = map(_share, (class_result.recall, class_result.precision))
+            rows.append((class_result.label, str(class_result.samples), recall, precision))
         return columns(rows)
 
 
@@ -228,7 +230,7 @@ class AnswerLines:
             return f"{name}  {'  '.join(f'{value:.6g}' for value in answer.outputs)}"
         guesses = answer.predictions(self._labels).top(self._top)[0]
         shown = [
-            f"{each.label.ljust(self._label_width)}  {each.probability:.4f}" for each in guesses
+            f"{guess.label.ljust(self._label_width)}  {guess.probability:.4f}" for guess in guesses
         ]
         is_wrong = answer.expected and answer.expected != guesses[0].label
         wrong = [f"expected {answer.expected}"] if is_wrong else []
@@ -245,7 +247,7 @@ class AnswerLines:
         if not self._labels:
             return {**told, "outputs": [float(value) for value in answer.outputs]}
         guesses = answer.predictions(self._labels).top(self._top)[0]
-        top = [{"label": each.label, "probability": each.probability} for each in guesses]
+        top = [{"label": guess.label, "probability": guess.probability} for guess in guesses]
         return {**told, **top[0], "top": top}
 
     def csv_head(self) -> str:
@@ -266,7 +268,7 @@ class AnswerLines:
         if not self._labels:
             return _csv_line([*cells, *map(float, answer.outputs)])
         guesses = answer.predictions(self._labels).top(self._top)[0]
-        shown = [value for each in guesses for value in (each.label, each.probability)]
+        shown = [value for guess in guesses for value in (guess.label, guess.probability)]
         return _csv_line([*cells, *shown])
 
 

@@ -152,8 +152,8 @@ def averages(summary: RunSummary) -> Mapping[str, Any]:
         ("bytes", size(sum(device.shared_bytes for device in sharers))),
     ]
     rows = [
-        (each.device, each.shared_entries, each.shared_group, size(each.shared_bytes))
-        for each in sharers[:MAX_ROWS]
+        (sharer.device, sharer.shared_entries, sharer.shared_group, size(sharer.shared_bytes))
+        for sharer in sharers[:MAX_ROWS]
     ]
     return {"totals": totals, "rows": rows, "left_out": _cut(len(sharers))}
 

@@ -73,9 +73,9 @@ def _pictures(run_data: RunData, view: TableView) -> Iterator[tuple[str, str]]:
         panel = Panel("", [shares for _, shares in rows])
         heading = f"{name}: shares of each {shown.key}"
         yield heading, share_maps([panel], names, columns, title=heading)
-    courses = [each for each in run_data.summary.courses if each.table == name]
+    courses = [course for course in run_data.summary.courses if course.table == name]
     if courses and columns:
-        drawn = [(shown.key_text(each.key, classes), each.points) for each in courses]
+        drawn = [(shown.key_text(course.key, classes), course.points) for course in courses]
         heading = f"{name}: shares of each {shown.key} by round"
         yield heading, course_map(drawn[:MAX_COURSES], columns, title=heading)
     yield from _curves(view)

@@ -119,8 +119,8 @@ def _entry(cell: Cell, study: Study, outcome: TrialOutcome) -> Entry:
     runs = list(results.values())
     accuracy = spread(list(_values(study, outcome, cell.row.label, cell.column).values()))
     target = cell.column.target
-    reached = [rounds_to(each, target) for each in runs]
-    sent = [bytes_to(each, target) for each in runs]
+    reached = [rounds_to(run, target) for run in runs]
+    sent = [bytes_to(run, target) for run in runs]
     published = study.table.number(cell.row.label, cell.column.of)
     difference = None
     if published is not None and accuracy.mean is not None and study.scaled.exact:
@@ -130,9 +130,9 @@ def _entry(cell: Cell, study: Study, outcome: TrialOutcome) -> Entry:
         accuracy,
         spread([number for number in reached if number is not None]),
         spread([number for number in sent if number is not None]),
-        spread([each.bytes_up + each.bytes_down for each in runs]),
-        spread([growth for each in runs if (growth := _growth(each)) is not None]),
-        spread([each.seconds for each in runs]),
+        spread([run.bytes_up + run.bytes_down for run in runs]),
+        spread([growth for run in runs if (growth := _growth(run)) is not None]),
+        spread([run.seconds for run in runs]),
         sum(_digest(cell, seed) in outcome.failures for seed in study.seeds),
         published,
         difference,

@@ -206,7 +206,8 @@ class _Tables:
             for scale, made in columns.items()
         }
         claims = [
-            (each, "") if isinstance(each, str) else (each.claim, each.text) for each in keys.claims
+            (claim, "") if isinstance(claim, str) else (claim.claim, claim.text)
+            for claim in keys.claims
         ]
         return PaperTable(
             keys.name,
@@ -216,7 +217,7 @@ class _Tables:
             scales,
             keys.known or file.known,
             tuple(names.numbers(keys, place)),
-            tuple(names.claim(*each, (*place, "claims")) for each in claims),
+            tuple(names.claim(*claim, (*place, "claims")) for claim in claims),
             keys.notes,
         )
 
@@ -273,7 +274,7 @@ def _column(
             *(each.settings() for name, each in keys.methods.items() if name == method),
             *(each.settings() for name, each in keys.rows.items() if name == label),
         ]
-        if found := {key: value for each in parts for key, value in each.items()}:
+        if found := {key: value for part in parts for key, value in part.items()}:
             own[label] = found
     shown = {axis: point.shown for axis, point in points.items()}
     of = keys.of.format(**{axis: point.of for axis, point in points.items()})

@@ -74,8 +74,8 @@ def weights_at_zero(places: tuple[int, ...]) -> tuple[int, ...]:
 
 def _value(coefficients: Sequence[int], x: int) -> int:
     total = 0
-    for each in coefficients:
-        total = (total * x + each) % PRIME
+    for coefficient in coefficients:
+        total = (total * x + coefficient) % PRIME
     return total
 
 

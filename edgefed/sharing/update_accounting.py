@@ -51,7 +51,7 @@ class Releases:
 
 def epsilon_of(releases: Sequence[Releases], delta: float) -> float:
     """Return the ε of all releases together at a δ; 0 without any."""
-    kinds = tuple(each for each in releases if each.count)
+    kinds = tuple(release for release in releases if release.count)
     return _epsilon(kinds, delta) if kinds else 0.0
 
 
@@ -62,8 +62,10 @@ def _epsilon(releases: tuple[Releases, ...], delta: float) -> float:
 
     orders = RdpAccountant()._orders
     total = np.zeros(len(orders))
-    for each in releases:
-        total += each.count * _divergences(each.multiplier, each.sampled, each.population)
+    for release in releases:
+        total += release.count * _divergences(
+            release.multiplier, release.sampled, release.population
+        )
     return float(compute_epsilon(orders, total, delta)[0])
 
 

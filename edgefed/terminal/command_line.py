@@ -150,13 +150,13 @@ def _print_version(name: str, as_json: bool) -> None:
 def _with_common(own: list[Any]) -> list[Any]:
     """Return a parser's parameters with the common ones; their help shows words, no types."""
     taken = {word for each in own for word in each.opts}
-    added = [each for each in common_parameters() if not taken & set(each.opts)]
+    added = [parameter for parameter in common_parameters() if not taken & set(parameter.opts)]
     parameters = [*own, *added]
-    for each in parameters:
-        if isinstance(each, TyperArgument):
-            each.display_type_rich = _no_type  # type: ignore[method-assign]
-        elif isinstance(each, TyperOption) and each.metavar is None:
-            each.metavar = _value_name(each)
+    for parameter in parameters:
+        if isinstance(parameter, TyperArgument):
+            parameter.display_type_rich = _no_type  # type: ignore[method-assign]
+        elif isinstance(parameter, TyperOption) and parameter.metavar is None:
+            parameter.metavar = _value_name(parameter)
     return parameters
 
 
@@ -171,7 +171,7 @@ def _value_name(option: TyperOption) -> str:
     if option.is_flag:
         return ""
     if described.choices is not None:
-        return "|".join(str(getattr(each, "value", each)) for each in described.choices)
+        return "|".join(str(getattr(choice, "value", choice)) for choice in described.choices)
     return _VALUE_NAMES.get(described.annotation, "TEXT")
 
 

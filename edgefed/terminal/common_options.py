@@ -112,7 +112,7 @@ def common_parameters() -> tuple[TyperOption, ...]:
     app = typer.Typer(add_completion=False)
     app.command()(_declared)
     parameters = typer.main.get_command(app).params
-    made = tuple(each for each in parameters if isinstance(each, TyperOption))
+    made = tuple(parameter for parameter in parameters if isinstance(parameter, TyperOption))
     for each in made:
         each.expose_value = False
         each.callback = _remember
@@ -122,7 +122,7 @@ def common_parameters() -> tuple[TyperOption, ...]:
 @cache
 def json_parameter() -> TyperOption:
     """Return ``--json`` as an option of a command of its own."""
-    (shared,) = (each for each in common_parameters() if "--json" in each.opts)
+    (shared,) = (parameter for parameter in common_parameters() if "--json" in parameter.opts)
     made = copy(shared)
     made.help, made.rich_help_panel = "Print JSON on stdout.", "Output"
     return made

@@ -100,20 +100,20 @@ def plug_ins(listed: Sequence[Listed]) -> list[Diagnosis]:
 def as_rows(findings: Sequence[Diagnosis]) -> list[tuple[str, ...]]:
     """Return the findings as lines of a table."""
     rows: list[tuple[str, ...]] = []
-    for each in findings:
-        fix = f"  fix: {each.fix}" if each.fix else ""
-        rows.append((MARKS[each.state], each.name, each.text + fix))
+    for finding in findings:
+        fix = f"  fix: {finding.fix}" if finding.fix else ""
+        rows.append((MARKS[finding.state], finding.name, finding.text + fix))
     return rows
 
 
 def as_json(findings: Sequence[Diagnosis]) -> list[dict[str, Any]]:
     """Return the findings as JSON values."""
-    return [asdict(each) for each in findings]
+    return [asdict(finding) for finding in findings]
 
 
 def verdict(findings: Sequence[Diagnosis]) -> CheckFailedError | None:
     """Return the error to end with if any finding is bad."""
-    bad = [each.name for each in findings if each.state == "bad"]
+    bad = [finding.name for finding in findings if finding.state == "bad"]
     if not bad:
         return None
     return CheckFailedError(

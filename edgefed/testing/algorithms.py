@@ -184,8 +184,8 @@ def _states(
         require(isinstance(planned, Exchange), "plan returns neither an Exchange nor Finished")
         what = f"a device's half, asked to '{planned.name}',"
         answers = [
-            called(what, players.answer, device(planned.name), planned, each)
-            for each in planned.questions
+            called(what, players.answer, device(planned.name), planned, question)
+            for question in planned.questions
         ]
         merge = coordinator().merge
         merged = called(f"merge of '{planned.name}'", merge, state, asked(planned), iter(answers))
@@ -311,7 +311,7 @@ def _check_result(case: Case, state: State) -> None:
     half, players = case.coordinator(), case.players()
     with pure("view", {"the state": state}):
         tables = called("view", lambda: tuple(half.view(state)))
-    wrong = [type(each).__name__ for each in tables if not isinstance(each, MethodTable)]
+    wrong = [type(table).__name__ for table in tables if not isinstance(table, MethodTable)]
     require(not wrong, f"view returns {', '.join(wrong)}, not MethodTable")
     trainer = players.trainer_for(half.model(state))
     called("the weights of the result", lambda: trainer.model.check(half.weights(state)))

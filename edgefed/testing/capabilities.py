@@ -38,7 +38,7 @@ def check_capabilities(
     if not declared or planned.preparatory or not answers:
         return
     merged = _weights(half, state, planned, answers)
-    bare = [replace(each, metrics={}) for each in answers]
+    bare = [replace(answer, metrics={}) for answer in answers]
     what = f"merge of '{planned.name}' without metrics"
     stripped = called(what, _weights, half, state, planned, bare)
     require(
@@ -47,7 +47,9 @@ def check_capabilities(
         f" aggregation; set {' = '.join(declared)} = False",
     )
     averaging = [name for name in AVERAGING if name in declared]
-    equal = [replace(answers[0], device=each.device, samples=each.samples) for each in answers]
+    equal = [
+        replace(answers[0], device=answer.device, samples=answer.samples) for answer in answers
+    ]
     others = [
         replace(each, metrics={name: value * number for name, value in each.metrics.items()})
         for number, each in enumerate(equal, 1)

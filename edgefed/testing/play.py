@@ -78,8 +78,8 @@ class Players:
     def task(self, exchange: Exchange, question: Question) -> DeviceTask:
         """Return a device's task of an exchange."""
         relays = defaultdict[str, tuple[bytes, ...]](tuple)
-        for each in question.relays:
-            relays[each.sender] += (self.relayed[each],)
+        for relay in question.relays:
+            relays[relay.sender] += (self.relayed[relay],)
         return DeviceTask(
             question=exchange.name,
             round=exchange.round,
@@ -134,7 +134,9 @@ class Players:
 
     def answers(self, half: Algorithm[Any], exchange: Exchange) -> list[Answer]:
         """Return the answers to an exchange, in the order in which they arrive."""
-        return self.order([self.answer(half, exchange, each) for each in exchange.questions])
+        return self.order(
+            [self.answer(half, exchange, question) for question in exchange.questions]
+        )
 
     def start(self, half: Algorithm[Any]) -> State:
         """Return the state before the first round."""

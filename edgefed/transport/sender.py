@@ -119,7 +119,9 @@ class ChunkSender:
         The connection may have been replaced while this thread waited, which ``connected`` alone
         does not show. Unacknowledged chunks still count, because paho sends them again.
         """
-        self._transfers = deque(each for each in self._transfers if self._is_current(each))
+        self._transfers = deque(
+            transfer for transfer in self._transfers if self._is_current(transfer)
+        )
 
     def _send(self, transfer: Transfer, number: int) -> None:
         pieces = transfer.pieces

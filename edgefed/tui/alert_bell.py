@@ -23,4 +23,4 @@ class AlertBell:
             return ()
         alerts, known = update.snapshot.alerts, self._known
         self._known = frozenset(alerts)
-        return () if known is None else tuple(each for each in alerts if each not in known)
+        return () if known is None else tuple(alert for alert in alerts if alert not in known)

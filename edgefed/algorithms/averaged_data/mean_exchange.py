@@ -203,7 +203,9 @@ class MeanExchange(ExchangePart):
 
     def max_reply_bytes(self, exchange: Exchange, model: Model) -> int:
         """Return the most bytes of one device's averages, given its announced samples."""
-        most = max((self._most(each.samples, model) for each in exchange.questions), default=0)
+        most = max(
+            (self._most(question.samples, model) for question in exchange.questions), default=0
+        )
         width = 8 if self._raw_tokens(model) else 4
         # A byte a number needs eight bytes an entry for its scale and offset.
         entry = width * int(np.prod(self._entry_shape(model))) + 4 * model.classes + 8

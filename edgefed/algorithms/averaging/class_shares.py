@@ -74,8 +74,8 @@ def class_shares(
     """
     if by == "uniform":
         return class_proportions(np.ones((len(answers), classes)))
-    counts = np.stack([_counts(each, announced, classes, by) for each in answers])
-    samples = np.stack([_counts(each, announced, classes, "samples") for each in answers])
+    counts = np.stack([_counts(answer, announced, classes, by) for answer in answers])
+    samples = np.stack([_counts(answer, announced, classes, "samples") for answer in answers])
     held = (counts > 0).mean(axis=0) >= least_holders
     return class_proportions(np.where(held, counts, samples))
 

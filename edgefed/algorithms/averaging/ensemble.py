@@ -176,7 +176,7 @@ class Ensemble(SavedModels[EnsembleSettings], DeviceTests[EnsembleSettings], Rec
         weights = samples if self.settings.weighting == "examples" and len(samples) else None
         loss = self.training.loss
         return lambda inputs: mean_prediction(
-            [predict(each, inputs) for each in models], loss, weights
+            [predict(model, inputs) for model in models], loss, weights
         )
 
     # -- the device -----------------------------------------------------------------------------

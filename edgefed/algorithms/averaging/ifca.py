@@ -122,7 +122,9 @@ class IFCA(FedAvg):
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Step each model along the weighted mean of the deltas of those that chose it."""
-        limits = {each.device: min(each.samples, MOST_SAMPLES) for each in exchange.questions}
+        limits = {
+            question.device: min(question.samples, MOST_SAMPLES) for question in exchange.questions
+        }
         total = max(1, sum(limits.values()))
         means: dict[int, ExactMean] = {}
         choices: dict[str, int] = dict(state.params[CHOICES])
@@ -167,7 +169,7 @@ class IFCA(FedAvg):
     def predictor(self, state: State, predict: Predict) -> Predictor:
         """Return the mean of the models' predictions, since no samples show which model fits."""
         models, loss = tuple(self.models(state).values()), self.training.loss
-        return lambda inputs: mean_prediction([predict(each, inputs) for each in models], loss)
+        return lambda inputs: mean_prediction([predict(model, inputs) for model in models], loss)
 
     def evaluation(self, state: State, roster: Roster, seed: int) -> Exchange:
         """Return the exchange that sends all models to the devices of a cohort."""
@@ -176,7 +178,7 @@ class IFCA(FedAvg):
 
     def _with_models(self, name: str, number: int, cohort: Cohort, state: State) -> Exchange:
         models = self.models(state)
-        blobs = {each: each for each in models}
+        blobs = {model: model for model in models}
         return Exchange(
             name=name,
             round=number,
@@ -213,7 +215,7 @@ class IFCA(FedAvg):
         loss = self.training.loss
 
         def chosen(predict: Predict) -> Predictor:
-            losses = [_loss_of(each, predict, device.train, loss) for each in models]
+            losses = [_loss_of(model, predict, device.train, loss) for model in models]
             best = models[lowest(losses)]
             return lambda inputs: predict(best, inputs)
 

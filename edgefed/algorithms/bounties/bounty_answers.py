@@ -94,7 +94,7 @@ def wrong_rows(exchange: Exchange, answer: Answer, model: Model, settings: Label
     for role in ROLES[exchange.name]:
         if reason := _malformed(answer.groups[role].arrays, COLUMNS[role]):
             return f"{role}: {reason}"
-        (asked,) = (each for each in exchange.questions if each.device == answer.device)
+        (asked,) = (question for question in exchange.questions if question.device == answer.device)
         if reason := _CHECKS[role](rows_of(answer, role), asked, model, settings):
             return f"{role}: {reason}"
     return ""
@@ -103,11 +103,11 @@ def wrong_rows(exchange: Exchange, answer: Answer, model: Model, settings: Label
 def _malformed(rows: Mapping[str, Array], names: Sequence[str]) -> str:
     if set(rows) != set(names):
         return f"it does not hold {', '.join(names)}"
-    if any(each.dtype != np.int64 or each.ndim != 1 for each in rows.values()):
+    if any(row.dtype != np.int64 or row.ndim != 1 for row in rows.values()):
         return "it does not hold lists of whole numbers"
-    if len({len(each) for each in rows.values()}) > 1:
+    if len({len(row) for row in rows.values()}) > 1:
         return "its lists differ in length"
-    if any(len(each) and each.min() < 0 for each in rows.values()):
+    if any(len(row) and row.min() < 0 for row in rows.values()):
         return "a number is negative"
     first = rows[names[0]]
     return "" if len(np.unique(first)) == len(first) else f"a {names[0]} is there twice"

@@ -156,7 +156,7 @@ class BountyExchange(ExchangePart):
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Record the devices' needs, offers, sent mixes or received mixes."""
         records = replace(BountyRecords.of(state), given_up=())  # its exchange deleted them
-        known = {each.device: each for each in answers}
+        known = {answer.device: answer for answer in answers}
         ordered = [known[device] for device in sorted(known)]
         merges = {
             NEED: merge_needs,
@@ -171,8 +171,11 @@ class BountyExchange(ExchangePart):
         records = BountyRecords.of(state)
         seed, discarded = records.seed, (*training.discarded, *records.given_up)
         questions = tuple(
-            replace(each, params={**each.params, NOISE_SEED: derive(seed, "noise", each.device)})
-            for each in training.questions
+            replace(
+                question,
+                params={**question.params, NOISE_SEED: derive(seed, "noise", question.device)},
+            )
+            for question in training.questions
         )
         return replace(training, questions=questions, discarded=discarded)
 
@@ -226,8 +229,12 @@ class BountyExchange(ExchangePart):
         """Ask for the mixes that were allocated; a device that is gone is not asked."""
         token = token_of(records)
         questions, largest = [], 0
-        for provider in sorted({each.provider for each in records.allocations} & set(online)):
-            own = [each for each in records.allocations if each.provider == provider]
+        for provider in sorted(
+            {allocation.provider for allocation in records.allocations} & set(online)
+        ):
+            own = [
+                allocation for allocation in records.allocations if allocation.provider == provider
+            ]
             receivers = tuple(sorted({each.requester for each in own}))
             member = online[provider]
             for receiver in receivers:

@@ -35,8 +35,10 @@ def merge_needs(
         for answer in answers
     }
     asked = {
-        each.device: NeedsRequest(each.params["data"], exchange.round, each.device not in stated)
-        for each in exchange.questions
+        question.device: NeedsRequest(
+            question.params["data"], exchange.round, question.device not in stated
+        )
+        for question in exchange.questions
     }
     known = replace(records, asked={**records.asked, **asked})
     return known.with_needs(stated, fills) if stated else known
@@ -50,13 +52,15 @@ def merge_offers(
     Orders may have opened and cancelled bounties since they were published.
     """
     offers: dict[tuple[str, int], dict[str, int]] = {}
-    asked = {each.device: asks_of(each.params["bounties"]) for each in exchange.questions}
+    asked = {
+        question.device: asks_of(question.params["bounties"]) for question in exchange.questions
+    }
     for answer in answers:
         for place, mixes in rows_of(answer, OFFERS):
             asks = asked[answer.device][place]
             offers.setdefault((asks.requester, asks.label), {})[answer.device] = mixes
     changed, allocations = [], list(records.allocations)
-    published = {(each.requester, each.label) for asks in asked.values() for each in asks}
+    published = {(ask.requester, ask.label) for asks in asked.values() for ask in asks}
     for bounty in records.bounties:
         told_of = (bounty.device, bounty.label) in published or set(asked) == {bounty.device}
         if bounty.status != "open" or not told_of:
@@ -85,11 +89,11 @@ def merge_mixes(
         for relay in answer.relayed
     ]
     coming = {(each.relay.receiver, label) for each in sent for label in each.counts}
-    asked = {(each.requester, each.label) for each in records.allocations}
+    asked = {(allocation.requester, allocation.label) for allocation in records.allocations}
     ends = [
-        ended(each, fills)
-        for each in records.bounties
-        if each.status == "open" and (each.device, each.label) in asked - coming
+        ended(bounty, fills)
+        for bounty in records.bounties
+        if bounty.status == "open" and (bounty.device, bounty.label) in asked - coming
     ]
     known = records.with_bounties(ends).with_budgets(map(budget_of, answers))
     return replace(known, allocations=(), sent=(*records.sent, *sent))
@@ -121,8 +125,8 @@ def merge_received(
             left.append(tried)
     over -= {(each.relay.receiver, label) for each in left for label in each.counts}
     changed = [
-        _received(each, there.get(each.device), (each.device, each.label) in over, fills)
-        for each in records.bounties
+        _received(bounty, there.get(bounty.device), (bounty.device, bounty.label) in over, fills)
+        for bounty in records.bounties
     ]
     return replace(records.with_bounties(changed), sent=tuple(left), given_up=tuple(given_up))
 

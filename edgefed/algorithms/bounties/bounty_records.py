@@ -116,9 +116,9 @@ class BountyRecords:
         rows = {
             "seed": self.seed,
             "asked": {device: _row(each) for device, each in self.asked.items()},
-            "bounties": [_row(each) for each in self.bounties],
-            "budgets": [_row(each) for each in self.budgets],
-            "allocations": [_row(each) for each in self.allocations],
+            "bounties": [_row(bounty) for bounty in self.bounties],
+            "budgets": [_row(budget) for budget in self.budgets],
+            "allocations": [_row(allocation) for allocation in self.allocations],
             "sent": [_sent_row(each) for each in self.sent],
             "given_up": [each.to_json() for each in self.given_up],
             "batch": self.batch,
@@ -197,7 +197,7 @@ class BountyRecords:
 
     def with_bounties(self, changed: Iterable[Bounty]) -> BountyRecords:
         """Return the records with these bounties in place of those of the same device and label."""
-        rows = {(each.device, each.label): each for each in self.bounties}
+        rows = {(bounty.device, bounty.label): bounty for bounty in self.bounties}
         rows.update({(each.device, each.label): each for each in changed})
         return replace(self, bounties=_sorted(rows.values()))
 
@@ -209,16 +209,20 @@ class BountyRecords:
     def after(self, order: BountyOrder, fills: bool) -> BountyRecords:
         """Return the records after an operator's order."""
         matching = [
-            each
-            for each in self.bounties
-            if order.device in ("", each.device) and order.label in (None, each.label)
+            bounty
+            for bounty in self.bounties
+            if order.device in ("", bounty.device) and order.label in (None, bounty.label)
         ]
         if order.action == "open":
             return self.with_bounties(map(reopened, matching))
         # One that is closed with mixes missing would be open again when another device joins.
         dropped = [each for each in matching if each.status != "cancelled" and missing(each)]
         names = {(each.device, each.label) for each in dropped}
-        kept = tuple(each for each in self.allocations if (each.requester, each.label) not in names)
+        kept = tuple(
+            allocation
+            for allocation in self.allocations
+            if (allocation.requester, allocation.label) not in names
+        )
         ends = (ended(each, fills, "cancelled") for each in dropped)
         return replace(self.with_bounties(ends), allocations=kept)
 

@@ -11,8 +11,10 @@ def bounty_remarks(
     exchange: str, before: BountyRecords, after: BountyRecords
 ) -> tuple[Remark, ...]:
     """Return a line about new bounties, or about those that an exchange closed."""
-    known = {(each.device, each.label): each for each in before.bounties}
-    changed = [each for each in after.bounties if known.get((each.device, each.label)) != each]
+    known = {(bounty.device, bounty.label): bounty for bounty in before.bounties}
+    changed = [
+        bounty for bounty in after.bounties if known.get((bounty.device, bounty.label)) != bounty
+    ]
     if exchange == "label_need":
         devices = {each.device for each in changed}
         if not devices:
@@ -23,8 +25,8 @@ def bounty_remarks(
     ends = [each for each in changed if each.status == "closed"]
     if not ends:
         return ()
-    received, mixes = sum(each.received for each in ends), sum(each.mixes for each in ends)
-    noise = sum(each.noise for each in ends)
+    received, mixes = sum(end.received for end in ends), sum(end.mixes for end in ends)
+    noise = sum(end.noise for end in ends)
     filled = f"natural noise fills {noise:,}" if noise else "nothing fills the rest"
     bounties = counted(len(ends), "label bounty", "label bounties")
     text = f"{bounties} closed: {received:,} of {mixes:,} mixes are there, {filled}"

@@ -129,7 +129,7 @@ def replaced(groups: Mapping[str, Tensors], name: str, kept: Tensors) -> dict[st
 def fingerprint(kept: Mapping[str, Array]) -> str:
     """Return a word that differs for different mixes."""
     digests = (each for name, each in kept.items() if name.endswith("/digests"))
-    return hashlib.sha256(b"".join(each.tobytes() for each in digests)).hexdigest()
+    return hashlib.sha256(b"".join(digest.tobytes() for digest in digests)).hexdigest()
 
 
 def of_label(kept: Mapping[str, Array], label: int) -> Array:
@@ -155,7 +155,7 @@ def _bytes_each(shape: Sequence[int]) -> int:
 
 
 def _bytes_of(arrays: Mapping[str, Array]) -> int:
-    return sum(each.nbytes for each in arrays.values())
+    return sum(array.nbytes for array in arrays.values())
 
 
 def _refused(why: str) -> WireError:

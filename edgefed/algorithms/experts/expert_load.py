@@ -68,8 +68,8 @@ def load_of(mixtures: Mapping[str, KnownMixture], count: int) -> tuple[float, ..
 
     Before the first answer, all have equal ones.
     """
-    last = max((each.round for each in mixtures.values()), default=0)
-    now = [each for each in mixtures.values() if each.round == last]
+    last = max((mixture.round for mixture in mixtures.values()), default=0)
+    now = [mixture for mixture in mixtures.values() if mixture.round == last]
     total = sum(each.samples for each in now)
     if not total:
         return (1 / count,) * count

@@ -97,7 +97,7 @@ class ExpertSums:
         for name, whole in self.whole.items():
             whole.add(answer.groups[name].arrays, samples)
         shares = found["kept" if self.settings.permanent_prune else "raw"]
-        known = tuple(float(each) for each in shares)
+        known = tuple(float(share) for share in shares)
         self.mixtures[answer.device] = KnownMixture(known, kept, samples, round)
 
     def stepped(self, round: int) -> State:  # noqa: A002
@@ -120,7 +120,7 @@ class ExpertSums:
             MIXTURES: {device: each.to_json() for device, each in sorted(known.items())},
         }
         if self.divergences:
-            params[DIVERGENCE] = [each.total() for each in self.divergences]
+            params[DIVERGENCE] = [divergence.total() for divergence in self.divergences]
         return State(round, groups, params)
 
     def _pulled(self, delta: Tensors) -> Tensors:
@@ -145,7 +145,7 @@ def merged(
 
 def sample_limits(exchange: Exchange) -> dict[str, int]:
     """Return the most samples that each device asked may weigh."""
-    return {each.device: min(each.samples, MOST_SAMPLES) for each in exchange.questions}
+    return {question.device: min(question.samples, MOST_SAMPLES) for question in exchange.questions}
 
 
 def units_of(weight: float, bits: int) -> int:

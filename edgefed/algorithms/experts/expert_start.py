@@ -89,7 +89,7 @@ def _cosines(deltas: Sequence[Mapping[str, Array]]) -> Array:
     """Return the cosines between updates, rounded so that a last bit does not decide."""
     products = np.zeros((len(deltas), len(deltas)))
     for name in deltas[0]:
-        rows = np.stack([np.ravel(each[name]).astype(np.float64) for each in deltas])
+        rows = np.stack([np.ravel(delta[name]).astype(np.float64) for delta in deltas])
         products += rows @ rows.T
     norms = np.sqrt(np.maximum(np.diag(products), np.finfo(np.float64).tiny))
     cosines: Array = np.round(products / np.outer(norms, norms), 9)

@@ -201,7 +201,7 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
             blobs = {**{role(k): role(k) for k in sent}, **shared}
             params = {EXPERTS: list(sent)}
             questions.append(Question(member.device, member.samples, blobs, params))
-        named = {each for question in questions for each in question.blobs}
+        named = {blob for question in questions for blob in question.blobs}
         payloads = {
             group: Payload(state.groups[group], "fp32" if group == TABLE else None)
             for group in sorted(named)
@@ -258,7 +258,10 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
     def _begun(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Return the state whose experts begin from the first updates."""
         limits = sample_limits(exchange)
-        given = [replace(each, samples=min(each.samples, limits[each.device])) for each in answers]
+        given = [
+            replace(answer, samples=min(answer.samples, limits[answer.device]))
+            for answer in answers
+        ]
         if not given:
             return state
         count, seed = self.settings.experts, state.params[SEED]
@@ -272,13 +275,15 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
         if MIXTURE not in exchange.reply_roles:
             return ""
         found = answer.groups[MIXTURE].arrays
-        asked = next(each for each in exchange.questions if each.device == answer.device)
+        asked = next(
+            question for question in exchange.questions if question.device == answer.device
+        )
         for name in ("raw", "kept"):
             shares = found[name].astype(np.float64)
             if shares.min() < 0 or abs(float(shares.sum()) - 1) > 1e-3:
                 return f"its {name} shares are not shares of sum 1"
         used = {role(k) for k in np.flatnonzero(found["kept"] > 0)}
-        if used != {each for each in answer.groups if each.startswith(EXPERT)}:
+        if used != {group for group in answer.groups if group.startswith(EXPERT)}:
             return "it does not contain the experts that it says it uses"
         if not used <= {role(k) for k in asked.params[EXPERTS]}:
             return "it uses an expert that it was not sent"
@@ -348,8 +353,8 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
         payloads = {name: Payload(each) for name, each in {**groups, COLLECT: given}.items()}
         blobs = {name: name for name in payloads}
         every = (
-            replace(each, blobs=blobs, params={**each.params, EXPERTS: list(self._numbers)})
-            for each in asked.questions
+            replace(question, blobs=blobs, params={**question.params, EXPERTS: list(self._numbers)})
+            for question in asked.questions
         )
         return replace(asked, questions=tuple(every), payloads=payloads)
 

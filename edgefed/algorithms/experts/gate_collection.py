@@ -202,7 +202,9 @@ class GateCollection(ExchangePart):
 def _stacked(given: Mapping[str, Tensors]) -> Tensors:
     """Return the arrays of all devices, stacked in the order of their names."""
     devices = sorted(given)
-    return {name: np.stack([given[each][name] for each in devices]) for name in given[devices[0]]}
+    return {
+        name: np.stack([given[device][name] for device in devices]) for name in given[devices[0]]
+    }
 
 
 def collected_gates(state: State) -> Tensors | None:

@@ -49,7 +49,7 @@ def likely_shares(state: State, draws: int) -> DeviceShares | None:
     if given is None:
         return None
     devices: list[str] = state.params[COLLECT]
-    places = [devices.index(each) for each in state.params[DENSITIES]]
+    places = [devices.index(name) for name in state.params[DENSITIES]]
     densities = [{name: array[k] for name, array in given.items()} for k in range(len(places))]
     samples = [int(count) for count in state.groups[COLLECT]["samples"][places]]
     found = density_shares(densities, samples, draws, state.params[SEED])

@@ -206,7 +206,8 @@ class DeviceTests(Algorithm[SettingsT]):
         """Return an evaluation's exchange that makes every device test in one of the modes."""
         del state
         with_mode = (
-            replace(each, params={**each.params, "mode": mode}) for each in asked.questions
+            replace(question, params={**question.params, "mode": mode})
+            for question in asked.questions
         )
         return replace(asked, questions=tuple(with_mode))
 

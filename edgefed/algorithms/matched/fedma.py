@@ -82,7 +82,7 @@ from edgefed.terminal.units import counted
 def layers_of(state: State) -> tuple[LayerMatch, ...]:
     """Return every layer that is matched, with the result of its last matching."""
     network = MatchedNetwork.of(state)
-    found = {each["layer"]: LayerMatch(**each) for each in state.params[LAYERS]}
+    found = {row["layer"]: LayerMatch(**row) for row in state.params[LAYERS]}
     order = [group for step in network.steps for group in step.decides]
     widths = network.local.widths
     return tuple(found.get(group, LayerMatch(group, widths[group])) for group in order)
@@ -204,7 +204,9 @@ class FedMa(SavedModels[FedMaSettings], DeviceTests[FedMaSettings], RecipeNeeds)
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Match and merge the layers of the exchange; without an answer, change nothing."""
-        limits = {each.device: min(each.samples, MOST_SAMPLES) for each in exchange.questions}
+        limits = {
+            question.device: min(question.samples, MOST_SAMPLES) for question in exchange.questions
+        }
         given = [
             replace(each, samples=max(1, min(each.samples, limits[each.device])))
             for each in sorted(answers, key=lambda each: each.device)

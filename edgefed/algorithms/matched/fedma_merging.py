@@ -215,7 +215,7 @@ class _Merging:
             for group, each in own.items()
         }
         layers = [*state.params[LAYERS][: len(state.groups[NEW_COUNTS])]]
-        layers += [vars(each) for each in self.layers]
+        layers += [vars(layer) for layer in self.layers]
         layers += state.params[LAYERS][len(layers) :]  # as they were matched in the round before
         params = {
             **state.params,

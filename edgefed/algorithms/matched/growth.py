@@ -49,14 +49,16 @@ def bound_remarks(
     remarks = []
     layers = list(layers)
     reached = [
-        each.layer for each in layers if each.atoms >= settings.most_atoms(each.local) > each.local
+        layer.layer
+        for layer in layers
+        if layer.atoms >= settings.most_atoms(layer.local) > layer.local
     ]
     if reached:
         text = f"{', '.join(reached)} reached the bound of growth"
         text = f"round {number}: {text} (most_growth = {settings.most_growth:g})"
         remarks.append(Remark(text, warning=True))
     said = {each.layer for each in before if each.apart > APART}
-    apart = [each.layer for each in layers if each.apart > APART and each.layer not in said]
+    apart = [layer.layer for layer in layers if layer.apart > APART and layer.layer not in said]
     if apart and settings.match_settings(1).sigma == "auto":
         text = "the devices' units have hardly anything in common, so that many different ones may"
         ways = "set algorithm.sigma, or start from common weights and train less before matching"

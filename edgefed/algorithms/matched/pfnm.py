@@ -168,8 +168,8 @@ class Pfnm(SavedModels[PfnmSettings], RecipeNeeds):
         All of them are in memory at once.
         """
         records = PfnmRecords.of(state)
-        params = {each.device: each.params for each in exchange.questions}
-        announced = {each.device: each.samples for each in exchange.questions}
+        params = {question.device: question.params for question in exchange.questions}
+        announced = {question.device: question.samples for question in exchange.questions}
         known = sorted(answers, key=lambda each: each.device)
         if not known:
             return records.kept_in(exchange.round)

@@ -77,7 +77,7 @@ class PfnmRecords:
             matched=state.params["matched"],
             assignments=assignments,
             counts=state.groups["counts"],
-            layers=tuple(LayerMatch(**each) for each in state.params["layers"]),
+            layers=tuple(LayerMatch(**row) for row in state.params["layers"]),
         )
 
     def kept_in(self, number: int) -> State:
@@ -92,7 +92,7 @@ class PfnmRecords:
             "model": self.section.model_dump(mode="json"),
             "seed": self.seed,
             "matched": self.matched,
-            "layers": [asdict(each) for each in self.layers],
+            "layers": [asdict(layer) for layer in self.layers],
         }
         return State(number, groups, params)
 

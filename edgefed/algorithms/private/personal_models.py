@@ -226,11 +226,13 @@ def _with_start(exchange: Exchange, state: State) -> Exchange:
     They never change, so a device downloads them once.
     """
     start = state.groups[START]
-    if not start or not any(WEIGHTS in each.blobs for each in exchange.questions):
+    if not start or not any(WEIGHTS in question.blobs for question in exchange.questions):
         return exchange
     questions = tuple(
-        replace(each, blobs={**each.blobs, START: START}) if WEIGHTS in each.blobs else each
-        for each in exchange.questions
+        replace(question, blobs={**question.blobs, START: START})
+        if WEIGHTS in question.blobs
+        else question
+        for question in exchange.questions
     )
     payloads = {**exchange.payloads, START: Payload(start, "fp32")}
     return replace(exchange, questions=questions, payloads=payloads)

@@ -138,7 +138,8 @@ class PrivateUpdates(WrappedAlgorithm):
         self._check_budget(state, planned, able)
         params = {CLIP: float(state.params[PRIVACY][CLIP]), POPULATION: able}
         questions = tuple(
-            replace(each, params={**each.params, **params}) for each in planned.questions
+            replace(question, params={**question.params, **params})
+            for question in planned.questions
         )
         return replace(planned, questions=questions)
 

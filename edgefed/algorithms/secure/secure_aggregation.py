@@ -227,7 +227,9 @@ class SecureAggregation(WrappedAlgorithm):
 
     def _keys(self, planned: Exchange, records: SecureRecords) -> Exchange:
         """Ask the devices that were drawn for the round for their keys."""
-        drawn = [each for each in planned.questions if each.device not in records.without]
+        drawn = [
+            question for question in planned.questions if question.device not in records.without
+        ]
         threshold = threshold_of(self._section, len(drawn))
         check_sizes(len(drawn), threshold, colluders_of(self._section, len(drawn)), planned)
         params = {"form": FORM, "number": records.number + 1, "threshold": threshold}
@@ -242,13 +244,13 @@ class SecureAggregation(WrappedAlgorithm):
         params = session_params(session, devices=list(session.keyed))
         questions = [
             Question(
-                each.device,
-                each.samples,
+                question.device,
+                question.samples,
                 {"keys": KEYS_GROUP},
                 params,
-                tuple(name for name in session.keyed if name != each.device),
+                tuple(name for name in session.keyed if name != question.device),
             )
-            for each in planned.questions
+            for question in planned.questions
         ]
         exchange = self._exchange(SHARES, COMMITMENTS, planned, records, questions)
         payloads = {KEYS_GROUP: Payload(dict(state.groups[KEYS_GROUP]), "fp32")}
@@ -266,8 +268,12 @@ class SecureAggregation(WrappedAlgorithm):
         grid = self._grid(state)
         params = masking_params(planned.questions, session, grid.bits)
         questions = tuple(
-            replace(each, params=params, relays=(*each.relays, *sent_to(each.device, records)))
-            for each in planned.questions
+            replace(
+                question,
+                params=params,
+                relays=(*question.relays, *sent_to(question.device, records)),
+            )
+            for question in planned.questions
         )
         role = ReplyRole({MASKED: TensorSpec("uint8", (wire_bytes(grid),))}, 0.0)
         return replace(
@@ -286,7 +292,8 @@ class SecureAggregation(WrappedAlgorithm):
         del state
         params = session_params(session, devices=list(session.masked))
         questions = [
-            Question(each.device, each.samples, params=params) for each in planned.questions
+            Question(question.device, question.samples, params=params)
+            for question in planned.questions
         ]
         exchange = self._exchange(LISTS, SIGNED, planned, records, questions)
         return replace(exchange, quorum=session.threshold, discarded=records.relays)
@@ -304,12 +311,12 @@ class SecureAggregation(WrappedAlgorithm):
             payloads[LISTS_GROUP] = Payload(dict(state.groups[LISTS_GROUP]), "fp32")
         questions = [
             Question(
-                each.device,
-                each.samples,
+                question.device,
+                question.samples,
                 blobs,
-                {**params, "commitments": commitments_for(state, session, each.device)},
+                {**params, "commitments": commitments_for(state, session, question.device)},
             )
-            for each in planned.questions
+            for question in planned.questions
         ]
         exchange = self._exchange(UNMASK, UNCOVERED, planned, records, questions)
         discarded = records.relays

@@ -292,7 +292,7 @@ def _of_session(record: SecureRecord, number: int, phase: Phase) -> SecureRecord
 
 def _told_keys(task: DeviceTask, record: SecureRecord, group: Tensors) -> CohortKeys:
     """Return the cohort's keys as the coordinator tells them."""
-    names = [str(each) for each in task.params["devices"]]
+    names = [str(name) for name in task.params["devices"]]
     return CohortKeys.from_group(record.number, record.threshold, names, group)
 
 
@@ -399,7 +399,7 @@ def _check_list(
         return
     if tuple(survivors) != record.listed:
         raise Withheld("it was asked to uncover the sum of another list than it signed")
-    signers = [str(each) for each in task.params["signers"]]
+    signers = [str(name) for name in task.params["signers"]]
     if len(set(signers) & set(survivors)) < record.threshold or len(set(signers)) < len(signers):
         raise Withheld(f"fewer than {record.threshold} devices signed the list")
     text = list_text(task.run, record.number, record.task_digest, survivors)

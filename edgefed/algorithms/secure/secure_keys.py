@@ -124,9 +124,9 @@ class CohortKeys:
             )
             for name in (MASK, CHANNEL, SEED)
         }
-        if any(each.signature for each in self.keys):
+        if any(key.signature for key in self.keys):
             for name in (SIGNATURE, CERTIFICATE):
-                group |= joined(name, [getattr(each, name) for each in self.keys])
+                group |= joined(name, [getattr(key, name) for key in self.keys])
         return group
 
     @classmethod
@@ -170,7 +170,7 @@ def list_text(run: str, number: int, task_digest: str, devices: Sequence[str]) -
 
 def joined(name: str, parts: Sequence[bytes]) -> Tensors:
     """Return byte strings of any lengths as two arrays."""
-    ends = np.cumsum([len(each) for each in parts], dtype=np.int64)
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
     return {f"{name}.data": np.frombuffer(b"".join(parts), np.uint8), f"{name}.ends": ends}
 
 

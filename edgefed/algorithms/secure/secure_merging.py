@@ -68,7 +68,7 @@ def merge_keys(state: State, exchange: Exchange, answers: Iterable[Answer]) -> S
 
     If some signed theirs, those that did not are left out: no device would share with them.
     """
-    keys = {each.device: _arrays(each, ADVERTISED) for each in answers}
+    keys = {answer.device: _arrays(answer, ADVERTISED) for answer in answers}
     known = {name: DeviceKeys.from_arrays(arrays) for name, arrays in keys.items()}
     is_signed = any(each.signature for each in known.values())
     devices = tuple(sorted(n for n, k in known.items() if bool(k.signature) == is_signed))
@@ -76,7 +76,9 @@ def merge_keys(state: State, exchange: Exchange, answers: Iterable[Answer]) -> S
     session = Session(
         number=params["number"],
         round=exchange.round,
-        limits={each.device: min(each.samples, MOST_SAMPLES) for each in exchange.questions},
+        limits={
+            question.device: min(question.samples, MOST_SAMPLES) for question in exchange.questions
+        },
         threshold=params["threshold"],
         quorum=exchange.quorum,
         next="shares",
@@ -125,7 +127,7 @@ def merge_masked(
 def merge_lists(state: State, answers: Iterable[Answer]) -> State:
     """Return the state with the signatures of the list of updates in the sum."""
     records, session = open_session(state)
-    found = {each.device: _arrays(each, SIGNED) for each in answers}
+    found = {answer.device: _arrays(answer, SIGNED) for answer in answers}
     after = replace(session, next="unmask", listed=tuple(sorted(found)))
     group: Tensors = {}
     for part in (SIGNATURE, CERTIFICATE):

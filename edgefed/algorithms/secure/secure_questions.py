@@ -57,7 +57,7 @@ def masking_params(questions: Sequence[Question], session: Session, bits: int) -
     Raises:
         UsageError: ``secure.unfit``: the algorithm sends devices different arrays.
     """
-    if any(each.blobs != questions[0].blobs for each in questions):
+    if any(question.blobs != questions[0].blobs for question in questions):
         raise UsageError(
             "Secure aggregation cannot sum these updates: devices are sent different arrays.",
             code="secure.unfit",
@@ -66,11 +66,13 @@ def masking_params(questions: Sequence[Question], session: Session, bits: int) -
     shared = {
         name: value
         for name, value in (questions[0].params.items() if questions else ())
-        if all(name in each.params and each.params[name] == value for each in questions)
+        if all(name in question.params and question.params[name] == value for question in questions)
     }
     own = {
-        each.device: {name: each.params[name] for name in each.params if name not in shared}
-        for each in questions
+        question.device: {
+            name: question.params[name] for name in question.params if name not in shared
+        }
+        for question in questions
     }
     asked = session_params(session, devices=list(session.shared), bits=bits)
     tables = {"limits": dict(session.limits), "own": own if any(own.values()) else {}}

@@ -122,7 +122,7 @@ class SecureRecords:
     def kept_in(self, state: State, groups: Mapping[str, Tensors] | None = None) -> State:
         """Return the state with these records, and with these groups beside its other ones."""
         known = asdict(self)
-        known["relays"] = [each.to_json() for each in self.relays]
+        known["relays"] = [relay.to_json() for relay in self.relays]
         return replace(
             state,
             groups={**state.groups, **(groups or {})},

@@ -215,8 +215,8 @@ def _facts(found: dict[str, Any]) -> list[str]:
         f" {_targets(found)}"
     ]
     if len(devices) > 1:
-        sizes = [each["train"] for each in devices]
-        held = [sum(map(bool, each["labels"])) for each in devices]
+        sizes = [device["train"] for device in devices]
+        held = [sum(map(bool, device["labels"])) for device in devices]
         labels = f" and {min(held)} to {counted(max(held), 'label')}" if totals["labels"] else ""
         lines.append(
             f"{len(devices)} devices of {min(sizes)} to {counted(max(sizes), 'sample')}{labels}"

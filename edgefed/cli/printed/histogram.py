@@ -28,12 +28,12 @@ def draw(report: dict[str, Any], width: int, plain: bool) -> str:
         return _counts(devices)
     if len(devices) == 1:
         return _single(devices[0], width, plain)
-    names = [_short(each["device"]) for each in devices] + ["all"]
-    counts = [str(each["train"]) for each in devices] + [str(totals["train"])]
+    names = [_short(device["device"]) for device in devices] + ["all"]
+    counts = [str(device["train"]) for device in devices] + [str(totals["train"])]
     left = max(map(len, [*names, "DEVICE"]))
     middle = max(map(len, [*counts, "SAMPLES"]))
     room = max(LEAST, width - left - middle - 4)
-    rows = [each["labels"] for each in devices]
+    rows = [device["labels"] for device in devices]
     bundle = -(-report["classes"] // room)
     cell = _cell(report["classes"], bundle, room)
     columns = [bundled(row, bundle) for row in rows]
@@ -64,7 +64,10 @@ def _single(device: dict[str, Any], width: int, plain: bool) -> str:
 
 def _counts(devices: Sequence[dict[str, Any]]) -> str:
     """Return how many samples each device holds, a line each."""
-    rows = [("DEVICE", "SAMPLES"), *((_short(each["device"]), each["train"]) for each in devices)]
+    rows = [
+        ("DEVICE", "SAMPLES"),
+        *((_short(device["device"]), device["train"]) for device in devices),
+    ]
     left = max(len(name) for name, _ in rows)
     middle = max(len(str(count)) for _, count in rows)
     return "\n".join(f"{name:<{left}}  {count:>{middle}}" for name, count in rows)

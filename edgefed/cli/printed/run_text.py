@@ -135,13 +135,13 @@ def _modes(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 def _models(models: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """Yield the name and the value of each row: the last model, the best one, the checkpoints."""
-    checkpoints = [each for each in models if "/" in each["file"]]
-    for each in models:
-        if "/" in each["file"]:
+    checkpoints = [model for model in models if "/" in model["file"]]
+    for model in models:
+        if "/" in model["file"]:
             continue
-        told = f"{each['file']}, after round {each['round']}"
-        if each["file"].startswith("best"):
-            score = f", {each['metric']} {each['score']:.4f}" if "score" in each else ""
+        told = f"{model['file']}, after round {model['round']}"
+        if model["file"].startswith("best"):
+            score = f", {model['metric']} {model['score']:.4f}" if "score" in model else ""
             yield "best", told + score
         else:
             yield "last", told

@@ -135,7 +135,7 @@ class RecipeDraft:
         try:
             return CheckedValues(self._recipe(sets).model_dump(mode="json"))
         except ProblemsError as error:
-            found = [ValueProblem(each.key, each.text) for each in error.problems]
+            found = [ValueProblem(problem.key, problem.text) for problem in error.problems]
         except EdgeFedError as error:
             found = [ValueProblem("", error.message)]
         return CheckedValues(self._as_written(sets), tuple(dict.fromkeys(found)))

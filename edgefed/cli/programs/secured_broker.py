@@ -178,5 +178,7 @@ def rules_as_json(reports: list[RuleReport]) -> list[dict[str, Any]]:
 def rules_as_rows(reports: list[RuleReport]) -> str:
     """Return the reports as lines."""
     outcomes = {"holds": "ok", "broken": "FAILED", "not tried": "not tried"}
-    rows = [(each.name, outcomes[each.outcome], each.told or each.rule) for each in reports]
+    rows = [
+        (report.name, outcomes[report.outcome], report.told or report.rule) for report in reports
+    ]
     return columns(rows)

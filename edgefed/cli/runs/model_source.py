@@ -65,6 +65,6 @@ def _newest(state: Path, best: bool) -> tuple[Path, str]:
             code="model.none",
             hint="leave --best out" if best else "a run writes its model when it ends",
         )
-    skipped = ", ".join(each.name for each in folders[:place])
+    skipped = ", ".join(folder.name for folder in folders[:place])
     told = f"run {folders[place].name}" + (f"; no {file} yet: {skipped}" if skipped else "")
     return folders[place], told

@@ -109,7 +109,9 @@ def merge_later(store: EnrolmentStore, later: Iterable[LaterState], now: str) ->
     """
     parties = {each.user: each for each in store.parties()}
     issued = {each.serial: each for each in store.issued()}
-    void = [each for each in store.invitations() if each.state in ("open", "pending")]
+    void = [
+        invitation for invitation in store.invitations() if invitation.state in ("open", "pending")
+    ]
     for state in later:
         for party in state.parties:
             known = parties.get(party.user)
@@ -182,7 +184,7 @@ def admit_only(
 
 def to_confirm(trust: Path, parties: Iterable[Party]) -> list[Party]:
     """Return the parties that an operator has to confirm: those on other machines."""
-    return [each for each in parties if each.state == "enrolled" and not _is_own(trust, each)]
+    return [party for party in parties if party.state == "enrolled" and not _is_own(trust, party)]
 
 
 def _is_own(trust: Path, party: Party) -> bool:

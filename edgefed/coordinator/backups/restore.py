@@ -80,7 +80,7 @@ class Restoring:
     @property
     def unfinished(self) -> list[RunRecord]:
         """The runs that go on when the coordinator starts."""
-        return [each for each in self.runs if each.status in UNFINISHED]
+        return [run for run in self.runs if run.status in UNFINISHED]
 
     @property
     def trust(self) -> Path:
@@ -146,13 +146,13 @@ def _bring_up_to_date(made: Restoring, clock: Clock) -> None:
     """Merge the known later changes, and renumber the runs."""
     authority = made.authority
     if authority is not None:
-        later = [later_state(each, authority, made.warnings.append) for each in _presents(made)]
+        later = [later_state(trust, authority, made.warnings.append) for trust in _presents(made)]
         with closing(EnrolmentStore(made.trust / AUTHORITY_FOLDER)) as store:
-            before = {each.user for each in store.parties() if each.state == "enrolled"}
+            before = {party.user for party in store.parties() if party.state == "enrolled"}
             merge_later(store, later, timestamp(clock.now()))
             made.parties = store.parties()
         made.removed = [
-            each for each in made.parties if each.user in before and each.state == "revoked"
+            party for party in made.parties if party.user in before and party.state == "revoked"
         ]
     folder = made.staging / COORDINATOR / made.manifest.fleet
     if folder.exists():
@@ -171,7 +171,7 @@ def _renumber(
 ) -> list[RunRecord]:
     """Renumber the future exchanges of all runs; return the unfinished runs."""
     with closing(Store(folder)) as store:
-        found = [_renumbered(store, each, created, clock, warn) for each in store.runs()]
+        found = [_renumbered(store, run, created, clock, warn) for run in store.runs()]
     return [each for each in found if each.status != "finished"]
 
 
@@ -292,7 +292,7 @@ def install(
                 refused,
                 lambda users, revoked: write_access(made.trust, list(users), revoked),
             )
-            ended = {each.user for each in store.parties() if each.state != "enrolled"}
+            ended = {party.user for party in store.parties() if party.state != "enrolled"}
         _keep_others(made.place(TRUST), made.trust, ended)
     stamp = timestamp(clock.now()).translate(str.maketrans("", "", "-:."))
     replaced = made.state / REPLACED / f"{stamp}-{secrets.token_hex(2)}"

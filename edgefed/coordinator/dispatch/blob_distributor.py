@@ -73,7 +73,9 @@ class BlobDistributor:
 
     def next_due(self) -> float | None:
         """Return the monotonic second of the next ``due``, or None."""
-        return min((each.since + GATHER for each in self._gatherings.values()), default=None)
+        return min(
+            (gathering.since + GATHER for gathering in self._gatherings.values()), default=None
+        )
 
     def _flush(self, digest: str) -> None:
         gathering = self._gatherings.pop(digest)

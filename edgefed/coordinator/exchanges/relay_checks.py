@@ -38,8 +38,8 @@ def sent_relays(reply: Reply) -> tuple[Relay, ...]:
 def task_relays(task: Task) -> tuple[Relay, ...]:
     """Return references to the blobs that a task delivers."""
     return tuple(
-        Relay(each.exchange, each.sender, task.device, each.digest, each.size)
-        for each in task.relays
+        Relay(relay.exchange, relay.sender, task.device, relay.digest, relay.size)
+        for relay in task.relays
     )
 
 

@@ -121,7 +121,9 @@ class RelayedBlobs:
             UsageError: ``algorithm.relay``, as ``check_relays``.
         """
         check_relays(exchange)
-        questions = tuple(self._available(each, exchange.discarded) for each in exchange.questions)
+        questions = tuple(
+            self._available(question, exchange.discarded) for question in exchange.questions
+        )
         pairs = zip(exchange.questions, questions, strict=True)
         for asked, found in pairs:
             if missing := len(set(asked.relays) - set(exchange.discarded)) - len(found.relays):
@@ -141,7 +143,9 @@ class RelayedBlobs:
     def _available(self, question: Question, discarded: Collection[Relay]) -> Question:
         held = self._held - set(discarded)
         found = [r for r in dict.fromkeys(question.relays) if r in held and self._has(r)]
-        others = dict.fromkeys(each for each in question.receivers if each != question.device)
+        others = dict.fromkeys(
+            receiver for receiver in question.receivers if receiver != question.device
+        )
         by_sender = tuple(sorted(found, key=lambda relay: relay.sender))
         return replace(question, relays=by_sender, receivers=tuple(others))
 

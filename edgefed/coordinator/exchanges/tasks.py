@@ -96,7 +96,7 @@ def open_exchange(
         detail=exchange.detail[:MAX_DETAIL],
         lost_grace=None if grace == "deadline" else grace,
         reply_roles=exchange.reply_roles,
-        held_out={each.device: each.held_out for each in testers if each.device in asked},
+        held_out={tester.device: tester.held_out for tester in testers if tester.device in asked},
     )
 
 

@@ -201,7 +201,7 @@ class EnrolledParties:
             known = self._of(user)
             now = self._clock.now()
             begins = [read_certificate(each.der).not_before for each in known]
-            next_begins = (each + CLOCK_SKEW + ONE_SECOND for each in begins if each <= now)
+            next_begins = (begin + CLOCK_SKEW + ONE_SECOND for begin in begins if begin <= now)
             now = max([now, *next_begins])
             return self._issue_next(party, request, now, [e for e in known if not e.used])
 
@@ -352,7 +352,7 @@ class EnrolledParties:
         )
 
     def _keep(self, rows: Iterable[Issued]) -> None:
-        self._issued |= {each.serial: each for each in rows}
+        self._issued |= {row.serial: row for row in rows}
 
     def _expired(self) -> list[Issued]:
         """Return the certificates that expired long ago, and forget them."""

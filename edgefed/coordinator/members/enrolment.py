@@ -47,7 +47,7 @@ class Enrolment:
         self._clock = clock
         self._random_bytes = random_bytes
         self._lock = threading.RLock()
-        self._invitations = {each.id: each for each in store.invitations()}
+        self._invitations = {invitation.id: invitation for invitation in store.invitations()}
 
     # -- what operators order -----------------------------------------------------------------
 
@@ -122,15 +122,16 @@ class Enrolment:
             invitations = list(self._invitations.values())
         rows = [
             {
-                "name": each.name,
-                "role": each.role,
-                "state": "pending" if each.state == "pending" else "invited",
-                "fingerprint": _brief(each.key),
-                "expires": "" if each.state == "pending" else each.expires,
-                "since": each.created,
+                "name": invitation.name,
+                "role": invitation.role,
+                "state": "pending" if invitation.state == "pending" else "invited",
+                "fingerprint": _brief(invitation.key),
+                "expires": "" if invitation.state == "pending" else invitation.expires,
+                "since": invitation.created,
             }
-            for each in invitations
-            if each.state == "pending" or (each.state == "open" and each.expires > now)
+            for invitation in invitations
+            if invitation.state == "pending"
+            or (invitation.state == "open" and invitation.expires > now)
         ]
         for party in self.parties.all():
             newest = self.parties.newest(party.user)
@@ -214,8 +215,12 @@ class Enrolment:
 
     def _check_name(self, known: Invitation, user: str) -> None:
         self.parties.check_free(user)
-        for each in self._invitations.values():
-            if each.state == "pending" and each.name == user and each.id != known.id:
+        for invitation in self._invitations.values():
+            if (
+                invitation.state == "pending"
+                and invitation.name == user
+                and invitation.id != known.id
+            ):
                 raise NotAllowedError(
                     f"Another device waits for approval as {user}.",
                     code="enrol.name",
@@ -257,9 +262,9 @@ class Enrolment:
     # -- rows ---------------------------------------------------------------------------------
 
     def _pending(self, name: str) -> Invitation:
-        for each in self._invitations.values():
-            if each.state == "pending" and each.name == name:
-                return each
+        for invitation in self._invitations.values():
+            if invitation.state == "pending" and invitation.name == name:
+                return invitation
         raise UnknownNameError(
             f"No device waits for approval as {name}.",
             code="enrol.pending",
@@ -274,13 +279,13 @@ class Enrolment:
         """Return the invitations to forget: ended long ago, or replaced by a new one."""
         limit = timestamp(self._clock.now() - KEPT_FOR)
         return [
-            each
-            for each in self._invitations.values()
-            if (each.state != "pending" and each.expires < limit)
+            invitation
+            for invitation in self._invitations.values()
+            if (invitation.state != "pending" and invitation.expires < limit)
             or (
-                each.state == "open"
-                and each.named
-                and (each.role, each.name) == (made.role, made.name)
+                invitation.state == "open"
+                and invitation.named
+                and (invitation.role, invitation.name) == (made.role, made.name)
             )
         ]
 

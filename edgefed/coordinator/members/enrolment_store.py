@@ -100,7 +100,9 @@ _SQL = {"int": "integer", "bytes": "blob"}
 
 
 def _table(kind: type[Row]) -> DatabaseTable:
-    columns = {each.name: f"{_SQL.get(str(each.type), 'text')} not null" for each in fields(kind)}
+    columns = {
+        field.name: f"{_SQL.get(str(field.type), 'text')} not null" for field in fields(kind)
+    }
     return DatabaseTable(columns, (_KEYS[_TABLES[kind]],))
 
 

@@ -42,7 +42,8 @@ def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
             "rounds": _round_views(rows),
             "previous": _previous(store, records, record),
             "confusions": tuple(
-                ConfusionView.model_validate(each) for each in store.confusions(record.run)
+                ConfusionView.model_validate(confusion)
+                for confusion in store.confusions(record.run)
             ),
             **_reports(store.run_folder(record.run)),
             "sent": sum(row["sent"] for row in rows),

@@ -147,7 +147,7 @@ def _merging(recipe: Recipe, model: Model, devices: int) -> dict[str, Any]:
 
 
 def _found(found: Compatibility, roster: Roster, excluded: Mapping[str, str]) -> dict[str, Any]:
-    reasons = {**excluded, **{each.device: each.reason for each in found.misfits}}
+    reasons = {**excluded, **{misfit.device: misfit.reason for misfit in found.misfits}}
     devices = [
         {
             "device": member.device,

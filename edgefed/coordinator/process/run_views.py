@@ -38,8 +38,8 @@ def whole_run(store: Store, name: str) -> dict[str, Any]:
         "sharing": len(holders(store.group(record.run, SHARED))),
         "history": history,
         "confusions": [
-            confusion_json(ConfusionView.model_validate(each), record.class_names)
-            for each in store.confusions(record.run)
+            confusion_json(ConfusionView.model_validate(confusion), record.class_names)
+            for confusion in store.confusions(record.run)
         ],
         "models": _model_files(store, record, history),
     }

@@ -217,8 +217,8 @@ class RunRecorder:
         confusions = [view.model_dump(mode="json") for view in scores.confusions]
         self.written(lambda: self._store.save_round(closed, row, confusions, closes=tested_by))
         self.record = closed
-        for each in confusions:
-            self._journal.emit("confusion", run=now.run, **each)
+        for confusion in confusions:
+            self._journal.emit("confusion", run=now.run, **confusion)
         self._journal.emit("scored", run=now.run, **row)
         return row
 

@@ -348,8 +348,8 @@ class Store:
         """
         with self._writing(record):
             self._db.put("rounds", record.run, row["round"], json.dumps(row))
-            for each in confusions:
-                self._db.put("confusions", record.run, each["place"], json.dumps(each))
+            for confusion in confusions:
+                self._db.put("confusions", record.run, confusion["place"], json.dumps(confusion))
             self._forget_exchange(record.run, closes)
 
     def checkpoint(self, run: str) -> Checkpoint | None:

@@ -40,7 +40,7 @@ class Alphabet:
     def encode(self, text: str) -> tuple[Indices, int]:
         """Return the numbers of a text's characters, and how many were not in the alphabet."""
         codes = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), np.uint32)
-        known = np.array([ord(each) for each in self.characters], np.uint32)
+        known = np.array([ord(character) for character in self.characters], np.uint32)
         order = np.argsort(known)
         places = np.searchsorted(known[order], codes).clip(max=len(known) - 1)
         numbers = order[places]

@@ -58,26 +58,26 @@ def report(holdings: Iterable[Holding]) -> dict[str, Any]:
     that all devices have.
     """
     devices = list(holdings)
-    most = max(len(each.labels) for each in devices)
-    padded = [(*each.labels, *[0] * (most - len(each.labels))) for each in devices]
+    most = max(len(device.labels) for device in devices)
+    padded = [(*device.labels, *[0] * (most - len(device.labels))) for device in devices]
     return {
-        "classes": max(each.classes for each in devices),
+        "classes": max(device.classes for device in devices),
         "shape": list(devices[0].shape),
         "preparation": {
             key: list(value) if isinstance(value, tuple) else value
             for key, value in asdict(devices[0].preparation).items()
         },
         "columns": {
-            name: max(each.columns[name] for each in devices)
-            for name in sorted(set.intersection(*(set(each.columns) for each in devices)))
+            name: max(device.columns[name] for device in devices)
+            for name in sorted(set.intersection(*(set(device.columns) for device in devices)))
         },
         "devices": [
             {"device": each.device, "train": each.train, "test": each.test, "labels": list(labels)}
             for each, labels in zip(devices, padded, strict=True)
         ],
         "totals": {
-            "train": sum(each.train for each in devices),
-            "test": sum(each.test for each in devices),
+            "train": sum(device.train for device in devices),
+            "test": sum(device.test for device in devices),
             "labels": [sum(column) for column in zip(*padded, strict=True)],
         },
     }

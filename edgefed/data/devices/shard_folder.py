@@ -126,6 +126,6 @@ def _listed(folder: Path) -> set[str]:
     """Return the names of the shards that the folder's index lists; none where it has none."""
     try:
         devices = json.loads((folder / INDEX).read_bytes())["devices"]
-        return {f"{Path(each['device']).name}.npz" for each in devices}
+        return {f"{Path(device['device']).name}.npz" for device in devices}
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return set()

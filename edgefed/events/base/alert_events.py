@@ -37,7 +37,7 @@ def with_alert(
     Raises:
         KeyError, ValueError: a field of the event is missing or wrong.
     """
-    others = tuple(each for each in alerts if each.alert != fields["alert"])
+    others = tuple(alert for alert in alerts if alert.alert != fields["alert"])
     if fields["over"]:
         return others
     known = {name: fields[name] for name in ("alert", "about", "text")}

@@ -64,7 +64,7 @@ def bounty_key(device: str, label: int) -> str:
 
 def bounty_table(bounties: Iterable[Bounty | BountyView], verdict: str = "") -> MethodTable:
     """Return the table of bounties."""
-    views = [BountyView.model_validate(each, from_attributes=True) for each in bounties]
+    views = [BountyView.model_validate(bounty, from_attributes=True) for bounty in bounties]
     return method_table(
         BOUNTIES,
         [
@@ -78,13 +78,13 @@ def bounty_table(bounties: Iterable[Bounty | BountyView], verdict: str = "") -> 
         ],
         (
             (
-                bounty_key(each.device, each.label),
+                bounty_key(view.device, view.label),
                 (
-                    *(each.label, each.status, round(each.filled, 4), each.count, each.mixes),
-                    *(each.offered, each.received, each.noise),
+                    *(view.label, view.status, round(view.filled, 4), view.count, view.mixes),
+                    *(view.offered, view.received, view.noise),
                 ),
             )
-            for each in views
+            for view in views
         ),
         key=DEVICE,
         verdict=verdict or totals_in_words(totals(views)),
@@ -104,16 +104,16 @@ def budget_table(budgets: Iterable[Budget | BudgetView]) -> MethodTable:
         ],
         (
             (
-                each.device,
+                budget.device,
                 (
-                    each.released,
-                    _or(each.mixes_left, NO_LIMIT),
-                    _or(each.epsilon, UNBOUNDED),
-                    _or(each.epsilon_left, NO_LIMIT),
-                    each.shares,
+                    budget.released,
+                    _or(budget.mixes_left, NO_LIMIT),
+                    _or(budget.epsilon, UNBOUNDED),
+                    _or(budget.epsilon_left, NO_LIMIT),
+                    budget.shares,
                 ),
             )
-            for each in budgets
+            for budget in budgets
         ),
         key=DEVICE,
     )

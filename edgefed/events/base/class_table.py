@@ -23,7 +23,7 @@ def confusion_json(view: ConfusionView, names: Sequence[str]) -> dict[str, Any]:
     matrix = None if confusion.matrix is None else confusion.rows()
     rows = worst_first(class_scores(confusion))
     told = view.model_dump(mode="json", exclude={"counts"})
-    return {**told, "matrix": matrix, "classes": [_row(each, names) for each in rows]}
+    return {**told, "matrix": matrix, "classes": [_row(row, names) for row in rows]}
 
 
 def whose(test: Mapping[str, Any]) -> str:

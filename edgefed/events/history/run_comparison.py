@@ -62,12 +62,12 @@ class Comparison:
             "runs": [_result(run) for run in self.runs],
             "settings": [
                 {
-                    "key": each.key,
+                    "key": setting.key,
                     "values": {
-                        run.run: value for run, value in zip(self.runs, each.values, strict=True)
+                        run.run: value for run, value in zip(self.runs, setting.values, strict=True)
                     },
                 }
-                for each in self.settings
+                for setting in self.settings
             ],
         }
 
@@ -81,7 +81,7 @@ class Comparison:
 
     def differences(self) -> list[Row]:
         """Return the settings that differ, with their values as text."""
-        return [(each.key, *map(in_words, each.values)) for each in self.settings]
+        return [(setting.key, *map(in_words, setting.values)) for setting in self.settings]
 
 
 def compare(runs: Sequence[RunDetails]) -> Comparison:
@@ -89,7 +89,9 @@ def compare(runs: Sequence[RunDetails]) -> Comparison:
     flat = [dict(_flattened(run.recipe)) for run in runs]
     keys = dict.fromkeys(key for recipe in flat for key in recipe)
     settings = (Setting(key, tuple(recipe.get(key) for recipe in flat)) for key in keys)
-    differing = (each for each in settings if any(v != each.values[0] for v in each.values))
+    differing = (
+        setting for setting in settings if any(v != setting.values[0] for v in setting.values)
+    )
     return Comparison(tuple(runs), tuple(e for e in differing if e.key not in NOT_SETTINGS))
 
 

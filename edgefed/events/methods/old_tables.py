@@ -101,13 +101,13 @@ def _experts(fields: Fields, tables: MethodTables) -> Iterable[TableChange]:
     count, number = int(fields["experts"]), int(fields.get("round") or 0)
     mixtures = dict(
         experts.mixture_row(
-            each["device"],
-            int(each.get("samples") or 0),
-            int(each.get("round") or 0),
-            each.get("shares") or (),
-            each.get("kept") or (),
+            field["device"],
+            int(field.get("samples") or 0),
+            int(field.get("round") or 0),
+            field.get("shares") or (),
+            field.get("kept") or (),
         )
-        for each in fields["mixtures"]
+        for field in fields["mixtures"]
     )
     before = tables.view(experts.MIXTURES)
     known = {row.key: row.cells for row in (before.table.rows if before is not None else ())}

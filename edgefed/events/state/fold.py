@@ -156,9 +156,9 @@ class SnapshotBuilder:
         bounties = list(map(bounty_of, self._tables.of_device(BOUNTIES, device)))
         update = {
             **NO_ROWS,
-            "open_bounties": sum(each.status == "open" for each in bounties),
-            "received_mixes": sum(each.received for each in bounties),
-            "noise_samples": sum(each.noise for each in bounties),
+            "open_bounties": sum(bounty.status == "open" for bounty in bounties),
+            "received_mixes": sum(bounty.received for bounty in bounties),
+            "noise_samples": sum(bounty.noise for bounty in bounties),
         }
         for mixture in map(mixture_of, self._tables.of_device(MIXTURES, device)):
             update["mixture"] = tuple(mixture["shares"])

@@ -89,8 +89,8 @@ def check_statistics(device: MeasuredStatistics, like: Tensors) -> None:
 def _pooled(name: str, statistics: list[Tensors], shares: Array) -> dict[str, Array]:
     """Return mean and variance of a layer, given the weight that holds its means."""
     variance = f"{name.rpartition('.')[0]}.running_var"
-    means = np.stack([each[name].astype(np.float64) for each in statistics])
-    variances = np.stack([each[variance].astype(np.float64) for each in statistics])
+    means = np.stack([statistic[name].astype(np.float64) for statistic in statistics])
+    variances = np.stack([statistic[variance].astype(np.float64) for statistic in statistics])
     part = shares[:, None]
     mean = (part * means).sum(axis=0)
     within, between = (part * variances).sum(axis=0), (part * (means - mean) ** 2).sum(axis=0)

@@ -18,9 +18,9 @@ def check_weights(weights: Sequence[Array]) -> None:
     """
     if not weights:
         raise DataError("There are no devices to match.", code="matching.devices")
-    widths = {each.shape[1] if each.ndim == 2 else None for each in weights}
+    widths = {weight.shape[1] if weight.ndim == 2 else None for weight in weights}
     if len(widths) > 1 or None in widths:
-        shapes = ", ".join(str(each.shape) for each in weights[:8])
+        shapes = ", ".join(str(weight.shape) for weight in weights[:8])
         raise _unfit(f"Devices have units of different sizes: {shapes}.")
     for device, each in enumerate(weights):
         check_finite(device, each)
@@ -66,14 +66,14 @@ def check_precisions(relative: Sequence[Array], weights: Sequence[Array]) -> Non
 
 def check_classes(classes: Sequence[Array], weights: Sequence[Array]) -> None:
     """Require a class of each unit."""
-    if [each.shape for each in classes] != [each.shape[:1] for each in weights]:
+    if [kind.shape for kind in classes] != [weight.shape[:1] for weight in weights]:
         raise _unfit("Units and their classes differ in number.")
 
 
 def check_recurrence(recurrence: Sequence[Array], weights: Sequence[Array]) -> None:
     """Require finite weights between the units of each device, in equally many gates."""
     gates = {len(each) for each in recurrence}
-    shapes = [(len(each), len(each)) for each in weights]
+    shapes = [(len(weight), len(weight)) for weight in weights]
     if len(gates) != 1 or [each.shape[1:] for each in recurrence] != shapes:
         raise _unfit("Recurrent weights are not (gates, units, units).")
     for device, each in enumerate(recurrence):

@@ -39,7 +39,7 @@ def search_classes(
     rows = _rows(classes)
     least = [max(len(each) for each in of_class) for of_class in rows]
     check_bound(prior.most, sum(least))
-    assignments = [np.empty(len(each), np.int64) for each in classes]
+    assignments = [np.empty(len(kind), np.int64) for kind in classes]
     sweeps, atoms = 0, 0
     for of_class, own in zip(rows, least, strict=True):
         most = prior.most and own + (prior.most - sum(least)) * own // sum(least)
@@ -63,7 +63,7 @@ def least_atoms(classes: Sequence[Array]) -> int:
 def _rows(classes: Sequence[Array]) -> list[list[Array]]:
     """Return the rows of each class's units, for each class and device."""
     names = np.unique(np.concatenate(list(classes)))
-    return [[np.flatnonzero(each == name) for each in classes] for name in names]
+    return [[np.flatnonzero(kind == name) for kind in classes] for name in names]
 
 
 def match_layer(
@@ -97,7 +97,7 @@ def match_layer(
             not within the bound (``matching.bound``).
     """
     problem = stated(weights, settings, devices, mean, precisions)
-    labels = [np.zeros(len(each), np.int64) for each in weights] if classes is None else classes
+    labels = [np.zeros(len(weight), np.int64) for weight in weights] if classes is None else classes
     check_classes(labels, weights)
     most = settings.most_atoms if grow else least_atoms(labels)
     again = deepcopy(rng)  # both searches visit devices in the same orders

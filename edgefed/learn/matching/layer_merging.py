@@ -125,7 +125,7 @@ def _matched(
 ) -> Matched:
     """Return the matching of a group that a step decides."""
     weights = [device.weights for device in devices]
-    vectors = [unit_vectors(each, groups, step.compared, group) for each in weights]
+    vectors = [unit_vectors(weight, groups, step.compared, group) for weight in weights]
     return match(group, vectors, weights)
 
 
@@ -133,7 +133,7 @@ def _is_padded(name: str, step: Step, groups: PermutationGroups, averaging: Laye
     """Return whether devices without an entry of a weight count as if they had the padding."""
     if averaging.pad_all or not averaging.pad_recurrent:
         return averaging.pad_all
-    return any(is_recurrent(name, groups, each) for each in step.outputs)
+    return any(is_recurrent(name, groups, output) for output in step.outputs)
 
 
 def merge_output(layer: Layer, devices: Sequence[Tensors], proportions: Array) -> Tensors:

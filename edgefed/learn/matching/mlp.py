@@ -70,11 +70,11 @@ def match_perceptrons(
     found: dict[str, Matched] = {}
     *hidden, output = groups.layers
     for layer, above in zip(reversed(hidden), reversed(groups.layers), strict=False):
-        units = [_units(each, layer, above, layer is hidden[0]) for each in networks]
+        units = [_units(network, layer, above, layer is hidden[0]) for network in networks]
         incoming = units[0].shape[1] - len(networks[0][_weight(above)])
         precisions = None
         if above is output:
-            precisions = [np.concatenate([np.ones(incoming), each]) for each in shares]
+            precisions = [np.concatenate([np.ones(incoming), share]) for share in shares]
         else:
             atoms = found[above.outputs[0]]
             units = [_led(each, incoming, atoms, place) for place, each in enumerate(units)]
@@ -127,7 +127,7 @@ def _output_bias(
     networks: Sequence[Tensors], output: Layer, shares: Array, matched: Matched, prior: NetworkPrior
 ) -> Array:
     """Return the output layer's bias, float64 (outputs,): a mean, or the maximum a posteriori."""
-    biases = np.stack([each[_bias(output)] for each in networks]).astype(np.float64)
+    biases = np.stack([network[_bias(output)] for network in networks]).astype(np.float64)
     mean: Array = (biases * shares).sum(axis=0)
     if not prior.shrinks:
         return mean

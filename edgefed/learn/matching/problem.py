@@ -153,7 +153,7 @@ class MatchingProblem:
 
     def likelihood(self, assignments: Sequence[Array]) -> float:
         """Return the log-probability of units and matching, with the variances that fit it best."""
-        values = [each.values for each in self.units]
+        values = [unit.values for unit in self.units]
         sigma = bounded(values, self.relative, assignments)
         sigma0 = mean_square(values, self.relative) - sigma
         problem = self.with_variances(sigma, sigma0)
@@ -163,7 +163,7 @@ class MatchingProblem:
 
     def apart(self, assignments: Sequence[Array]) -> float:
         """Return the mean square of units around their atoms, as a fraction of that of all."""
-        values = [each.values for each in self.units]
+        values = [unit.values for unit in self.units]
         total = mean_square(values, self.relative)
         return bounded(values, self.relative, assignments) / total if total > 0.0 else 0.0
 
@@ -200,10 +200,10 @@ def stated(
     check_devices(count, weights)
     center = np.atleast_1d(np.asarray(mean, np.float64))
     check_mean(center, weights)
-    values = [np.asarray(each, np.float64) - center for each in weights]
+    values = [np.asarray(weight, np.float64) - center for weight in weights]
     relative: list[Array] = [np.ones(1)] * len(weights)
     if precisions is not None:
-        relative = [np.atleast_1d(np.asarray(each, np.float64)) for each in precisions]
+        relative = [np.atleast_1d(np.asarray(precision, np.float64)) for precision in precisions]
         check_precisions(relative, weights)
     units = [Units(each, by) for each, by in zip(values, relative, strict=True)]
     prior = np.ones(max(len(each) for each in relative))

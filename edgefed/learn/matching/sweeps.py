@@ -132,7 +132,7 @@ class Search:
         self._devices = devices
         self._prior = prior
         self._settings = settings
-        largest = max(len(each.values) for each in devices)
+        largest = max(len(device.values) for device in devices)
         self.atoms = Atoms(devices[0].values.shape[1], prior.precision, 2 * largest)
         self.assignments: list[Array] = [np.empty(0, np.int64) for _ in devices]
 

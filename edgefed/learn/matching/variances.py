@@ -124,7 +124,7 @@ def refitted(
     """
     if settings.sigma != "auto":
         return None
-    values = [each.values for each in units]
+    values = [unit.values for unit in units]
     if start.rises:
         within = bounded(values, relative, assignments)
         is_new = not FALL * sigma <= within <= sigma / FALL
@@ -148,7 +148,7 @@ def restarted(
         assignments: of the devices, found by the first search.
         settings: of the matching.
     """
-    values = [each.values for each in units]
+    values = [unit.values for unit in units]
     total = mean_square(values, relative)
     if settings.sigma != "auto" or len(values) < 2 or total == 0.0:
         return None

@@ -73,7 +73,7 @@ def find_output_layer(module: nn.Module, inputs: torch.Tensor) -> OutputLayer:
         for handle in handles:
             handle.remove()
     name, layer, features, made = calls[-1] if calls else ("", None, inputs, inputs)
-    uses = sum(each[1] is layer for each in calls)
+    uses = sum(call[1] is layer for call in calls)
     if layer is None or made is not outputs or features.dim() != 2 or uses != 1:
         raise DataError(
             "This model has no output layer whose inputs could serve as features.",

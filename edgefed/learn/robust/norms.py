@@ -37,8 +37,8 @@ def norms_of(update: Tensors) -> dict[str, float]:
 
 def median_norms(norms: Sequence[Norms]) -> dict[str, float]:
     """Return the median norm of each part over a cohort; the mean of the middle two for even."""
-    parts = sorted({part for each in norms for part in each})
-    return {part: median(each[part] for each in norms if part in each) for part in parts}
+    parts = sorted({part for norm in norms for part in norm})
+    return {part: median(norm[part] for norm in norms if part in norm) for part in parts}
 
 
 def clipped(update: Tensors, largest: Norms) -> Tensors:

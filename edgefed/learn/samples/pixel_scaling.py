@@ -31,7 +31,7 @@ class PixelScaling:
     ) -> None:
         self.inputs = scaled
         self._mean, self._std = (
-            torch.from_numpy(each).to(device, kind) for each in scale.constants()
+            torch.from_numpy(constant).to(device, kind) for constant in scale.constants()
         )
         self._plain = not scale.mean
         self.neutral = _whole(self._mean)

@@ -73,7 +73,7 @@ class CachedSamples:
         if self.images is not None:
             return True
         blocks = (self.scaling.shares(each) for each in torch.split(self.inputs, BLOCK))
-        far = sum(int(((each - 0.5).abs() > 0.5 + FAR).sum()) for each in blocks)
+        far = sum(int(((block - 0.5).abs() > 0.5 + FAR).sum()) for block in blocks)
         return far <= MOST_FAR * self.inputs.numel()
 
     def batch(self, index: torch.Tensor) -> Batch:
@@ -120,8 +120,8 @@ class ImageReader:
             # As large as an image: where the channels come last, a value for each channel would
             # be read from memory again for every pixel.
             self._scale = [
-                channels_last(torch.from_numpy(each).to(device, kind).expand(1, *self._shape))
-                for each in samples.scale.constants()
+                channels_last(torch.from_numpy(constant).to(device, kind).expand(1, *self._shape))
+                for constant in samples.scale.constants()
             ]
 
     @property

@@ -385,7 +385,7 @@ def _outputs(logits: torch.Tensor, batch: Batch) -> tuple[Array, Array, Array]:
     """Return logits, the label of each sample's largest logit, and the true labels."""
     targets = batch.targets if batch.targets.dim() == 1 else batch.targets.argmax(dim=1)
     outputs = (logits.float(), logits.argmax(dim=1), targets)
-    scores, predicted, labels = (each.cpu().numpy() for each in outputs)
+    scores, predicted, labels = (output.cpu().numpy() for output in outputs)
     return scores, predicted, labels
 
 

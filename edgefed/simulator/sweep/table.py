@@ -79,7 +79,7 @@ def case_rows(plan: Plan, outcome: TrialOutcome) -> list[CaseRow]:
         failed = sum(digest in outcome.failures for digest in own)
         numbers = [_numbers(result, plan.target) for result in results]
         values = {
-            name: spread([each[name] for each in numbers if each.get(name) is not None])
+            name: spread([row[name] for row in numbers if row.get(name) is not None])
             for name in COLUMNS
         }
         rows.append(CaseRow(case.name, case.settings, len(results), failed, values))

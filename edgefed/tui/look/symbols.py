@@ -102,7 +102,7 @@ class AsciiFilter(LineFilter):
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return the segments in letters."""
-        return [each._replace(text=each.text.translate(_TO_ASCII)) for each in segments]
+        return [segment._replace(text=segment.text.translate(_TO_ASCII)) for segment in segments]
 
 
 @dataclass(frozen=True)

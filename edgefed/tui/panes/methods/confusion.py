@@ -86,10 +86,10 @@ class ConfusionPane(RowsPane[ClassRow | Pair], ClassPane):
         cell = self._cell(test)
         names = _names(test, width, cell) if cell else _pair_width(test, width)
         return [
-            _pair(each, names)
-            if isinstance(each, Pair)
-            else _matrix_row(test, each, test.matrix[each.label], names, cell)
-            for each in items
+            _pair(item, names)
+            if isinstance(item, Pair)
+            else _matrix_row(test, item, test.matrix[item.label], names, cell)
+            for item in items
         ]
 
     def _cell(self, test: ClassTest) -> int:

@@ -39,7 +39,7 @@ class LabelDevicesPane(RowsPane[tuple[str, Skew]]):
     @property
     def _supplemented(self) -> bool:
         """Whether any device has supplements."""
-        return any(any(each.supplements) for each in self._skews.values())
+        return any(any(skew.supplements) for skew in self._skews.values())
 
     def show(self, shown: Shown) -> None:
         """Take a new drawing."""
@@ -48,8 +48,8 @@ class LabelDevicesPane(RowsPane[tuple[str, Skew]]):
 
     def heading(self, shown: Shown) -> str:
         """Return the share of a device's most frequent label, the mean over devices."""
-        before = _mean_share(each.before for each in self._skews.values())
-        after = _mean_share(each.after for each in self._skews.values())
+        before = _mean_share(skew.before for skew in self._skews.values())
+        after = _mean_share(skew.after for skew in self._skews.values())
         name = "Labels and budgets by device"
         if not before:
             return name
@@ -76,7 +76,9 @@ class LabelDevicesPane(RowsPane[tuple[str, Skew]]):
 
     def rows(self, shown: Shown, width: int, items: Sequence[tuple[str, Skew]]) -> list[Text]:
         """Return a row for each device."""
-        budgets = {each.device: each for each in shown.snapshot.budgets} if shown.snapshot else {}
+        budgets = (
+            {budget.device: budget for budget in shown.snapshot.budgets} if shown.snapshot else {}
+        )
         ids = self._ids(width)
         return [
             Text(f"{cut_middle(clean(device), ids):<{ids}} ")

@@ -320,7 +320,7 @@ def _row(
     ):
         if not cells:
             if place == shares[0]:
-                blocks = sparks([_number(row.cells[each]) for each in shares])
+                blocks = sparks([_number(row.cells[share]) for share in shares])
                 line.append(f" {blocks:<{len(_joined(table, shares))}}", SKY)
             continue
         if layout.bars and place in bars:

@@ -125,7 +125,7 @@ class RoundPane(Pane):
 
     def _fitting(self, headings: Sequence[str]) -> str:
         """Return the first heading that fits; the last one where none does."""
-        fitting = (each for each in headings if len(each) <= self.size.width - 2)
+        fitting = (heading for heading in headings if len(heading) <= self.size.width - 2)
         return next(fitting, headings[-1])
 
     def error(self, shown: Shown) -> Text:
