@@ -1,7 +1,11 @@
-"""The version of the program and of the protocol it speaks."""
+"""Versions: of the program, of the protocol it speaks, and of torch in its tests."""
 
 from __future__ import annotations
 
 VERSION = "0.1.0"
 PROTOCOL = 4
 """Version of the wire; a message of another version is refused."""
+
+TESTED_TORCH = "2.14"
+"""Newest major and minor version of torch with which the whole test suite has passed. It limits no
+installation: the ``doctor`` commands warn of a newer torch, whose private names may differ."""

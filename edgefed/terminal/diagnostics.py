@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from edgefed.errors import CheckFailedError, EdgeFedError
 from edgefed.files.plugins import Listed
+from edgefed.version import TESTED_TORCH
 
 MARKS = {"good": "✓", "warning": "!", "bad": "✗"}
 LOW_DISK = 1024**3
@@ -63,14 +64,22 @@ def disk(folder: Path) -> Diagnosis:
 
 
 def torch_and_accelerator() -> Diagnosis:
-    """Check torch and the accelerators that it can use."""
+    """Check torch and the accelerators that it can use; a torch newer than tested is a warning."""
     try:
         import torch
     except ImportError as error:
         return Diagnosis("torch", "bad", f"does not import: {error}", "pip install torch")
-    if torch.cuda.is_available():
-        return Diagnosis("torch", "good", f"{torch.__version__} on {torch.cuda.get_device_name(0)}")
-    return Diagnosis("torch", "good", f"{torch.__version__} on the CPU; no CUDA device")
+    has_cuda = torch.cuda.is_available()
+    place = torch.cuda.get_device_name(0) if has_cuda else "the CPU; no CUDA device"
+    text = f"{torch.__version__} on {place}"
+    if _major_and_minor(torch.__version__) <= _major_and_minor(TESTED_TORCH):
+        return Diagnosis("torch", "good", text)
+    text += f"; newer than {TESTED_TORCH}, the newest version that was tested"
+    return Diagnosis("torch", "warning", text, f"if training fails, install torch {TESTED_TORCH}")
+
+
+def _major_and_minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def kernels() -> Diagnosis:

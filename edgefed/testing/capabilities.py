@@ -37,16 +37,36 @@ def check_capabilities(
     declared = [name for name in CAPABILITIES if getattr(half, name)]
     if not declared or planned.preparatory or not answers:
         return
-    merged = _weights(half, state, planned, answers)
+    averaging = [name for name in AVERAGING if name in declared]
+    if averaging:
+        _check_averaging(half, state, planned, answers, averaging)
+    if half.takes_user_loss:
+        _check_loss_unread(half, state, planned, answers)
+    if half.personal_weights:
+        roles = {role for question in planned.questions for role in question.blobs}
+        require(
+            "weights" in roles and "delta" in planned.reply_roles,
+            f"personal_weights is declared, but '{planned.name}' does not send 'weights' and ask"
+            " for a 'delta'",
+        )
+
+
+def _check_averaging(
+    half: CompleteAlgorithm[Any],
+    state: State,
+    planned: Exchange,
+    answers: Sequence[Answer],
+    averaging: Sequence[str],
+) -> None:
+    """Check that a merge reads no metrics, and that equal updates merge as one of them."""
     bare = [replace(answer, metrics={}) for answer in answers]
     what = f"merge of '{planned.name}' without metrics"
     stripped = called(what, _weights, half, state, planned, bare)
     require(
-        _close(merged, stripped),
+        _close(_weights(half, state, planned, answers), stripped),
         f"merge of '{planned.name}' reads metrics, which are not sent with privacy or secure"
-        f" aggregation; set {' = '.join(declared)} = False",
+        f" aggregation; set {' = '.join(averaging)} = False",
     )
-    averaging = [name for name in AVERAGING if name in declared]
     equal = [
         replace(answers[0], device=answer.device, samples=answer.samples) for answer in answers
     ]
@@ -56,17 +76,28 @@ def check_capabilities(
     ]
     one, all_of_them = (_weights(half, state, planned, some) for some in (equal[:1], others))
     require(
-        not averaging or _close(one, all_of_them),
+        _close(one, all_of_them),
         f"merge of '{planned.name}' does not average updates: equal updates with unequal samples,"
         f" losses and metrics merge as something else; set {' = '.join(averaging)} = False",
     )
-    if half.personal_weights:
-        roles = {role for question in planned.questions for role in question.blobs}
-        require(
-            "weights" in roles and "delta" in planned.reply_roles,
-            f"personal_weights is declared, but '{planned.name}' does not send 'weights' and ask"
-            " for a 'delta'",
-        )
+
+
+def _check_loss_unread(
+    half: CompleteAlgorithm[Any], state: State, planned: Exchange, answers: Sequence[Answer]
+) -> None:
+    """Check that a merge does not depend on the value of the metric ``loss``."""
+    changed = [
+        replace(each, metrics={**each.metrics, "loss": each.metrics["loss"] * number + number})
+        if "loss" in each.metrics
+        else each
+        for number, each in enumerate(answers, 1)
+    ]
+    one, other = (_weights(half, state, planned, some) for some in (answers, changed))
+    require(
+        _close(one, other),
+        f"merge of '{planned.name}' reads the metric loss, whose values a user's loss may choose"
+        " freely; set takes_user_loss = False",
+    )
 
 
 def _weights(

@@ -212,7 +212,7 @@ def test_doctor_names_what_is_bad_and_how_to_mend_it(data: Path) -> None:
     assert code == 8
     marks = {line.split()[1]: line.split()[0] for line in out.splitlines()}
     assert marks["broker"] == "✗"
-    assert {marks[name] for name in ("python", "torch", "plug-ins", "board", "data")} == {"✓"}
+    assert {marks[name] for name in ("python", "plug-ins", "board", "data")} == {"✓"}
     assert "fix: start one with: edgefed broker up" in out
     assert err.startswith("edgefed: error: 1 of 8 checks found problems: broker.  [doctor]")
 
@@ -224,6 +224,7 @@ def test_doctor_is_content_when_all_is_well(data: Path, mosquitto: MosquittoBrok
     findings = {each["name"]: each["state"] for each in json.loads(out)}
     assert findings.pop("disk") in ("good", "warning")
     assert findings.pop("kernels") in ("good", "warning")
+    assert findings.pop("torch") in ("good", "warning")
     assert set(findings.values()) == {"good"}
     assert (code, err) == (0, "")
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from edgefed.config.recipes.recipe import PersonalPreset, PersonalSection
 from edgefed.errors import DataError, RecipeError
+from edgefed.learn.base.torch_private import BatchOrInstanceNorm
 from edgefed.learn.modeling.model import Model
 
-NORMALISATION = (_NormBase, nn.GroupNorm, nn.LayerNorm)
+NORMALISATION = (BatchOrInstanceNorm, nn.GroupNorm, nn.LayerNorm)
 """Layers that ``fedbn`` keeps on devices: batch and instance, group and layer normalisation."""
 
 MOST_NAMES = 12

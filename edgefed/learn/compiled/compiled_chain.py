@@ -12,11 +12,12 @@ from dataclasses import replace
 
 import torch
 
+from edgefed.learn.base.torch_private import is_watched
 from edgefed.learn.base.types import Batch, Context, Objective, Params
 from edgefed.learn.compiled.compiled_chain_layers import ChainLayers
 from edgefed.learn.compiled.compiled_chain_plan import ChainPart, plan
 from edgefed.learn.modeling.model import Model
-from edgefed.learn.networks.small_conv import is_plain, is_watched
+from edgefed.learn.networks.small_conv import is_plain
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.losses import soft
 from edgefed.learn.objectives.mixing import Mixed, Mixing

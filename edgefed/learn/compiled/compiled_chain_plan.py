@@ -8,6 +8,7 @@ from math import prod
 
 from torch import nn
 
+from edgefed.learn.base.torch_private import has_hooks
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.networks.blocks import ConvPoolReLU
 from edgefed.learn.networks.small_conv import MOST_AFTER, MOST_BEFORE
@@ -47,7 +48,7 @@ def plan(model: Model) -> list[ChainPart]:
     dense layer at the end, all with bias; dropout is allowed if its probability is 0.
     """
     module, shape, parts = model.module, model.shape, list[ChainPart]()
-    if type(module) is not nn.Sequential or _hooked(module):
+    if type(module) is not nn.Sequential or has_hooks(module):
         return []
     for name, layer in module.named_children():
         if type(layer) is nn.ReLU and parts and parts[-1].image is None and not parts[-1].relu:
@@ -100,11 +101,3 @@ def _after(part: ChainPart) -> tuple[int, ...]:
 def _names(parts: list[ChainPart]) -> Iterator[str]:
     for part in parts:
         yield from (f"{part.name}.weight", f"{part.name}.bias")
-
-
-def _hooked(module: nn.Module) -> bool:
-    """Return whether the calls of a module's layers are observed."""
-    return any(
-        part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
-        for part in module.modules()
-    )

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from edgefed.learn.base.mixture_table import least_share
+from edgefed.learn.base.torch_private import is_watched
 from edgefed.learn.base.types import Batch, Context, Params
 from edgefed.learn.compiled.compiled_chain_layers import ChainLayers
 from edgefed.learn.compiled.compiled_chain_plan import ChainPart, plan
-from edgefed.learn.networks.small_conv import is_plain, is_watched
+from edgefed.learn.networks.small_conv import is_plain
 from edgefed.learn.objectives.expert_mixture import (
     CONDITIONS,
     FREQUENCIES,

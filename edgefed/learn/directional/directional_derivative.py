@@ -23,14 +23,18 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.func import vjp
 
 from edgefed.learn.base.processors import repeatable
+from edgefed.learn.base.torch_private import (
+    get_unwrapped,
+    is_functorch_wrapped_tensor,
+    maybe_get_bdim,
+    peek_interpreter_stack,
+    temporarily_clear_interpreter_stack,
+)
 from edgefed.learn.base.types import Forward, Params
 from edgefed.learn.directional.dual_numbers import NotPiecewiseLinearError, carry
-
-functorch: Any = torch._C._functorch
 
 Slope = Callable[[torch.Tensor], torch.Tensor]
 """Outputs of the network (batch, …) to the gradient of the mean loss there, of the same shape."""
@@ -218,9 +222,9 @@ def _widened(tensor: torch.Tensor) -> torch.Tensor:
 
 def _one(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor, or its value for the first of those that a transform computes at once."""
-    while functorch.is_functorch_wrapped_tensor(tensor):
-        batch = functorch.maybe_get_bdim(tensor)
-        tensor = functorch.get_unwrapped(tensor)
+    while is_functorch_wrapped_tensor(tensor):
+        batch = maybe_get_bdim(tensor)
+        tensor = get_unwrapped(tensor)
         tensor = tensor if batch < 0 else tensor.select(batch, 0)
     return tensor
 
@@ -256,4 +260,4 @@ def _identity(forward: Forward, inputs: torch.Tensor) -> tuple[Any, object]:
 
 def _transformed() -> bool:
     """Return whether a transform of ``torch.func`` is at work."""
-    return functorch.peek_interpreter_stack() is not None
+    return peek_interpreter_stack() is not None

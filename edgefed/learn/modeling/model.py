@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import nn
 from torch.func import functional_call
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import DataError
 from edgefed.learn.base.recurrent_state import CarriedState, Recurrent
+from edgefed.learn.base.torch_private import BatchNorm, Dropout
 from edgefed.learn.base.types import Params, Tensors
 from edgefed.learn.modeling.model_split import halves
 from edgefed.learn.modeling.output_layer import OutputLayer, captured_inputs, find_output_layer
@@ -73,7 +72,7 @@ class Model:
         for name, part in module.named_parameters():
             part.requires_grad_(part.requires_grad and name not in frozen)
         self.has_batch_norm = not self.trains_head_only and any(
-            isinstance(part, _BatchNorm) and part not in self._still for part in module.modules()
+            isinstance(part, BatchNorm) and part not in self._still for part in module.modules()
         )
         self._halves: dict[int, tuple[Model, Model]] = {}
 
@@ -211,8 +210,8 @@ class Model:
         """
         return all(
             type(part).__module__.startswith(("torch.nn.", "edgefed.learn.networks."))
-            and not isinstance(part, _BatchNorm)
-            and not (isinstance(part, _DropoutNd) and part.p > 0)
+            and not isinstance(part, BatchNorm)
+            and not (isinstance(part, Dropout) and part.p > 0)
             and not (isinstance(part, nn.RNNBase) and part.dropout > 0)
             for part in self.module.modules()
         )

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from edgefed.errors import RecipeError
+from edgefed.learn.base.torch_private import BatchOrInstanceNorm
 
-NORMALISATION = (_NormBase, nn.GroupNorm, nn.LayerNorm)
+NORMALISATION = (BatchOrInstanceNorm, nn.GroupNorm, nn.LayerNorm)
 """Layers that count with the layer before them, and are trained with it."""
 
 MOST_NAMES = 12

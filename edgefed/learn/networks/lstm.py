@@ -25,6 +25,7 @@ from torch.nn import functional
 from edgefed.errors import DataError
 from edgefed.learn.base.permutation_groups import Layer, PermutationGroups, Segment, combined
 from edgefed.learn.base.recurrent_state import State
+from edgefed.learn.base.torch_private import peek_interpreter_stack
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
 from edgefed.learn.networks.layer_groups import Described, affine
 
@@ -120,12 +121,12 @@ class LstmLayers(nn.Module):
                 stands for zeros.
         """
         each = [self._weights(layer) for layer in range(len(self.widths))]
-        if torch._C._functorch.peek_interpreter_stack() is None and len(set(self.widths)) == 1:
+        if peek_interpreter_stack() is None and len(set(self.widths)) == 1:
             return _kernel(values, each, state, self.training)
         after: State = ()
         for layer, weights in enumerate(each):
             own = state[2 * layer : 2 * layer + 2]
-            if torch._C._functorch.peek_interpreter_stack() is None:
+            if peek_interpreter_stack() is None:
                 values, ended = _kernel(values, [weights], own, self.training)
             else:
                 values, ended = _spelled(values, weights, own)

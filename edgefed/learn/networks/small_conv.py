@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import Function
 
+from edgefed.learn.base.torch_private import is_watched
 from edgefed.learn.networks import plain_conv
 from edgefed.native import convolution
 from edgefed.native.library import native
@@ -88,24 +89,6 @@ def is_plain(tensor: torch.Tensor) -> bool:
         and tensor.layout == torch.strided
         and not tensor.is_neg()
     )
-
-
-def is_watched() -> bool:
-    """Return whether torch's own operations are observed, or autocast changes their inputs."""
-    return (
-        torch._C._functorch.peek_interpreter_stack() is not None
-        or forward_ad._current_level >= 0
-        or _is_autocast()
-        or torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack() > 0
-    )
-
-
-def _is_autocast() -> bool:
-    """Return whether operations on the CPU cast their inputs."""
-    if hasattr(torch.amp, "is_autocast_available"):
-        return torch.is_autocast_enabled("cpu")
-    return torch.is_autocast_cpu_enabled()
 
 
 def _apply(function: type[Function], *arguments: Any) -> Any:

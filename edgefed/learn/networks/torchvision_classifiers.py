@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import torch
 from pydantic import Field
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from edgefed.errors import DataError, RecipeError
 from edgefed.files.samples import PixelScale
+from edgefed.learn.base.torch_private import BatchNorm
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape
 
 PREFIX = "torchvision:"
@@ -113,7 +113,7 @@ def _classifier(name: str, settings: ClassifierSettings, shape: Shape, classes: 
             hint="omit dropout, or choose a size of images that the network takes",
         ) from error
     for part in module.modules():
-        if isinstance(part, _BatchNorm):
+        if isinstance(part, BatchNorm):
             part.momentum = settings.norm_momentum
     return module
 

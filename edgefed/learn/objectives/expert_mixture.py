@@ -27,9 +27,9 @@ import torch
 from torch.nn import functional
 
 from edgefed.learn.base.mixture_table import least_share
+from edgefed.learn.base.torch_private import is_watched
 from edgefed.learn.base.types import Array, Batch, Context, Forward, Params
 from edgefed.learn.modeling.model import Model
-from edgefed.learn.networks.small_conv import is_watched
 
 Outputs = tuple[torch.Tensor, torch.Tensor]
 """Logits (batch, classes) and features (batch, width)."""

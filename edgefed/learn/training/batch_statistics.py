@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from edgefed.errors import DataError
 from edgefed.learn.base.processors import repeatable
+from edgefed.learn.base.torch_private import BatchNorm
 from edgefed.learn.base.types import Array, Params, Tensors
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.samples.jobs import diverged, load
@@ -42,7 +42,7 @@ def normalised_layers(model: Model) -> tuple[str, ...]:
     return tuple(
         name
         for name, part in model.module.named_modules()
-        if isinstance(part, _BatchNorm) and f"{name}.{MEAN}" in model.names
+        if isinstance(part, BatchNorm) and f"{name}.{MEAN}" in model.names
     )
 
 

@@ -118,7 +118,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("screen.runs", "7", "7", "show('runs')", "Runs",
            "every run; up to four of them side by side", "screens", 10),
     Action("screen.tables", "8", "8", "show('tables')", "Tables",
-           "whatever the run's method shows", "screens"),
+           "whatever the run's method shows", "screens", 11),
     Action("run.pause", "p", "p", "pause_or_resume", "Pause",
            "pause after the open exchange, or resume", "run", 4),
     Action("run.step", "full_stop", ".", "step", "Step",

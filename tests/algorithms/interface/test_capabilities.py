@@ -71,6 +71,26 @@ class Strict(Averaging):
     averages_updates = True
 
 
+class Personal(FedNova):
+    """Declares what does not forbid to read the number of steps."""
+
+    personal_weights = True
+    takes_user_loss = True
+
+
+class Trusting(FedNova):
+    """Takes a larger step where the devices' loss is large, and declares any loss."""
+
+    takes_user_loss = True
+
+    def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
+        taken = sorted(answers, key=lambda each: each.device)
+        merged = super().merge(state, exchange, taken)
+        far = sum(each.metrics.get("loss", 0.0) for each in taken) / 100
+        moved = {k: (a + far).astype(a.dtype) for k, a in merged.groups["weights"].items()}
+        return replace(merged, groups={**merged.groups, "weights": moved})
+
+
 class Weighing(FedAvg):
     """Moves weights by the number of samples."""
 
@@ -175,6 +195,9 @@ def test_fednova_from_fedavg_is_refused_what_it_does_not_declare(
 
 def test_the_contract_passes_fednova_and_finds_false_declarations() -> None:
     check_algorithm(FedNova, simulate=False)
+    check_algorithm(Personal, simulate=False)
+    with pytest.raises(AssertionError, match=r"reads the metric loss.*user_loss = False"):
+        check_algorithm(Trusting, simulate=False)
     with pytest.raises(AssertionError, match="reads metrics"):
         check_algorithm(Averaging, simulate=False)
     with pytest.raises(AssertionError, match="'fit' without metrics raises KeyError"):

@@ -90,10 +90,10 @@ def test_no_key_of_the_footer_is_cut(control: RecordingControl | None) -> None:
     drive(dashboard(control=control), scenario, size=(80, 24))
 
 
-def test_the_footer_names_classes_and_runs_where_there_is_room() -> None:
+def test_the_footer_names_classes_runs_and_tables_where_there_is_room() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         line = screen_text(pilot).splitlines()[-1]
-        assert line.startswith(" 1 Overview  2 Devices  3 Classes  7 Runs  p Pause ")
+        assert line.startswith(" 1 Overview  2 Devices  3 Classes  7 Runs  8 Tables  p Pause ")
         assert line.rstrip().endswith("ctrl+q Quit")
 
     drive(dashboard(control=RecordingControl()), scenario, size=(120, 36))
