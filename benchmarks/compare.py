@@ -11,19 +11,26 @@ machine's speed affects both. The ratio is computed for each pair; quote the med
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
+from benchmarks.shared.harness import ROOT, pairs, parser, printed_by, show, table
 
 Figures = dict[str, float]
 """What one checkout measured, by name; smaller is better."""
+
+CELLS = {
+    "figure": "{figure}",
+    "before": "{before:.4f}",
+    "after": "{after:.4f}",
+    "ratio": "{ratio:.3f}",
+    "least..most": "{least:.2f}..{most:.2f}",
+}
 
 
 def measure(checkout: Path) -> Figures:
@@ -77,37 +84,23 @@ def _codecs(checkout: Path) -> Figures:
 
 def _run(checkout: Path, name: str, *words: str) -> dict[str, Any]:
     """Run one benchmark of a checkout and return what it prints."""
-    program = checkout / ".venv" / "bin" / "python"
-    command = [str(program), "-m", f"benchmarks.{name}", *words, "--json"]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True)
-    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
-
-
-def in_turn(before: Path, after: Path, pairs: int) -> list[tuple[Figures, Figures]]:
-    """Return the figures of both checkouts, pair by pair; who begins alternates."""
-    found = []
-    for number in range(pairs):
-        if number % 2:
-            new, old = measure(after), measure(before)
-        else:
-            old, new = measure(before), measure(after)
-        found.append((old, new))
-        print(f"pair {number + 1} of {pairs}", file=sys.stderr)
-    return found
+    program = str(checkout / ".venv" / "bin" / "python")
+    printed = printed_by(name, *words, "--json", program=program, folder=checkout)
+    return dict(json.loads(printed.strip().splitlines()[-1]))
 
 
 def summary(
-    pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]],
+    measured: Sequence[tuple[Mapping[str, float], Mapping[str, float]]],
 ) -> list[dict[str, Any]]:
     """Return a row for each figure: medians of both, and the ratios after/before."""
     rows = []
-    for name in pairs[0][0]:
-        ratios = sorted(new[name] / old[name] for old, new in pairs)
+    for name in measured[0][0]:
+        ratios = sorted(new[name] / old[name] for old, new in measured)
         rows.append(
             {
                 "figure": name,
-                "before": statistics.median(old[name] for old, _ in pairs),
-                "after": statistics.median(new[name] for _, new in pairs),
+                "before": statistics.median(old[name] for old, _ in measured),
+                "after": statistics.median(new[name] for _, new in measured),
                 "ratio": round(statistics.median(ratios), 3),
                 "least": round(ratios[0], 3),
                 "most": round(ratios[-1], 3),
@@ -118,23 +111,16 @@ def summary(
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.compare", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("before", type=Path, help="the other checkout")
-    parser.add_argument("--pairs", type=int, default=10)
-    parser.add_argument("--json", action="store_true")
-    chosen = parser.parse_args()
-    rows = summary(in_turn(chosen.before.resolve(), ROOT, chosen.pairs))
-    if chosen.json:
-        print(json.dumps({"pairs": chosen.pairs, "rows": rows}))
-        return
-    print(f"{'figure':34} {'before':>9} {'after':>9} {'ratio':>7}   least..most")
-    for row in rows:
-        print(
-            f"{row['figure']:34} {row['before']:9.4f} {row['after']:9.4f} {row['ratio']:7.3f}"
-            f"   {row['least']:.2f}..{row['most']:.2f}"
-        )
+    command = parser("compare", __doc__, pairs=10)
+    command.add_argument("before", type=Path, help="the other checkout")
+    options = command.parse_args()
+    before = options.before.resolve()
+    measured = []
+    for pair in pairs(partial(measure, before), partial(measure, ROOT), options.pairs):
+        measured.append(pair)
+        print(f"pair {len(measured)} of {options.pairs}", file=sys.stderr)
+    rows = summary(measured)
+    show(options, {"pairs": options.pairs, "rows": rows}, table(rows, CELLS))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,6 @@ those of the encoded blobs (fp32) of a client-round in both directions.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
 from collections.abc import Sequence
@@ -26,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.shared.harness import parser, show, table
 from edgefed.algorithms.composed.registry import make
 from edgefed.algorithms.experts.expert_records import MIXTURES, PHI, TABLE, KnownMixture
 from edgefed.algorithms.interface.answer import Answer
@@ -100,6 +99,14 @@ class Variant:
 
 
 SKIPPING = {"skip_below": 0.02, "detach_gate_features": True}
+CELLS = {
+    "": "{model}: {variant}",
+    "ms/step": "{milliseconds:.2f}",
+    "x FedAvg": "{step_ratio:.2f}",
+    "least to most": "{least:.2f} to {most:.2f}",
+    "bytes": "{bytes:,}",
+    "x": "{bytes_ratio:.2f}",
+}
 OF_TWO = tuple(label for label in range(CLASSES) if label % 4 < 2)
 
 VARIANTS = {
@@ -209,16 +216,6 @@ def row(
     }
 
 
-def table(rows: Sequence[dict[str, Any]]) -> None:
-    """Print the rows."""
-    print(f"{'':<38}{'ms/step':>9}{'x FedAvg':>10}{'least to most':>16}{'bytes':>13}{'x':>7}")
-    for each in rows:
-        spread = f"{each['least']:.2f} to {each['most']:.2f}"
-        figures = f"{each['milliseconds']:>9.2f}{each['step_ratio']:>10.2f}{spread:>16}"
-        size = f"{each['bytes']:>13,}{each['bytes_ratio']:>7.2f}"
-        print(f"{each['model'] + ': ' + each['variant']:<38}{figures}{size}")
-
-
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Return the figures by which the mixture is judged, of the models that were measured."""
     found = {(each["model"], each["variant"]): each for each in rows}
@@ -237,19 +234,10 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.experts", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--models", nargs="+", choices=list(ANCHORS), default=list(ANCHORS))
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+    options = parser("experts", __doc__, repeats=9, models=ANCHORS).parse_args()
     set_threads(1)
-    rows = [each for name in arguments.models for each in measure(ANCHORS[name], arguments.repeats)]
-    if arguments.json:
-        print(json.dumps({**summary(rows), "rows": rows}))
-        return
-    table(rows)
+    rows = [each for name in options.models for each in measure(ANCHORS[name], options.repeats)]
+    show(options, {**summary(rows), "rows": rows}, table(rows, CELLS))
 
 
 if __name__ == "__main__":

@@ -19,12 +19,10 @@ three terms of the formula in float64.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -36,6 +34,7 @@ import torch
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.shared.harness import cpu_seconds, in_turn, median_ratio, parser, show, table
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.learn.base.processors import set_threads
 from edgefed.learn.base.types import (
@@ -83,6 +82,14 @@ class Anchor:
 ANCHORS = {
     "lenet5": Anchor("lenet5", {}, (1, 28, 28), 62, 20, 16),
     "vgg9": Anchor("vgg9", {"dropout_layout": "fedmix"}, (3, 32, 32), 10, 10, 3),
+}
+CELLS = {
+    "": "{model} {kind}: {variant}",
+    "ms": "{milliseconds:.2f}",
+    "x FedAvg": "{ratio:.2f}",
+    "memory": "{memory_ratio:.2f}",
+    "error: float64": "{error:.0e}",
+    "float32": "{error_float32:.0e}",
 }
 
 
@@ -218,23 +225,10 @@ class Step:
         return drawing.draw(generator(1, "draws"), len(self.batch.targets), self.extra)
 
 
-def times(calls: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
-    """Return each variant's CPU seconds a step, the variants in turn."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(repeats + 3):
-        for name, call in calls.items():
-            taken = call()
-            if number >= 3:
-                seconds[name].append(taken)
-    return seconds
-
-
 def timed(step: Step, objective: Objective) -> float:
     """Return the CPU seconds of one step by torch, after one that brings its code and data near."""
     step(objective)
-    began = time.process_time()
-    step(objective)
-    return time.process_time() - began
+    return cpu_seconds(partial(step, objective))
 
 
 def peak(step: Step, objective: Objective) -> int:
@@ -305,9 +299,8 @@ def measure(anchor: Anchor, repeats: int) -> list[dict[str, Any]]:
     base, off = peak(step, CrossEntropy()), errors(anchor)
     rows = []
     for kind, each in calls.items():
-        seconds = times(each, repeats)
+        seconds = in_turn(each, repeats, warm=3)
         for name, own in seconds.items():
-            ratios = [one / other for one, other in zip(own, seconds["FedAvg"], strict=True)]
             memory = peak(step, BY_TORCH[name]) / base
             rows.append(
                 {
@@ -315,7 +308,7 @@ def measure(anchor: Anchor, repeats: int) -> list[dict[str, Any]]:
                     "kind": kind,
                     "variant": name,
                     "milliseconds": 1000 * statistics.median(own),
-                    "ratio": statistics.median(ratios),
+                    "ratio": median_ratio(own, seconds["FedAvg"]),
                     **({"memory_ratio": memory} if kind == "by torch" else {}),
                     **off.get(f"{kind} {name}", {}),
                 }
@@ -323,35 +316,16 @@ def measure(anchor: Anchor, repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
-def table(rows: Sequence[dict[str, Any]]) -> None:
-    """Print the rows."""
-    print(f"{'':<42}{'ms':>9}{'x FedAvg':>10}{'memory':>9}{'error: float64':>17}{'float32':>10}")
-    for row in rows:
-        memory = f"{row['memory_ratio']:.2f}" if "memory_ratio" in row else ""
-        found = [f"{row[key]:.0e}" if key in row else "" for key in ("error", "error_float32")]
-        figures = f"{row['milliseconds']:>9.2f}{row['ratio']:>10.2f}{memory:>9}"
-        name = f"{row['model']} {row['kind']}: {row['variant']}"
-        print(f"{name:<42}{figures}{found[0]:>17}{found[1]:>10}".rstrip())
-
-
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.fedmix_step", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--repeats", type=int, default=30)
-    parser.add_argument("--models", nargs="+", choices=list(ANCHORS), default=list(ANCHORS))
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+    options = parser("fedmix_step", __doc__, repeats=30, models=ANCHORS).parse_args()
     set_threads(1)
-    rows = [row for name in arguments.models for row in measure(ANCHORS[name], arguments.repeats)]
-    if not arguments.json:
-        table(rows)
-        return
+    rows = [row for name in options.models for row in measure(ANCHORS[name], options.repeats)]
     trained = [row for row in rows if row["kind"] == "as trained"]
     used = {row["model"]: row["ratio"] for row in trained if row["variant"] == "FedMix"}
     short = {"lenet5": "ratio_lenet5", "vgg9": "ratio_vgg"}
-    print(json.dumps({**{short[name]: ratio for name, ratio in used.items()}, "rows": rows}))
+    ratios = {short[name]: ratio for name, ratio in used.items()}
+    show(options, {**ratios, "rows": rows}, table(rows, CELLS))
 
 
 if __name__ == "__main__":

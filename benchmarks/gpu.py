@@ -15,7 +15,6 @@ runs two at once.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.util
 import json
@@ -25,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import SUPPRESS, Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.shared.harness import parser, printed_by, show, table
 from edgefed.config.recipes.recipe import ModelSection, Recipe, SimulationSection
 from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError
@@ -49,6 +50,14 @@ from edgefed.worker.trainer_cache import TrainerCache
 WAYS = ("sequential", "stacked")
 WARM = 2
 """Rounds at the beginning that are not counted."""
+
+FIGURES = {
+    "round s": "{round_s:.4f}",
+    "updates/s": "{updates_per_s:.1f}",
+    "ratio": "{ratio:.2f}",
+    "GPU MB": "{gpu_mb:.0f}",
+    "MB": "{resident_mb:.0f}",
+}
 
 
 @dataclass(frozen=True)
@@ -247,15 +256,15 @@ def _pfl_module(work: Work) -> torch.nn.Module:
     return Net()
 
 
-def measured(arguments: argparse.Namespace, name: str, way: str) -> Measurement:
+def measured(options: Namespace, name: str, way: str) -> Measurement:
     """Do one work in this process."""
     set_threads(1)
-    work, device = work_of(name, arguments.small), pick_device(arguments.device)
+    work, device = work_of(name, options.small), pick_device(options.device)
     with repeatable(device):
         if way == "pfl":
-            seconds = measure_pfl(work, str(device), arguments.rounds)
+            seconds = measure_pfl(work, str(device), options.rounds)
         else:
-            seconds = measure_ours(work, way, str(device), arguments.rounds, arguments.chunk)
+            seconds = measure_ours(work, way, str(device), options.rounds, options.chunk)
     gpu = torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
     middle = statistics.median(seconds)
     return Measurement(
@@ -273,12 +282,12 @@ def measured(arguments: argparse.Namespace, name: str, way: str) -> Measurement:
 
 def apart(options: Sequence[str], name: str, way: str) -> Measurement:
     """Measure in another process; what goes wrong there is a row too."""
-    command = [sys.executable, str(Path(__file__)), *options, "--one", name, way]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode == 0:
-        return Measurement(**json.loads(ended.stdout.splitlines()[-1]))
-    last = (ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
-    return Measurement(name, way, failed=last[:200])
+    try:
+        printed = printed_by("gpu", *options, "--one", name, way)
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or [f"exit code {error.returncode}"])[-1]
+        return Measurement(name, way, failed=last[:200])
+    return Measurement(**json.loads(printed.splitlines()[-1]))
 
 
 def with_ratio(row: Measurement, rows: Sequence[Measurement]) -> Measurement:
@@ -289,67 +298,42 @@ def with_ratio(row: Measurement, rows: Sequence[Measurement]) -> Measurement:
     return replace(row, ratio=row.updates_per_s / plain[0].updates_per_s)
 
 
-def table(rows: Sequence[Measurement]) -> str:
-    """Return the rows for people."""
-    head = (
-        f"{'model':<10}{'way':<12}{'round s':>9}{'updates/s':>11}{'ratio':>8}{'GPU MB':>9}{'MB':>8}"
-    )
-    lines = [head]
-    for row in rows:
-        figures = (
-            f"{row.round_s:>9.4f}{row.updates_per_s:>11.1f}{row.ratio:>8.2f}"
-            f"{row.gpu_mb:>9.0f}{row.resident_mb:>8.0f}"
-        )
-        lines.append(f"{row.model:<10}{row.way:<12}{'  ' + row.failed if row.failed else figures}")
-    return "\n".join(lines)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--models", nargs="+", choices=sorted(WORKS), default=list(WORKS))
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--chunk", type=int, default=32)
-    parser.add_argument("--small", action="store_true", help="tiny works, to try the way through")
-    parser.add_argument("--pfl", action="store_true", help="pfl too")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--one", nargs=2, metavar=("MODEL", "WAY"), help=argparse.SUPPRESS)
-    return parser.parse_args()
+def told(rows: Sequence[Measurement]) -> str:
+    """Return the rows for people; those that failed say why below the others."""
+    cells = {"model": "{model}", "way": "{way}", **FIGURES}
+    failed = [f"{row.model} {row.way}  {row.failed}" for row in rows if row.failed]
+    return "\n".join([table([asdict(row) for row in rows if not row.failed], cells), *failed])
 
 
 def main() -> None:
     """Measure and print."""
-    arguments = _arguments()
+    command = parser("gpu", __doc__, device="cuda", models=WORKS, rounds=20, chunk=32)
+    command.add_argument("--small", action="store_true", help="tiny works, to try the way through")
+    command.add_argument("--pfl", action="store_true", help="pfl too")
+    command.add_argument("--one", nargs=2, metavar=("MODEL", "WAY"), help=SUPPRESS)
+    options = command.parse_args()
     try:
-        device = pick_device(arguments.device)
-        if arguments.one:
-            print(json.dumps(asdict(measured(arguments, *arguments.one))))
+        device = pick_device(options.device)
+        if options.one:
+            print(json.dumps(asdict(measured(options, *options.one))))
             return
     except EdgeFedError as error:
         print(f"{error.message} Without a GPU: --device cpu --small", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     ways = list(WAYS)
-    if arguments.pfl and importlib.util.find_spec("pfl") is None:
+    if options.pfl and importlib.util.find_spec("pfl") is None:
         print("pfl is not installed and left out: pip install pfl", file=sys.stderr)
-    elif arguments.pfl:
+    elif options.pfl:
         ways.append("pfl")
-    options = [f"--device={device}", f"--rounds={arguments.rounds}", f"--chunk={arguments.chunk}"]
-    options += ["--small"] * arguments.small
-    rows = [apart(options, name, way) for name in arguments.models for way in ways]
+    words = [f"--device={device}", f"--rounds={options.rounds}", f"--chunk={options.chunk}"]
+    words += ["--small"] * options.small
+    rows = [apart(words, name, way) for name in options.models for way in ways]
     rows = [with_ratio(row, rows) for row in rows]
-    if arguments.json:
-        print(json.dumps({"device": _name(device), "rows": [asdict(row) for row in rows]}))
-    else:
-        print(f"{_name(device)}, torch {torch.__version__}")
-        print(table(rows))
+    title = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    found = {"device": title, "rows": [asdict(row) for row in rows]}
+    show(options, found, f"{title}, torch {torch.__version__}\n{told(rows)}")
     if any(row.failed for row in rows):
         raise SystemExit(7)
-
-
-def _name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 if __name__ == "__main__":

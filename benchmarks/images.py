@@ -11,17 +11,17 @@ mobilenet_v3_small in batches of 16, above what it takes once torch and torchvis
 
 from __future__ import annotations
 
-import argparse
 import json
-import subprocess
-import sys
 import tempfile
 import time
+from argparse import SUPPRESS
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from benchmarks.shared.harness import parser, printed_by, show
 
 SIDE, CLASSES, BATCH, PADDING = 224, 10, 32, 16
 TRAIN_BATCH = 16
@@ -159,10 +159,8 @@ def measured(images: int, steps: int) -> dict[str, float]:
         ours.rate(augmented=False)
         cold = images / (time.perf_counter() - begun)
         warm, augmented = (ours.rate(augmented=each) for each in (False, True))
-        again = [sys.executable, "-m", "benchmarks.images", "--train", str(folder), str(state)]
-        told = subprocess.run(
-            [*again, "--steps", str(steps)], check=True, capture_output=True, text=True
-        )
+        words = ("--train", str(folder), str(state), "--steps", str(steps))
+        trained = json.loads(printed_by("images", *words))
     return {
         "torchvision": plain,
         "torchvision_augmented": moved,
@@ -172,7 +170,7 @@ def measured(images: int, steps: int) -> dict[str, float]:
         "cold_ratio": cold / plain,
         "warm_ratio": warm / plain,
         "augmented_ratio": augmented / moved,
-        **json.loads(told.stdout),
+        **trained,
     }
 
 
@@ -192,20 +190,15 @@ def _table(found: dict[str, float]) -> str:
 
 def main() -> None:
     """Measure, and print a table or JSON."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.images", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument("--images", type=int, default=20_000)
-    parser.add_argument("--steps", type=int, default=60, help="training steps of the memory's run")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--train", nargs=2, type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    command = parser("images", __doc__, images=20_000)
+    command.add_argument("--steps", type=int, default=60, help="training steps of the memory's run")
+    command.add_argument("--train", nargs=2, type=Path, help=SUPPRESS)
+    options = command.parse_args()
     if options.train:
-        folder, state = options.train
-        print(json.dumps(training(folder, state, options.steps)))
+        print(json.dumps(training(*options.train, options.steps)))
         return
     found = measured(options.images, options.steps)
-    print(json.dumps(found) if options.json else _table(found))
+    show(options, found, _table(found))
 
 
 if __name__ == "__main__":

@@ -8,19 +8,15 @@ has its own processes, which alternate, so that a busy machine slows all of them
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 
 from benchmarks.peers.work import BATCH, CLASSES, RATE, SAMPLES, epoch, lenet
+from benchmarks.shared.harness import cpu_seconds, in_turn, parser, printed_by, show, table
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.learn.base.processors import set_threads
 from edgefed.learn.base.types import Array, Job, Samples, Schedule
@@ -62,51 +58,32 @@ def noise() -> tuple[Array, Array]:
 
 def milliseconds(run: Callable[[], object], epochs: int) -> float:
     """Return the median CPU time of an epoch, after some to warm up."""
-    times = []
-    for number in range(epochs + 3):
-        began = time.process_time()
-        run()
-        if number >= 3:
-            times.append(time.process_time() - began)
-    return 1000 * statistics.median(times)
+    times = in_turn({"epoch": partial(cpu_seconds, run)}, epochs, warm=3)
+    return 1000 * statistics.median(times["epoch"])
 
 
-def measure(epochs: int, repeats: int) -> dict[str, float]:
-    """Return the median of each variant over processes that take turns."""
-    found: dict[str, list[float]] = {name: [] for name in VARIANTS}
-    for _ in range(repeats):
-        for name, switch in VARIANTS.items():
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", "EDGEFED_NATIVE": switch}
-            words = ["-m", "benchmarks.local_training", "--one", name, "--epochs", str(epochs)]
-            command = [sys.executable, *words]
-            told = subprocess.run(command, env=environment, capture_output=True, check=True)
-            found[name].append(float(told.stdout))
-    return {name: statistics.median(times) for name, times in found.items()}
+def apart(variant: str, epochs: int) -> float:
+    """Return the milliseconds of a variant, measured in a process of its own."""
+    environment = {"OMP_NUM_THREADS": "1", "EDGEFED_NATIVE": VARIANTS[variant]}
+    words = ("--one", variant, "--epochs", str(epochs))
+    return float(printed_by("local_training", *words, environment=environment))
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.local_training", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--one", choices=VARIANTS, help="measure one variant, in this process")
-    arguments = parser.parse_args()
-    if arguments.one:
+    command = parser("local_training", __doc__, epochs=20, repeats=3)
+    command.add_argument("--one", choices=VARIANTS, help="measure one variant, in this process")
+    options = command.parse_args()
+    if options.one:
         set_threads(1)
-        run = plain() if arguments.one == "plain loop" else ours()
-        print(milliseconds(run, arguments.epochs))
+        print(milliseconds(plain() if options.one == "plain loop" else ours(), options.epochs))
         return
-    times = measure(arguments.epochs, arguments.repeats)
+    found = in_turn({n: partial(apart, n, options.epochs) for n in VARIANTS}, options.repeats)
+    times = {name: statistics.median(each) for name, each in found.items()}
     ratios = {name: times["plain loop"] / each for name, each in times.items()}
-    if arguments.json:
-        print(json.dumps({"ms": times, "ratio_to_plain": ratios}))
-        return
-    print(f"{'':<12}{'ms/client':>10}{'x plain':>9}")
-    for name, each in times.items():
-        print(f"{name:<12}{each:>10.2f}{ratios[name]:>9.2f}")
+    rows = [{"name": name, "ms": each, "ratio": ratios[name]} for name, each in times.items()]
+    cells = {"": "{name}", "ms/client": "{ms:.2f}", "x plain": "{ratio:.2f}"}
+    show(options, {"ms": times, "ratio_to_plain": ratios}, table(rows, cells))
 
 
 if __name__ == "__main__":

@@ -15,9 +15,7 @@ published implementation does; the ratio is of medians of alternating runs.
 
 from __future__ import annotations
 
-import argparse
 import cProfile
-import json
 import os
 import pstats
 import statistics
@@ -29,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.matching_rows import RowMatching
+from benchmarks.shared.harness import parser, show, table
 from edgefed.learn.base.types import Array
 from edgefed.learn.matching.layer import Matched, match_layer
 from edgefed.learn.matching.problem import prior_term
@@ -39,6 +38,16 @@ SMALL = (64, 100)
 """Units and numbers of the layer that the row by row loop matches too."""
 
 SETTINGS = {"reference": MatchSettings.reference(), "auto": MatchSettings()}
+CELLS = {
+    "": "{problem}, {settings}",
+    "s": "{seconds:.3f}",
+    "median": "{median_seconds:.3f}",
+    "atoms": "{atoms}",
+    "objective": "{objective:,.2f}",
+    "sweeps": "{sweeps}",
+    "cost": "{share_cost:.0%}",
+    "assignment": "{share_assignment:.0%}",
+}
 
 
 def planted(units: int, numbers: int) -> list[Array]:
@@ -117,54 +126,34 @@ def beside_rows(repeats: int) -> dict[str, float]:
     }
 
 
-def table(rows: Sequence[dict[str, Any]], beside: dict[str, float]) -> None:
-    """Print the rows."""
-    print(f"{'':<20}{'s':>8}{'median':>8}{'atoms':>7}{'objective':>16}", end="")
-    print(f"{'sweeps':>8}{'cost':>7}{'assignment':>12}")
-    for each in rows:
-        figures = f"{each['seconds']:>8.3f}{each['median_seconds']:>8.3f}{each['atoms']:>7}"
-        parts = f"{each['share_cost']:>7.0%}{each['share_assignment']:>12.0%}"
-        name = f"{each['problem']}, {each['settings']}"
-        print(f"{name:<20}{figures}{each['objective']:>16,.2f}{each['sweeps']:>8}{parts}")
-    print(
-        f"{DEVICES} devices, {SMALL[0]} units of {SMALL[1]} numbers, planted: "
-        f"{1000 * beside['seconds']:.1f} ms, objective {beside['objective']:,.2f}; row by row "
-        f"{1000 * beside['rows_seconds']:.1f} ms, {beside['rows_objective']:,.2f}; "
-        f"{beside['ratio']:.1f} times as fast"
-    )
-
-
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.matching", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--units", type=int, default=512)
-    parser.add_argument("--numbers", type=int, default=1000)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+    options = parser("matching", __doc__, repeats=5, units=512, numbers=1000).parse_args()
     if os.environ.get("OPENBLAS_NUM_THREADS") != THREADS:
         # The library reads it when numpy is imported.
         again = [sys.executable, "-m", "benchmarks.matching", *sys.argv[1:]]
         os.execve(sys.executable, again, {**os.environ, "OPENBLAS_NUM_THREADS": THREADS})
-    units, numbers = arguments.units, arguments.numbers
+    units, numbers = options.units, options.numbers
     rows = [
-        measure(problem, settings, units, numbers, arguments.repeats)
+        measure(problem, settings, units, numbers, options.repeats)
         for problem in PROBLEMS
         for settings in SETTINGS
     ]
-    beside = beside_rows(arguments.repeats)
-    if not arguments.json:
-        table(rows, beside)
-        return
+    beside = beside_rows(options.repeats)
     size = f"{DEVICES}_{units}_{numbers}"
     figures = {
         f"{figure}_{size}{suffix}": row[figure]
         for row, suffix in zip(rows, ("", "_auto", "_random", "_random_auto"), strict=True)
         for figure in ("seconds", "objective", "atoms")
     }
-    print(json.dumps({**figures, "rows": rows, "row_by_row": beside}))
+    small = (
+        f"{DEVICES} devices, {SMALL[0]} units of {SMALL[1]} numbers, planted: "
+        f"{1000 * beside['seconds']:.1f} ms, objective {beside['objective']:,.2f}; row by row "
+        f"{1000 * beside['rows_seconds']:.1f} ms, {beside['rows_objective']:,.2f}; "
+        f"{beside['ratio']:.1f} times as fast"
+    )
+    told = f"{table(rows, CELLS)}\n{small}"
+    show(options, {**figures, "rows": rows, "row_by_row": beside}, told)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,13 @@ all of them. The ratio is to stack-and-mean, the obvious implementation.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
+from benchmarks.shared.harness import cpu_seconds, in_turn, parser, show, table
 from edgefed.learn.aggregation.exact_mean import ExactMean
 from edgefed.learn.base.processors import set_threads
 from edgefed.learn.base.types import Array
@@ -54,13 +53,9 @@ VARIANTS: dict[str, Callable[[Updates], Array]] = {"exact": exact, "stack": stac
 def measure(updates: Updates, repeats: int) -> dict[str, float]:
     """Return the median GB/s of each variant."""
     size = sum(update.nbytes for update in updates) / 1e9
-    speeds: dict[str, list[float]] = {name: [] for name in VARIANTS}
-    for _ in range(repeats):
-        for name, variant in VARIANTS.items():
-            began = time.process_time()
-            variant(updates)
-            speeds[name].append(size / (time.process_time() - began))
-    return {name: statistics.median(values) for name, values in speeds.items()}
+    merges = {name: partial(cpu_seconds, partial(way, updates)) for name, way in VARIANTS.items()}
+    seconds = in_turn(merges, repeats)
+    return {name: size / statistics.median(each) for name, each in seconds.items()}
 
 
 def same_in_any_order(updates: Updates) -> bool:
@@ -77,31 +72,30 @@ def same_in_any_order(updates: Updates) -> bool:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.merge", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--values", type=int, default=11_000_000)
-    parser.add_argument("--updates", type=int, default=8)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+    options = parser("merge", __doc__, values=11_000_000, updates=8, repeats=5).parse_args()
     set_threads(1)
     rng = np.random.default_rng(1)
     updates = [
-        rng.standard_normal(arguments.values, dtype=np.float32) * np.float32(0.01)
-        for _ in range(arguments.updates)
+        rng.standard_normal(options.values, dtype=np.float32) * np.float32(0.01)
+        for _ in range(options.updates)
     ]
-    speeds = measure(updates, arguments.repeats)
+    speeds = measure(updates, options.repeats)
     same = same_in_any_order(updates)
-    if arguments.json:
-        ratio = speeds["exact"] / speeds["stack"]
-        print(json.dumps({"gb_per_s": speeds, "ratio_to_stack": ratio, "order_independent": same}))
-        return
-    print(f"{'':<10}{'GB/s':>8}{'x stack':>10}{'x memcpy':>10}")
-    for name, speed in speeds.items():
-        ratios = f"{speed / speeds['stack']:>10.2f}{speed / speeds['memcpy']:>10.2f}"
-        print(f"{name:<10}{speed:>8.2f}{ratios}")
-    print(f"exact gives the same bits in either order: {same}")
+    stack, copy = speeds["stack"], speeds["memcpy"]
+    ratio = speeds["exact"] / stack
+    found = {"gb_per_s": speeds, "ratio_to_stack": ratio, "order_independent": same}
+    rows = [
+        {"name": name, "speed": each, "stack": each / stack, "copy": each / copy}
+        for name, each in speeds.items()
+    ]
+    cells = {
+        "": "{name}",
+        "GB/s": "{speed:.2f}",
+        "x stack": "{stack:.2f}",
+        "x memcpy": "{copy:.2f}",
+    }
+    told = f"{table(rows, cells)}\nexact gives the same bits in either order: {same}"
+    show(options, found, told)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,13 @@ turn, as other programs slow all of them.
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 
+from benchmarks.shared.harness import cpu_seconds, in_turn, parser, show, table
 from edgefed.learn.base.processors import set_threads
 from edgefed.native.library import native
 from edgefed.natural_noise.colours import as_bytes
@@ -65,51 +64,38 @@ def every_channel(instance: Instance, count: int) -> None:
         as_bytes(coloured(whole, image.colours))
 
 
-def speed(work: Callable[[int], None], count: int) -> float:
-    """Return images per second of CPU time."""
-    began = time.process_time()
-    work(count)
-    return count / (time.process_time() - began)
+def figures(best: dict[str, float]) -> dict[str, Any]:
+    """Return images per second, and how many times faster than ``literal``."""
+    ratios = {name: speed / best["literal"] for name, speed in best.items() if name != "draws"}
+    used = best.get("kernels", best["numpy"])
+    speeds = {f"{name}_images_per_s_64": speed for name, speed in best.items()}
+    return {"images_per_s_64": used, **speeds, "ratios": ratios}
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.natural_noise", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--images", type=int, default=400)
-    parser.add_argument("--literal", type=int, default=4)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+    options = parser("natural_noise", __doc__, images=400, literal=4, repeats=3).parse_args()
     set_threads(1)
     instance = draw_instance(generator(1, "instance"), layer_shapes(SIZE))
     works: dict[str, tuple[Callable[[int], None], int]] = {
-        "draws": (only_draws, arguments.images),
-        "numpy": (partial(one_map, synthesis), arguments.images),
-        "literal": (partial(every_channel, instance), arguments.literal),
+        "draws": (only_draws, options.images),
+        "numpy": (partial(one_map, synthesis), options.images),
+        "literal": (partial(every_channel, instance), options.literal),
     }
     if native().library is not None:
-        works["kernels"] = (partial(one_map, compiled_synthesis), arguments.images)
-    best = dict.fromkeys(works, 0.0)
-    for _ in range(arguments.repeats):
-        for name, (work, count) in works.items():
-            best[name] = max(best[name], speed(work, count))
-    report(best, as_json=arguments.json)
-
-
-def report(best: dict[str, float], *, as_json: bool) -> None:
-    """Print images per second, and how many times faster than ``literal``."""
-    ratios = {name: value / best["literal"] for name, value in best.items() if name != "draws"}
-    if as_json:
-        used = best.get("kernels", best["numpy"])
-        told = {f"{name}_images_per_s_64": value for name, value in best.items()}
-        print(json.dumps({"images_per_s_64": used, **told, "ratios": ratios}))
-        return
-    print(f"{'':<10}{'images/s':>10}{'x literal':>11}")
-    for name, value in best.items():
-        ratio = f"{ratios[name]:>11.1f}" if name in ratios else ""
-        print(f"{name:<10}{value:>10.1f}{ratio}")
+        works["kernels"] = (partial(one_map, compiled_synthesis), options.images)
+    seconds = in_turn(
+        {n: partial(cpu_seconds, partial(work, count)) for n, (work, count) in works.items()},
+        options.repeats,
+    )
+    best = {name: count / min(seconds[name]) for name, (_, count) in works.items()}
+    found = figures(best)
+    rows = [
+        {"name": name, "speed": speed} | ({"x": found["ratios"][name]} if name != "draws" else {})
+        for name, speed in best.items()
+    ]
+    cells = {"": "{name}", "images/s": "{speed:.1f}", "x literal": "{x:.1f}"}
+    show(options, found, table(rows, cells))
 
 
 if __name__ == "__main__":

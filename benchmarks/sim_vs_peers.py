@@ -11,7 +11,6 @@ Memory is the largest sum of PSS over all processes; start-up lasts until the fi
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -24,14 +23,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from benchmarks.peers import work
 from benchmarks.peers.environments import python_of
 from benchmarks.peers.memory import PeakMemory
+from benchmarks.shared.harness import ROOT, parser, show, table
 from broker.address import free_port
 
-ROOT = Path(__file__).resolve().parent.parent
 WARM_UP = 2
 WORKERS = 2
 
@@ -68,6 +66,15 @@ QUIET = {
     "GLOO_SOCKET_IFNAME": "lo",
 }
 """Nobody calls home; one thread each."""
+
+CELLS = {
+    "": "{name}",
+    "s/round": "{median_round_s:.4f}",
+    "updates/s": "{updates_per_s:.1f}",
+    "MB": "{memory_mb:.0f}",
+    "start-up": "{start_up_s:.1f}s",
+    "EdgeFed is": "{ratio:.2f}x",
+}
 
 
 @dataclass(frozen=True)
@@ -217,36 +224,19 @@ def ratios(rows: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     return {f"ratio_to_{name}": round(own / speed, 2) for name, speed in others.items()}
 
 
-def show(rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print a table."""
-    print(f"{'':<10}{'s/round':>10}{'updates/s':>12}{'MB':>8}{'start-up':>10}{'EdgeFed is':>12}")
-    compared = ratios(rows)
-    for name, each in rows.items():
-        ratio = compared.get(f"ratio_to_{name}")
-        times = f"{ratio:>11.2f}x" if ratio else ""
-        print(
-            f"{name:<10}{each['median_round_s']:>10.4f}{each['updates_per_s']:>12.1f}"
-            f"{each['memory_mb']:>8.0f}{each['start_up_s']:>9.1f}s{times}"
-        )
-
-
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.sim_vs_peers", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--only", default=",".join(SYSTEMS))
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgefed-peers"
-    parser.add_argument("--cache", type=Path, default=default)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    names = [name for name in SYSTEMS if name in arguments.only.split(",")]
-    rows = measure(names, arguments.cache.resolve(), arguments.rounds)
-    if arguments.json:
-        print(json.dumps({"systems": rows, **ratios(rows)}))
-    else:
-        show(rows)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edgefed-peers"
+    command = parser("sim_vs_peers", __doc__, rounds=30, only=",".join(SYSTEMS), cache=cache)
+    options = command.parse_args()
+    names = [name for name in SYSTEMS if name in options.only.split(",")]
+    systems = measure(names, options.cache.resolve(), options.rounds)
+    compared = ratios(systems)
+    rows = [{"name": name, **each} for name, each in systems.items()]
+    for each in rows:
+        if (key := f"ratio_to_{each['name']}") in compared:
+            each["ratio"] = compared[key]
+    show(options, {"systems": systems, **compared}, table(rows, CELLS))
 
 
 if __name__ == "__main__":

@@ -9,15 +9,13 @@ up to 28x28 and 32x32. MB/s counts float32 bytes; one thread, CPU time, the medi
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from benchmarks.shared.harness import cpu_seconds, parser, show, table
 from edgefed.config.recipes.recipe import DataSection, ModelSection
 from edgefed.data.sets.datasets import load
 from edgefed.files.samples import Samples
@@ -31,6 +29,16 @@ from edgefed.wire.tensors import specs_of
 
 MODELS = {"cnn": 8, "lenet5": 28, "vgg9": 32}
 """Models, and the side that the digits are scaled up to."""
+
+CELLS = {
+    "model": "{model}",
+    "codec": "{codec}",
+    "bytes": "{bytes}",
+    "ratio": "{ratio:.2f}",
+    "cosine": "{cosine:.5f}",
+    "enc MB/s": "{encode_mb_s:.0f}",
+    "dec MB/s": "{decode_mb_s:.0f}",
+}
 
 
 def delta(name: str, side: int) -> Tensors:
@@ -82,40 +90,22 @@ def _flat(arrays: Tensors) -> np.ndarray[Any, Any]:
 
 
 def _median(work: Callable[[], object], repeats: int) -> float:
-    seconds = []
-    for _ in range(repeats):
-        began = time.process_time()
+    def three_times() -> None:
         for _ in range(3):
             work()
-        seconds.append((time.process_time() - began) / 3)
-    return max(statistics.median(seconds), 1e-9)
+
+    return max(statistics.median(cpu_seconds(three_times) / 3 for _ in range(repeats)), 1e-9)
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.wire", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
+    options = parser("wire", __doc__, repeats=5).parse_args()
     set_threads(1)
     rows = []
     for model, side in MODELS.items():
         arrays = delta(model, side)
-        rows += [row(model, codec, arrays, arguments.repeats) for codec in CODECS]
-    if arguments.json:
-        print(json.dumps({"rows": rows}))
-        return
-    print(
-        f"{'model':<8}{'codec':<7}{'bytes':>10}{'ratio':>7}{'cosine':>9}"
-        f"{'enc MB/s':>10}{'dec MB/s':>10}"
-    )
-    for each in rows:
-        print(
-            f"{each['model']:<8}{each['codec']:<7}{each['bytes']:>10}{each['ratio']:>7.2f}"
-            f"{each['cosine']:>9.5f}{each['encode_mb_s']:>10.0f}{each['decode_mb_s']:>10.0f}"
-        )
+        rows += [row(model, codec, arrays, options.repeats) for codec in CODECS]
+    show(options, {"rows": rows}, table(rows, CELLS))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,158 @@
+"""What benchmarks share: options, measurements in turn, tables and JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+ROOT = Path(__file__).resolve().parents[2]
+
+First = TypeVar("First")
+Second = TypeVar("Second")
+
+
+# -- options --------------------------------------------------------------------------------------
+
+
+def parser(name: str, doc: str | None, **options: object) -> ArgumentParser:
+    """Return a parser with ``--json`` and other options.
+
+    Args:
+        name: of the command ``python -m benchmarks.NAME``.
+        doc: the module's docstring; its first line describes the command.
+        options: by name. A type makes a required option of this type, and a number, a word or a
+            path is a default. A collection of words makes an option that takes some of them, by
+            default all.
+    """
+    made = ArgumentParser(
+        prog=f"python -m benchmarks.{name}", description=(doc or "").split("\n", 1)[0]
+    )
+    for key, value in options.items():
+        flag = f"--{key.replace('_', '-')}"
+        if isinstance(value, type):
+            made.add_argument(flag, type=value, required=True)
+        elif isinstance(value, Collection) and not isinstance(value, str):
+            words = list(value)
+            made.add_argument(flag, nargs="+", choices=words, default=words)
+        else:
+            made.add_argument(flag, type=type(value), default=value)
+    made.add_argument("--json", action="store_true", help="print JSON and not a table")
+    return made
+
+
+# -- measurements ---------------------------------------------------------------------------------
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """Return the CPU time that a call takes in this process."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def in_turn(
+    variants: Mapping[str, Callable[[], float]], repeats: int, warm: int = 0
+) -> dict[str, list[float]]:
+    """Return measurements of variants that take turns, so that a busy machine slows all of them.
+
+    Args:
+        variants: by name; each returns a measurement.
+        repeats: measurements of each.
+        warm: measurements of each before these, which do not count.
+    """
+    found: dict[str, list[float]] = {name: [] for name in variants}
+    for _ in range(warm + repeats):
+        for name, measure in variants.items():
+            found[name].append(measure())
+    return {name: each[warm:] for name, each in found.items()}
+
+
+def pairs(
+    first: Callable[[], First], second: Callable[[], Second], count: int
+) -> Iterator[tuple[First, Second]]:
+    """Yield results of two calls side by side; the call that begins a pair alternates."""
+    for number in range(count):
+        if number % 2:
+            late, early = second(), first()
+        else:
+            early, late = first(), second()
+        yield early, late
+
+
+def median_ratio(ones: Sequence[float], others: Sequence[float]) -> float:
+    """Return the median of the ratios of neighbours in time, which a changing load alters less."""
+    return statistics.median(one / other for one, other in zip(ones, others, strict=True))
+
+
+def printed_by(
+    name: str,
+    *words: str,
+    program: str = sys.executable,
+    folder: Path = ROOT,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Return what a benchmark prints in a process of its own.
+
+    Args:
+        name: of the command ``python -m benchmarks.NAME``.
+        words: its arguments.
+        program: the interpreter.
+        folder: the checkout.
+        environment: variables beside those of this process.
+
+    Raises:
+        CalledProcessError: it failed.
+    """
+    command = [program, "-m", f"benchmarks.{name}", *words]
+    known = {**os.environ, **(environment or {})}
+    done = subprocess.run(
+        command, cwd=folder, env=known, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+# -- output ---------------------------------------------------------------------------------------
+
+
+def table(rows: Iterable[Mapping[str, Any]], cells: Mapping[str, str]) -> str:
+    """Return rows as text, with the first column to the left and the others to the right.
+
+    Args:
+        rows: values by key.
+        cells: formats such as ``{seconds:.3f}`` by the column's head; a cell of which a row lacks
+            a key is empty.
+    """
+    lines = [list(cells), *([_cell(form, row) for form in cells.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    texts = []
+    for name, *others in lines:
+        numbers = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        texts.append("  ".join([name.ljust(widths[0]), *numbers]).rstrip())
+    return "\n".join(texts)
+
+
+def _cell(form: str, row: Mapping[str, Any]) -> str:
+    try:
+        return form.format_map(row)
+    except KeyError:
+        return ""
+
+
+def show(options: Namespace, found: object, text: str, indent: int | None = None) -> None:
+    """Print what was found, as JSON or as text.
+
+    Args:
+        options: of the parser.
+        found: values that JSON knows.
+        text: the same for people.
+        indent: spaces before a nested line of JSON; by default JSON is one line.
+    """
+    print(json.dumps(found, indent=indent) if options.json else text)
