@@ -10,8 +10,6 @@ cell. Of the dashboard's time and memory nothing else is counted.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import tempfile
 import threading
@@ -22,20 +20,15 @@ from typing import Any
 import psutil
 
 from benchmarks.fleets.boards import Boards, Working, boards
+from benchmarks.fleets.loopback import FLEET, plain_fleet
 from benchmarks.fleets.terminal import Terminal, dashboard
-from broker.address import LOOPBACK, free_port
-from edgefed.cli.programs.processes import Processes, running, wait_for_coordinator
-from edgefed.config.values.address import Address
-from edgefed.control.coordinator_client import CoordinatorClient
+from benchmarks.shared.harness import parser, show
 
-FLEET = "watched"
 SETTLE = 8.0
 """Seconds before anything is counted."""
 
 MARK_EVERY = 1.7
 """Seconds between two events whose way is timed; no multiple of the time between two drawings."""
-
-PATIENCE = 15.0
 
 
 class Marks:
@@ -81,40 +74,20 @@ def measure(devices: int, rate: float, seconds: float, screen: str) -> dict[str,
     """Return what the dashboard took, in shares of one core, seconds and MB."""
     marks = Marks()
     output = Output(marks)
-    with tempfile.TemporaryDirectory(prefix="dashboard-") as text:
-        folder = Path(text)
-        processes = Processes(Address(LOOPBACK, free_port()), FLEET, folder)
-        with running(processes):
-            processes.start_broker("mosquitto")
-            processes.start_coordinator()
-            wait_for_coordinator(processes)
-            with (
-                boards(processes.address, FLEET, devices) as fleet,
-                dashboard(
-                    processes.address, FLEET, folder, size=(120, 36), on_output=output.take
-                ) as shown,
-            ):
-                working = Working(fleet, rate)
-                try:
-                    _wait_for(processes.address, devices)
-                    shown.press(screen)
-                    found = _watched(shown, fleet, marks, output, seconds)
-                finally:
-                    working.stop()
+    with (
+        tempfile.TemporaryDirectory(prefix="dashboard-") as text,
+        plain_fleet(Path(text), {}) as fleet,
+        boards(fleet.address, FLEET, devices) as played,
+        dashboard(fleet.address, FLEET, Path(text), size=(120, 36), on_output=output.take) as shown,
+    ):
+        working = Working(played, rate)
+        try:
+            fleet.wait_for_devices(devices)
+            shown.press(screen)
+            found = _watched(shown, played, marks, output, seconds)
+        finally:
+            working.stop()
     return {"devices": devices, "rate": rate, "seconds": seconds, "screen": screen, **found}
-
-
-def _wait_for(address: Address, devices: int) -> None:
-    client = CoordinatorClient(address, FLEET)
-    client.connect()
-    try:
-        ends = time.monotonic() + PATIENCE
-        while len(seen := client.ask("snapshot")["snapshot"]["devices"]) < devices:
-            if time.monotonic() > ends:
-                raise RuntimeError(f"Only {len(seen)} boards appeared.")
-            time.sleep(0.1)
-    finally:
-        client.close()
 
 
 def _watched(
@@ -171,17 +144,12 @@ def table(found: dict[str, Any]) -> str:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.dashboard", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--devices", type=int, default=200)
-    parser.add_argument("--rate", type=float, default=2.0, help="reports of a board in a second")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--screen", default="2", help="key of the screen")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    found = measure(arguments.devices, arguments.rate, arguments.seconds, arguments.screen)
-    print(json.dumps(found) if arguments.json else table(found))
+    command = parser("dashboard", __doc__, devices=200, seconds=60.0)
+    command.add_argument("--rate", type=float, default=2.0, help="reports of a board in a second")
+    command.add_argument("--screen", default="2", help="key of the screen")
+    options = command.parse_args()
+    found = measure(options.devices, options.rate, options.seconds, options.screen)
+    show(options, found, table(found))
 
 
 if __name__ == "__main__":

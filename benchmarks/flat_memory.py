@@ -10,8 +10,6 @@ goes with it, so the least of each run counts (`benchmarks/fleets/memory_growth.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 import threading
@@ -26,19 +24,32 @@ from benchmarks.fleets.loopback import FLEET, secured_fleet
 from benchmarks.fleets.memory_growth import growth
 from benchmarks.fleets.terminal import dashboard
 from benchmarks.secure_rounds import recipe
+from benchmarks.shared.harness import parser, show, table
 from edgefed.errors import EdgeFedError
+from tests.faults.fleet_processes import dealt
 
 EVERY = 5.0
 ROUNDS = 200
+CELLS = {
+    "MB": "{name}",
+    "1st third": "{thirds_mb[0]:.1f}",
+    "2nd": "{thirds_mb[1]:.1f}",
+    "3rd": "{thirds_mb[2]:.1f}",
+    "most": "{most_mb:.1f}",
+    "ratio": "{ratio:.4f}",
+    "bytes a round": "{bytes_a_round:+.0f} ± {interval:.0f}",
+    "MB an hour": "{mb_an_hour:+.1f}",
+    "verdict": "{verdict}",
+}
 
 
 class Memory:
     """Reads the resident memory of some processes, in MB, until it is stopped."""
 
-    def __init__(self, pids: Mapping[str, int], every: float) -> None:
-        self.samples: dict[str, list[float]] = {name: [] for name in pids}
+    def __init__(self, processes: Mapping[str, psutil.Process], every: float) -> None:
+        self.samples: dict[str, list[float]] = {name: [] for name in processes}
         self.times: list[float] = []
-        self._processes = {name: psutil.Process(pid) for name, pid in pids.items()}
+        self._processes = processes
         self._every = every
         self._stopped = threading.Event()
         self._began = time.monotonic()
@@ -64,42 +75,18 @@ class Memory:
             print(f"{self.times[-1]:8.0f} s  {told}", file=sys.stderr, flush=True)
 
 
-def table(found: dict[str, Any]) -> str:
-    """Return the figures for people."""
-    lines = [f"{found['minutes']:g} minutes, {found['rounds']} rounds, {found['runs']} runs"]
-    lines.append(
-        f"{'MB':<12}{'1st third':>10}{'2nd':>8}{'3rd':>8}{'most':>8}{'ratio':>8}"
-        f"{'bytes a round':>20}{'MB an hour':>12}"
-    )
-    for row in found["rows"]:
-        thirds = "".join(f"{each:>8.1f}" for each in row["thirds_mb"])
-        growth = f"{row['bytes_a_round']:+.0f} ± {row['interval']:.0f}"
-        lines.append(
-            f"{row['name']:<12}  {thirds}{row['most_mb']:>8.1f}{row['ratio']:>8.4f}"
-            f"{growth:>20}{row['mb_an_hour']:>+12.1f}  {row['verdict']}"
-        )
-    return "\n".join(lines)
-
-
 def measure(minutes: float, agents: int, every: float = EVERY) -> dict[str, Any]:
     """Let a fleet train for so long and return what its programs took."""
     plan = recipe(agents, ROUNDS)
     with (
         tempfile.TemporaryDirectory(prefix="flat-memory-") as text,
-        secured_fleet(Path(text), plan) as fleet,
-        dashboard(fleet.processes.address, FLEET, fleet.processes.folder) as shown,
+        secured_fleet(Path(text), dealt(plan)) as fleet,
+        dashboard(fleet.address, FLEET, fleet.processes.folder) as shown,
     ):
-        processes = fleet.processes
-        assert processes.coordinator is not None
-        first = next(iter(processes.agents))
-        memory = Memory(
-            {
-                "coordinator": processes.coordinator.pid,
-                "agent": processes.agents[first].pid,
-                "dashboard": shown.process.pid,
-            },
-            every,
-        )
+        parts, first = fleet.parts(), next(iter(fleet.processes.agents))
+        watched = {"coordinator": parts["coordinator"], "agent": parts[first]}
+        watched["dashboard"] = psutil.Process(shown.process.pid)
+        memory = Memory(watched, every)
         until, rounds = time.monotonic() + 60 * minutes, 0
         ends: list[tuple[float, int]] = []
         try:
@@ -120,16 +107,12 @@ def measure(minutes: float, agents: int, every: float = EVERY) -> dict[str, Any]
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.flat_memory", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--minutes", type=float, default=30)
-    parser.add_argument("--agents", type=int, default=4)
-    parser.add_argument("--every", type=float, default=EVERY, help="seconds between two samples")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    found = measure(arguments.minutes, arguments.agents, arguments.every)
-    print(json.dumps(found) if arguments.json else table(found))
+    command = parser("flat_memory", __doc__, minutes=30.0, agents=4)
+    command.add_argument("--every", type=float, default=EVERY, help="seconds between two samples")
+    options = command.parse_args()
+    found = measure(options.minutes, options.agents, options.every)
+    title = f"{found['minutes']:g} minutes, {found['rounds']} rounds, {found['runs']} runs"
+    show(options, found, f"{title}\n{table(found['rows'], CELLS)}")
     if any(row["verdict"] == "grows" for row in found["rows"]):
         sys.exit(1)
 

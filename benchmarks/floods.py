@@ -8,8 +8,6 @@ so that every message of the flood arrives. The flood begins in the second round
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 import threading
 import time
@@ -18,25 +16,32 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attacks.flooding import FLOODS, publish
-from broker.address import free_port
-from edgefed.cli.programs.processes import Processes, running, wait_for_coordinator
+from benchmarks.fleets.loopback import FLEET, Fleet, plain_fleet
+from benchmarks.shared.harness import parser, show, table
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
-from edgefed.coordinator.models.run_model import load_dataset
-from edgefed.data.devices.partition import deal_recipe
-from edgefed.data.devices.shard_files import write_shard
-from edgefed.simulator.local_fleet import device_names
+from edgefed.errors import EdgeFedError
 from edgefed.wire.topics import Topics
+from tests.faults.fleet_processes import dealt
 
-FLEET = "floods"
+CELLS = {
+    "flood": "{flood}",
+    "messages": "{messages}",
+    "flood s": "{flood_seconds:.1f}",
+    "run s": "{seconds:.1f}",
+    "ratio": "{ratio:.2f}",
+    "not read": "{not_read}",
+    "dropped": "{dropped}",
+    "digest": "{told}",
+}
 MESSAGES = {
     "none": 0,
     "needs": 20_000,
     "births": 20_000,
+    "tasks": 100_000,
     "states": 20_000,
     "requests": 20_000,
-    "tasks": 100_000,
     "cancels": 100_000,
 }
 """Messages of each flood."""
@@ -87,39 +92,26 @@ def measure(floods: Sequence[str], agents: int, rounds: int) -> list[dict[str, A
 
 def one(flood: str, work: Recipe, folder: Path) -> dict[str, Any]:
     """Run the recipe under a flood and return its row."""
-    processes = Processes(Address("127.0.0.1", free_port()), FLEET, folder)
-    with running(processes):
-        processes.start_broker("auto")
-        processes.start_coordinator()
-        shards = deal_recipe(load_dataset(work, None), work, 0.0)
-        names = device_names(len(shards))
-        for name, shard in zip(names, shards, strict=True):
-            path = folder / f"{name}.npz"
-            write_shard(path, shard)
-            processes.start_agent(name, f"npz:{path}")
-        wait_for_coordinator(processes)
-        return _run(processes, flood, work, names)
+    shards = dealt(work)
+    with plain_fleet(folder, shards) as fleet, fleet.client() as client:
+        fleet.wait_for_devices(len(shards))
+        return _run(fleet, client, flood, work, list(shards))
 
 
-def _run(processes: Processes, flood: str, work: Recipe, names: Sequence[str]) -> dict[str, Any]:
-    client = CoordinatorClient(processes.address, FLEET)
-    client.connect()
-    try:
-        while len(client.ask("snapshot")["snapshot"]["devices"]) < len(names):
-            time.sleep(POLL)
-        started = time.monotonic()
-        run = client.order("run.start", recipe=work.model_dump(mode="json"))["run"]
-        while client.ask("run.show", run=run)["round"] < 2:
-            time.sleep(POLL)
-        sender, took = _begin(processes.address, flood, names)
-        record = _ended(client, run)
-        seconds = time.monotonic() - started
-        sender.join()
-        if not took:
-            raise RuntimeError(f"The flood of {flood} ended with an error.")
-        inbox = client.ask("snapshot")["inbox"]
-    finally:
-        client.close()
+def _run(
+    fleet: Fleet, client: CoordinatorClient, flood: str, work: Recipe, names: Sequence[str]
+) -> dict[str, Any]:
+    started = time.monotonic()
+    run = client.order("run.start", recipe=work.model_dump(mode="json"))["run"]
+    while client.ask("run.show", run=run)["round"] < 2:
+        time.sleep(POLL)
+    sender, took = _begin(fleet.address, flood, names)
+    record = _ended(client, run)
+    seconds = time.monotonic() - started
+    sender.join()
+    if not took:
+        raise RuntimeError(f"The flood of {flood} ended with an error.")
+    inbox = client.ask("snapshot")["inbox"]
     return {
         "flood": flood,
         "messages": MESSAGES[flood],
@@ -151,8 +143,6 @@ def _begin(
 
 def _ended(client: CoordinatorClient, run: str) -> dict[str, Any]:
     """Wait for the end of a run; a question that the flood drowned is asked again."""
-    from edgefed.errors import EdgeFedError
-
     while True:
         try:
             record = dict(client.ask("run.show", run=run))
@@ -163,32 +153,16 @@ def _ended(client: CoordinatorClient, run: str) -> dict[str, Any]:
         time.sleep(POLL)
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the rows for people."""
-    head = f"{'flood':<10}{'messages':>10}{'flood s':>9}{'run s':>8}{'ratio':>7}"
-    lines = [f"{head}{'not read':>10}{'dropped':>9}  digest"]
-    for row in rows:
-        digest = "the same" if row["same_digest"] else f"OTHER, {row['status']}"
-        lines.append(
-            f"{row['flood']:<10}{row['messages']:>10}{row['flood_seconds']:>9.1f}"
-            f"{row['seconds']:>8.1f}{row['ratio']:>7.2f}{row['not_read']:>10}"
-            f"{row['dropped']:>9}  {digest}"
-        )
-    return "\n".join(lines)
-
-
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.floods", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--agents", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--floods", default="none,needs,births,tasks,states,requests,cancels")
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    rows = measure(arguments.floods.split(","), arguments.agents, arguments.rounds)
-    print(json.dumps(rows) if arguments.json else table(rows))
+    command = parser("floods", __doc__, agents=4, rounds=40, floods=",".join(MESSAGES))
+    options = command.parse_args()
+    rows = measure(options.floods.split(","), options.agents, options.rounds)
+    words = [
+        {**row, "told": "the same" if row["same_digest"] else f"OTHER, {row['status']}"}
+        for row in rows
+    ]
+    show(options, rows, table(words, CELLS))
 
 
 if __name__ == "__main__":

@@ -9,54 +9,44 @@ excluded, because it sends the complete model.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.fleets.loopback import Fleet, plain_fleet, secured_fleet
+from benchmarks.shared.harness import median_ratio, pairs, parser, show, table
 from edgefed.config.recipes.recipe import Recipe
+from tests.faults.fleet_processes import dealt
+
+CELLS = {
+    "": "{name}",
+    "rounds": "{rounds}",
+    "median ms": "{median_ms:.1f}",
+    "quartiles": "{quartiles_ms[0]:.0f} to {quartiles_ms[1]:.0f}",
+    "CPU ms": "{cpu_ms:.0f}",
+    "kB a round": "{kilobytes:.1f}",
+}
 
 
-@dataclass
-class Measured:
-    """One of the two fleets.
+@dataclass(frozen=True)
+class Turn:
+    """A run of one of the two fleets.
 
     Attributes:
-        name: of its row.
-        rounds: seconds of each round that counts.
-        bytes: up and down of each such round.
-        turns: the median of each run's rounds.
-        cpu: seconds of CPU time of each run, for one round.
-        digests: of the runs.
+        seconds: of each round that counts.
+        bytes: up and down, of each such round.
+        cpu: seconds of CPU time of all processes, for one round.
+        digest: of the weights.
     """
 
-    name: str
-    fleet: Fleet
-    rounds: list[float] = field(default_factory=list)
-    bytes: list[int] = field(default_factory=list)
-    turns: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-    digests: list[str] = field(default_factory=list)
-
-    def work(self, plan: Recipe) -> None:
-        """Run a recipe and note its rounds."""
-        before = self.fleet.cpu_seconds()
-        record = self.fleet.run(plan)
-        self.cpu.append((self.fleet.cpu_seconds() - before) / plan.rounds.count)
-        if record["status"] != "finished":
-            raise SystemExit(f"the run {record['status']}: {record['reason']}")
-        counted = record["history"][1:]
-        self.turns.append(statistics.median(row["seconds"] for row in counted))
-        for row in counted:
-            self.rounds.append(row["seconds"])
-            self.bytes.append(row["sent"] + row["received"])
-        self.digests.append(record["weights_digest"])
+    seconds: list[float]
+    bytes: list[int]
+    cpu: float
+    digest: str
 
 
 def recipe(agents: int, rounds: int) -> Recipe:
@@ -74,88 +64,89 @@ def recipe(agents: int, rounds: int) -> Recipe:
     )
 
 
-@contextmanager
-def both(folder: Path, plan: Recipe) -> Iterator[tuple[Measured, Measured]]:
-    """Start the two fleets, which are ended with the block."""
-    with ExitStack() as stack:
-        plain = stack.enter_context(plain_fleet(folder / "plain", plan))
-        secured = stack.enter_context(secured_fleet(folder / "secured", plan))
-        yield Measured("plain", plain), Measured("TLS and signatures", secured)
-
-
 def measure(agents: int, turns: int, rounds: int) -> dict[str, Any]:
     """Let the fleets take turns and return the figures."""
     plan = recipe(agents, rounds)
     with (
         tempfile.TemporaryDirectory(prefix="secure-rounds-") as text,
-        both(Path(text), plan) as fleets,
+        plain_fleet(Path(text) / "plain", dealt(plan)) as plain,
+        secured_fleet(Path(text) / "secured", dealt(plan)) as secured,
     ):
-        for turn in range(turns):
-            # Who begins alternates too, so that neither always works on the warmer machine.
-            for each in fleets if turn % 2 else fleets[::-1]:
-                each.work(plan)
-    return figures(fleets)
+        found = list(pairs(partial(turn, plain, plan), partial(turn, secured, plan), turns))
+    return figures([one for one, _ in found], [other for _, other in found])
 
 
-def figures(fleets: Sequence[Measured]) -> dict[str, Any]:
+def turn(fleet: Fleet, plan: Recipe) -> Turn:
+    """Run a recipe and return what its rounds took."""
+    before = cpu_seconds(fleet)
+    record = fleet.run(plan)
+    cpu, counted = cpu_seconds(fleet) - before, record["history"][1:]
+    return Turn(
+        [row["seconds"] for row in counted],
+        [row["sent"] + row["received"] for row in counted],
+        cpu / plan.rounds.count,
+        record["weights_digest"],
+    )
+
+
+def cpu_seconds(fleet: Fleet) -> float:
+    """Return the CPU time that all processes of a fleet have taken so far."""
+    times = [part.cpu_times() for part in fleet.parts().values()]
+    return float(sum(each.user + each.system for each in times))
+
+
+def figures(plain: Sequence[Turn], secured: Sequence[Turn]) -> dict[str, Any]:
     """Return medians, and the ratios of the second fleet to the first."""
-    rows: list[dict[str, Any]] = [
-        {
-            "name": each.name,
-            "rounds": len(each.rounds),
-            "median_s": statistics.median(each.rounds),
-            "quartiles_s": statistics.quantiles(each.rounds, n=4)[::2],
-            "cpu_s": statistics.median(each.cpu),
-            "bytes": statistics.median(each.bytes),
-        }
-        for each in fleets
-    ]
-    digests = {digest for each in fleets for digest in each.digests}
-    plain, secured = fleets
+    rows = [row("plain", plain), row("TLS and signatures", secured)]
+    medians = [[statistics.median(each.seconds) for each in turns] for turns in (secured, plain)]
+    cpu = [[each.cpu for each in turns] for turns in (secured, plain)]
     return {
         "rows": rows,
         "ratio": rows[1]["median_s"] / rows[0]["median_s"],
-        "turns_ratio": _median_ratio(secured.turns, plain.turns),
-        "cpu_ratio": _median_ratio(secured.cpu, plain.cpu),
-        "same_digest": len(digests) == 1,
+        "turns_ratio": median_ratio(*medians),
+        "cpu_ratio": median_ratio(*cpu),
+        "same_digest": len({each.digest for each in (*plain, *secured)}) == 1,
     }
 
 
-def _median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
-    """Return the median of the ratios turn by turn, which a changing load alters less."""
-    return statistics.median(one / other for one, other in zip(over, under, strict=True))
+def row(name: str, turns: Sequence[Turn]) -> dict[str, Any]:
+    """Return the figures of one fleet."""
+    seconds = [each for turn in turns for each in turn.seconds]
+    return {
+        "name": name,
+        "rounds": len(seconds),
+        "median_s": statistics.median(seconds),
+        "quartiles_s": statistics.quantiles(seconds, n=4)[::2],
+        "cpu_s": statistics.median(turn.cpu for turn in turns),
+        "bytes": statistics.median(each for turn in turns for each in turn.bytes),
+    }
 
 
-def table(found: dict[str, Any]) -> str:
+def told(found: dict[str, Any]) -> str:
     """Return the figures for people."""
-    head = f"{'':<20}{'rounds':>8}{'median ms':>11}{'quartiles':>16}{'CPU ms':>9}{'kB a round':>12}"
-    lines = [head]
-    for row in found["rows"]:
-        low, high = (f"{1e3 * each:.0f}" for each in row["quartiles_s"])
-        lines.append(
-            f"{row['name']:<20}{row['rounds']:>8}{1e3 * row['median_s']:>11.1f}"
-            f"{low + ' to ' + high:>16}{1e3 * row['cpu_s']:>9.0f}{row['bytes'] / 1e3:>12.1f}"
-        )
+    rows = [
+        {
+            **row,
+            "median_ms": 1e3 * row["median_s"],
+            "quartiles_ms": [1e3 * each for each in row["quartiles_s"]],
+            "cpu_ms": 1e3 * row["cpu_s"],
+            "kilobytes": row["bytes"] / 1e3,
+        }
+        for row in found["rows"]
+    ]
     same = "the same digest" if found["same_digest"] else "DIFFERENT DIGESTS"
-    lines.append(
+    ratios = (
         f"ratio of the medians {found['ratio']:.3f}, turn by turn {found['turns_ratio']:.3f}, "
         f"of CPU time {found['cpu_ratio']:.3f}; {same}"
     )
-    return "\n".join(lines)
+    return f"{table(rows, CELLS)}\n{ratios}"
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.secure_rounds", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--agents", type=int, default=8)
-    parser.add_argument("--turns", type=int, default=6)
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    found = measure(arguments.agents, arguments.turns, arguments.rounds)
-    print(json.dumps(found) if arguments.json else table(found))
+    options = parser("secure_rounds", __doc__, agents=8, turns=6, rounds=12).parse_args()
+    found = measure(options.agents, options.turns, options.rounds)
+    show(options, found, told(found))
 
 
 if __name__ == "__main__":

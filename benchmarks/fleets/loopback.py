@@ -1,9 +1,9 @@
-"""Fleets of separate processes on loopback for measurements, without and with certificates."""
+"""The fleets that benchmarks measure: separate processes on loopback."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,30 +19,59 @@ from edgefed.cli.programs.processes import Processes, running, wait_for_coordina
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
+from edgefed.data.base.types import Shard
 from edgefed.data.devices.shard_files import write_shard
 from edgefed.errors import EdgeFedError
 from edgefed.files.writing import make_folder
 from edgefed.process.clock import SystemClock
-from tests.faults.fleet_processes import dealt
 from tests.signed_fleet import Trust
 
 FLEET = "measured"
+PATIENCE = 60.0
+"""Seconds in which devices have to appear."""
 
 
 @dataclass
 class Fleet:
-    """A coordinator, agents and Mosquitto, each a process of its own."""
+    """A coordinator, agents and a broker, each a process of its own."""
 
     processes: Processes
 
-    def cpu_seconds(self) -> float:
-        """Return the CPU time that all processes have taken so far."""
+    @property
+    def address(self) -> Address:
+        """The broker's."""
+        return self.processes.address
+
+    def parts(self) -> dict[str, psutil.Process]:
+        """Return the processes by name: ``coordinator``, ``broker`` and the devices."""
         own = self.processes
         assert own.coordinator is not None
         assert own.broker is not None
-        pids = [own.coordinator.pid, own.broker.pid, *(each.pid for each in own.agents.values())]
-        times = (psutil.Process(pid).cpu_times() for pid in pids)
-        return float(sum(each.user + each.system for each in times))
+        children = {"coordinator": own.coordinator, "broker": own.broker, **own.agents}
+        return {name: psutil.Process(child.pid) for name, child in children.items()}
+
+    @contextmanager
+    def client(self) -> Iterator[CoordinatorClient]:
+        """Connect a client of the coordinator, which is closed with the block."""
+        client = CoordinatorClient(self.address, FLEET)
+        client.connect()
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def wait_for_devices(self, count: int) -> None:
+        """Wait until the coordinator knows so many devices.
+
+        Raises:
+            RuntimeError: they do not appear in time.
+        """
+        with self.client() as client:
+            ends = time.monotonic() + PATIENCE
+            while len(seen := client.ask("snapshot")["snapshot"]["devices"]) < count:
+                if time.monotonic() > ends:
+                    raise RuntimeError(f"Only {len(seen)} of {count} devices appeared.")
+                time.sleep(0.1)
 
     def run(self, plan: Recipe, until: float | None = None) -> dict[str, Any]:
         """Run a recipe to its end and return its row.
@@ -50,46 +79,45 @@ class Fleet:
         Args:
             plan: the recipe.
             until: the monotonic second at which it is finished early; None for never.
-        """
-        address, processes = self.processes.address, self.processes
-        client = CoordinatorClient(address, FLEET)
-        client.connect()
-        try:
-            body = plan.model_dump(mode="json")
-            run = client.order("run.start", recipe=body)["run"]
 
+        Raises:
+            SystemExit: the run did not finish.
+        """
+        with self.client() as client:
+            run = client.order("run.start", recipe=plan.model_dump(mode="json"))["run"]
             told = False
 
             def alive() -> None:
                 nonlocal told
-                processes.check()
+                self.processes.check()
                 if until is not None and time.monotonic() > until and not told:
                     told = True
                     with suppress(EdgeFedError):  # it has just ended by itself
                         client.order("run.order", run=run, action="finish")
 
-            follow(address, FLEET, run, SystemClock(), quiet=True, alive=alive)
-            return dict(client.ask("run.show", run=run))
-        finally:
-            client.close()
+            follow(self.address, FLEET, run, SystemClock(), quiet=True, alive=alive)
+            record = dict(client.ask("run.show", run=run))
+        if record["status"] != "finished":
+            raise SystemExit(f"the run {record['status']}: {record['reason']}")
+        return record
 
 
 @contextmanager
-def plain_fleet(folder: Path, plan: Recipe) -> Iterator[Fleet]:
-    """Start a fleet without certificates on the data that a recipe deals out."""
+def plain_fleet(folder: Path, shards: Mapping[str, Shard]) -> Iterator[Fleet]:
+    """Start a fleet without certificates, whose devices hold these samples."""
     processes = Processes(Address(LOOPBACK, free_port()), FLEET, make_folder(folder))
     with running(processes):
-        processes.start_broker("mosquitto")
-        yield _started(processes, plan)
+        processes.start_broker("auto")
+        yield _started(processes, shards)
 
 
 @contextmanager
-def secured_fleet(folder: Path, plan: Recipe) -> Iterator[Fleet]:
+def secured_fleet(folder: Path, shards: Mapping[str, Shard]) -> Iterator[Fleet]:
     """Start a fleet in which every party has a certificate: mutual TLS, and signed messages."""
     trust = Trust(make_folder(folder) / "trust" / FLEET, free_ports(), FLEET)
     trust.issue("coordinator")
     trust.issue("broker")
-    for device in dealt(plan):
+    for device in shards:
         trust.issue("device", device)
     address = trust.address(trust.issue("operator", "measuring"))
     trust.write_access()
@@ -97,12 +125,12 @@ def secured_fleet(folder: Path, plan: Recipe) -> Iterator[Fleet]:
     with running(processes):
         files = secured_files(trust.folder)
         processes.broker = SecuredBroker(address, folder / "broker", files)
-        yield _started(processes, plan)
+        yield _started(processes, shards)
 
 
-def _started(processes: Processes, plan: Recipe) -> Fleet:
+def _started(processes: Processes, shards: Mapping[str, Shard]) -> Fleet:
     processes.start_coordinator()
-    for device, shard in dealt(plan).items():
+    for device, shard in shards.items():
         path = make_folder(processes.folder / "shards") / f"{device}.npz"
         write_shard(path, shard)
         processes.start_agent(device, f"npz:{path}")
