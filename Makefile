@@ -44,8 +44,8 @@ resolve: $(STAMP)  ## whether the requirements resolve for Python 3.10 to 3.13; 
 	@$(BIN)/python -m tests.resolve
 
 bench: setup  ## every benchmark; each prints a table, or a line on what it lacks, such as a GPU
-	@for each in benchmarks/[a-z]*.py; do \
-		echo "== $$each"; $(BIN)/python -m benchmarks.$$(basename $$each .py) || without="$$without $$each"; \
+	@for each in $$(cd benchmarks && ls -d [a-z]*.py */__main__.py | sed 's:/__main__::; s:\.py$$::'); do \
+		echo "== $$each"; $(BIN)/python -m benchmarks.$$each || without="$$without $$each"; \
 	done; test -z "$$without" || echo "not measured:$$without"
 
 picture: $(STAMP)  ## draw docs/dashboard.svg from a simulated run

@@ -13,9 +13,7 @@ DIR holds ``mnist/mnist.npz`` with ``mnist_writers.npz``, ``fashion_mnist/fashio
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.studies.data import written
+from benchmarks.shared.harness import parser, show
+from benchmarks.studies.data import tune_and_test
 from benchmarks.studies.runs import Run, Runner, best_of, spoken
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.data.images.jpeg import unpacked
@@ -117,15 +116,8 @@ def prepare(setup: Setup, data: Path, folder: Path) -> dict[str, Path]:
     else:
         train, apart = np.split(order[: setup.train + KEPT_APART], [setup.train])
     tested = rng.permutation(len(arrays["y_test"]))[:TEST_SAMPLES]
-    common = {"x_train": arrays["x_train"][train], "y_train": arrays["y_train"][train]}
-    if setup.writers:
-        common["groups_train"] = arrays["writer_train"][train]
-    held = {"tune": ("train", apart), "test": ("test", tested)}
-    files = {}
-    for name, (part, rows) in held.items():
-        more = {"x_test": arrays[f"x_{part}"][rows], "y_test": arrays[f"y_{part}"][rows]}
-        files[name] = written(folder, name, {**common, **more})
-    return files
+    more = {"groups_train": arrays["writer_train"][train]} if setup.writers else {}
+    return tune_and_test(folder, arrays, train, apart, tested, **more)
 
 
 # -- the study ------------------------------------------------------------------------------------
@@ -221,22 +213,14 @@ def rounds_to(run: Run, target: float) -> int | None:
 
 def main() -> None:
     """Run the study and print its table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.averaged_data", description=(__doc__ or "").split("\n", 1)[0]
-    )
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, default=Path("averaged-data-study"))
-    parser.add_argument("--only", nargs="*", choices=list(SETUPS), default=list(SETUPS))
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    work = Path("averaged-data-study")
+    command = parser("averaged_data", __doc__, data=Path, work=work, only=SETUPS, seeds=5)
+    options = command.parse_args()
     runner, seeds = Runner(options.work, not options.json), range(1, options.seeds + 1)
     rows = [row for name in options.only for row in study(name, options.data, seeds, runner)]
-    if options.json:
-        print(json.dumps([row.to_json() for row in rows], indent=2))
-        return
     head = ("SET-UP", "METHOD", "CHOSEN", "TEST ACCURACY", "TARGET", "ROUNDS TO IT", "FAILED")
-    print(columns([head, *(_text(row, options.seeds) for row in rows)]))
+    told = columns([head, *(_text(row, options.seeds) for row in rows)])
+    show(options, [row.to_json() for row in rows], told, indent=2)
 
 
 def _text(row: Row, seeds: int) -> tuple[str, ...]:

@@ -15,10 +15,8 @@ the table of packages has ``tests`` and ``benchmarks`` beside them.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import io
-import json
 import subprocess
 import tokenize
 from collections import Counter, defaultdict
@@ -28,6 +26,7 @@ from functools import cached_property
 from statistics import mean
 from typing import Any
 
+from benchmarks.shared.harness import parser, show
 from benchmarks.update_walk import PRODUCT, ROOT, update_walk
 from tests.docs.test_plain_language import public, with_words
 
@@ -250,20 +249,14 @@ def table(found: Mapping[str, Any]) -> str:
     return "\n".join([*rows, "", "| Measure | Value |", "|---|--:|", *measured])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> None:
     """Print the measures."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.house", description=(__doc__ or "").split("\n", 1)[0]
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON, with the names behind counts"
-    )
-    parser.add_argument("--no-walk", action="store_true", help="start no fleet")
-    options = parser.parse_args(arguments)
+    command = parser("house", __doc__)
+    command.add_argument("--no-walk", action="store_true", help="start no fleet")
+    options = command.parse_args()
     found = measures(walk=not options.no_walk)
-    print(json.dumps(found, indent=1) if options.json else table(found))
-    return 0
+    show(options, found, table(found), indent=1)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

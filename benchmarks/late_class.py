@@ -9,8 +9,6 @@ class. Scores are of the digits that are held out for the coordinator's tests.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +19,7 @@ import numpy as np
 import torch
 
 import edgefed
+from benchmarks.shared.harness import parser, show
 from edgefed.learn.base.types import Array
 from edgefed.simulator.sweep.table import spread
 from edgefed.terminal.console import columns
@@ -167,18 +166,11 @@ def measure(names: Sequence[str], seed: int, folder: Path) -> dict[str, list[dic
 
 def main() -> None:
     """Run the study and print its table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.late_class", description=(__doc__ or "").split("\n", 1)[0]
-    )
-    parser.add_argument("--seeds", type=int, choices=range(2, 21), default=5)
-    parser.add_argument("--only", nargs="*", choices=list(WAYS), default=list(WAYS))
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    command = parser("late_class", __doc__, only=WAYS)
+    command.add_argument("--seeds", type=int, choices=range(2, 21), default=5)
+    options = command.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         runs = [measure(options.only, 1 + seed, Path(folder)) for seed in range(options.seeds)]
-    if options.json:
-        print(json.dumps(runs, indent=2))
-        return
     rows: list[tuple[str, ...]] = [("WAY", *(f"ROUND {number}" for number in SHOWN))]
     for name in options.only:
         cells = []
@@ -187,8 +179,7 @@ def main() -> None:
             accuracy = spread([run[name][place]["accuracy"] for run in runs])
             cells.append(f"{recall.mean:.2f} ± {recall.deviation:.2f} / {accuracy.mean:.3f}")
         rows.append((name, *cells))
-    print("recall of the class / accuracy of all")
-    print(columns(rows))
+    show(options, runs, f"recall of the class / accuracy of all\n{columns(rows)}", indent=2)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@ which a simulation of the same run in plain tells. Below 0.5 the update counts a
 
 from __future__ import annotations
 
-import argparse
 import copy
-import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.shared.harness import parser, show
 from edgefed.algorithms.secure.secure_device_half import grid_of
 from edgefed.algorithms.secure.secure_phases import HEADER
 from edgefed.config.recipes.recipe import Recipe
@@ -33,6 +32,7 @@ from edgefed.process.clock import SystemClock
 from edgefed.sharing.masking import signed
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.run import Simulation
+from edgefed.terminal.console import columns
 from tests.coordinator.fleets import delta_of
 from tests.faults.fleet_processes import FleetProcesses, dealt, fleet
 from tests.lying_coordinator import GRID, LIES, VICTIM
@@ -150,31 +150,27 @@ def _error(lie: str, path: Path, update: Tensors, samples: Mapping[str, int]) ->
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Return the rows for people."""
-    lines = [f"{'lie':<15}{'error':>10}  verdict        answer of the devices"]
+    lines = [("LIE", "ERROR", "VERDICT", "ANSWER OF THE DEVICES")]
     for row in rows:
         error = "nothing" if row["error"] is None else f"{row['error']:.1e}"
         verdict = "RECOVERED" if row["recovered"] else "not recovered"
-        lines.append(f"{row['lie']:<15}{error:>10}  {verdict:<15}{row['refused'][:90]}")
-    return "\n".join(lines)
+        lines.append((row["lie"], error, verdict, row["refused"][:90]))
+    return columns(lines)
 
 
 def main() -> None:
     """Attack and print; exit code 1 if an update was recovered."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.attacks.secure_lies",
-        description=(__doc__ or "").splitlines()[0],
-    )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(LIES))
-    parser.add_argument("--json", action="store_true")
-    arguments = parser.parse_args()
-    if unknown := set(arguments.names) - set(LIES):
-        parser.error(f"there is no lie {min(unknown)}; there are {', '.join(LIES)}")
+    command = parser("attacks.secure_lies", __doc__)
+    command.add_argument("names", nargs="*", metavar="NAME", help=", ".join(LIES))
+    options = command.parse_args()
+    if unknown := set(options.names) - set(LIES):
+        command.error(f"there is no lie {min(unknown)}; there are {', '.join(LIES)}")
     samples = {name: len(shard.train) for name, shard in dealt(recipe(secure=True)).items()}
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         update = true_update(folder / "plain")
-        rows = [attack(lie, folder / lie, update, samples) for lie in arguments.names or LIES]
-    print(json.dumps(rows) if arguments.json else table(rows))
+        rows = [attack(lie, folder / lie, update, samples) for lie in options.names or LIES]
+    show(options, rows, table(rows))
     if any(row["recovered"] for row in rows):
         raise SystemExit(1)
 

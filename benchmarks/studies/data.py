@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from edgefed.learn.base.types import Array
+from edgefed.sharing.types import Indices
 
 CLASSES = 10
 
@@ -34,6 +35,36 @@ def images(data: Path, digits: bool = False) -> dict[str, Array]:
     parts = {"train": order[:1400], "test": order[1400:]}
     arrays = {f"x_{part}": inputs[rows] for part, rows in parts.items()}
     return arrays | {f"y_{part}": found.target[rows] for part, rows in parts.items()}
+
+
+def tune_and_test(
+    folder: Path,
+    arrays: Mapping[str, Array],
+    train: Indices,
+    apart: Indices,
+    tested: Indices,
+    **more: Array,
+) -> dict[str, Path]:
+    """Write two data sets with the same training samples, ``tune`` and ``test``; return the files.
+
+    Args:
+        folder: of the files.
+        arrays: images and labels of the training and the test part.
+        train: training samples that devices share out.
+        apart: other training samples, which settings are scored on.
+        tested: test samples.
+        more: further arrays of the training samples.
+    """
+    common = {"x_train": arrays["x_train"][train], "y_train": arrays["y_train"][train], **more}
+    held = {"tune": ("train", apart), "test": ("test", tested)}
+    return {
+        name: written(
+            folder,
+            name,
+            {**common, "x_test": arrays[f"x_{part}"][rows], "y_test": arrays[f"y_{part}"][rows]},
+        )
+        for name, (part, rows) in held.items()
+    }
 
 
 def written(folder: Path, name: str, arrays: Mapping[str, Any]) -> Path:

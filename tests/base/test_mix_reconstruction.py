@@ -7,7 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.attacks.mix_estimates import (
+from benchmarks.mix_reconstruction.__main__ import (
+    Records,
+    Result,
+    Size,
+    attack,
+    load,
+    publish,
+    sizes,
+    summary,
+    table,
+)
+from benchmarks.mix_reconstruction.mix_estimates import (
     Moments,
     by_correlation,
     by_distance,
@@ -19,17 +30,6 @@ from benchmarks.attacks.mix_estimates import (
     told_apart,
     weights_of,
     without_clipping,
-)
-from benchmarks.mix_reconstruction import (
-    Records,
-    Result,
-    Size,
-    attack,
-    load,
-    publish,
-    sizes,
-    summary,
-    table,
 )
 from edgefed.sharing.label_mixes import MixSettings, draw_ingredients
 

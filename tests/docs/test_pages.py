@@ -23,7 +23,12 @@ from tests.forked_programs import ended
 from tests.processes import clean_environment
 
 ROOT = Path(__file__).parents[2]
-BENCHMARKS = [file for file in (ROOT / "benchmarks").glob("*.py") if file.stem != "__init__"]
+MODULES = [file for file in (ROOT / "benchmarks").glob("*.py") if file.stem != "__init__"]
+BENCHMARKS = {file.stem: file for file in MODULES} | {
+    file.parent.name: file for file in (ROOT / "benchmarks").glob("*/__main__.py")
+}
+"""The file of each command ``python -m benchmarks.NAME``, by name."""
+
 INSTALLED = Path("/etc/mosquitto/edgefed")
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -52,7 +57,7 @@ def test_the_readme_links_to_every_page() -> None:
 
 
 def test_a_benchmark_is_started_as_a_module_everywhere() -> None:
-    sources = [*BENCHMARKS, ROOT / "Makefile", *(ROOT / "tests").rglob("*.py")]
+    sources = [*BENCHMARKS.values(), ROOT / "Makefile", *(ROOT / "tests").rglob("*.py")]
     for file in (*PAGES, *sources):
         text = file.read_text(encoding="utf-8")
         assert not re.search(r"python[0-9.]* benchmarks/", text), file
@@ -60,9 +65,9 @@ def test_a_benchmark_is_started_as_a_module_everywhere() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", BENCHMARKS, ids=lambda file: file.stem)
-def test_a_benchmark_says_how_it_is_started(file: Path) -> None:
-    module = f"benchmarks.{file.stem}"
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_says_how_it_is_started(name: str) -> None:
+    module, file = f"benchmarks.{name}", BENCHMARKS[name]
     assert f"python -m {module}" in file.read_text(encoding="utf-8").split('"""')[1]
     told = ended([module, "--help"], clean_environment(), ROOT)
     assert (told.returncode, told.stderr) == (0, "")

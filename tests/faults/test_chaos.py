@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks.chaos_faults.schedule import KINDS
+from benchmarks.chaos.schedule import KINDS
 from tests.faults.shifted_clock import can_shift_clocks
 from tests.processes import outcome, start_module
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos_faults.schedule import KINDS, LONG_FREEZE, LONGEST, schedule
-from benchmarks.chaos_faults.training_record import Trainings, trainings
+from benchmarks.chaos.schedule import KINDS, LONG_FREEZE, LONGEST, schedule
+from benchmarks.chaos.training_record import Trainings, trainings
 from edgefed.simulator.local_fleet import device_names
 from tests.faults.faulty_link import FaultyLink
 from tests.faults.mqtt_packets import PacketSplitter, is_message, unacknowledged_copy

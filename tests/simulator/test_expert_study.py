@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import expert_study
-from benchmarks.expert_study import Clusters, Row, Study, clusters, clusters_table, table
-from benchmarks.studies.experts import (
+from benchmarks.expert_study import __main__ as expert_study
+from benchmarks.expert_study.__main__ import Clusters, Row, Study, clusters, clusters_table, table
+from benchmarks.expert_study.setups import (
     METHODS,
     Choice,
     Permuted,

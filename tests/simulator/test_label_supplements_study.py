@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.label_supplements import Row, order, prepare, study, table
-from benchmarks.studies.labels import METHODS, SETUPS, Setup
+from benchmarks.label_supplements.__main__ import Row, order, prepare, study, table
+from benchmarks.label_supplements.setups import METHODS, SETUPS, Setup
 from benchmarks.studies.runs import Run, Runner, best_of, difference
 
 pytest.importorskip("sklearn", reason="the digits are not installed")

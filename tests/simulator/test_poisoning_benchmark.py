@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.attacks.poisoning import TARGET, poisoned, with_pattern
-from benchmarks.poisoning import Case, run
+from benchmarks.poisoning.__main__ import Case, run
+from benchmarks.poisoning.attackers import TARGET, poisoned, with_pattern
 from edgefed.data.base.types import Shard, no_samples
 from edgefed.files.samples import Samples
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.matching_study import Row, Study, curves
-from benchmarks.studies.local_models import averaged
-from benchmarks.studies.matching import (
+from benchmarks.matching_study.__main__ import Row, Study, curves
+from benchmarks.matching_study.local_models import averaged
+from benchmarks.matching_study.setups import (
     MNIST,
     SETUPS,
     Case,

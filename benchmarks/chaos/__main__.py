@@ -11,8 +11,6 @@ which nothing happened. See docs/chaos.md.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import subprocess
 import sys
@@ -21,10 +19,11 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.chaos_faults.chaos_fleet import Means
-from benchmarks.chaos_faults.chaos_run import Outcome, Plan, chaos, without
-from benchmarks.chaos_faults.methods import METHODS
-from benchmarks.chaos_faults.schedule import KINDS
+from benchmarks.chaos.chaos_fleet import Means
+from benchmarks.chaos.chaos_run import Outcome, Plan, chaos, without
+from benchmarks.chaos.methods import METHODS
+from benchmarks.chaos.schedule import KINDS
+from benchmarks.shared.harness import parser, show
 from tests.faults.shifted_clock import ShiftedClocks, can_shift_clocks
 
 _ALONE = "CHAOS_OWN_MOUNTS"
@@ -69,31 +68,21 @@ def table(plan: Plan, outcome: Outcome) -> str:
 
 def main() -> None:
     """Do the faults and print what became of the runs."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.chaos", description=(__doc__ or "").splitlines()[0]
-    )
-    parser.add_argument("--algorithm", choices=METHODS, default="fedavg")
-    parser.add_argument("--faults", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=12, help="rounds of each run")
-    parser.add_argument("--plain", action="store_true", help="without TLS and signatures")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--keep", type=Path, help="a new folder for all state and logs")
-    arguments = parser.parse_args()
+    command = parser("chaos", __doc__, faults=20, seed=1)
+    command.add_argument("--algorithm", choices=METHODS, default="fedavg")
+    command.add_argument("--rounds", type=int, default=12, help="rounds of each run")
+    command.add_argument("--plain", action="store_true", help="without TLS and signatures")
+    command.add_argument("--keep", type=Path, help="a new folder for all state and logs")
+    options = command.parse_args()
     if _ALONE not in os.environ:
         with_own_mounts()
-    plan = Plan(
-        arguments.algorithm, arguments.faults, arguments.seed, arguments.rounds, not arguments.plain
-    )
+    plan = Plan(options.algorithm, options.faults, options.seed, options.rounds, not options.plain)
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
-        folder = arguments.keep or Path(temporary)
+        folder = options.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         outcome = run(plan, folder.absolute())
-    if arguments.json:
-        told = {**asdict(plan), **asdict(outcome), "passed": outcome.passed}
-        print(json.dumps(told))
-    else:
-        print(table(plan, outcome))
+    found = {**asdict(plan), **asdict(outcome), "passed": outcome.passed}
+    show(options, found, table(plan, outcome))
     sys.exit(0 if outcome.passed else 1)
 
 

@@ -14,7 +14,6 @@ file in the work folder and is not repeated. ``--tables`` prints what is known a
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +22,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.studies.local_models import STARTS, Start, local_scores
-from benchmarks.studies.matching import (
+from benchmarks.matching_study.local_models import STARTS, Start, local_scores
+from benchmarks.matching_study.setups import (
     METHODS,
     SETUPS,
     VARIATIONS,
@@ -36,6 +35,7 @@ from benchmarks.studies.matching import (
     choices,
     recipe_of,
 )
+from benchmarks.shared.harness import parser
 from benchmarks.studies.runs import Run, Runner, best_of, difference, spoken
 from edgefed.simulator.sweep.table import spread
 from edgefed.terminal.console import columns
@@ -302,19 +302,13 @@ def _within(run: Run, spent: Sequence[float], most: float) -> float | None:
 
 def main() -> None:
     """Run the study and print its tables."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.matching_study", description=(__doc__ or "").split("\n", 1)[0]
-    )
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, default=Path("matching-study"))
-    parser.add_argument("--setups", nargs="*", choices=list(SETUPS), default=list(SETUPS))
-    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--methods", nargs="*", choices=list(METHODS), default=None)
-    parser.add_argument("--epochs", nargs="*", type=int, default=None)
-    parser.add_argument("--seeds", type=int, choices=range(1, 11), default=3)
-    parser.add_argument("--tables", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    lists = {"setups": SETUPS, "only": PARTS}
+    command = parser("matching_study", __doc__, data=Path, work=Path("matching-study"), **lists)
+    command.add_argument("--methods", nargs="*", choices=list(METHODS))
+    command.add_argument("--epochs", nargs="*", type=int)
+    command.add_argument("--seeds", type=int, choices=range(1, 11), default=3)
+    command.add_argument("--tables", action="store_true")
+    options = command.parse_args()
     runner = Runner(options.work, not options.json, lacking=options.tables)
     found: dict[str, Any] = {}
     for name, part in itertools.product(options.setups, options.only):

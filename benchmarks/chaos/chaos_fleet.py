@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.chaos_faults.schedule import BROKER, COORDINATOR, read_by_links
+from benchmarks.chaos.schedule import BROKER, COORDINATOR, read_by_links
 from broker.address import LOOPBACK
 from broker.mosquitto import MosquittoBroker, find_mosquitto
 from broker.running_broker import BrokerProcess

@@ -13,8 +13,6 @@ file in the work folder, and is not repeated.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,8 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.studies.data import images, written
-from benchmarks.studies.labels import METHODS, ORDER, SETUPS, Method, Setup, choices, recipe_of
+from benchmarks.label_supplements.setups import (
+    METHODS,
+    ORDER,
+    SETUPS,
+    Method,
+    Setup,
+    choices,
+    recipe_of,
+)
+from benchmarks.shared.harness import parser, show
+from benchmarks.studies.data import images, tune_and_test
 from benchmarks.studies.runs import Runner, best_of, difference, spoken
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.reproduce.verdict import QUANTILES
@@ -47,13 +54,7 @@ def prepare(setup: Setup, data: Path, folder: Path) -> tuple[str, dict[str, Path
     order = rng.permutation(len(arrays["y_train"]))
     apart, train = np.split(order[: setup.apart + setup.train], [setup.apart])
     tested = rng.permutation(len(arrays["y_test"]))[: setup.tested]
-    common = {"x_train": arrays["x_train"][train], "y_train": arrays["y_train"][train]}
-    held = {"tune": ("train", apart), "test": ("test", tested)}
-    files = {}
-    for name, (part, rows) in held.items():
-        more = {"x_test": arrays[f"x_{part}"][rows], "y_test": arrays[f"y_{part}"][rows]}
-        files[name] = written(folder, name, {**common, **more})
-    return network, files
+    return network, tune_and_test(folder, arrays, train, apart, tested)
 
 
 # -- the study -------------------------------------------------------------------------------------
@@ -127,18 +128,11 @@ def study(
 
 def main() -> None:
     """Run the study and print its table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.label_supplements",
-        description=(__doc__ or "").split("\n", 1)[0],
-    )
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, default=Path("label-supplements-study"))
-    parser.add_argument("--only", nargs="*", choices=list(SETUPS), default=list(SETUPS))
-    parser.add_argument("--methods", nargs="*", choices=list(METHODS), default=list(METHODS))
-    parser.add_argument("--seeds", type=int, choices=range(2, 11), default=5)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    lists = {"only": SETUPS, "methods": METHODS}
+    work = Path("label-supplements-study")
+    command = parser("label_supplements", __doc__, data=Path, work=work, jobs=2, **lists)
+    command.add_argument("--seeds", type=int, choices=range(2, 11), default=5)
+    options = command.parse_args()
     runner = Runner(options.work, not options.json, options.jobs)
     seeds = range(1, options.seeds + 1)
     rows = [
@@ -146,12 +140,11 @@ def main() -> None:
         for name in options.only
         for row in study(name, options.data, seeds, runner, options.methods)
     ]
-    if options.json:
-        print(json.dumps([row.to_json() for row in rows], indent=2))
-        return
-    print(columns(table(rows)))
-    for name in options.only:
-        print(f"{name}: {order([row for row in rows if row.setup == name])}")
+    orders = [
+        f"{name}: {order([row for row in rows if row.setup == name])}" for name in options.only
+    ]
+    told = "\n".join([columns(table(rows)), *orders])
+    show(options, [row.to_json() for row in rows], told, indent=2)
 
 
 def order(rows: Sequence[Row]) -> str:

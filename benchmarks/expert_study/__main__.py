@@ -16,8 +16,6 @@ file in the work folder, and is not repeated.
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,9 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.studies.data import written
-from benchmarks.studies.device_tests import DeviceTests
-from benchmarks.studies.experts import (
+from benchmarks.expert_study.device_tests import DeviceTests
+from benchmarks.expert_study.setups import (
     ABLATIONS,
     DIGITS,
     EVERY,
@@ -46,6 +43,8 @@ from benchmarks.studies.experts import (
     read,
     recipe_of,
 )
+from benchmarks.shared.harness import parser, show
+from benchmarks.studies.data import written
 from benchmarks.studies.runs import Look, Observed, Run, Runner, best_of, difference, spoken
 from edgefed.algorithms.composed.registry import make
 from edgefed.algorithms.interface.base import State
@@ -295,16 +294,10 @@ def clusters_table(rows: Sequence[Clusters]) -> list[tuple[str, ...]]:
 
 def main() -> None:
     """Run the study and print its tables."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.expert_study", description=(__doc__ or "").split("\n", 1)[0]
-    )
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--work", type=Path, default=Path("expert-study"))
-    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--methods", nargs="*", choices=list(EVERY), default=None)
-    parser.add_argument("--seeds", type=int, choices=range(1, 11), default=3)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    lists = {"only": PARTS, "methods": EVERY}
+    command = parser("expert_study", __doc__, data=Path, work=Path("expert-study"), **lists)
+    command.add_argument("--seeds", type=int, choices=range(1, 11), default=3)
+    options = command.parse_args()
     runner = Runner(options.work, not options.json)
     mnist = (options.data / "mnist/mnist.npz").exists()
     study = Study(Setup() if mnist else DIGITS, options.data, runner, range(1, options.seeds + 1))
@@ -312,7 +305,7 @@ def main() -> None:
     tables: dict[str, list[tuple[str, ...]]] = {}
     for part, methods in (("accuracy", METHODS), ("ablation", ABLATIONS)):
         if part in options.only:
-            rows = study.rows([each for each in methods if each in (options.methods or methods)])
+            rows = study.rows([each for each in methods if each in options.methods])
             found[part], tables[part] = [row.to_json() for row in rows], table(rows)
     if "permutation" in options.only:
         permuted = Permuted() if mnist else PERMUTED_DIGITS
@@ -323,11 +316,8 @@ def main() -> None:
         ]
         found["permutation"] = [vars(each) for each in clusterings]
         tables["permutation"] = clusters_table(clusterings)
-    if options.json:
-        print(json.dumps(found, indent=2))
-        return
-    for part, lines in tables.items():
-        print(f"\n{part}\n{columns(lines)}")
+    told = "\n".join(f"\n{part}\n{columns(lines)}" for part, lines in tables.items())
+    show(options, found, told, indent=2)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from benchmarks.chaos_faults.chaos_fleet import ChaosFleet
-from benchmarks.chaos_faults.schedule import Fault, Kind
+from benchmarks.chaos.chaos_fleet import ChaosFleet
+from benchmarks.chaos.schedule import Fault, Kind
 
 AT_ONCE = 3
 

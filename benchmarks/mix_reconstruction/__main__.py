@@ -23,8 +23,6 @@ seeded, so that results can be repeated; on a device they are not.
 
 from __future__ import annotations
 
-import argparse
-import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.attacks.mix_estimates import (
+from benchmarks.averaged_data import read
+from benchmarks.mix_reconstruction.mix_estimates import (
     Moments,
     by_correlation,
     by_distance,
@@ -45,7 +44,7 @@ from benchmarks.attacks.mix_estimates import (
     told_apart,
     weights_of,
 )
-from benchmarks.averaged_data import read
+from benchmarks.shared.harness import parser, show
 from edgefed.data.sets.digits import DigitsOptions, load_digits
 from edgefed.report.mix_sheet import scale_in_words
 from edgefed.sharing.label_mixes import (
@@ -307,26 +306,17 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Attack and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.mix_reconstruction",
-        description=(__doc__ or "").splitlines()[0],
-    )
-    parser.add_argument("--set", choices=("digits", "mnist", "cifar10"), default="digits")
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--width", type=int, default=MixSettings.width)
-    parser.add_argument("--low", type=float, default=MixSettings.low)
-    parser.add_argument("--high", type=float, default=MixSettings.high)
-    parser.add_argument("--device", type=int, default=Size.device)
-    parser.add_argument("--mixes", type=int, default=Size.mixes)
-    parser.add_argument("--records", type=int, default=Size.records)
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    weights = {key: getattr(MixSettings, key) for key in ("width", "low", "high")}
+    sizes_of = {key: getattr(Size, key) for key in ("device", "mixes", "records")}
+    command = parser("mix_reconstruction", __doc__, seeds=5, **weights, **sizes_of)
+    command.add_argument("--set", choices=("digits", "mnist", "cifar10"), default="digits")
+    command.add_argument("--data", type=Path)
+    options = command.parse_args()
     records = load(options.set, options.data)
-    settings = MixSettings(options.width, options.low, options.high)
-    size = Size(options.device, options.mixes, options.records)
+    settings = MixSettings(*(getattr(options, key) for key in weights))
+    size = Size(*(getattr(options, key) for key in sizes_of))
     rows = summary([attack(records, settings, size, 1 + seed) for seed in range(options.seeds)])
-    print(json.dumps(rows, indent=2) if options.json else table(rows))
+    show(options, rows, table(rows), indent=2)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """Model poisoning on digits: what 2 of 10 malicious devices do to each rule of ``[merging]``.
 
 Ten virtual devices train a small network on scikit-learn's digits; devices 3 and 7 attack as in
-``benchmarks.attacks.poisoning``. For each attack and each defence the table has the accuracy on the
-coordinator's test samples after the last round, in percent, as mean and standard deviation over the
-seeds; for backdoors also the share of test images of other labels that the pattern turns into the
-attackers' label.
+``benchmarks.poisoning.attackers``. For each attack and each defence the table has the accuracy on
+the coordinator's test samples after the last round, in percent, as mean and standard deviation over
+the seeds; for backdoors also the share of test images of other labels that the pattern turns into
+the attackers' label.
 
     python -m benchmarks.poisoning [--seeds 3] [--rounds 30] [--partition iid] [--work DIR]
         [--only DEFENCE …] [--json]
@@ -12,8 +12,6 @@ attackers' label.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -26,7 +24,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from benchmarks.attacks.poisoning import ATTACKS, TARGET, Attacking, poisoned, with_pattern
+from benchmarks.poisoning.attackers import ATTACKS, TARGET, Attacking, poisoned, with_pattern
+from benchmarks.shared.harness import parser, show
 from edgefed.config.recipes.recipe import Recipe, SimulationSection
 from edgefed.coordinator.models.run_model import load_dataset
 from edgefed.data.base.types import Shard
@@ -180,22 +179,15 @@ def cell(attack: str, found: Sequence[Found]) -> str:
     return f"{text} ({100 * statistics.mean(each.backdoor for each in found):.0f})"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     """Run all cases and print the table."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.poisoning", description=__doc__, formatter_class=_Raw
-    )
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--partition", default="iid")
-    parser.add_argument("--work", type=Path)
-    parser.add_argument("--only", nargs="+", choices=DEFENCES, default=list(DEFENCES))
-    parser.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS))
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args(arguments)
+    lists = {"only": DEFENCES, "attacks": ATTACKS}
+    command = parser("poisoning", __doc__, seeds=3, rounds=30, partition="iid", **lists)
+    command.add_argument("--work", type=Path)
+    options = command.parse_args()
+    found: dict[tuple[str, str], list[Found]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.work or Path(temporary)
-        found: dict[tuple[str, str], list[Found]] = {}
         for attack, defence in product(options.attacks, options.only):
             cases = (
                 Case(attack, defence, seed, options.rounds, options.partition)
@@ -203,23 +195,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             )
             found[attack, defence] = [run(case, folder) for case in cases]
             print(f"{attack}, {defence}: {cell(attack, found[attack, defence])}", file=sys.stderr)
-    if options.json:
-        rows = [
-            {"attack": attack, "defence": defence, "runs": [vars(each) for each in runs]}
-            for (attack, defence), runs in found.items()
-        ]
-        print(json.dumps(rows, indent=1))
-        return
+    rows = [
+        {"attack": attack, "defence": defence, "runs": [vars(each) for each in runs]}
+        for (attack, defence), runs in found.items()
+    ]
     table = [("DEFENCE", *options.attacks)]
     table += [
         (defence, *(cell(attack, found[attack, defence]) for attack in options.attacks))
         for defence in options.only
     ]
-    print(columns(table))
-
-
-class _Raw(argparse.RawDescriptionHelpFormatter):
-    pass
+    show(options, rows, columns(table), indent=1)
 
 
 if __name__ == "__main__":

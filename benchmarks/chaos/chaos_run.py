@@ -10,11 +10,11 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos_faults.chaos_fleet import ChaosFleet, Means, store_of
-from benchmarks.chaos_faults.injection import Injector
-from benchmarks.chaos_faults.methods import DEVICES, recipe, settings, undisturbed
-from benchmarks.chaos_faults.schedule import Fault, Kind, schedule
-from benchmarks.chaos_faults.training_record import Trainings, trainings
+from benchmarks.chaos.chaos_fleet import ChaosFleet, Means, store_of
+from benchmarks.chaos.injection import Injector
+from benchmarks.chaos.methods import DEVICES, recipe, settings, undisturbed
+from benchmarks.chaos.schedule import Fault, Kind, schedule
+from benchmarks.chaos.training_record import Trainings, trainings
 from device_agent.tasks.device_store import read_releases
 from edgefed.errors import EdgeFedError, UnreachableError
 
