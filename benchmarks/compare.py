@@ -19,18 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.shared.harness import ROOT, pairs, parser, printed_by, show, table
+from benchmarks.shared.harness import ROOT, pairs, parser, printed_by, show
 
 Figures = dict[str, float]
 """What one checkout measured, by name; smaller is better."""
-
-CELLS = {
-    "figure": "{figure}",
-    "before": "{before:.4f}",
-    "after": "{after:.4f}",
-    "ratio": "{ratio:.3f}",
-    "least..most": "{least:.2f}..{most:.2f}",
-}
 
 
 def measure(checkout: Path) -> Figures:
@@ -120,7 +112,7 @@ def main() -> None:
         measured.append(pair)
         print(f"pair {len(measured)} of {options.pairs}", file=sys.stderr)
     rows = summary(measured)
-    show(options, {"pairs": options.pairs, "rows": rows}, table(rows, CELLS))
+    show(options, {"pairs": options.pairs, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -125,23 +125,6 @@ def _cpu(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def table(found: dict[str, Any]) -> str:
-    """Return the figures for people."""
-    thirds = " ".join(f"{each:.1f}" for each in found["thirds_mb"])
-    return "\n".join(
-        [
-            f"{found['devices']} devices, {found['rate']:g} reports a second each, "
-            f"{found['seconds']:g} s, screen {found['screen']}",
-            f"core share         {found['core_share'] * 100:6.1f} %",
-            f"event to cell p50  {found['event_to_cell_p50']:6.2f} s",
-            f"event to cell p95  {found['event_to_cell_p95']:6.2f} s   "
-            f"({found['marks_seen']} of {found['marks']} marks seen)",
-            f"terminal           {found['bytes_per_second'] / 1e3:6.1f} kB/s",
-            f"memory, thirds     {thirds} MB",
-        ]
-    )
-
-
 def main() -> None:
     """Measure and print."""
     command = parser("dashboard", __doc__, devices=200, seconds=60.0)
@@ -149,7 +132,7 @@ def main() -> None:
     command.add_argument("--screen", default="2", help="key of the screen")
     options = command.parse_args()
     found = measure(options.devices, options.rate, options.seconds, options.screen)
-    show(options, found, table(found))
+    show(options, found)
 
 
 if __name__ == "__main__":

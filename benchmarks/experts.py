@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.harness import parser, show, table
+from benchmarks.shared.harness import parser, show
 from edgefed.algorithms.composed.registry import make
 from edgefed.algorithms.experts.expert_records import MIXTURES, PHI, TABLE, KnownMixture
 from edgefed.algorithms.interface.answer import Answer
@@ -99,14 +99,6 @@ class Variant:
 
 
 SKIPPING = {"skip_below": 0.02, "detach_gate_features": True}
-CELLS = {
-    "": "{model}: {variant}",
-    "ms/step": "{milliseconds:.2f}",
-    "x FedAvg": "{step_ratio:.2f}",
-    "least to most": "{least:.2f} to {most:.2f}",
-    "bytes": "{bytes:,}",
-    "x": "{bytes_ratio:.2f}",
-}
 OF_TWO = tuple(label for label in range(CLASSES) if label % 4 < 2)
 
 VARIANTS = {
@@ -237,7 +229,7 @@ def main() -> None:
     options = parser("experts", __doc__, repeats=9, models=ANCHORS).parse_args()
     set_threads(1)
     rows = [each for name in options.models for each in measure(ANCHORS[name], options.repeats)]
-    show(options, {**summary(rows), "rows": rows}, table(rows, CELLS))
+    show(options, {**summary(rows), "rows": rows})
 
 
 if __name__ == "__main__":

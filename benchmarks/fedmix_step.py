@@ -34,7 +34,7 @@ import torch
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.shared.harness import cpu_seconds, in_turn, median_ratio, parser, show, table
+from benchmarks.shared.harness import cpu_seconds, in_turn, median_ratio, parser, show
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.learn.base.processors import set_threads
 from edgefed.learn.base.types import (
@@ -82,14 +82,6 @@ class Anchor:
 ANCHORS = {
     "lenet5": Anchor("lenet5", {}, (1, 28, 28), 62, 20, 16),
     "vgg9": Anchor("vgg9", {"dropout_layout": "fedmix"}, (3, 32, 32), 10, 10, 3),
-}
-CELLS = {
-    "": "{model} {kind}: {variant}",
-    "ms": "{milliseconds:.2f}",
-    "x FedAvg": "{ratio:.2f}",
-    "memory": "{memory_ratio:.2f}",
-    "error: float64": "{error:.0e}",
-    "float32": "{error_float32:.0e}",
 }
 
 
@@ -325,7 +317,7 @@ def main() -> None:
     used = {row["model"]: row["ratio"] for row in trained if row["variant"] == "FedMix"}
     short = {"lenet5": "ratio_lenet5", "vgg9": "ratio_vgg"}
     ratios = {short[name]: ratio for name, ratio in used.items()}
-    show(options, {**ratios, "rows": rows}, table(rows, CELLS))
+    show(options, {**ratios, "rows": rows})
 
 
 if __name__ == "__main__":

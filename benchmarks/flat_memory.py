@@ -24,23 +24,12 @@ from benchmarks.fleets.loopback import FLEET, secured_fleet
 from benchmarks.fleets.memory_growth import growth
 from benchmarks.fleets.terminal import dashboard
 from benchmarks.secure_rounds import recipe
-from benchmarks.shared.harness import parser, show, table
+from benchmarks.shared.harness import parser, show, told
 from edgefed.errors import EdgeFedError
 from tests.faults.fleet_processes import dealt
 
 EVERY = 5.0
 ROUNDS = 200
-CELLS = {
-    "MB": "{name}",
-    "1st third": "{thirds_mb[0]:.1f}",
-    "2nd": "{thirds_mb[1]:.1f}",
-    "3rd": "{thirds_mb[2]:.1f}",
-    "most": "{most_mb:.1f}",
-    "ratio": "{ratio:.4f}",
-    "bytes a round": "{bytes_a_round:+.0f} ± {interval:.0f}",
-    "MB an hour": "{mb_an_hour:+.1f}",
-    "verdict": "{verdict}",
-}
 
 
 class Memory:
@@ -111,8 +100,8 @@ def main() -> None:
     command.add_argument("--every", type=float, default=EVERY, help="seconds between two samples")
     options = command.parse_args()
     found = measure(options.minutes, options.agents, options.every)
-    title = f"{found['minutes']:g} minutes, {found['rounds']} rounds, {found['runs']} runs"
-    show(options, found, f"{title}\n{table(found['rows'], CELLS)}")
+    shown = {key: value for key, value in found.items() if key != "read"}
+    show(options, found, told(shown))
     if any(row["verdict"] == "grows" for row in found["rows"]):
         sys.exit(1)
 

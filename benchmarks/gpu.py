@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.shared.harness import parser, printed_by, show, table
+from benchmarks.shared.harness import parser, printed_by, show, told
 from edgefed.config.recipes.recipe import ModelSection, Recipe, SimulationSection
 from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError
@@ -50,14 +50,6 @@ from edgefed.worker.trainer_cache import TrainerCache
 WAYS = ("sequential", "stacked")
 WARM = 2
 """Rounds at the beginning that are not counted."""
-
-FIGURES = {
-    "round s": "{round_s:.4f}",
-    "updates/s": "{updates_per_s:.1f}",
-    "ratio": "{ratio:.2f}",
-    "GPU MB": "{gpu_mb:.0f}",
-    "MB": "{resident_mb:.0f}",
-}
 
 
 @dataclass(frozen=True)
@@ -298,13 +290,6 @@ def with_ratio(row: Measurement, rows: Sequence[Measurement]) -> Measurement:
     return replace(row, ratio=row.updates_per_s / plain[0].updates_per_s)
 
 
-def told(rows: Sequence[Measurement]) -> str:
-    """Return the rows for people; those that failed say why below the others."""
-    cells = {"model": "{model}", "way": "{way}", **FIGURES}
-    failed = [f"{row.model} {row.way}  {row.failed}" for row in rows if row.failed]
-    return "\n".join([table([asdict(row) for row in rows if not row.failed], cells), *failed])
-
-
 def main() -> None:
     """Measure and print."""
     command = parser("gpu", __doc__, device="cuda", models=WORKS, rounds=20, chunk=32)
@@ -331,7 +316,7 @@ def main() -> None:
     rows = [with_ratio(row, rows) for row in rows]
     title = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     found = {"device": title, "rows": [asdict(row) for row in rows]}
-    show(options, found, f"{title}, torch {torch.__version__}\n{told(rows)}")
+    show(options, found, told({"torch": torch.__version__, **found}))
     if any(row.failed for row in rows):
         raise SystemExit(7)
 

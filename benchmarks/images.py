@@ -174,20 +174,6 @@ def measured(images: int, steps: int) -> dict[str, float]:
     }
 
 
-def _table(found: dict[str, float]) -> str:
-    rows = [
-        f"torchvision, plain            {found['torchvision']:8.0f} images/s",
-        f"torchvision, crop and flip    {found['torchvision_augmented']:8.0f} images/s",
-        f"cold: decode, then deliver    {found['cold']:8.0f} images/s  {found['cold_ratio']:5.2f}x",
-        f"warm, plain                   {found['warm']:8.0f} images/s  {found['warm_ratio']:5.2f}x",
-        f"warm, crop and flip           {found['augmented']:8.0f} images/s"
-        f"  {found['augmented_ratio']:5.2f}x",
-        f"training mobilenet_v3_small   {found['train_rate']:8.1f} images/s, end to end",
-        f"its peak memory               {found['rss_mb']:8.0f} MB above the imports",
-    ]
-    return "\n".join(rows)
-
-
 def main() -> None:
     """Measure, and print a table or JSON."""
     command = parser("images", __doc__, images=20_000)
@@ -198,7 +184,7 @@ def main() -> None:
         print(json.dumps(training(*options.train, options.steps)))
         return
     found = measured(options.images, options.steps)
-    show(options, found, _table(found))
+    show(options, found)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks.peers.work import BATCH, CLASSES, RATE, SAMPLES, epoch, lenet
-from benchmarks.shared.harness import cpu_seconds, in_turn, parser, printed_by, show, table
+from benchmarks.shared.harness import cpu_seconds, in_turn, parser, printed_by, show
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.learn.base.processors import set_threads
 from edgefed.learn.base.types import Array, Job, Samples, Schedule
@@ -81,9 +81,7 @@ def main() -> None:
     found = in_turn({n: partial(apart, n, options.epochs) for n in VARIANTS}, options.repeats)
     times = {name: statistics.median(each) for name, each in found.items()}
     ratios = {name: times["plain loop"] / each for name, each in times.items()}
-    rows = [{"name": name, "ms": each, "ratio": ratios[name]} for name, each in times.items()]
-    cells = {"": "{name}", "ms/client": "{ms:.2f}", "x plain": "{ratio:.2f}"}
-    show(options, {"ms": times, "ratio_to_plain": ratios}, table(rows, cells))
+    show(options, {"ms": times, "ratio_to_plain": ratios})
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.matching_rows import RowMatching
-from benchmarks.shared.harness import parser, show, table
+from benchmarks.shared.harness import parser, show, told
 from edgefed.learn.base.types import Array
 from edgefed.learn.matching.layer import Matched, match_layer
 from edgefed.learn.matching.problem import prior_term
@@ -38,16 +38,6 @@ SMALL = (64, 100)
 """Units and numbers of the layer that the row by row loop matches too."""
 
 SETTINGS = {"reference": MatchSettings.reference(), "auto": MatchSettings()}
-CELLS = {
-    "": "{problem}, {settings}",
-    "s": "{seconds:.3f}",
-    "median": "{median_seconds:.3f}",
-    "atoms": "{atoms}",
-    "objective": "{objective:,.2f}",
-    "sweeps": "{sweeps}",
-    "cost": "{share_cost:.0%}",
-    "assignment": "{share_assignment:.0%}",
-}
 
 
 def planted(units: int, numbers: int) -> list[Array]:
@@ -146,14 +136,8 @@ def main() -> None:
         for row, suffix in zip(rows, ("", "_auto", "_random", "_random_auto"), strict=True)
         for figure in ("seconds", "objective", "atoms")
     }
-    small = (
-        f"{DEVICES} devices, {SMALL[0]} units of {SMALL[1]} numbers, planted: "
-        f"{1000 * beside['seconds']:.1f} ms, objective {beside['objective']:,.2f}; row by row "
-        f"{1000 * beside['rows_seconds']:.1f} ms, {beside['rows_objective']:,.2f}; "
-        f"{beside['ratio']:.1f} times as fast"
-    )
-    told = f"{table(rows, CELLS)}\n{small}"
-    show(options, {**figures, "rows": rows, "row_by_row": beside}, told)
+    measured = {"rows": rows, "row_by_row": beside}
+    show(options, {**figures, **measured}, told(measured))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.shared.harness import cpu_seconds, in_turn, parser, show, table
+from benchmarks.shared.harness import cpu_seconds, in_turn, parser, show
 from edgefed.learn.base.processors import set_threads
 from edgefed.native.library import native
 from edgefed.natural_noise.colours import as_bytes
@@ -89,13 +89,7 @@ def main() -> None:
         options.repeats,
     )
     best = {name: count / min(seconds[name]) for name, (_, count) in works.items()}
-    found = figures(best)
-    rows = [
-        {"name": name, "speed": speed} | ({"x": found["ratios"][name]} if name != "draws" else {})
-        for name, speed in best.items()
-    ]
-    cells = {"": "{name}", "images/s": "{speed:.1f}", "x literal": "{x:.1f}"}
-    show(options, found, table(rows, cells))
+    show(options, figures(best))
 
 
 if __name__ == "__main__":

@@ -35,18 +35,6 @@ FLOWER_RANGE = {
     "bytes_down": 210_840,
 }
 CODECS = ("fp32", "bf16", "int8")
-CELLS = {
-    "": "{codec}",
-    "round s": "{median_round_s:.3f}",
-    "min": "{min_round_s:.3f}",
-    "max": "{max_round_s:.3f}",
-    "up B": "{bytes_up}",
-    "down B": "{bytes_down}",
-    "models": "{models_per_client_round:.3f}",
-    "MB all": "{resident_mb:.0f}",
-    "MB coord": "{coordinator_mb:.0f}",
-    "x Flower": "{ratio:.0f}",
-}
 
 
 def recipe(codec: str, agents: int, rounds: int) -> Recipe:
@@ -103,14 +91,11 @@ def measure(fleet: Fleet, codec: str, agents: int, rounds: int) -> dict[str, Any
     }
 
 
-def told(rows: Sequence[dict[str, Any]]) -> str:
+def beside_flower(rows: Sequence[dict[str, Any]]) -> str:
     """Return the rows for people, with Flower's beside them and the ratio."""
-    flower, median = {"codec": "flower fp32", **FLOWER, **FLOWER_RANGE}, FLOWER["median_round_s"]
-    own = [
-        {**row, "codec": f"edgefed {row['codec']}", "ratio": median / row["median_round_s"]}
-        for row in rows
-    ]
-    return table([*own, flower], CELLS)
+    median = FLOWER["median_round_s"]
+    own = [{**row, "flower_ratio": median / row["median_round_s"]} for row in rows]
+    return table([*own, {"codec": "flower, fp32", **FLOWER, **FLOWER_RANGE}])
 
 
 def main() -> None:
@@ -123,7 +108,7 @@ def main() -> None:
     ):
         rows = [measure(fleet, codec, agents, options.rounds) for codec in CODECS]
     best = {key: rows[-1][key] for key in ("median_round_s", "models_per_client_round")}
-    show(options, {**best, "rows": rows, "flower": FLOWER}, told(rows))
+    show(options, {**best, "rows": rows, "flower": FLOWER}, beside_flower(rows))
 
 
 if __name__ == "__main__":

@@ -16,20 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fleets.loopback import Fleet, plain_fleet
-from benchmarks.round_latency import MODEL_BYTES, noise, steady_bytes
+from benchmarks.round_latency import noise, steady_bytes
 from benchmarks.round_latency import recipe as plain_recipe
-from benchmarks.shared.harness import parser, show, table
+from benchmarks.shared.harness import parser, show
 from edgefed.config.recipes.recipe import Recipe
-
-CELLS = {
-    "": "{how}",
-    "seconds": "{seconds:.3f}",
-    "ratio": "{seconds_ratio:.2f}x",
-    "up": "{up:,.0f}",
-    "ratio up": "{up_ratio:.2f}x",
-    "down": "{down:,.0f}",
-    "ratio down": "{down_ratio:.2f}x",
-}
 
 
 def recipe(agents: int, rounds: int, grid_bits: int | None) -> Recipe:
@@ -71,10 +61,7 @@ def main() -> None:
     command.add_argument("--grid-bits", type=int, nargs="+", default=[0, 16])
     options = command.parse_args()
     rows = measure(options.agents, options.rounds + 1, options.grid_bits)
-    title = (
-        f"{options.agents} agents, a model of {MODEL_BYTES:,} bytes; median round, bytes per device"
-    )
-    show(options, rows, f"{title}\n{table(rows, CELLS)}")
+    show(options, rows)
 
 
 if __name__ == "__main__":

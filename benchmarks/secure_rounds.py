@@ -18,18 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fleets.loopback import Fleet, plain_fleet, secured_fleet
-from benchmarks.shared.harness import median_ratio, pairs, parser, show, table
+from benchmarks.shared.harness import median_ratio, pairs, parser, show
 from edgefed.config.recipes.recipe import Recipe
 from tests.faults.fleet_processes import dealt
-
-CELLS = {
-    "": "{name}",
-    "rounds": "{rounds}",
-    "median ms": "{median_ms:.1f}",
-    "quartiles": "{quartiles_ms[0]:.0f} to {quartiles_ms[1]:.0f}",
-    "CPU ms": "{cpu_ms:.0f}",
-    "kB a round": "{kilobytes:.1f}",
-}
 
 
 @dataclass(frozen=True)
@@ -122,31 +113,11 @@ def row(name: str, turns: Sequence[Turn]) -> dict[str, Any]:
     }
 
 
-def told(found: dict[str, Any]) -> str:
-    """Return the figures for people."""
-    rows = [
-        {
-            **row,
-            "median_ms": 1e3 * row["median_s"],
-            "quartiles_ms": [1e3 * each for each in row["quartiles_s"]],
-            "cpu_ms": 1e3 * row["cpu_s"],
-            "kilobytes": row["bytes"] / 1e3,
-        }
-        for row in found["rows"]
-    ]
-    same = "the same digest" if found["same_digest"] else "DIFFERENT DIGESTS"
-    ratios = (
-        f"ratio of the medians {found['ratio']:.3f}, turn by turn {found['turns_ratio']:.3f}, "
-        f"of CPU time {found['cpu_ratio']:.3f}; {same}"
-    )
-    return f"{table(rows, CELLS)}\n{ratios}"
-
-
 def main() -> None:
     """Measure and print."""
     options = parser("secure_rounds", __doc__, agents=8, turns=6, rounds=12).parse_args()
     found = measure(options.agents, options.turns, options.rounds)
-    show(options, found, told(found))
+    show(options, found)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.peers import work
 from benchmarks.peers.environments import python_of
 from benchmarks.peers.memory import PeakMemory
-from benchmarks.shared.harness import ROOT, parser, show, table
+from benchmarks.shared.harness import ROOT, parser, show
 from broker.address import free_port
 
 WARM_UP = 2
@@ -66,15 +66,6 @@ QUIET = {
     "GLOO_SOCKET_IFNAME": "lo",
 }
 """Nobody calls home; one thread each."""
-
-CELLS = {
-    "": "{name}",
-    "s/round": "{median_round_s:.4f}",
-    "updates/s": "{updates_per_s:.1f}",
-    "MB": "{memory_mb:.0f}",
-    "start-up": "{start_up_s:.1f}s",
-    "EdgeFed is": "{ratio:.2f}x",
-}
 
 
 @dataclass(frozen=True)
@@ -231,12 +222,7 @@ def main() -> None:
     options = command.parse_args()
     names = [name for name in SYSTEMS if name in options.only.split(",")]
     systems = measure(names, options.cache.resolve(), options.rounds)
-    compared = ratios(systems)
-    rows = [{"name": name, **each} for name, each in systems.items()]
-    for each in rows:
-        if (key := f"ratio_to_{each['name']}") in compared:
-            each["ratio"] = compared[key]
-    show(options, {"systems": systems, **compared}, table(rows, CELLS))
+    show(options, {"systems": systems, **ratios(systems)})
 
 
 if __name__ == "__main__":

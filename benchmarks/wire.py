@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.harness import cpu_seconds, parser, show, table
+from benchmarks.shared.harness import cpu_seconds, parser, show
 from edgefed.config.recipes.recipe import DataSection, ModelSection
 from edgefed.data.sets.datasets import load
 from edgefed.files.samples import Samples
@@ -29,16 +29,6 @@ from edgefed.wire.tensors import specs_of
 
 MODELS = {"cnn": 8, "lenet5": 28, "vgg9": 32}
 """Models, and the side that the digits are scaled up to."""
-
-CELLS = {
-    "model": "{model}",
-    "codec": "{codec}",
-    "bytes": "{bytes}",
-    "ratio": "{ratio:.2f}",
-    "cosine": "{cosine:.5f}",
-    "enc MB/s": "{encode_mb_s:.0f}",
-    "dec MB/s": "{decode_mb_s:.0f}",
-}
 
 
 def delta(name: str, side: int) -> Tensors:
@@ -105,7 +95,7 @@ def main() -> None:
     for model, side in MODELS.items():
         arrays = delta(model, side)
         rows += [row(model, codec, arrays, options.repeats) for codec in CODECS]
-    show(options, {"rows": rows}, table(rows, CELLS))
+    show(options, {"rows": rows})
 
 
 if __name__ == "__main__":

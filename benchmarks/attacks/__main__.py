@@ -16,20 +16,7 @@ from pathlib import Path
 
 from benchmarks.attacks.attacked_fleet import measure
 from benchmarks.attacks.attackers import ATTACKS
-from benchmarks.shared.harness import parser, show, table
-
-CELLS = {
-    "attack": "{attack}",
-    "round s": "{baseline_s:.2f}",
-    "attacked": "{attacked_s:.2f}",
-    "ratio": "{ratio:.2f}",
-    "before": "{baseline_list_s:.2f}",
-    "list s": "{list_s:.2f}",
-    "failed": "{failed_lists}",
-    "accuracy": "{accuracy:.3f}",
-    "restarts": "{count}",
-    "result": "{result}",
-}
+from benchmarks.shared.harness import parser, show
 
 
 def main() -> None:
@@ -43,9 +30,7 @@ def main() -> None:
             command.error(f"there is no attack {name}; there are {', '.join(ATTACKS)}")
         with tempfile.TemporaryDirectory() as folder:
             rows.append(measure(name, options.agents, options.rounds, Path(folder)))
-    results = {True: "within bounds", False: "OUT OF BOUNDS"}
-    words = [{**row, "count": len(row["restarts"]), "result": results[row["ok"]]} for row in rows]
-    show(options, rows, table(words, CELLS))
+    show(options, rows)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import statistics
@@ -9,12 +10,14 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 
+Rows = Sequence[Mapping[str, Any]]
+Figures = Rows | Mapping[str, Any]
 First = TypeVar("First")
 Second = TypeVar("Second")
 
@@ -122,37 +125,61 @@ def printed_by(
 # -- output ---------------------------------------------------------------------------------------
 
 
-def table(rows: Iterable[Mapping[str, Any]], cells: Mapping[str, str]) -> str:
-    """Return rows as text, with the first column to the left and the others to the right.
-
-    Args:
-        rows: values by key.
-        cells: formats such as ``{seconds:.3f}`` by the column's head; a cell of which a row lacks
-            a key is empty.
-    """
-    lines = [list(cells), *([_cell(form, row) for form in cells.values()] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    texts = []
-    for name, *others in lines:
-        numbers = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
-        texts.append("  ".join([name.ljust(widths[0]), *numbers]).rstrip())
-    return "\n".join(texts)
-
-
-def _cell(form: str, row: Mapping[str, Any]) -> str:
-    try:
-        return form.format_map(row)
-    except KeyError:
-        return ""
-
-
-def show(options: Namespace, found: object, text: str, indent: int | None = None) -> None:
-    """Print what was found, as JSON or as text.
+def show(options: Namespace, found: Figures, text: str = "", indent: int | None = None) -> None:
+    """Print what was found, as JSON or for people.
 
     Args:
         options: of the parser.
-        found: values that JSON knows.
-        text: the same for people.
+        found: figures, or rows of them.
+        text: the same for people; by default as of ``told``.
         indent: spaces before a nested line of JSON; by default JSON is one line.
     """
-    print(json.dumps(found, indent=indent) if options.json else text)
+    print(json.dumps(found, indent=indent) if options.json else text or told(found))
+
+
+def told(found: Figures) -> str:
+    """Return figures for people: rows as a table, and every other figure on a line of its own."""
+    if not isinstance(found, Mapping):
+        return table(found)
+    lines, tables = [], []
+    for key, value in found.items():
+        if isinstance(value, Mapping) and all(isinstance(row, Mapping) for row in value.values()):
+            tables.append(table([{key: name, **row} for name, row in value.items()]))
+        elif isinstance(value, list) and all(isinstance(row, Mapping) for row in value):
+            tables.append(table(value))
+        else:
+            lines.append({"": key, " ": _shown(value)})
+    return "\n\n".join([*([table(lines)] if lines else []), *tables])
+
+
+def table(rows: Rows, without: Collection[str] = ()) -> str:
+    """Return rows as text, with numbers to the right; the heads are the keys.
+
+    Args:
+        rows: figures by key; a row may lack some.
+        without: keys that are left out.
+    """
+    keys = [key for key in dict.fromkeys(itertools.chain(*rows)) if key not in without]
+    columns = []
+    for key in keys:
+        cells = [key, *(_shown(row.get(key)) for row in rows)]
+        are_words = all(isinstance(row.get(key, ""), (str, Mapping)) for row in rows)
+        width = max(map(len, cells))
+        columns.append([each.ljust(width) if are_words else each.rjust(width) for each in cells])
+    lines = ("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+    return "\n".join(line for line in lines if line)
+
+
+def _shown(value: object) -> str:
+    """Return a figure as people read it, with four digits or two decimals."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_shown(each)}" for key, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(_shown, value))
+    return "" if value is None else str(value)
