@@ -32,10 +32,16 @@ MARK_EVERY = 1.7
 
 
 class Marks:
-    """When marks were sent, and how long they took to the terminal; safe from any thread."""
+    """When marks were sent, and how long they took to the terminal; safe from any thread.
+
+    Attributes:
+        took: seconds of each mark that was seen.
+        bytes: of the terminal's output.
+    """
 
     def __init__(self) -> None:
         self.took: list[float] = []
+        self.bytes = 0
         self._sent: dict[bytes, float] = {}
         self._tail = b""
         self._lock = threading.Lock()
@@ -51,52 +57,37 @@ class Marks:
         """Note which marks are in the terminal's output."""
         now = time.monotonic()
         with self._lock:
+            self.bytes += len(output)
             text = self._tail + output
             for mark in [mark for mark in self._sent if mark in text]:
                 self.took.append(now - self._sent.pop(mark))
             self._tail = text[-32:]
 
 
-class Output:
-    """Counts the bytes that the terminal is sent, and passes them on."""
-
-    def __init__(self, marks: Marks) -> None:
-        self.bytes = 0
-        self._marks = marks
-
-    def take(self, output: bytes) -> None:
-        """Take a piece of output."""
-        self.bytes += len(output)
-        self._marks.look(output)
-
-
 def measure(devices: int, rate: float, seconds: float, screen: str) -> dict[str, Any]:
     """Return what the dashboard took, in shares of one core, seconds and MB."""
     marks = Marks()
-    output = Output(marks)
     with (
         tempfile.TemporaryDirectory(prefix="dashboard-") as text,
         plain_fleet(Path(text), {}) as fleet,
         boards(fleet.address, FLEET, devices) as played,
-        dashboard(fleet.address, FLEET, Path(text), size=(120, 36), on_output=output.take) as shown,
+        dashboard(fleet.address, FLEET, Path(text), size=(120, 36), on_output=marks.look) as shown,
     ):
         working = Working(played, rate)
         try:
             fleet.wait_for_devices(devices)
             shown.press(screen)
-            found = _watched(shown, played, marks, output, seconds)
+            found = _watched(shown, played, marks, seconds)
         finally:
             working.stop()
     return {"devices": devices, "rate": rate, "seconds": seconds, "screen": screen, **found}
 
 
-def _watched(
-    shown: Terminal, fleet: Boards, marks: Marks, output: Output, seconds: float
-) -> dict[str, Any]:
+def _watched(shown: Terminal, fleet: Boards, marks: Marks, seconds: float) -> dict[str, Any]:
     process = psutil.Process(shown.process.pid)
     time.sleep(SETTLE)
     megabytes: list[float] = []
-    began, cpu, written = time.monotonic(), _cpu(process), output.bytes
+    began, cpu, written = time.monotonic(), _cpu(process), marks.bytes
     number = 0
     while time.monotonic() - began < seconds:
         marks.send(fleet, number)
@@ -115,7 +106,7 @@ def _watched(
         "event_to_cell_p95": statistics.quantiles([*marks.took, max(marks.took)], n=20)[-1],
         "marks": number,
         "marks_seen": len(marks.took),
-        "bytes_per_second": (output.bytes - written) / (elapsed + 2.0),
+        "bytes_per_second": (marks.bytes - written) / (elapsed + 2.0),
         "thirds_mb": [statistics.median(each) for each in thirds],
     }
 

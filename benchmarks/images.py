@@ -181,7 +181,8 @@ def main() -> None:
     command.add_argument("--train", nargs=2, type=Path, help=SUPPRESS)
     options = command.parse_args()
     if options.train:
-        print(json.dumps(training(*options.train, options.steps)))
+        folder, state = options.train
+        print(json.dumps(training(folder, state, options.steps)))
         return
     found = measured(options.images, options.steps)
     show(options, found)

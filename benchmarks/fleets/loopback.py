@@ -47,8 +47,9 @@ class Fleet:
         own = self.processes
         assert own.coordinator is not None
         assert own.broker is not None
-        children = {"coordinator": own.coordinator, "broker": own.broker, **own.agents}
-        return {name: psutil.Process(child.pid) for name, child in children.items()}
+        pids = {"coordinator": own.coordinator.pid, "broker": own.broker.pid}
+        pids |= {name: child.pid for name, child in own.agents.items()}
+        return {name: psutil.Process(pid) for name, pid in pids.items()}
 
     @contextmanager
     def client(self) -> Iterator[CoordinatorClient]:
