@@ -197,6 +197,12 @@ class EvaluationSection(Section):
     """Which values of ``best_metric`` are better. Unset: ``lower`` if ``loss`` or ``error`` is a
     word of its name, otherwise ``higher``."""
 
+    least_tested: Annotated[float, Field(ge=0, le=1)] = 0.9
+    """With tests on devices: the least share of the fleet's test samples on which a round has to be
+    tested to be compared with others, for the best round and for stopping early. The fleet's are
+    those of all devices that have tested in the run and were not removed; where ``rounds.cohort``
+    or ``rounds.test_cohort`` draws fewer devices, it is the least share of these."""
+
     stop_patience: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """The run stops early after this many evaluations without a better ``best_metric``; 0: it
     never does."""

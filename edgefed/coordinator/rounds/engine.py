@@ -34,13 +34,14 @@ from edgefed.coordinator.rounds.run_recorder import RunRecorder
 from edgefed.coordinator.rounds.run_state import RunState
 from edgefed.coordinator.rounds.saved_evaluation import evaluate_paused
 from edgefed.coordinator.rounds.scores import NO_SCORES, with_part
-from edgefed.coordinator.rounds.trust_updates import note_testers, update_trust
+from edgefed.coordinator.rounds.trust_updates import fleet_testers, note_testers, update_trust
 from edgefed.coordinator.rounds.unmerged import MergeProblem, merged_or_problem, problem_of
 from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
+from edgefed.events.history.early_stopping import DEVICE_TESTS
 from edgefed.process.clock import timestamp
 from edgefed.seeds import derive
 
@@ -348,10 +349,13 @@ class Engine:
         # An exchange that an earlier life left open tells that it found it was time.
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
         scores = self._evaluation.scores(state) if due else NO_SCORES
-        measured = self._tables.round_metrics(state.state)
+        measured = dict(self._tables.round_metrics(state.state))
+        if scores.device_tests and state.open is not None:
+            able = fleet_testers(self._recipe, self._recorder.record, state.open)
+            measured |= state.history.judged(scores.values, scores.device_tests, able)
         row = self._recorder.close_round(number, scores, state.open, measured)
         self._tracking.round(row)
-        state.history.add(row)
+        state.history.add({**row, DEVICE_TESTS: scores.device_tests})
         asked, state.scored, state.open = state.open, number, None
         if asked is not None:
             self._close_through(state)

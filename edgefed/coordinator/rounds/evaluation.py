@@ -26,6 +26,7 @@ from edgefed.coordinator.rounds.run_state import RunState
 from edgefed.coordinator.rounds.scores import NO_SCORES, Scores, counted
 from edgefed.evaluation.confusion import Confusion
 from edgefed.evaluation.spread import spread
+from edgefed.events.history.early_stopping import SAMPLES
 from edgefed.learn.training.measures import Measures, measures_of
 from edgefed.learn.training.scoring import score
 from edgefed.learn.training.trainer import ModelPredictions
@@ -119,9 +120,13 @@ def device_scores(
     found = DeviceScores(names, recipe.evaluation.weighting or algorithm.evaluation_weighting)
     parts: list[Confusion] = []
     accuracies: list[float] = []
+    tests: dict[str, dict[str, float]] = {}
     for answer in answers:
         hits = answer.metrics.get(TOP_K_HITS, 0.0) / answer.samples
-        found.add(answer.samples, {**answer.metrics, **dict.fromkeys(top, hits)})
+        measured = {**answer.metrics, **dict.fromkeys(top, hits)}
+        found.add(answer.samples, measured)
+        own_scores = {name: measured[name] for name in names if name in measured}
+        tests[answer.device] = {SAMPLES: answer.samples, **own_scores}
         accuracies += [answer.metrics["accuracy"]] if "accuracy" in answer.metrics else []
         if CONFUSION in answer.groups:
             parts.append(Confusion(answer.groups[CONFUSION].arrays[COUNTS]))
@@ -132,7 +137,7 @@ def device_scores(
     means = {**found.means(), **averages, **divided(own)}
     on_devices = {f"device_{name}": value for name, value in means.items()}
     spreads = spread("device_accuracy", accuracies)
-    return Scores({**means, **on_devices, **spreads, **found.means_by_mode()}, views)
+    return Scores({**means, **on_devices, **spreads, **found.means_by_mode()}, views, tests)
 
 
 def _fractions(name: str, answers: Sequence[Answer]) -> list[Fraction]:

@@ -107,7 +107,7 @@ def _begun(
         recorder.warn(loss)
     if restored := recorder.record.restored:
         recorder.warn(_restored(restored, private=recipe.privacy.wanted))
-    rows = deps.store.rounds(run)
+    rows = deps.store.rounds(run, device_tests=True)
     scored = rows[-1]["round"] if rows else 0
     opened = next(iter(checkpoint.open), None)
     if opened is not None and not deps.relays.has_all(opened):  # its run had ended
@@ -117,7 +117,8 @@ def _begun(
         checkpoint = _begun_anew(deps, recorder, checkpoint, opened)
         opened = None
     state, orders = planned_state(deps.algorithm, deps.store, run, checkpoint)
-    history = history_of(recipe.evaluation, rows)
+    weighting = recipe.evaluation.weighting or deps.algorithm.evaluation_weighting
+    history = history_of(recipe.evaluation.model_copy(update={"weighting": weighting}), rows)
     return RunState(run_model, admission, state, downlink, opened, scored, history, orders)
 
 

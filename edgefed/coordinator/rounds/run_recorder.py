@@ -19,7 +19,12 @@ from edgefed.evaluation.confusion import Confusion
 from edgefed.evaluation.nothing_learned import Finding, nothing_learned
 from edgefed.events.base.class_names import name_of
 from edgefed.events.base.model import RunStatus
-from edgefed.events.history.early_stopping import REMOVED_TESTERS
+from edgefed.events.history.early_stopping import (
+    COUNTS,
+    DEVICE_TESTS,
+    LABELS,
+    REMOVED_TESTERS,
+)
 from edgefed.events.state.attention import NOTHING_LEARNED
 from edgefed.process.clock import Clock
 
@@ -190,7 +195,8 @@ class RunRecorder:
     ) -> dict[str, Any]:
         """Write a round's row: its answers, metrics and measurements, and its scores if tested.
 
-        If an exchange tested the round, close it. Return the row.
+        If an exchange tested the round, close it. Return the row. The scores of each device are
+        stored with it.
         """
         self.account()
         if not scores.finite and not self._told:
@@ -210,12 +216,15 @@ class RunRecorder:
             "sent": now.bytes_down - began.get("down", now.bytes_down),
             "received": now.bytes_up - began.get("up", now.bytes_up),
             **({REMOVED_TESTERS: gone} if (gone := began.get(REMOVED_TESTERS)) else {}),
+            **(dict(zip(LABELS, scores.labels, strict=True)) if any(scores.labels) else {}),
             **{name: _if_finite(value) for name, value in {**measured, **scores.values}.items()},
         }
-        tested = {"accuracy": row["accuracy"], "loss": row["loss"]} if scores else {}
+        shown = ("accuracy", "loss", *COUNTS)
+        tested = {name: row.get(name, 0) for name in shown} if scores else {}
         closed = replace(now, round=number, progress={}, **tested)
         confusions = [view.model_dump(mode="json") for view in scores.confusions]
-        self.written(lambda: self._store.save_round(closed, row, confusions, closes=tested_by))
+        kept = {**row, DEVICE_TESTS: scores.device_tests} if scores.device_tests else row
+        self.written(lambda: self._store.save_round(closed, kept, confusions, closes=tested_by))
         self.record = closed
         for confusion in confusions:
             self._journal.emit("confusion", run=now.run, **confusion)

@@ -11,6 +11,7 @@ from edgefed.algorithms.interface.device_side import MODE
 from edgefed.evaluation.classification import averages
 from edgefed.evaluation.confusion import Confusion
 from edgefed.events.base.evaluation_views import ConfusionView, TestPlace
+from edgefed.events.history.early_stopping import DeviceTests
 
 
 @dataclass(frozen=True)
@@ -20,15 +21,30 @@ class Scores:
     Attributes:
         values: scores by name.
         confusions: counts of the coordinator's test, of the devices' tests, or of both.
+        device_tests: each device's own scores, with its number of samples as ``samples``.
     """
 
     values: Mapping[str, float] = field(default_factory=dict)
     confusions: tuple[ConfusionView, ...] = ()
+    device_tests: DeviceTests = field(default_factory=dict)
 
     def __or__(self, other: Scores) -> Scores:
         """Return both, the coordinator's counts first; of scores of one name the other's."""
         views = sorted((*self.confusions, *other.confusions), key=lambda each: each.place)
-        return Scores({**self.values, **other.values}, tuple(views))
+        tests = {**self.device_tests, **other.device_tests}
+        return Scores({**self.values, **other.values}, tuple(views), tests)
+
+    @property
+    def labels(self) -> tuple[int, int]:
+        """The labels with tested samples, and all labels; 0 where some tests do not tell theirs.
+
+        They are of the test that gives the accuracy: the coordinator's, if there is one.
+        """
+        for view in self.confusions:
+            if view.devices == view.tested:
+                total = Confusion.from_rows(view.counts)
+                return int((total.samples > 0).sum()), total.classes
+        return 0, 0
 
     def __bool__(self) -> bool:
         """Whether anybody tested."""

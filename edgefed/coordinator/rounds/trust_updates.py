@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from edgefed.algorithms.interface.member import Roster
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.devices.silent_devices import after_exchange
 from edgefed.coordinator.devices.trust_scores import Judged
 from edgefed.coordinator.exchanges.device_admission import Admission, Excluded
@@ -13,8 +14,8 @@ from edgefed.coordinator.rounds.engine_deps import EngineDeps
 from edgefed.coordinator.rounds.reply_collector import ReplyCollector
 from edgefed.coordinator.rounds.run_recorder import RunRecorder
 from edgefed.coordinator.storage.compatibility import DataSpec
-from edgefed.coordinator.storage.stored_runs import OpenExchange
-from edgefed.events.history.early_stopping import REMOVED_TESTERS
+from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
+from edgefed.events.history.early_stopping import REMOVED_TESTERS, FleetTesters
 from edgefed.process.clock import timestamp
 
 
@@ -90,6 +91,17 @@ def note_testers(deps: EngineDeps, recorder: RunRecorder, tested: Collection[str
             f"no longer tested by {', '.join(gone)}, removed or quarantined: earlier scores of the"
             f" devices' tests do not compare, and the best round is sought from {record.round} on"
         )
+
+
+def fleet_testers(recipe: Recipe, record: RunRecord, opened: OpenExchange) -> FleetTesters:
+    """Return the devices that can test a round, after ``note_testers``."""
+    rounds = recipe.rounds
+    drawn = rounds.cohort if rounds.test_cohort is None else rounds.test_cohort
+    return FleetTesters(
+        known=record.testers,
+        drawn=opened.wanted if 0 < drawn < len(record.testers) else 0,
+        removed=bool(record.progress.get(REMOVED_TESTERS)),
+    )
 
 
 def _tell(deps: EngineDeps, warn: Callable[[str], None]) -> None:

@@ -29,6 +29,7 @@ from edgefed.coordinator.storage.stored_runs import Checkpoint, OpenExchange, Ru
 from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.errors import NotAllowedError, StorageError, WireError
 from edgefed.events.base.model import UNFINISHED
+from edgefed.events.history.early_stopping import DEVICE_TESTS
 from edgefed.files.writing import make_folder, storage_error, write_atomic
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.model_file_reader import MODEL_FILE
@@ -433,10 +434,13 @@ class Store:
                 return list(Layout.from_json(json.loads(str(layout))).names.get(group, ()))
         return []
 
-    def rounds(self, run: str) -> list[dict[str, Any]]:
-        """Return a run's finished rounds, oldest first."""
+    def rounds(self, run: str, *, device_tests: bool = False) -> list[dict[str, Any]]:
+        """Return a run's finished rounds, oldest first; with each device's scores if asked."""
         with _readable(f"the rounds of run {run}"):
             rows = [json.loads(str(text)) for _, _, text in self._db.rows("rounds", run)]
+        if not device_tests:
+            for row in rows:
+                row.pop(DEVICE_TESTS, None)
         return sorted(rows, key=lambda row: int(row["round"]))
 
     def confusions(self, run: str) -> list[dict[str, Any]]:

@@ -23,6 +23,8 @@ class RunRecord:
         round: the current round; once the run has ended, the number of finished rounds.
         exchanges: number of exchanges begun.
         preparatory_exchanges: number of preparatory ones among them (``Exchange.preparatory``).
+        tested_devices, all_testers, tested_labels, all_labels: of ``accuracy`` and ``loss``; see
+            ``early_stopping.COUNTS``.
         epsilon: privacy cost of the merged rounds; None without differential privacy.
         bytes_up, bytes_down: payload bytes from and to devices.
         seconds: working time of the run.
@@ -57,6 +59,10 @@ class RunRecord:
     preparatory_exchanges: int = 0
     accuracy: float | None = None
     loss: float | None = None
+    tested_devices: int = 0
+    all_testers: int = 0
+    tested_labels: int = 0
+    all_labels: int = 0
     epsilon: float | None = None
     weights_digest: str = ""
     bytes_up: int = 0

@@ -1,12 +1,15 @@
 """The evaluations of a run so far: its best round, and whether to stop early.
 
-The result follows from the rows of the rounds, in order, so it is the same after a restart.
+Scores of devices' tests compare only where comparable devices tested. The judgement of a round is
+part of its row, so it follows from the rows of the rounds, in order, and is the same after a
+restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from edgefed.config.recipes.recipe import EvaluationSection
@@ -15,6 +18,13 @@ from edgefed.terminal.units import counted
 
 Row = Mapping[str, Any]
 """A finished round: its number and its scores by name, None where it has none."""
+
+DeviceTests = Mapping[str, Mapping[str, float]]
+"""Scores of each device's test by name, with its number of samples as ``samples``."""
+
+SAMPLES = "samples"
+DEVICE_TESTS = "device_tests"
+"""Name of the ``DeviceTests`` in a row; only rows from the coordinator's store have them."""
 
 LOWER = frozenset({"loss", "error"})
 """Words of a score's name that make lower values better."""
@@ -25,6 +35,14 @@ counts."""
 
 REMOVED_TESTERS = "removed_testers"
 """Name of the number, in a row, of devices that tested earlier rounds but no longer can."""
+
+IS_BEST, IMPROVED = "is_best", "improved"
+TESTED_SHARE = "tested_share"
+DEVICES, LABELS = ("tested_devices", "all_testers"), ("tested_labels", "all_labels")
+COUNTS = (*DEVICES, *LABELS)
+"""Names, in a row, of the numbers of devices that tested and of those that could have, and of the
+numbers of labels that were tested and of all. ``tested_share`` is the share of these devices' test
+samples."""
 
 NO_SCORES = frozenset(
     {
@@ -38,6 +56,11 @@ NO_SCORES = frozenset(
         "sent",
         "received",
         REMOVED_TESTERS,
+        IS_BEST,
+        IMPROVED,
+        TESTED_SHARE,
+        *COUNTS,
+        DEVICE_TESTS,
     }
 )
 """Fields of a row beside the scores of an evaluation."""
@@ -52,6 +75,30 @@ class BestRound:
     score: float
 
 
+@dataclass(frozen=True)
+class FleetTesters:
+    """The devices that can test a round's model.
+
+    Attributes:
+        known: all that have ever tested in the run and still can.
+        drawn: number of devices whose tests the round waits for if these are a sample of the fleet,
+            otherwise 0.
+        removed: whether one that tested before no longer can.
+    """
+
+    known: Collection[str] = ()
+    drawn: int = 0
+    removed: bool = False
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A round that later ones are compared with."""
+
+    score: float
+    tests: DeviceTests = field(default_factory=dict)
+
+
 class EvaluationHistory:
     """Finds the best round, and whether to stop, from the rows of a run's rounds.
 
@@ -62,23 +109,62 @@ class EvaluationHistory:
     def __init__(self, section: EvaluationSection) -> None:
         self._section = section
         self._metric = section.best_metric
-        self._improved: float | None = None
+        self._best: _Reference | None = None
+        self._improved: _Reference | None = None
+        self._samples: dict[str, float] = {}
         self._since = 0
         self._lacking: tuple[str, ...] = ()
         self._given = False
         self._warned = False
         self.best: BestRound | None = None
 
+    def judged(self, scores: Row, tests: DeviceTests, testers: FleetTesters) -> dict[str, Any]:
+        """Return the fields of a row about a test on devices: its coverage, and its judgement.
+
+        Args:
+            scores: of the round by name.
+            tests: of each device.
+            testers: the devices that can test.
+        """
+        if not tests:
+            return {}
+        samples = self._samples | {device: test[SAMPLES] for device, test in tests.items()}
+        every, drawn = {*testers.known, *tests}, testers.drawn
+        share = min(1.0, len(tests) / drawn) if drawn else _share(tests, every, samples)
+        row: dict[str, Any] = {
+            **dict(zip(DEVICES, (len(tests), drawn or len(every)), strict=True)),
+            TESTED_SHARE: round(share, 4),
+        }
+        name = self._metric_of(scores)
+        score = scores.get(name)
+        if score is None or not math.isfinite(score) or not _is_of_devices(name, scores):
+            return row
+        if share < self._section.least_tested:
+            return {**row, IS_BEST: False, IMPROVED: False}
+
+        def gain(reference: _Reference | None) -> float:
+            """Return the gain over a round, infinite over one with tests of too few devices."""
+            if reference is None or testers.removed:
+                return math.inf
+            covered = 1.0 if drawn else _share(reference.tests, every, samples)
+            if covered < self._section.least_tested:
+                return math.inf
+            return self._gain(name, _Reference(score, tests), reference)
+
+        least = self._section.stop_min_change
+        return {**row, IS_BEST: gain(self._best) > 0, IMPROVED: gain(self._improved) > least}
+
     def add(self, row: Row) -> None:
         """Add the row of the next round; a round without an evaluation changes nothing.
 
-        Scores of devices' tests are comparable while the same devices can test. When one of them
-        has been removed from the fleet or quarantined, the search for the best round restarts.
+        A row with a judgement counts by it. A round that too few devices have tested is neither
+        better nor worse than others.
         """
-        if not self._metric:
-            self._metric = next((name for name in USUAL if row.get(name) is not None), "")
-        if row.get(REMOVED_TESTERS) and self._is_of_devices(row):
-            self.best, self._improved, self._since = None, None, 0
+        self._metric = self._metric_of(row)
+        tests: DeviceTests = row.get(DEVICE_TESTS) or {}
+        self._samples |= {device: test[SAMPLES] for device, test in tests.items()}
+        if row.get(REMOVED_TESTERS) and _is_of_devices(self._metric, row):
+            self.best, self._best, self._improved, self._since = None, None, None, 0
         score = row.get(self._metric)
         if score is None:
             # A diverged model has an accuracy and no loss, or the other way round.
@@ -88,13 +174,12 @@ class EvaluationHistory:
                 self._lacking = tuple(name for name in row if name not in NO_SCORES)
             return
         self._given = True
-        if self.best is None or self._is_better(score, self.best.score, 0.0):
-            self.best = BestRound(int(row["round"]), self._metric, float(score))
-        if self._improved is None or self._is_better(
-            score, self._improved, self._section.stop_min_change
-        ):
-            self._improved, self._since = float(score), 0
-        else:
+        now = _Reference(float(score), tests)
+        if row.get(IS_BEST, self._exceeds(now, self._best, 0.0)):
+            self.best, self._best = BestRound(int(row["round"]), self._metric, now.score), now
+        if row.get(IMPROVED, self._exceeds(now, self._improved, self._section.stop_min_change)):
+            self._improved, self._since = now, 0
+        elif row.get(TESTED_SHARE, 1.0) >= self._section.least_tested or IMPROVED not in row:
             self._since += 1
 
     def check(self, warn: Callable[[str], None]) -> None:
@@ -131,14 +216,56 @@ class EvaluationHistory:
             f" the best is {best.score:.4f} after round {best.round}"
         )
 
-    def _is_of_devices(self, row: Row) -> bool:
-        """Whether the score is of the devices' tests; the coordinator's is another number."""
-        own = row.get(f"device_{self._metric}")
-        return self._metric.startswith("device_") or own is None or own == row.get(self._metric)
+    def _metric_of(self, row: Row) -> str:
+        usual = (name for name in USUAL if row.get(name) is not None)
+        return self._metric or next(usual, "")
 
-    def _is_better(self, score: float, other: float, least: float) -> bool:
-        gain = other - score if lower_is_better(self._section, self._metric) else score - other
-        return gain > least
+    def _exceeds(self, now: _Reference, reference: _Reference | None, least: float) -> bool:
+        """Return whether a score is better by more than ``least``, without regard to testers."""
+        return reference is None or self._signed(now.score - reference.score) > least
+
+    def _gain(self, name: str, now: _Reference, before: _Reference) -> float:
+        """Return by how much a round is better: on the devices that tested both, if many did.
+
+        Where these have less than half of either round's samples, the scores are compared.
+        """
+        name = name.removeprefix("device_")
+        both = [
+            device
+            for device, test in now.tests.items()
+            if name in test and name in before.tests.get(device, {})
+        ]
+        weights = {device: now.tests[device][SAMPLES] for device in both}
+        common = math.fsum(weights.values())
+        most = max(
+            math.fsum(test[SAMPLES] for test in tests.values())
+            for tests in (now.tests, before.tests)
+        )
+        if not common or 2 * common < most:
+            return self._signed(now.score - before.score)
+        if self._section.weighting == "devices":
+            weights = dict.fromkeys(both, 1.0)
+        gains = (
+            weights[device] * (now.tests[device][name] - before.tests[device][name])
+            for device in both
+        )
+        return self._signed(math.fsum(gains) / math.fsum(weights.values()))
+
+    def _signed(self, gain: float) -> float:
+        return -gain if lower_is_better(self._section, self._metric) else gain
+
+
+def _share(tests: Collection[str], every: Collection[str], samples: Mapping[str, float]) -> float:
+    """Return the share of all devices' test samples that are those of ``tests``."""
+    total = math.fsum(samples.get(device, 0.0) for device in every)
+    tested = math.fsum(samples.get(device, 0.0) for device in set(tests).intersection(every))
+    return tested / total if total else 1.0
+
+
+def _is_of_devices(metric: str, row: Row) -> bool:
+    """Return whether a score is of the devices' tests; the coordinator's is another number."""
+    own = row.get(f"device_{metric}")
+    return metric.startswith("device_") or own is None or own == row.get(metric)
 
 
 def lower_is_better(section: EvaluationSection, metric: str) -> bool:

@@ -16,8 +16,10 @@ from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.algorithms.interface.member import Roster
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet
+from edgefed.coordinator.models.model_file_contents import file_round
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.events.history.early_stopping import history_of
+from edgefed.learn.modeling.model_file_reader import BEST_FILE
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.exchanges.test_resume import Fuse, PowerCut, cut_in_replies
 from tests.coordinator.fleets import Forge, Tamper, TamperedFleet, forged, silent, told
@@ -151,3 +153,65 @@ def test_a_quarantined_tester_counts_as_removed(world: MakeWorld) -> None:
     here.engine(TamperedFleet(here.devices, quarantine), trust=trust).run()
     assert [row.get("removed_testers") for row in here.rows] == [None, 1, None]
     assert here.record.testers == ("device-00", "device-02", "device-03")
+
+
+@pytest.mark.parametrize("cut", [0, 9, 14, 17])
+def test_half_the_testers_that_vanish_do_not_decide_which_round_is_best(
+    world: MakeWorld, cut: int
+) -> None:
+    """The scores of each device are stored, so that a restarted run decides the same."""
+    bare = {"confusion": False, "top_k": 0}  # so that a test that is too good is accepted
+    plan = recipe(rounds={"count": 4}, evaluation={"on": "devices", **bare})
+    here = world(plan, shards((5, 9, 6, 4), tested=3))
+
+    def flattered(reply: Delivered) -> Delivered:
+        return told(metrics={**reply.reply.metrics, "accuracy": 1.0})(reply)
+
+    fuse = Fuse(cut or 10_000)
+
+    def vanish(asked: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+        for reply in replies:
+            fuse()
+            if asked.name != "evaluate" or asked.round < 3:
+                yield reply
+            elif reply.reply.device in ("device-00", "device-01"):
+                yield flattered(reply)
+
+    if cut:
+        with pytest.raises(PowerCut):
+            here.engine(TamperedFleet(here.devices, vanish)).run()
+    fuse = Fuse(10_000)
+    assert here.engine(TamperedFleet(here.devices, vanish)).run().status == "finished"
+    shown = [(row["tested_devices"], row["all_testers"], row["is_best"]) for row in here.rows]
+    assert [each[:2] for each in shown] == [(4, 4), (4, 4), (2, 4), (2, 4)]
+    assert not shown[2][2] and not shown[3][2]
+    whole = world(plan, shards((5, 9, 6, 4), tested=3))
+    whole.engine(TamperedFleet(whole.devices, vanish)).run()
+    assert [row["is_best"] for row in whole.rows] == [best for *_, best in shown]
+    assert [row["accuracy"] for row in here.rows[2:]] == [1.0, 1.0]
+    best = history_of(plan.evaluation, here.rows).best
+    kept = file_round(here.store().run_folder(here.run) / BEST_FILE)
+    assert best is not None and kept == best.round <= 2
+    stored = here.store().rounds(here.run, device_tests=True)
+    assert [sorted(row["device_tests"]) for row in stored[1:3]] == [
+        ["device-00", "device-01", "device-02", "device-03"],
+        ["device-00", "device-01"],
+    ]
+    assert stored[2]["device_tests"]["device-01"]["accuracy"] == 1.0
+    assert "device_tests" not in here.rows[0]
+    assert here.record.tested_devices == 2 and here.record.all_testers == 4
+
+
+@pytest.mark.parametrize(
+    ("rounds", "drawn"), [({}, 0), ({"test_cohort": 2}, 2), ({"cohort": 2}, 2), ({"cohort": 4}, 0)]
+)
+def test_where_a_sample_of_the_fleet_tests_it_counts_by_itself(
+    world: MakeWorld, rounds: dict[str, int], drawn: int
+) -> None:
+    plan = recipe(rounds={"count": 3, **rounds}, evaluation={"on": "devices"})
+    here = world(plan, shards((5, 9, 6, 4), tested=3))
+    here.engine(TamperedFleet(here.devices)).run()
+    assert len(here.record.testers) >= 3
+    expected = drawn or len(here.record.testers)
+    assert {row["all_testers"] for row in here.rows[2:]} == {expected}
+    assert {row["tested_share"] for row in here.rows} == {1.0}
