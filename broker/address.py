@@ -28,10 +28,10 @@ def parse_bind(text: str) -> tuple[str, int | None]:
     """
     if _is_ip(text):
         return text, None
-    found = re.fullmatch(r"(?:\[([^\]]+)\]|([\w.-]+))(?::([0-9]{1,5}))?", text, re.ASCII)
-    host = (found[1] or found[2]) if found else ""
-    port = int(found[3]) if found and found[3] else None
-    if not host or (found and found[1] and not _is_ip(host)) or port == 0 or (port or 0) > 65535:
+    match = re.fullmatch(r"(?:\[([^\]]+)\]|([\w.-]+))(?::([0-9]{1,5}))?", text, re.ASCII)
+    host = (match[1] or match[2]) if match else ""
+    port = int(match[3]) if match and match[3] else None
+    if not host or (match and match[1] and not _is_ip(host)) or port == 0 or (port or 0) > 65535:
         raise UsageError(
             f"--bind {text}: this is not an address to listen on.",
             code="broker.bind",

@@ -146,15 +146,15 @@ def wait_until_accepting(
         UsageError: the port is taken.
         UnreachableError: the child ended, or does not accept connections in time.
     """
-    began, told = monotonic(), False
+    began, announced = monotonic(), False
     try:
         while not _accepts(address):
             waited = monotonic() - began
             late = waited > seconds and (waited > opening or "error" in child.said().lower())
             if late or not child.is_running():
                 raise start_error(child, address)
-            if waited > seconds and not told:
-                told = True
+            if waited > seconds and not announced:
+                announced = True
                 tell(f"Mosquitto opens its database; waiting for it up to {opening / 60:.0f} min")
             time.sleep(_POLL_SECONDS)
     except BaseException:

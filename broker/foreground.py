@@ -19,24 +19,24 @@ def sigterm_as_event() -> Iterator[threading.Event]:
     """Yield an event that SIGTERM sets, instead of ending the process, inside the block."""
     event = threading.Event()
 
-    def told(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         del number, frame
         event.set()
 
-    before = signal.signal(signal.SIGTERM, told)
+    before = signal.signal(signal.SIGTERM, on_signal)
     try:
         yield event
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def wait_for_end(broker: RunningBroker, told: threading.Event) -> None:
-    """Wait until ``told`` is set.
+def wait_for_end(broker: RunningBroker, stop: threading.Event) -> None:
+    """Wait until ``stop`` is set.
 
     Raises:
         UnreachableError: the broker ended by itself.
     """
-    while not told.wait(_LOOK_SECONDS):
+    while not stop.wait(_LOOK_SECONDS):
         if not broker.is_running():
             raise UnreachableError(
                 f"The broker on {broker.address} has ended.",

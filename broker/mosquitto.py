@@ -36,8 +36,8 @@ def find_mosquitto() -> Path | None:
     Besides ``PATH`` the system's folders are searched, which an ordinary user's often lacks.
     """
     folders = os.pathsep.join((os.environ.get("PATH", os.defpath), *_FOLDERS_BESIDE_PATH))
-    found = shutil.which("mosquitto", path=folders)
-    return Path(found) if found else None
+    program = shutil.which("mosquitto", path=folders)
+    return Path(program) if program else None
 
 
 def find_plugin() -> Path | None:
@@ -113,8 +113,8 @@ def run_mosquitto(
         raise UsageError(
             "Mosquitto is not installed.", code="broker.no_mosquitto", hint=INSTALL_HINT
         )
-    for each in (address, *more):
-        require_free(each)
+    for listener in (address, *more):
+        require_free(listener)
     file = folder / "mosquitto.conf"
     write_atomic(file, (text + "\nlog_dest stderr\n").encode())
     child = ChildProcess(
@@ -123,8 +123,8 @@ def run_mosquitto(
         log=folder / "mosquitto.log",
         limits=limits,
     )
-    for each in (address, *more):
-        wait_until_accepting(child, each, opening=OPENING_SECONDS, tell=tell)
+    for listener in (address, *more):
+        wait_until_accepting(child, listener, opening=OPENING_SECONDS, tell=tell)
     return child
 
 

@@ -79,7 +79,7 @@ class Probe:
             UnreachableError: it does not answer.
         """
         self._granted = queue.SimpleQueue()
-        self._client.subscribe([(each, 1) for each in filters])
+        self._client.subscribe([(topic_filter, 1) for topic_filter in filters])
         try:
             return self._granted.get(timeout=self._timeout)
         except queue.Empty:

@@ -104,11 +104,11 @@ class IssuedProbes:
     def clear(self) -> None:
         """Remove all traces of them from the broker's files."""
         own = self._own_users()
-        gone = {each.certificate.serial for each in (*self.devices, self.viewer)}
+        gone = {probe.certificate.serial for probe in (*self.devices, self.viewer)}
         self._change(lambda users, serials: (users - own, serials - gone))
 
     def _own_users(self) -> set[str]:
-        return {each.certificate.user for each in (*self.devices, self.viewer)}
+        return {probe.certificate.user for probe in (*self.devices, self.viewer)}
 
     def _change(self, change: _Change) -> None:
         """Change the users that may connect, and the revocations, under the lock."""
@@ -146,7 +146,7 @@ def _revoked(files: SecuredFiles) -> set[int]:
             code="storage.damaged",
             hint="restart the coordinator, which writes it again",
         ) from error
-    return {each.serial_number for each in listed}
+    return {entry.serial_number for entry in listed}
 
 
 def _text(path: Path) -> str:

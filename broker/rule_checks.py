@@ -89,10 +89,10 @@ def _report(check: SecuredCheck, rule: _Rule) -> RuleReport:
         why = "it takes a device's certificate, and the fleet's authority is on another machine"
         return RuleReport(rule.name, rule.text, "not tried", why)
     try:
-        told = rule.try_it(check)
+        problem = rule.try_it(check)
     except EdgeFedError as error:
-        told = f"it could not be tried: {error.message}"  # and what is not proved does not hold
-    return RuleReport(rule.name, rule.text, "broken" if told else "holds", told)
+        problem = f"it could not be tried: {error.message}"  # and what is not proved does not hold
+    return RuleReport(rule.name, rule.text, "broken" if problem else "holds", problem)
 
 
 def _plain(check: SecuredCheck) -> str:
@@ -167,10 +167,10 @@ def _enrolment(check: SecuredCheck) -> str:
         closing(check.connect(None, ENROLMENT, names[1])) as other,
         closing(check.connect(check.own, COMMANDS)) as witness,
     ):
-        for each in (check.topics.events(), own):
-            witness.subscribe(each)
-        for each in ("#", "$SYS/#", f"{check.root}/enrol/#", f"{check.root}/enrol/+/response"):
-            nobody.subscribe(each)
+        for pattern in (check.topics.events(), own):
+            witness.subscribe(pattern)
+        for pattern in ("#", "$SYS/#", f"{check.root}/enrol/#", f"{check.root}/enrol/+/response"):
+            nobody.subscribe(pattern)
         witness.flush(own, payload)
         other.flush(f"{check.root}/enrol/{names[0]}/response", payload)
         other.flush(f"{check.root}/enrol/{names[1]}/request", b"")
@@ -199,11 +199,11 @@ def _connections(check: SecuredCheck) -> str:
     """Open connections after others have ended, and count how many there are at one time."""
     most = ENROLMENT_OPEN_FILES
     _open(check, ENROLMENT.max_connections + MORE_CONNECTIONS)
-    found = _open(check, ENROLMENT.max_connections + MORE_CONNECTIONS)
-    if found > most:
+    count = _open(check, ENROLMENT.max_connections + MORE_CONNECTIONS)
+    if count > most:
         at = check.at(ENROLMENT)
         return (
-            f"port {at.port} admits {found} connections at one time: start its broker with at most "
+            f"port {at.port} admits {count} connections at one time: start its broker with at most "
             f"{most} open files (LimitNOFILE={most})"
         )
     return ""
@@ -243,17 +243,17 @@ def _device_writes(check: SecuredCheck) -> str:
         closing(check.connect(check.own, COMMANDS)) as witness,
     ):
         attacker.subscribe(topics.every_down(one))
-        for each in (topics.birth(two), topics.every_down(two), f"{check.root}/all/#"):
-            victim.subscribe(each)
-        for each in (topics.events(), f"{operator}/response"):
-            witness.subscribe(each)
+        for pattern in (topics.birth(two), topics.every_down(two), f"{check.root}/all/#"):
+            victim.subscribe(pattern)
+        for pattern in (topics.events(), f"{operator}/response"):
+            witness.subscribe(pattern)
         for topic in targets:
             attacker.flush(topic, payload)
         if not _is_in_order(check, attacker, victim, witness):
             return "what the parties may publish does not arrive"
         for probe in (attacker, victim, witness):
-            for topic, found, _ in probe.heard():
-                if found == payload:
+            for topic, received, _ in probe.heard():
+                if received == payload:
                     return f"a device wrote {topic}"
     return ""
 
@@ -286,8 +286,8 @@ def _device_reads(check: SecuredCheck) -> str:
         closing(check.connect(second, DEVICES)) as victim,
         closing(check.connect(check.own, COMMANDS)) as operator,
     ):
-        for each in ("#", "$SYS/#", f"{check.root}/up/#", check.topics.birth(two), own):
-            attacker.subscribe(each)
+        for pattern in ("#", "$SYS/#", f"{check.root}/up/#", check.topics.birth(two), own):
+            attacker.subscribe(pattern)
         victim.flush(check.topics.birth(two), b"")
         operator.flush(own, b"")
         if not _echo(attacker, check.topics.birth(one)):
@@ -307,14 +307,14 @@ def _viewer_writes(check: SecuredCheck) -> str:
         closing(check.connect(viewer, COMMANDS)) as attacker,
         closing(check.connect(second, DEVICES)) as victim,
     ):
-        for each in (topics.birth(two), topics.every_down(two), f"{check.root}/all/#"):
-            victim.subscribe(each)
+        for pattern in (topics.birth(two), topics.every_down(two), f"{check.root}/all/#"):
+            victim.subscribe(pattern)
         for topic in (topics.birth(two), topics.task(two), topics.coordinator()):
             attacker.flush(topic, payload)
         if not _echo(victim, topics.birth(two)):
             return "what a device may publish does not arrive"
-        for topic, found, _ in victim.heard():
-            if found == payload:
+        for topic, received, _ in victim.heard():
+            if received == payload:
                 return f"a viewer wrote {topic}"
     return ""
 
@@ -328,8 +328,8 @@ def _viewer_reads(check: SecuredCheck) -> str:
         closing(check.connect(second, DEVICES)) as victim,
         closing(check.connect(check.own, COMMANDS)) as operator,
     ):
-        for each in ("#", "$SYS/#", f"{root}/up/#", f"{root}/control/#", birth, own):
-            attacker.subscribe(each)
+        for pattern in ("#", "$SYS/#", f"{root}/up/#", f"{root}/control/#", birth, own):
+            attacker.subscribe(pattern)
         victim.flush(birth, b"")
         operator.flush(own, b"")
         if not _echo(attacker, topics.check(user, secrets.randbelow(CLIENT_SLOTS))):
@@ -354,11 +354,11 @@ def _subscriptions(check: SecuredCheck) -> str:
             if not all(probe.subscribe(own)):
                 return f"a {role} cannot subscribe to its own topics, {own}"
             granted = [*probe.subscribe(*wide), all(probe.subscribe(*[own] * MORE_SUBSCRIPTIONS))]
-        for told, broken in zip([*wide, "its own topics without end"], granted, strict=True):
+        for scope, broken in zip([*wide, "its own topics without end"], granted, strict=True):
             if broken:
                 return (
-                    f"a {role} may subscribe to {told}, and freeze the broker: it does not ask the "
-                    "plug-in for subscriptions; edgefed doctor tells whether that is built"
+                    f"a {role} may subscribe to {scope}, and freeze the broker: it does not ask "
+                    "the plug-in for subscriptions; edgefed doctor tells whether that is built"
                 )
     return ""
 
@@ -406,8 +406,8 @@ def _removed(check: SecuredCheck) -> str:
         closing(check.connect(first, DEVICES)) as removed,
         closing(check.connect(second, DEVICES)) as kept,
     ):
-        for each in (check.topics.birth(one), f"{check.root}/all/#"):
-            removed.subscribe(each)
+        for pattern in (check.topics.birth(one), f"{check.root}/all/#"):
+            removed.subscribe(pattern)
         if not _echo(removed, check.topics.birth(one)):
             return "what a device may publish does not arrive"
         check.parties.withdraw()
@@ -416,7 +416,7 @@ def _removed(check: SecuredCheck) -> str:
         removed.flush(check.topics.birth(one), b"removed")
         if not _echo(kept, check.topics.birth(two)):
             return "a device that stayed was cut off too"
-        if removed.is_connected and any(found == b"removed" for _, found, _ in removed.heard()):
+        if removed.is_connected and any(payload == b"removed" for _, payload, _ in removed.heard()):
             return "a removed device still publishes over its old connection"
     return ""
 

@@ -209,23 +209,23 @@ class BrokerSupervisor:
         self.broker = start()
         self._since = monotonic()
 
-    def run(self, told: threading.Event) -> None:
-        """Keep the broker running until ``told`` is set, then stop it."""
+    def run(self, stop: threading.Event) -> None:
+        """Keep the broker running until ``stop`` is set, then stop it."""
         try:
-            while not told.wait(LOOK_SECONDS):
+            while not stop.wait(LOOK_SECONDS):
                 if not self.broker.is_running():
-                    self._restart(told)
+                    self._restart(stop)
                 elif self.broker.reload_if_changed():
                     self._tell("access rules, revocations or certificates have changed: applied")
         finally:
             self.broker.stop()
 
-    def _restart(self, told: threading.Event) -> None:
+    def _restart(self, stop: threading.Event) -> None:
         """Start the broker again, with growing delays until it starts."""
         if self._monotonic() - self._since > STABLE_SECONDS:
             self._delay = FIRST_DELAY
         self._tell(f"{self._name} has ended; starting it again in {self._delay:.0f} s")
-        while not told.wait(self._delay):
+        while not stop.wait(self._delay):
             self._delay = min(MAX_DELAY, 2 * self._delay)
             try:
                 self.broker = self._start()
@@ -266,12 +266,12 @@ class SecuredBrokers:
             self.fleet.broker.stop()
             raise
 
-    def run(self, told: threading.Event) -> None:
-        """Keep both running until ``told`` is set, then stop them."""
-        beside = threading.Thread(target=self.enrolment.run, args=(told,), name="enrolment-broker")
+    def run(self, stop: threading.Event) -> None:
+        """Keep both running until ``stop`` is set, then stop them."""
+        beside = threading.Thread(target=self.enrolment.run, args=(stop,), name="enrolment-broker")
         beside.start()
         try:
-            self.fleet.run(told)
+            self.fleet.run(stop)
         finally:
-            told.set()
+            stop.set()
             beside.join()

@@ -60,7 +60,7 @@ def secured_configuration(
     Raises:
         UsageError: a path that a configuration file cannot hold.
     """
-    lines = [line for each in FLEET for line in _listener(each, port, bind, files)]
+    lines = [line for listener in FLEET for line in _listener(listener, port, bind, files)]
     lines += [
         "# Certificates name the users.",
         "allow_anonymous false",

@@ -110,10 +110,10 @@ def version_of(files: Iterable[Path]) -> Version | None:
     A file is missing for a moment while credentials are being replaced.
     """
     try:
-        found = [path.stat() for path in files]
+        stats = [path.stat() for path in files]
     except OSError:
         return None
-    return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+    return tuple((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats)
 
 
 def secured_files(trust: Path) -> SecuredFiles:

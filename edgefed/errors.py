@@ -47,8 +47,8 @@ class EdgeFedError(Exception):
 
     def as_line(self) -> str:
         """Return message, code and hint in one line, for a log or for another machine."""
-        told = f"{self.message}  [{self.code}]"
-        return f"{told}; try: {self.hint}" if self.hint else told
+        text = f"{self.message}  [{self.code}]"
+        return f"{text}; try: {self.hint}" if self.hint else text
 
     def to_json(self) -> dict[str, dict[str, str]]:
         """Return the error as the object that ``--json`` prints on stderr."""

@@ -80,7 +80,7 @@ def lookup(path: str) -> Callable[[str], object]:
 def moved_module(name: str) -> ModuleSpec | None:
     """Return how to import a module that is not found; None if it is no path of ``PATHS``."""
     path = name.removeprefix(PACKAGE)
-    holds_paths = any(each.startswith(f"{path}.") for each in PATHS)
+    holds_paths = any(known_path.startswith(f"{path}.") for known_path in PATHS)
     if path not in PATHS and not holds_paths:
         return None
     return ModuleSpec(name, _MovedModule(), is_package=holds_paths)

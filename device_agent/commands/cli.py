@@ -67,12 +67,12 @@ def run(
         name = device_name(settings)
         address = broker_address(settings, (name,))
         own = OwnData(settings)
-        found = own.read()
+        device_data = own.read()
         from device_agent.commands.launch import run_agent
 
         if not options.quiet:
             talk(f"agent {name} of fleet {settings.fleet} on {address}")
-        run_agent(settings, own, found, signals)
+        run_agent(settings, own, device_data, signals)
 
 
 @app.command("data")
@@ -89,34 +89,35 @@ def data_(
 
     options = common_options(context)
     settings = agent_settings(options, source=source, holdout=holdout)
-    found = load_data(settings)
-    _warn(found.warnings)
-    told = {
+    device_data = load_data(settings)
+    _warn(device_data.warnings)
+    answer = {
         "data": settings.data,
-        "samples": len(found.train),
-        "held_out": len(found.test),
-        "shape": list(found.shape),
-        "classes": found.classes,
-        "class_names": list(found.class_names),
-        "labels": list(label_counts(found.train, found.classes)),
-        "columns": category_counts(found.train, found.test),
-        "warnings": list(found.warnings),
-        "ignored": dict(found.ignored),
+        "samples": len(device_data.train),
+        "held_out": len(device_data.test),
+        "shape": list(device_data.shape),
+        "classes": device_data.classes,
+        "class_names": list(device_data.class_names),
+        "labels": list(label_counts(device_data.train, device_data.classes)),
+        "columns": category_counts(device_data.train, device_data.test),
+        "warnings": list(device_data.warnings),
+        "ignored": dict(device_data.ignored),
     }
     options.answer(
-        told, columns(_data_rows(told, "classes" if found.train.has_labels else "outputs"))
+        answer,
+        columns(_data_rows(answer, "classes" if device_data.train.has_labels else "outputs")),
     )
 
 
-def _data_rows(told: dict[str, Any], outputs: str) -> list[tuple[str, str]]:
+def _data_rows(answer: dict[str, Any], outputs: str) -> list[tuple[str, str]]:
     """Return a device's data for people; ``outputs`` is the noun for the number of classes."""
-    labels, names = told["labels"], told["class_names"]
+    labels, names = answer["labels"], answer["class_names"]
     named = names or [""] * len(labels)
     return [
-        ("data", told["data"]),
-        ("samples", f"{told['samples']} to train on, {told['held_out']} held out"),
-        ("inputs", "x".join(str(side) for side in told["shape"])),
-        (outputs, str(told["classes"])),
+        ("data", answer["data"]),
+        ("samples", f"{answer['samples']} to train on, {answer['held_out']} held out"),
+        ("inputs", "x".join(str(side) for side in answer["shape"])),
+        (outputs, str(answer["classes"])),
         *(
             (f"label {label}", f"{count} {named[label]}".rstrip())
             for label, count in enumerate(labels)
@@ -124,7 +125,7 @@ def _data_rows(told: dict[str, Any], outputs: str) -> list[tuple[str, str]]:
         ),
         *(
             (f"column {name}", counted(count, "category", "categories"))
-            for name, count in told["columns"].items()
+            for name, count in answer["columns"].items()
         ),
     ]
 
@@ -175,11 +176,11 @@ def _data_findings(settings: AgentSettings) -> list[Diagnosis]:
     from edgefed.terminal.diagnostics import Diagnosis, failed
 
     try:
-        found = load_data(settings)
+        device_data = load_data(settings)
     except EdgeFedError as error:
         return [failed("data", error)]
-    good = Diagnosis("data", "good", counted(len(found.train), "sample"))
-    return [good, *(Diagnosis("data", "warning", warning) for warning in found.warnings)]
+    good = Diagnosis("data", "good", counted(len(device_data.train), "sample"))
+    return [good, *(Diagnosis("data", "warning", warning) for warning in device_data.warnings)]
 
 
 def _broker_findings(settings: AgentSettings) -> list[Diagnosis]:

@@ -46,8 +46,8 @@ def enroll(
     own = settings.name or ("" if parsed.name else device_name(settings))
     applicant = Applicant(parsed, own, ("device",), settings.state)
     made = trade(applicant, SystemClock(), talk)
-    told = _told(made)
-    options.answer(told, columns(list(told.items())))
+    answer = _told(made)
+    options.answer(answer, columns(list(answer.items())))
     options.note("next: edgefed-agent run --data npz:FILE")
 
 

@@ -75,24 +75,24 @@ def preview(
     if len(scales) > _MOST_SCALES:
         raise _usage(f"{len(scales)} noise scales do not fit.", f"give at most {_MOST_SCALES}")
     # Each scale is checked as a setting, before any data is read.
-    each = [MixSettings(width, low, high, others, scale) for scale in scales]
+    mix_settings = [MixSettings(width, low, high, others, scale) for scale in scales]
     from device_agent.daemon.own_data import load_data
 
-    found = load_data(agent_settings(options, source=source))
-    made, number = _drawn(found, label, count, each)
+    data = load_data(agent_settings(options, source=source))
+    made, number = _drawn(data, label, count, mix_settings)
     from edgefed.files.writing import write_output
     from edgefed.report.mix_sheet import mix_sheet
 
-    write_output(file, mix_sheet(made, found.class_names))
-    epsilons = _epsilons(found, number, each)
-    told = {"png": str(file), **_told(made, number), "epsilon": epsilons}
-    options.answer(told, str(file))
+    write_output(file, mix_sheet(made, data.class_names))
+    epsilons = _epsilons(data, number, mix_settings)
+    answer = {"png": str(file), **_told(made, number), "epsilon": epsilons}
+    options.answer(answer, str(file))
     if not options.quiet and not options.json:
         _talk(epsilons)
 
 
 def _drawn(
-    found: DeviceData, label: str, count: int, settings: list[MixSettings]
+    data: DeviceData, label: str, count: int, settings: list[MixSettings]
 ) -> tuple[MixPreview, int]:
     """Return mixes of a label with every noise scale, and the label's number."""
     import numpy as np
@@ -101,30 +101,30 @@ def _drawn(
     from edgefed.sharing.label_mixes import require_labels
     from edgefed.sharing.mix_preview import preview_mixes
 
-    require_labels(found.train)
-    samples = to_pixels(found.train, found.preparation)
-    number = _number(found, label)
+    require_labels(data.train)
+    samples = to_pixels(data.train, data.preparation)
+    number = _number(data, label)
     scales = [setting.noise_scale for setting in settings]
     # Without a seed, numpy asks the operating system for one.
     generator = np.random.default_rng()
     return preview_mixes(samples, number, count, settings[0], scales, generator), number
 
 
-def _number(found: DeviceData, label: str) -> int:
+def _number(data: DeviceData, label: str) -> int:
     """Return the number of a label that the device has, from its number or its name."""
     import numpy as np
 
     from edgefed.config.recipes.class_names import normal
 
-    held = [int(each) for each in np.unique(found.train.targets)]
-    names = {each: found.class_names[each] for each in held if each < len(found.class_names)}
+    held = [int(value) for value in np.unique(data.train.targets)]
+    names = {value: data.class_names[value] for value in held if value < len(data.class_names)}
     wanted = normal(label)
     for number in held:
         if wanted == (names.get(number) or str(number)):
             return number
     if wanted.isdecimal() and int(wanted) in held:
         return int(wanted)
-    shown = [f"{each} {names.get(each, '')}".strip() for each in held[:_SHOWN]]
+    shown = [f"{value} {names.get(value, '')}".strip() for value in held[:_SHOWN]]
     rest = f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else ""
     raise UsageError(
         f"This device has no sample of label '{label}'.",
@@ -138,16 +138,16 @@ _SHOWN = 20
 
 
 def _epsilons(
-    found: DeviceData, label: int, settings: list[MixSettings]
+    data: DeviceData, label: int, settings: list[MixSettings]
 ) -> list[dict[str, float | None]]:
     """Return the cost of one mix at each noise scale; None where nothing bounds it."""
     import math
 
     from edgefed.sharing.mix_accounting import mix_epsilon
 
-    of_label = int((found.train.targets == label).sum())
-    counts = (of_label, len(found.train) - of_label)
-    diameter = math.prod(found.shape)
+    of_label = int((data.train.targets == label).sum())
+    counts = (of_label, len(data.train) - of_label)
+    diameter = math.prod(data.shape)
     return [
         {
             "noise_scale": setting.noise_scale,

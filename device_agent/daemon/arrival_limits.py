@@ -140,9 +140,9 @@ class OverflowReport:
     def _complain(self) -> None:
         dropped, refused = self._told
         if self.dropped > dropped:
-            told = "messages dropped because they came too fast: %d; they are sent again"
-            log.warning(told, self.dropped)
+            message = "messages dropped because they came too fast: %d; they are sent again"
+            log.warning(message, self.dropped)
         if sum(self.refused.values()) > refused:
-            told = "messages over the limits of this device were not read: %s"
-            log.warning(told, ", ".join(f"{kind} {n}" for kind, n in self.refused.items()))
+            message = "messages over the limits of this device were not read: %s"
+            log.warning(message, ", ".join(f"{kind} {n}" for kind, n in self.refused.items()))
         self._told = self.dropped, sum(self.refused.values())

@@ -104,13 +104,13 @@ class DataWatch:
     def _read(self) -> None:
         try:
             data = self._own.read()
-            found = DataRead(data, self._describe(data))
+            reading = DataRead(data, self._describe(data))
         except EdgeFedError as error:
             log.warning("the data have changed and are not used: %s", error.as_line())
             return
         for warning in data.warnings:
             log.warning("%s", warning)
-        self._report(found)
+        self._report(reading)
 
     def _run(self) -> None:
         pause = 0.0

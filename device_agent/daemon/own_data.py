@@ -75,6 +75,6 @@ def _files(path: Path, depth: int) -> Iterator[str]:
         yield f"{path} {error.errno}"
         return
     yield f"{path}/"
-    for each in inside if depth else ():
-        if not each.name.startswith("."):
-            yield from _files(each, depth - 1)
+    for entry in inside if depth else ():
+        if not entry.name.startswith("."):
+            yield from _files(entry, depth - 1)

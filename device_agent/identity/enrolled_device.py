@@ -34,23 +34,23 @@ def with_enrolment(loaded: Loaded[AgentSettings]) -> Loaded[AgentSettings]:
         return loaded
     fleet = settings.fleet if "fleet" in loaded.layer.values else ""
     enrolled = _devices(settings.state)
-    found = [
-        each
-        for each in enrolled
-        if fleet in ("", each.fleet) and settings.name in (None, each.name)
+    matches = [
+        device
+        for device in enrolled
+        if fleet in ("", device.fleet) and settings.name in (None, device.name)
     ]
-    if not found and enrolled and settings.broker is None:
+    if not matches and enrolled and settings.broker is None:
         raise _enrolled_elsewhere(settings, fleet, enrolled)
-    if not found or (settings.name is not None and fleet):
+    if not matches or (settings.name is not None and fleet):
         return loaded
-    if len(found) > 1:
-        names = ", ".join(f"{each.name} of {each.fleet}" for each in found)
+    if len(matches) > 1:
+        names = ", ".join(f"{device.name} of {device.fleet}" for device in matches)
         raise UsageError(
             f"This machine is enrolled as {names}.",
             code="enrol.several",
             hint="choose one: edgefed-agent run --fleet FLEET --name NAME",
         )
-    chosen = settings.model_copy(update={"name": found[0].name, "fleet": found[0].fleet})
+    chosen = settings.model_copy(update={"name": matches[0].name, "fleet": matches[0].fleet})
     return replace(loaded, value=chosen)
 
 
@@ -58,7 +58,7 @@ def _enrolled_elsewhere(
     settings: AgentSettings, fleet: str, enrolled: list[_Enrolled]
 ) -> NotAllowedError:
     """Return the error for a machine whose credentials are of other fleets or names."""
-    names = ", ".join(f"{each.name} of fleet {each.fleet}" for each in enrolled)
+    names = ", ".join(f"{device.name} of fleet {device.fleet}" for device in enrolled)
     asked = f"device {settings.name}" if settings.name else "a device"
     return NotAllowedError(
         f"This machine is enrolled as {names}, and not as {asked} of fleet {fleet or 'any'}.",
@@ -70,17 +70,17 @@ def _enrolled_elsewhere(
 
 def _devices(state: Path) -> list[_Enrolled]:
     """Return the devices that have credentials in a state folder, sorted."""
-    found = []
+    devices = []
     for path in sorted((state / "trust").glob(f"*/*/{FLEET}")):
         fleet, name = path.parts[-3:-1]
         if not fleet.startswith(".") and not name.startswith(".") and _is_device(path):
-            found.append(_Enrolled(fleet, name))
-    return found
+            devices.append(_Enrolled(fleet, name))
+    return devices
 
 
 def _is_device(path: Path) -> bool:
     try:
-        told = json.loads(path.read_bytes())
-        return isinstance(told, dict) and told.get("role") == "device"
+        fields = json.loads(path.read_bytes())
+        return isinstance(fields, dict) and fields.get("role") == "device"
     except (OSError, ValueError, RecursionError):
         return False

@@ -137,9 +137,9 @@ class Renewal:
         folder: Path = self._folder
         if not ((folder / KEY).exists() and (folder / ENCRYPTION).exists()):
             return None
-        found = KeyPair(
+        pair = KeyPair(
             load_private_key(folder, KEY, Ed25519PrivateKey),
             load_private_key(folder, ENCRYPTION, X25519PrivateKey),
         )
-        in_use = self._credentials.certificate.signing_key == found.signing.public_key()
-        return None if in_use else found
+        in_use = self._credentials.certificate.signing_key == pair.signing.public_key()
+        return None if in_use else pair

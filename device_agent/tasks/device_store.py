@@ -144,8 +144,8 @@ class DeviceStore:
 
         Their exchanges are put anew, under other names, by a coordinator of this version.
         """
-        kept = [each for each in self._kept() if is_of_this_version(each.packed)]
-        return [_reply(each) for each in kept]
+        kept = [row for row in self._kept() if is_of_this_version(row.packed)]
+        return [_reply(row) for row in kept]
 
     def offers(self, digest: str) -> bool:
         """Whether a kept reply names a blob; no other ever leaves this device."""
@@ -301,7 +301,7 @@ class DeviceStore:
         replaced = [before[name] for name in groups if name in before]
         if state and (old := self._private().get(reply.run)):
             replaced.append(old)
-        used = max((int(str(each[2])) for each in self._db.rows("private")), default=0)
+        used = max((int(str(stored[2])) for stored in self._db.rows("private")), default=0)
         row = (reply.exchange, reply.run, reply.index, encode(reply), " ".join(digests))
         with self._db.transaction():
             self._db.put("replies", *row)
@@ -339,8 +339,8 @@ class DeviceStore:
             self.forget(str(run), 2**53)
         # A run that keeps no private state, and was ended while this device was away.
         last = dict.fromkeys(kept.run for kept in reversed(self._kept()))
-        for each in list(last)[RUNS_KEPT:]:
-            self.forget(each, 2**53)
+        for old_run in list(last)[RUNS_KEPT:]:
+            self.forget(old_run, 2**53)
 
     def _keep(self, data: bytes, pins: list[str]) -> str:
         """Put a blob into the cache, pin it, and note the pin."""
@@ -408,5 +408,9 @@ def _reply(kept: _Kept) -> Reply:
 
 def _packed(private: Mapping[str, Tensors]) -> bytes:
     return pack(
-        {f"{group}|{key}": array for group, each in private.items() for key, array in each.items()}
+        {
+            f"{group}|{key}": array
+            for group, tensors in private.items()
+            for key, array in tensors.items()
+        }
     )

@@ -86,12 +86,12 @@ class Ledger:
             StorageError: one is damaged or missing.
         """
         if self._releases is None:
-            found: list[Release] = []
+            loaded: list[Release] = []
             page = 0
             while rows := self._database.rows("ledger", str(page)):
-                found.extend(_release(*row) for row in rows)
+                loaded.extend(_release(*row) for row in rows)
                 page += 1
-            self._releases = tuple(found)
+            self._releases = tuple(loaded)
         return self._releases
 
     def next_releases(
@@ -155,15 +155,15 @@ def as_rows(releases: Sequence[Release]) -> list[tuple[str, ...]]:
 
 def as_json(device: str, policy: Policy, releases: Sequence[Release]) -> dict[str, Any]:
     """Return the releases and the totals as JSON values."""
-    found = budget(device, policy, [release.entry for release in releases])
+    spent = budget(device, policy, [release.entry for release in releases])
     totals = {
-        "mixes": found.released,
-        "mixes_left": found.mixes_left,
-        "epsilon": found.epsilon,
-        "epsilon_left": found.epsilon_left,
-        "formal": "none" if found.epsilon is None else "epsilon",
-        "vacuous": is_vacuous(found.epsilon),
-        "in_words": in_words(found.epsilon),
+        "mixes": spent.released,
+        "mixes_left": spent.mixes_left,
+        "epsilon": spent.epsilon,
+        "epsilon_left": spent.epsilon_left,
+        "formal": "none" if spent.epsilon is None else "epsilon",
+        "vacuous": is_vacuous(spent.epsilon),
+        "in_words": in_words(spent.epsilon),
         **_updates(policy, releases),
         "others": dict(_others(releases)),
     }
@@ -174,21 +174,21 @@ def totals_as_rows(
     device: str, policy: Policy, releases: Sequence[Release]
 ) -> list[tuple[str, str]]:
     """Return the total cost of mixes, the remaining budget and its meaning, as lines."""
-    found = budget(device, policy, [release.entry for release in releases])
+    spent = budget(device, policy, [release.entry for release in releases])
     rows = [
-        ("mixes released", str(found.released)),
-        ("mixes left", _mixes_left(found, policy)),
-        ("epsilon of mixes", _text(found.epsilon)),
-        ("epsilon left", _epsilon_left(found, policy)),
+        ("mixes released", str(spent.released)),
+        ("mixes left", _mixes_left(spent, policy)),
+        ("epsilon of mixes", _text(spent.epsilon)),
+        ("epsilon left", _epsilon_left(spent, policy)),
     ]
-    if found.released:
-        rows.append(("in words", in_words(found.epsilon)))
+    if spent.released:
+        rows.append(("in words", in_words(spent.epsilon)))
     rows += _update_rows(policy, releases)
     others = _others(releases)
     if others:
         kinds = ", ".join(f"{kind} {count}" for kind, count in others.items())
-        told = counted(others.total(), "other release")
-        rows.append(("not included", f"{told} ({kinds}); no finite epsilon bounds them"))
+        total = counted(others.total(), "other release")
+        rows.append(("not included", f"{total} ({kinds}); no finite epsilon bounds them"))
     return rows
 
 
@@ -230,27 +230,27 @@ def _updates(policy: Policy, releases: Sequence[Release]) -> dict[str, Any]:
 
 def _update_rows(policy: Policy, releases: Sequence[Release]) -> list[tuple[str, str]]:
     """Return the cost of noisy updates, as lines; none without updates and limit."""
-    found = _updates(policy, releases)
-    if not found["updates"] and policy.update_epsilon is None:
+    updates = _updates(policy, releases)
+    if not updates["updates"] and policy.update_epsilon is None:
         return []
     limit = "no limit" if policy.update_epsilon is None else f"limit {policy.update_epsilon:.4g}"
-    told = f"{found['update_epsilon']:.4g} at delta {policy.update_delta:.4g}, {limit}"
-    return [("updates released", str(found["updates"])), ("epsilon of updates", told)]
+    cost = f"{updates['update_epsilon']:.4g} at delta {policy.update_delta:.4g}, {limit}"
+    return [("updates released", str(updates["updates"])), ("epsilon of updates", cost)]
 
 
 def _kind(entry: Mapping[str, Any]) -> str:
     return _text(entry["kind"]) if "kind" in entry else "other"
 
 
-def _mixes_left(found: Budget, policy: Policy) -> str:
+def _mixes_left(spent: Budget, policy: Policy) -> str:
     if not policy.share_mixes:
         return "0 (share_mixes = false)"
     if not policy.share_labels:
         return "0 (share_labels = false)"
-    return "no limit" if found.mixes_left is None else f"{found.mixes_left} of {policy.mix_limit}"
+    return "no limit" if spent.mixes_left is None else f"{spent.mixes_left} of {policy.mix_limit}"
 
 
-def _epsilon_left(found: Budget, policy: Policy) -> str:
-    if found.epsilon_left is None:
+def _epsilon_left(spent: Budget, policy: Policy) -> str:
+    if spent.epsilon_left is None:
         return "no limit"
-    return f"{found.epsilon_left:.4g} of {policy.mix_epsilon:.4g}"
+    return f"{spent.epsilon_left:.4g} of {policy.mix_epsilon:.4g}"

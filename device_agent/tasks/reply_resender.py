@@ -61,4 +61,4 @@ class ReplyResender:
 
     def next_due(self) -> float | None:
         """Return the monotonic second of the next repetition, or None."""
-        return min((each.due for each in self._unheard.values()), default=None)
+        return min((unheard.due for unheard in self._unheard.values()), default=None)

@@ -67,8 +67,8 @@ class Shortage:
 
     def end(self) -> bool:
         """Note that the writes succeeded; return whether the shortage had been reported."""
-        told, self._told, self._wait = self._told, False, 0.0
-        return told
+        was_reported, self._told, self._wait = self._told, False, 0.0
+        return was_reported
 
 
 log = logging.getLogger(__name__)

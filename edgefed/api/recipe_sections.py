@@ -65,9 +65,9 @@ def data_problems(recipe: Recipe, layer: ValueLayer) -> list[Problem]:
     if options is None:
         known = dataset_names()
         meant = did_you_mean(nearest_name(name, known)) or f"; known: {', '.join(known)}"
-        told = f'there is no such data set, got "{name}"{meant}'
-        found = Problem(layer.nearest(("data", "name")), "data.name", told, "recipe.data")
-        return [found, *problems]
+        text = f'there is no such data set, got "{name}"{meant}'
+        problem = Problem(layer.nearest(("data", "name")), "data.name", text, "recipe.data")
+        return [problem, *problems]
     keys = dataset_keys_of(recipe.data, options) if usable else recipe.data.settings()
     return problems + validate(options, keys, layer, ("data",))[1]
 
@@ -79,15 +79,15 @@ def _partition_problems(recipe: Recipe, layer: ValueLayer) -> tuple[list[Problem
 
     name = recipe.data.partition
     try:
-        found = find_partitioner(name)
+        partitioner = find_partitioner(name)
     except PluginError as error:
         return [_named_problem(layer, "data", "partition", error)], False
-    if found is None:
+    if partitioner is None:
         known = partition_names()
         meant = did_you_mean(nearest_name(name, known)) or f"; known: {', '.join(known)}"
-        told = f'there is no such partition, got "{name}"{meant}'
+        text = f'there is no such partition, got "{name}"{meant}'
         origin = layer.nearest(("data", "partition"))
-        return [Problem(origin, "data.partition", told, "recipe.data")], False
+        return [Problem(origin, "data.partition", text, "recipe.data")], False
     own, keys = partition_options(recipe.data), partition_keys_of(recipe.data)
     return validate(own, keys, layer, ("data",))[1], True
 
@@ -110,9 +110,9 @@ def model_problems(recipe: Recipe, layer: ValueLayer) -> list[Problem]:
         known = (*NETWORKS, *NETWORK_PLUGINS.names())
         others = "torchvision:NAME, package.module:factory"
         meant = did_you_mean(nearest_name(name, known)) or f"; known: {', '.join(known)}, {others}"
-        told = f'there is no such model, got "{name}"{meant}'
+        text = f'there is no such model, got "{name}"{meant}'
         origin = layer.nearest(("model", "name"))
-        return [Problem(origin, "model.name", told, "model.unknown")]
+        return [Problem(origin, "model.name", text, "model.unknown")]
     return validate(network.settings, recipe.model.settings(), layer, ("model",))[1]
 
 

@@ -84,13 +84,13 @@ class Result:
     def __repr__(self) -> str:
         shown = ("accuracy", "loss")
         scores = [f"{name} {self.scores[name]:.4g}" for name in shown if name in self.scores]
-        told = [counted(len(self.rounds), "round"), *scores, f"digest {self.weights_digest[:12]}"]
-        return f"<Result {self.recipe.name}: {', '.join(told)}>"
+        parts = [counted(len(self.rounds), "round"), *scores, f"digest {self.weights_digest[:12]}"]
+        return f"<Result {self.recipe.name}: {', '.join(parts)}>"
 
 
 def scores_of(rounds: Sequence[Row], final: Mapping[str, float]) -> dict[str, float]:
     """Return the metrics of the last round that was tested, and those measured after it."""
     measured = [metrics_of(row) for row in rounds]
-    tested = [each for each in measured if "loss" in each]
+    tested = [metrics for metrics in measured if "loss" in metrics]
     last = (tested or measured or [{}])[-1]
     return {**last, **{f"final_{name}": value for name, value in final.items()}}

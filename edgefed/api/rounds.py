@@ -86,9 +86,9 @@ class Callbacks:
                 go_on = False
             except Exception as error:
                 self.error = error
-                told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+                text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
                 raise EdgeFedError(
-                    f"A callback failed after round {result.number}: {told.rstrip('.')}.",
+                    f"A callback failed after round {result.number}: {text.rstrip('.')}.",
                     code="callback.failed",
                     hint="the callback's own exception is this one's cause",
                 ) from error

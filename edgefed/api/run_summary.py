@@ -35,5 +35,5 @@ def failure_of(record: dict[str, Any]) -> EdgeFedError | None:
     kind = TimeLimitError if code in ("round.quorum", "run.devices") else EdgeFedError
     reason = record.get("reason") or "no reason given"
     hint = record.get("hint") or f"edgefed run show {record['run']}"
-    told = reason if reason.endswith(".") else f"Run {record['run']} {record['status']}: {reason}."
-    return kind(told, code=code, hint=hint)
+    text = reason if reason.endswith(".") else f"Run {record['run']} {record['status']}: {reason}."
+    return kind(text, code=code, hint=hint)

@@ -350,8 +350,8 @@ def _body(answer: list[Response]) -> Any:
         body = json.loads(_unpacked(packed))
         if answer[0].ok:
             return body
-        told = body["error"]
-        failure = EdgeFedError(str(told["message"]), code=told["code"], hint=told["hint"])
+        problem = body["error"]
+        failure = EdgeFedError(str(problem["message"]), code=problem["code"], hint=problem["hint"])
         failure.exit_code = int(body["exit_code"])
     except (zstandard.ZstdError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _unreadable() from error

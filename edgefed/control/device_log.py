@@ -49,8 +49,8 @@ class DeviceLog:
         Raises:
             EdgeFedError: the device does not answer or does not share its log.
         """
-        _, found = self._read(lines, None)
-        return LogPart(found)
+        _, text_lines = self._read(lines, None)
+        return LogPart(text_lines)
 
     def newer(self) -> LogPart:
         """Return lines that came since the last ones, as many as one answer holds.
@@ -68,11 +68,11 @@ class DeviceLog:
 
     def _read(self, lines: int, after: int | None) -> tuple[int, tuple[str, ...]]:
         arguments: dict[str, Any] = {"device": self._device, "lines": lines}
-        told = self._ask("device.log", {**arguments, "after": after, "timeout": self._timeout})
+        answer = self._ask("device.log", {**arguments, "after": after, "timeout": self._timeout})
         try:
-            self._session, first = str(told["session"]), int(told["first"])
-            found = tuple(printable(str(line)) for line in told["lines"])
+            self._session, first = str(answer["session"]), int(answer["first"])
+            text_lines = tuple(printable(str(line)) for line in answer["lines"])
         except (KeyError, TypeError, ValueError) as error:
             raise WireError("The coordinator's response is invalid.") from error
-        self._last = max(0, first + len(found) - 1)
-        return first, found
+        self._last = max(0, first + len(text_lines) - 1)
+        return first, text_lines

@@ -149,7 +149,7 @@ def _print_version(name: str, as_json: bool) -> None:
 
 def _with_common(own: list[Any]) -> list[Any]:
     """Return a parser's parameters with the common ones; their help shows words, no types."""
-    taken = {word for each in own for word in each.opts}
+    taken = {word for parameter in own for word in parameter.opts}
     added = [parameter for parameter in common_parameters() if not taken & set(parameter.opts)]
     parameters = [*own, *added]
     for parameter in parameters:

@@ -113,9 +113,9 @@ def common_parameters() -> tuple[TyperOption, ...]:
     app.command()(_declared)
     parameters = typer.main.get_command(app).params
     made = tuple(parameter for parameter in parameters if isinstance(parameter, TyperOption))
-    for each in made:
-        each.expose_value = False
-        each.callback = _remember
+    for parameter in made:
+        parameter.expose_value = False
+        parameter.callback = _remember
     return made
 
 

@@ -86,22 +86,26 @@ def kernels() -> Diagnosis:
     """Check the compiled kernels, which only improve speed."""
     from edgefed.native.library import native
 
-    found = native()
-    if found.library is not None:
-        return Diagnosis("kernels", "good", f"compiled, {found.lanes} floats at a time")
-    fix = "install a C compiler, then EdgeFed again" if found.reason == "not built" else ""
-    return Diagnosis("kernels", "warning", f"not in use: {found.reason}", fix)
+    compiled = native()
+    if compiled.library is not None:
+        return Diagnosis("kernels", "good", f"compiled, {compiled.lanes} floats at a time")
+    fix = "install a C compiler, then EdgeFed again" if compiled.reason == "not built" else ""
+    return Diagnosis("kernels", "warning", f"not in use: {compiled.reason}", fix)
 
 
 def plug_ins(listed: Sequence[Listed]) -> list[Diagnosis]:
     """Check the plug-ins of installed packages."""
-    usable = [f"{each.kind} {each.name} of {each.package}" for each in listed if not each.problem]
+    usable = [
+        f"{plug_in.kind} {plug_in.name} of {plug_in.package}"
+        for plug_in in listed
+        if not plug_in.problem
+    ]
     return [
         Diagnosis("plug-ins", "good", ", ".join(usable) or "none in use"),
         *(
-            Diagnosis("plug-in", "bad", each.problem, f"repair or uninstall {each.package}")
-            for each in listed
-            if each.problem
+            Diagnosis("plug-in", "bad", plug_in.problem, f"repair or uninstall {plug_in.package}")
+            for plug_in in listed
+            if plug_in.problem
         ),
     ]
 

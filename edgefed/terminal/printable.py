@@ -18,9 +18,9 @@ def printable(text: str, instead: str = " ") -> str:
 
 def harmless(text: str) -> str:
     """Return lines of text with ``?`` for control sequences of a terminal, except plain colours."""
-    return _OBEYED.sub(lambda found: found[1] or "?", text)
+    return _OBEYED.sub(lambda match: match[1] or "?", text)
 
 
 def harmless_json(text: str) -> str:
     """Return JSON with escapes in place of control characters; its value is the same."""
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

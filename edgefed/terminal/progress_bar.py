@@ -65,10 +65,10 @@ class ProgressBar:
                 self._pace = _Pace(what, done, total, now)
             elif self._is_drawn and done < total and now - self._drawn_at < LEAST_SECONDS:
                 return
-            told = "  ".join(
+            figures = "  ".join(
                 filter(None, (_counted(done, total), self._pace.told(done, now), note))
             )
-            self._write(f"{START}{self._line(what, done, total, told)}")
+            self._write(f"{START}{self._line(what, done, total, figures)}")
             self._is_drawn, self._drawn_at = True, now
 
     def clear(self) -> None:
@@ -78,13 +78,13 @@ class ProgressBar:
                 self._is_drawn = False
                 self._write(START)
 
-    def _line(self, what: str, done: float, total: int, told: str) -> str:
+    def _line(self, what: str, done: float, total: int, figures: str) -> str:
         """Return the line, cut to the terminal's width, with the colours that it can show."""
         from rich.progress_bar import ProgressBar as Bar
         from rich.text import Text
 
         console = self._console = self._console or self._new_console()
-        before, after = Text(printable(f"{what} ", "?")), Text(printable(f" {told}", "?"))
+        before, after = Text(printable(f"{what} ", "?")), Text(printable(f" {figures}", "?"))
         room = console.width - before.cell_len - BAR_WIDTH - 1
         after.truncate(max(0, room), overflow="ellipsis")
         with console.capture() as captured:

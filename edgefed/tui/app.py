@@ -162,7 +162,7 @@ class Dashboard(BoardApp):
                 system=self.colour_system,
             )
         others = [*super().get_line_filters(), *self._letters]
-        return [*(each for each in others if not isinstance(each, Monochrome | NoColor)), own]
+        return [*(other for other in others if not isinstance(other, Monochrome | NoColor)), own]
 
     def on_unmount(self) -> None:
         """Stop listening."""
@@ -230,8 +230,8 @@ class Dashboard(BoardApp):
     def run_ended(self) -> None:
         """Stay open when the run for which the dashboard was opened has ended, and say so."""
         self._ended = True
-        told = f"{self._board.keys.label('view.back')} closes the dashboard."
-        self.notify(told, title="The run has ended.", timeout=_FOREVER, markup=False)
+        text = f"{self._board.keys.label('view.back')} closes the dashboard."
+        self.notify(text, title="The run has ended.", timeout=_FOREVER, markup=False)
 
     def action_freeze(self) -> None:
         """Freeze the display, or continue it."""
@@ -320,11 +320,11 @@ class Dashboard(BoardApp):
 
         def send() -> None:
             try:
-                told = request.ask()
+                answer = request.ask()
             except Exception as error:  # whatever it is, the screen must live on
                 self.post_message(Answered(request, error=error))
             else:
-                self.post_message(Answered(request, told))
+                self.post_message(Answered(request, answer))
 
         self.run_worker(send, thread=True, group="requests")
 
@@ -347,8 +347,8 @@ class Dashboard(BoardApp):
             if command.title in ("Theme", "Screenshot"):
                 yield command
         if self._launcher is not None and self.latest.snapshot and self.latest.snapshot.run:
-            told = "the run as a command line of edgefed run start"
-            yield SystemCommand("Copy command", told, self.action_copy_command)
+            help_text = "the run as a command line of edgefed run start"
+            yield SystemCommand("Copy command", help_text, self.action_copy_command)
         if self._replay is not None:
             yield from self._commands("replay")
         elif takes_orders(self.latest.snapshot.run if self.latest.snapshot else None):

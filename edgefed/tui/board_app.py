@@ -32,8 +32,8 @@ class BoardApp(App[None]):
         """Copy the subject of the screen, or the id of the run."""
         update = self._board.watch.latest
         run = update.snapshot.run if update.snapshot else None
-        found = self.screen.copied() if isinstance(self.screen, Copied) else None
-        text = found or (run.run if run else "")
+        copied = self.screen.copied() if isinstance(self.screen, Copied) else None
+        text = copied or (run.run if run else "")
         if text:
             self.copy_to_clipboard(text)
         self.notify(f"Copied {clean(text)}" if text else "Nothing to copy.", markup=False)
@@ -48,8 +48,8 @@ class BoardApp(App[None]):
     def action_new_run(self) -> None:
         """Open the choice of the start of a new run."""
         if self._launcher is None:
-            told = self._board.refusal if self._board.read_only else STARTS_NONE
-            self.notify(told, severity="warning", markup=False)
+            refusal = self._board.refusal if self._board.read_only else STARTS_NONE
+            self.notify(refusal, severity="warning", markup=False)
         else:
             self.push_screen(NewRunScreen(self._board, self._launcher))
 

@@ -92,7 +92,9 @@ def _asked(context: typer.Context, ask: Callable[[KnownNames], Words]) -> Words:
 def _safe(words: Iterable[tuple[str, str]]) -> Words:
     """Return the words that no shell takes apart, each with plain text."""
     return [
-        (word, re.sub(r"[^\w .,%/+-]", " ", told)) for word, told in words if _WORD.fullmatch(word)
+        (word, re.sub(r"[^\w .,%/+-]", " ", description))
+        for word, description in words
+        if _WORD.fullmatch(word)
     ]
 
 
@@ -129,10 +131,10 @@ class KnownNames:
 
     def runs(self) -> Words:
         """Return the ids of runs, newest first, with status and algorithm."""
-        found = self._told(lambda coordinator: coordinator.ask("run.list"))
-        if found is None:
+        rows = self._told(lambda coordinator: coordinator.ask("run.list"))
+        if rows is None:
             return self.local_runs()
-        return [(run["run"], f"{run['status']} {run['algorithm']}") for run in found]
+        return [(run["run"], f"{run['status']} {run['algorithm']}") for run in rows]
 
     def local_runs(self) -> Words:
         """Return the ids of the runs in the state folder, newest first."""
@@ -140,24 +142,24 @@ class KnownNames:
 
     def devices(self) -> Words:
         """Return the ids of devices with their state."""
-        found = self._told(lambda coordinator: coordinator.ask("snapshot"))
-        if found is not None:
-            return [(each["device"], each["state"]) for each in found["snapshot"]["devices"]]
+        answer = self._told(lambda coordinator: coordinator.ask("snapshot"))
+        if answer is not None:
+            return [(device["device"], device["state"]) for device in answer["snapshot"]["devices"]]
         events = self._newest_events()
         return [(name, "") for name in sorted(set(_named_devices(events)))]
 
     def members(self, state: str) -> Words:
         """Return the parties in a state with their roles; only the coordinator knows them."""
-        found = self._told(lambda coordinator: coordinator.ask("member.list")) or []
-        return [(row["name"], row["role"]) for row in found if row["state"] == state]
+        rows = self._told(lambda coordinator: coordinator.ask("member.list")) or []
+        return [(row["name"], row["role"]) for row in rows if row["state"] == state]
 
     def labels(self) -> Words:
         """Return the names of the classes of the current or last run, each with its number."""
-        found = self._told(lambda coordinator: coordinator.ask("snapshot"))
-        if found is None:
+        answer = self._told(lambda coordinator: coordinator.ask("snapshot"))
+        if answer is None:
             names = _class_names(self._newest_events())
         else:
-            run = found["snapshot"]["run"]
+            run = answer["snapshot"]["run"]
             names = run["class_names"] if run else []
         return [(name, str(number)) for number, name in enumerate(names)]
 
@@ -183,8 +185,8 @@ class KnownNames:
         from edgefed.cli.common.run_folders import PLACES
 
         state = self._options.settings().value.state
-        found = {path for place in PLACES for path in state.glob(f"{place}/runs/r-*")}
-        return sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)
+        folders = {path for place in PLACES for path in state.glob(f"{place}/runs/r-*")}
+        return sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
 
     def _newest_events(self) -> str:
         from edgefed.report.run_data import EVENTS
@@ -204,5 +206,5 @@ def _named_devices(events: str) -> Iterator[str]:
 
 def _class_names(events: str) -> list[str]:
     """Return the names of the classes of the run that events are about."""
-    found = re.search(r'"class_names": (\["[^\]]*\])', events)
-    return list(json.loads(found[1])) if found else []
+    match = re.search(r'"class_names": (\["[^\]]*\])', events)
+    return list(json.loads(match[1])) if match else []

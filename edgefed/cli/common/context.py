@@ -93,8 +93,8 @@ class Globals(CommonOptions):
                 coordinator.close()
         except EdgeFedError as error:
             if local and error.code in _ELSEWHERE:
-                told = f"for a run of this machine, such as a simulation: {local.rstrip()} --local"
-                error.hint = "; ".join(filter(None, (error.hint, told)))
+                hint = f"for a run of this machine, such as a simulation: {local.rstrip()} --local"
+                error.hint = "; ".join(filter(None, (error.hint, hint)))
             raise
 
 

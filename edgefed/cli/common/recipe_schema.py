@@ -37,8 +37,8 @@ def _actions() -> dict[str, Any]:
     from edgefed.tui.keys.actions import ACTIONS
 
     return {
-        each.name: {"type": "string", "description": each.sentence, "default": each.key}
-        for each in ACTIONS
+        action.name: {"type": "string", "description": action.sentence, "default": action.key}
+        for action in ACTIONS
     }
 
 
@@ -50,13 +50,13 @@ def _open_tables() -> Iterator[tuple[type[BaseModel], str, Known]]:
     from edgefed.learn.modeling.model_building import NETWORK_PLUGINS, NETWORKS
 
     networks = {**NETWORKS, **NETWORK_PLUGINS.loaded()}
-    yield ModelSection, "name", {name: each.settings for name, each in networks.items()}
+    yield ModelSection, "name", {name: network.settings for name, network in networks.items()}
     readers = {name: reader.options for name, reader in DATASET_PLUGINS.loaded().items()}
     yield DataSection, "name", {**dataset_keys(), **readers}
     partitions = {
-        name: each.options
-        for name, each in PARTITION_PLUGINS.loaded().items()
-        if each.options is not None
+        name: partition.options
+        for name, partition in PARTITION_PLUGINS.loaded().items()
+        if partition.options is not None
     }
     yield DataSection, "partition", partitions
     yield AlgorithmSection, "name", {name: kind.Settings for name, kind in algorithms().items()}

@@ -237,13 +237,13 @@ def _secured_text(
     secured.require()
     if acl:
         return (secured.enrolment_acl if enrolment else secured.acl).read_text()
-    found, plugin = secured, find_plugin()
+    files, plugin = secured, find_plugin()
     if plugin is None and not enrolment:
         talk(f"the plug-in for Mosquitto is not built; {UNLIMITED}; {PLUGIN_HINT}")
     if folder is not None:
-        found, plugin = SecuredFiles(folder, folder), plugin and folder / PLUGIN_COPY
+        files, plugin = SecuredFiles(folder, folder), plugin and folder / PLUGIN_COPY
     address = secured_broker.listen_address(secured, bind, port)
-    return secured_broker.configuration_text(found, address, plugin, enrolment=enrolment)
+    return secured_broker.configuration_text(files, address, plugin, enrolment=enrolment)
 
 
 def _address(options: Globals, bind: str | None, port: int | None) -> Address:
@@ -274,13 +274,13 @@ def _run_without_tls(
     from broker.foreground import sigterm_as_event, wait_for_end
     from broker.start_broker import start_broker
 
-    with sigterm_as_event() as told:
+    with sigterm_as_event() as stop:
         broker = start_broker(
             address, folder, kind.value, allow_anonymous=allow_anonymous or None, tell=talk
         )
         try:
             _announce(broker, options)
-            wait_for_end(broker, told)
+            wait_for_end(broker, stop)
         finally:
             broker.stop()
 

@@ -60,9 +60,9 @@ def show(context: typer.Context, device: DeviceId) -> None:
     options = globals_of(context)
     with options.connected() as coordinator:
         answer = coordinator.ask("snapshot")
-    found = _find(answer["snapshot"]["devices"], device)
-    rows = [(name, _text(name, value, answer["time"])) for name, value in found.items()]
-    options.answer(found, columns([row for row in rows if row[1]]))
+    fields = _find(answer["snapshot"]["devices"], device)
+    rows = [(name, _text(name, value, answer["time"])) for name, value in fields.items()]
+    options.answer(fields, columns([row for row in rows if row[1]]))
 
 
 @app.command(
@@ -87,8 +87,8 @@ def forget(
             "Name one device, or --all-lost.", hint="edgefed device list shows which are lost"
         )
     with options.connected() as coordinator:
-        told = coordinator.order("device.forget", device=device)
-    options.done(told, f"forgotten: {', '.join(told['forgotten']) or 'no device is lost'}")
+        answer = coordinator.order("device.forget", device=device)
+    options.done(answer, f"forgotten: {', '.join(answer['forgotten']) or 'no device is lost'}")
 
 
 @app.command(epilog=examples("edgefed device pause jetson-07 --reason 'new fan'"), json=True)
@@ -132,8 +132,8 @@ def _order(context: typer.Context, action: str, **arguments: Any) -> None:
     """Give an order about one device and print its effect."""
     options = globals_of(context)
     with options.connected() as coordinator:
-        told = coordinator.order(action, **arguments)
-    options.done(told, "; ".join(f"{done}: {name}" for done, name in told.items()))
+        answer = coordinator.order(action, **arguments)
+    options.done(answer, "; ".join(f"{done}: {name}" for done, name in answer.items()))
 
 
 device_diagnostics.add_commands(app)
@@ -211,10 +211,10 @@ def _labels(device: dict[str, Any]) -> str:
 
 def _rounds(rounds: list[dict[str, Any]]) -> str:
     """Return how often each outcome came in the last rounds, and the mean time of a reply."""
-    counts = Counter(each["outcome"] for each in rounds)
-    told = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
-    seconds = [each["seconds"] for each in rounds if each["outcome"] == "accepted"]
-    return f"{told}, {fmean(seconds):.1f} s each" if seconds else told
+    counts = Counter(row["outcome"] for row in rounds)
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+    seconds = [row["seconds"] for row in rounds if row["outcome"] == "accepted"]
+    return f"{outcomes}, {fmean(seconds):.1f} s each" if seconds else outcomes
 
 
 _IN_WORDS: dict[str, Callable[[Any], str]] = {
@@ -237,5 +237,5 @@ def _text(name: str, value: Any, now: str) -> str:
     if name in _UNITS:
         return f"{value:.4g} {_UNITS[name]}"
     if isinstance(value, list):
-        return " ".join(str(each) for each in value)
+        return " ".join(str(item) for item in value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)

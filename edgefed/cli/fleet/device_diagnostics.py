@@ -75,10 +75,10 @@ def ping(
         raise UsageError("Name the devices, or all of them.", hint="edgefed device ping --all")
     with options.connected() as coordinator:
         asked = {"devices": named, "timeout": timeout}
-        told = coordinator.call("device.ping", asked, timeout + MARGIN)
-    rows = [("DEVICE", "ROUND TRIP"), *(_row(each) for each in told)]
-    options.answer(told, columns(rows), empty="No device yet.")
-    _check_answers(told, timeout)
+        results = coordinator.call("device.ping", asked, timeout + MARGIN)
+    rows = [("DEVICE", "ROUND TRIP"), *(_row(result) for result in results)]
+    options.answer(results, columns(rows), empty="No device yet.")
+    _check_answers(results, timeout)
 
 
 def logs(
@@ -148,7 +148,7 @@ def _row(result: dict[str, Any]) -> tuple[str, str]:
     return result["device"], shown
 
 
-def _check_answers(told: list[dict[str, Any]], timeout: float) -> None:
+def _check_answers(results: list[dict[str, Any]], timeout: float) -> None:
     """End with an error that names the devices that did not answer.
 
     Raises:
@@ -157,11 +157,11 @@ def _check_answers(told: list[dict[str, Any]], timeout: float) -> None:
     """
     from edgefed.errors import PartlyDoneError, TimeLimitError
 
-    silent = [each["device"] for each in told if each["outcome"] != "answered"]
+    silent = [result["device"] for result in results if result["outcome"] != "answered"]
     if not silent:
         return
-    told_of = f"No answer within {timeout:g} s from {', '.join(silent)}."
+    message = f"No answer within {timeout:g} s from {', '.join(silent)}."
     hint = "edgefed device show DEVICE; an agent of an older version does not answer"
-    if len(silent) == len(told):
-        raise TimeLimitError(told_of, code="device.silent", hint=hint)
-    raise PartlyDoneError(told_of, code="device.ping", hint=hint)
+    if len(silent) == len(results):
+        raise TimeLimitError(message, code="device.silent", hint=hint)
+    raise PartlyDoneError(message, code="device.ping", hint=hint)

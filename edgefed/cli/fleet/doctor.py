@@ -136,5 +136,5 @@ def _inbox(options: Globals) -> Diagnosis:
         )
     if not dropped:
         return Diagnosis("inbox", "good", "the coordinator dropped no message")
-    told = f"messages that the coordinator dropped because they came too fast: {dropped}"
-    return Diagnosis("inbox", "warning", told, "run it on a faster machine, or with fewer devices")
+    text = f"messages that the coordinator dropped because they came too fast: {dropped}"
+    return Diagnosis("inbox", "warning", text, "run it on a faster machine, or with fewer devices")

@@ -64,7 +64,7 @@ def init(
     from edgefed.process.clock import SystemClock
 
     settings = options.settings().value
-    hosts = tuple(dict.fromkeys([*(_host(each) for each in host or ()), *ALWAYS]))
+    hosts = tuple(dict.fromkeys([*(_host(typed) for typed in host or ()), *ALWAYS]))
     trust = trust_folder(settings)
 
     def write_access(folder: Path, users: list[str], revoked: bytes) -> None:
@@ -126,9 +126,9 @@ def address(
     authority = load_authority(trust / AUTHORITY_FOLDER)
     if host or port:
         authority = _changed(authority, settings, trust, host or (), port)
-    told = {"broker": authority.broker, "hosts": list(authority.hosts)}
+    answer = {"broker": authority.broker, "hosts": list(authority.hosts)}
     rows = [("broker", authority.broker), ("hosts", ", ".join(authority.hosts))]
-    options.answer(told, columns(rows))
+    options.answer(answer, columns(rows))
     if host or port:
         options.note(
             "next: restart edgefed broker up and edgefed coordinator; then on each device:"
@@ -148,7 +148,7 @@ def _changed(
     from edgefed.process.clock import SystemClock
 
     present = parse_address(authority.broker)
-    named = [*(_host(each) for each in host), *ALWAYS] if host else authority.hosts
+    named = [*(_host(typed) for typed in host), *ALWAYS] if host else authority.hosts
     hosts = tuple(dict.fromkeys(named))
     return change_address(
         trust,
@@ -165,13 +165,13 @@ def _tell(options: Globals, authority: Authority, trust: Path) -> None:
     """Print the result, and the next commands."""
     from edgefed.trust.tokens import fingerprint
 
-    told: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "fleet": authority.fleet,
         "broker": authority.broker,
         "authority": fingerprint(authority.certificate.public_bytes),
         "folder": str(trust),
     }
-    options.answer(told, columns([(name, str(value)) for name, value in told.items()]))
+    options.answer(answer, columns([(name, str(value)) for name, value in answer.items()]))
     fleet = "" if authority.fleet == "default" else f" --fleet {authority.fleet}"
     options.note(f"next, each in a terminal or as a service:\n  edgefed{fleet} broker up")
     options.note(f"  edgefed{fleet} coordinator")

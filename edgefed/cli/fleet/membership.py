@@ -32,27 +32,29 @@ def invite(options: Globals, role: str, name: str, expires: str, *, qr: bool) ->
     """Order a token, and print it alone on stdout."""
     seconds = _seconds(expires)
     with options.connected() as coordinator:
-        told = coordinator.order("member.invite", role=role, name=name, seconds=seconds)
-    options.answer(told, told["token"])
+        answer = coordinator.order("member.invite", role=role, name=name, seconds=seconds)
+    options.answer(answer, answer["token"])
     if qr and not options.json:
-        talk(_picture(told["token"]))
-    options.note(_explanation(told))
+        talk(_picture(answer["token"]))
+    options.note(_explanation(answer))
 
 
-def _explanation(told: dict[str, Any]) -> str:
+def _explanation(answer: dict[str, Any]) -> str:
     """Return what a token is for."""
-    device = told["role"] == "device"
+    device = answer["role"] == "device"
     command = "edgefed-agent enroll" if device else "edgefed operator enroll"
-    whom = f"{told['role']} {told['name']}" if told["name"] else "one device, which names itself"
-    here = "" if told["name"] else "\n  here, once it waits: edgefed device approve NAME"
-    return f"for {whom}; once, until {told['expires']}\n  there: {command} TOKEN{here}"
+    whom = (
+        f"{answer['role']} {answer['name']}" if answer["name"] else "one device, which names itself"
+    )
+    here = "" if answer["name"] else "\n  here, once it waits: edgefed device approve NAME"
+    return f"for {whom}; once, until {answer['expires']}\n  there: {command} TOKEN{here}"
 
 
 def order(options: Globals, action: str, done: str, **arguments: str) -> None:
     """Give an order about one name, and print the result."""
     with options.connected() as coordinator:
-        told = coordinator.order(action, **arguments)
-    options.done(told, done.format(**told))
+        answer = coordinator.order(action, **arguments)
+    options.done(answer, done.format(**answer))
 
 
 def end_membership(options: Globals, done: str, user: str, *, yes: bool) -> None:

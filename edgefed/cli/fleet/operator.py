@@ -55,16 +55,16 @@ def enroll(
     state = options.settings().value.state
     applicant = Applicant(parsed, "", ("operator", "viewer"), state)
     made = trade(applicant, SystemClock(), talk)
-    told = {
+    answer = {
         "fleet": made.fleet,
         "name": made.certificate.name,
         "role": made.certificate.role,
         "broker": made.broker,
     }
     if options.json:
-        json_out(told)
+        json_out(answer)
     elif not options.quiet:
-        data("{role} {name} of fleet {fleet}".format(**told))
+        data("{role} {name} of fleet {fleet}".format(**answer))
         talk(f"next: edgefed --fleet {made.fleet} status")
 
 

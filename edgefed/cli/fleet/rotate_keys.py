@@ -57,9 +57,9 @@ def rotate_keys(
     if everybody:
         confirm("Replacing all keys", "Replace the keys of everybody in the fleet?", yes=yes)
     with options.connected() as coordinator:
-        told = coordinator.order("member.rotate", users=named)
+        results = coordinator.order("member.rotate", users=named)
     head = ("USER", "OUTCOME", "KEY")
-    rows = [(each["user"], each["outcome"], each["fingerprint"]) for each in told]
-    options.answer(told, columns([head, *rows]))
-    for outcome in sorted({each["outcome"] for each in told} & ADVICE.keys()):
+    rows = [(result["user"], result["outcome"], result["fingerprint"]) for result in results]
+    options.answer(results, columns([head, *rows]))
+    for outcome in sorted({result["outcome"] for result in results} & ADVICE.keys()):
         options.note(f"{outcome}: {ADVICE[outcome]}")

@@ -57,9 +57,9 @@ def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ..
     rows.append(("round", f"{run['round']} of {run['rounds']}"))
     if run["waiting"] is not None:
         rows.append(("waiting for", waiting_until(WaitingView.model_validate(run["waiting"]))))
-    found = score(run["accuracy"], run["loss"], shown=".4f")
-    if found:
-        rows.append(tuple(found.split(" ", 1)))
+    scores = score(run["accuracy"], run["loss"], shown=".4f")
+    if scores:
+        rows.append(tuple(scores.split(" ", 1)))
     rows += [
         (word, ago(run[f"{word}_at"], now)) for word in ("started", "ended") if run[f"{word}_at"]
     ]
@@ -104,8 +104,8 @@ def _bounties(tables: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     """Return the label bounties of the run by status; nothing without any."""
     from edgefed.events.base.bounty_tables import BOUNTIES
 
-    found = (view["table"]["verdict"] for view in tables if view["table"]["name"] == BOUNTIES)
-    return [("bounties", verdict) for verdict in found]
+    verdicts = (view["table"]["verdict"] for view in tables if view["table"]["name"] == BOUNTIES)
+    return [("bounties", verdict) for verdict in verdicts]
 
 
 def _shared(devices: list[dict[str, Any]]) -> list[tuple[str, ...]]:
@@ -116,8 +116,8 @@ def _shared(devices: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     entries = sum(device["shared_entries"] for device in sharers)
     least = min(device["shared_group"] for device in sharers)
     whose = counted(len(sharers), "device")
-    told = f"{entries} from {whose}, of {counted(least, 'sample')} or more each"
-    return [("means", told)]
+    means = f"{entries} from {whose}, of {counted(least, 'sample')} or more each"
+    return [("means", means)]
 
 
 def refused_in_words(refused: Mapping[str, int]) -> str:

@@ -23,11 +23,11 @@ def list_(context: typer.Context) -> None:
     options = globals_of(context)
     for problem in PLUGINS.problems().values():
         talk(f"warning: {problem}")
-    found = [
+    rows = [
         {"name": name, "summary": kind.summary, "paper": kind.paper}
         for name, kind in algorithms().items()
     ]
-    options.answer(found, columns([(each["name"], each["summary"]) for each in found]))
+    options.answer(rows, columns([(row["name"], row["summary"]) for row in rows]))
 
 
 app.command("ls", hidden=True, json=True)(list_)
@@ -56,7 +56,7 @@ def show(
         json_out(described)
         return
     settings = described["properties"]
-    told = {
+    answer = {
         "name": kind.name,
         "summary": kind.summary,
         "paper": kind.paper,
@@ -64,22 +64,22 @@ def show(
         "settings": settings,
     }
     rows = columns([_row(key, value) for key, value in settings.items()])
-    options.answer(told, f"{kind.name}: {kind.summary}\n{kind.paper}\n\n{rows}")
+    options.answer(answer, f"{kind.name}: {kind.summary}\n{kind.paper}\n\n{rows}")
 
 
 def _row(key: str, value: dict[str, Any]) -> tuple[str, ...]:
     default = value.get("default", "")
-    told = "unset" if default is None else str(default)
-    return key, told, _range(value), value.get("description", "").replace("``", "")
+    text = "unset" if default is None else str(default)
+    return key, text, _range(value), value.get("description", "").replace("``", "")
 
 
 def _range(value: dict[str, Any]) -> str:
     if "anyOf" in value:
-        return " or ".join(filter(None, (_range(each) for each in value["anyOf"])))
+        return " or ".join(filter(None, (_range(choice) for choice in value["anyOf"])))
     if "const" in value:
         return str(value["const"])
     if "enum" in value:
-        return " | ".join(str(each) for each in value["enum"])
+        return " | ".join(str(choice) for choice in value["enum"])
     low = value.get("minimum", value.get("exclusiveMinimum"))
     high = value.get("maximum", value.get("exclusiveMaximum"))
     left = "" if low is None else f"{'>' if 'exclusiveMinimum' in value else '≥'} {low}"

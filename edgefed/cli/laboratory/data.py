@@ -65,8 +65,8 @@ def split(
     check_target(out, force)
     made, shards, about = _dealt(options, Typed(recipe, sets, seed=seed, devices=devices))
     index = write_split(out, _shown(shards, quiet=options.quiet), about, force=force)
-    told, count = index["totals"], len(index["devices"])
-    samples = f"{told['train']} training and {counted(told['test'], 'test sample')}"
+    totals, count = index["totals"], len(index["devices"])
+    samples = f"{totals['train']} training and {counted(totals['test'], 'test sample')}"
     options.answer(index, f"{counted(count, 'device')}, {samples} of '{made.data.name}' in {out}")
 
 
@@ -101,16 +101,16 @@ def show(
     from edgefed.cli.common.recipes import Typed
 
     options = globals_of(context)
-    found = _found(options, target, Typed(None, sets, seed=seed, devices=devices))
-    options.answer(found, _drawn)
+    report = _found(options, target, Typed(None, sets, seed=seed, devices=devices))
+    options.answer(report, _drawn)
 
 
 def _shown(shards: list[tuple[str, Shard]], *, quiet: bool) -> Iterator[tuple[str, Shard]]:
     """Yield shards, and show how many are written."""
-    for number, each in enumerate(shards):
+    for number, named_shard in enumerate(shards):
         if not quiet:
-            show_progress("writing shards", number, len(shards), each[0])
-        yield each
+            show_progress("writing shards", number, len(shards), named_shard[0])
+        yield named_shard
     hide_progress()
 
 
@@ -129,7 +129,7 @@ def _found(options: Globals, target: str | None, typed: Typed) -> dict[str, Any]
     _refuse_recipe_options(typed)
     if is_source:
         return _source_report(str(target) if ":" in str(target) else f"npz:{target}", options)
-    return {"folder": str(path), **report([holding(*each) for each in read_split(path)])}
+    return {"folder": str(path), **report([holding(*part) for part in read_split(path)])}
 
 
 def _is_source(target: str, path: Path) -> bool:
@@ -157,8 +157,8 @@ def _source_report(source: str, options: Globals) -> dict[str, Any]:
     holdout = AgentSettings.model_fields["holdout"].get_default()
     held = load_device(source, holdout, options.settings().value.state / "data")
     _warn(options, held.warnings)
-    told = {"warnings": list(held.warnings), "ignored": dict(held.ignored)}
-    return {"source": source, **report([holding(held.name, held)]), **told}
+    notes = {"warnings": list(held.warnings), "ignored": dict(held.ignored)}
+    return {"source": source, **report([holding(held.name, held)]), **notes}
 
 
 def _dealt(
@@ -196,23 +196,23 @@ def _warn(options: Globals, warnings: tuple[str, ...]) -> None:
             talk(f"! {warning}")
 
 
-def _drawn(found: dict[str, Any]) -> str:
+def _drawn(report: dict[str, Any]) -> str:
     """Return the report for people."""
     from edgefed.cli.printed.histogram import BLOCKS, draw
 
     encoding = sys.stdout.encoding or "utf-8"
     plain = BLOCKS.encode(encoding, errors="replace").decode(encoding) != BLOCKS
-    picture = draw(found, shutil.get_terminal_size((80, 24)).columns, plain)
-    return "\n".join([picture, "", *_facts(found)])
+    picture = draw(report, shutil.get_terminal_size((80, 24)).columns, plain)
+    return "\n".join([picture, "", *_facts(report)])
 
 
-def _facts(found: dict[str, Any]) -> list[str]:
+def _facts(report: dict[str, Any]) -> list[str]:
     """Return the totals, and the preparation of the inputs."""
-    devices, totals = found["devices"], found["totals"]
-    shape = "x".join(map(str, found["shape"])) or "1"
+    devices, totals = report["devices"], report["totals"]
+    shape = "x".join(map(str, report["shape"])) or "1"
     lines = [
         f"{totals['train']} training and {counted(totals['test'], 'test sample')} of shape {shape},"
-        f" {_targets(found)}"
+        f" {_targets(report)}"
     ]
     if len(devices) > 1:
         sizes = [device["train"] for device in devices]
@@ -221,26 +221,28 @@ def _facts(found: dict[str, Any]) -> list[str]:
         lines.append(
             f"{len(devices)} devices of {min(sizes)} to {counted(max(sizes), 'sample')}{labels}"
         )
-    drawn = found.get("concentration")
+    drawn = report.get("concentration")
     if drawn:
         values = ", ".join(f"{value:g}" for value in drawn["values"][:4])
         more = ", …" if len(drawn["values"]) > 4 else ""
         lines.append(
             f"Dirichlet over {drawn['axis']}: {drawn['components']} components of {values}{more}"
         )
-    if found["columns"]:
-        named = ", ".join(f"{name} ({count})" for name, count in found["columns"].items())
+    if report["columns"]:
+        named = ", ".join(f"{name} ({count})" for name, count in report["columns"].items())
         lines.append(f"columns, with their numbers of categories: {named}")
-    prepared = found["preparation"]
+    prepared = report["preparation"]
     if prepared["mean"]:
-        mean, std = (", ".join(f"{each:.4g}" for each in prepared[key]) for key in ("mean", "std"))
+        mean, std = (
+            ", ".join(f"{value:.4g}" for value in prepared[key]) for key in ("mean", "std")
+        )
         lines.append(f"normalised with mean {mean} and standard deviation {std}")
     return lines
 
 
-def _targets(found: dict[str, Any]) -> str:
+def _targets(report: dict[str, Any]) -> str:
     """Return which labels the samples bear, or how many numbers their targets have."""
-    held, classes = found["totals"]["labels"], found["classes"]
+    held, classes = report["totals"]["labels"], report["classes"]
     if held:
         return f"{sum(map(bool, held))} of {counted(classes, 'label')}"
     return "with a number for a target" if classes == 1 else f"with {classes} numbers for targets"

@@ -62,9 +62,9 @@ def preview(
 
     images = noise_images(seed, count, kind=generator, size=size)
     _write(files, images)
-    told = {name: str(file) for name, file in files.items() if file is not None}
+    paths = {name: str(file) for name, file in files.items() if file is not None}
     described = {"seed": seed, "count": count, "size": size, "generator": generator}
-    options.answer({**described, **told}, "\n".join(told.values()))
+    options.answer({**described, **paths}, "\n".join(paths.values()))
 
 
 def _checked(file: Path | None) -> Path | None:

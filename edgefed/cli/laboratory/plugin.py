@@ -30,12 +30,12 @@ def list_(context: typer.Context) -> None:
     from edgefed.algorithms.composed.installed_plugins import installed_plugins
 
     options = globals_of(context)
-    found = installed_plugins()
-    if not found:
+    plugins = installed_plugins()
+    if not plugins:
         options.done([], "no installed package offers plug-ins")
         return
-    rows = [(e.kind, e.name, e.package, e.problem or "usable") for e in found]
-    options.answer([asdict(each) for each in found], columns(rows))
+    rows = [(e.kind, e.name, e.package, e.problem or "usable") for e in plugins]
+    options.answer([asdict(plugin) for plugin in plugins], columns(rows))
 
 
 app.command("ls", hidden=True, json=True)(list_)

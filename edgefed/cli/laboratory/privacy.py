@@ -48,20 +48,20 @@ def plan(
             code="privacy.none",
             hint='set privacy.mechanism = "central" or "local"',
         )
-    found = privacy_plan(made.privacy, made.rounds).as_json()
-    options.answer(found, columns(list(_rows(found))))
+    numbers = privacy_plan(made.privacy, made.rounds).as_json()
+    options.answer(numbers, columns(list(_rows(numbers))))
 
 
-def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
-    sampled = f"{found['sampled']} of {found['population']} devices, drawn secretly"
-    budget = "" if found["budget"] is None else f", of a budget of {found['budget']:.4g}"
-    norm = "at first, then adaptive" if found["adaptive"] else "for every update"
+def _rows(numbers: dict[str, Any]) -> list[tuple[str, str]]:
+    sampled = f"{numbers['sampled']} of {numbers['population']} devices, drawn secretly"
+    budget = "" if numbers["budget"] is None else f", of a budget of {numbers['budget']:.4g}"
+    norm = "at first, then adaptive" if numbers["adaptive"] else "for every update"
     return [
-        ("mechanism", found["mechanism"]),
-        ("clip", f"{found['clip']:.4g} {norm}"),
-        ("noise multiplier", f"{found['noise_multiplier']:.4g}"),
-        ("rounds", str(found["rounds"])),
-        ("cohort", sampled if found["sampled"] else "every device may be in every round"),
-        ("epsilon", f"{found['epsilon']:.4g} at delta {found['delta']:.4g}{budget}"),
+        ("mechanism", numbers["mechanism"]),
+        ("clip", f"{numbers['clip']:.4g} {norm}"),
+        ("noise multiplier", f"{numbers['noise_multiplier']:.4g}"),
+        ("rounds", str(numbers["rounds"])),
+        ("cohort", sampled if numbers["sampled"] else "every device may be in every round"),
+        ("epsilon", f"{numbers['epsilon']:.4g} at delta {numbers['delta']:.4g}{budget}"),
         ("neighbours", "fleets that differ in all data of one device (replace-one)"),
     ]

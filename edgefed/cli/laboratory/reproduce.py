@@ -116,13 +116,13 @@ def _list(as_json: bool) -> None:
     from edgefed.reproduce.outputs import described
     from edgefed.reproduce.paper_tables import tables
 
-    found = tables().values()
+    listed = tables().values()
     if as_json:
-        json_out([described(table) for table in found])
+        json_out([described(table) for table in listed])
     else:
         head = ("TABLE", "PUBLISHED", "TITLE")
-        kinds = ("numbers" if table.published else "orders" for table in found)
-        data(columns([head, *((t.name, k, t.title) for t, k in zip(found, kinds, strict=True))]))
+        kinds = ("numbers" if table.published else "orders" for table in listed)
+        data(columns([head, *((t.name, k, t.title) for t, k in zip(listed, kinds, strict=True))]))
 
 
 def _study(name: str, scale: str, part: _Part, data_folder: Path | None, folder: Path) -> Study:
@@ -198,9 +198,9 @@ def _raise_missing(study: Study) -> None:
     from edgefed.errors import PartlyDoneError
 
     if study.missing:
-        told = "; ".join(f"{row} ({reason})" for row, reason in study.missing.items())
+        missing = "; ".join(f"{row} ({reason})" for row, reason in study.missing.items())
         raise PartlyDoneError(
-            f"{study.table.name} lacks rows that this version cannot run: {told}.",
+            f"{study.table.name} lacks rows that this version cannot run: {missing}.",
             code="reproduce.algorithm",
             hint="edgefed algo list",
         )

@@ -73,14 +73,14 @@ def raise_failures(plan: Plan, outcome: TrialOutcome) -> None:
 
     if not outcome.failures:
         return
-    told = [
+    failures = [
         f"{trial.case.name}, seed {trial.seed}: {outcome.failures[trial.digest]}"
         for trial in plan.trials()
         if trial.digest in outcome.failures
     ]
     total = len(plan.cases) * len(plan.seeds)
     raise PartlyDoneError(
-        "\n".join([f"{len(told)} of {counted(total, 'run')} failed:", *told]),
+        "\n".join([f"{len(failures)} of {counted(total, 'run')} failed:", *failures]),
         hint="the same command runs them again",
     )
 
@@ -113,9 +113,9 @@ def _share(step: TrialStep) -> float:
 
 def _note(step: TrialStep) -> str:
     rounds = step.trial.recipe.rounds.count
-    found = "" if step.accuracy is None else f"  accuracy {step.accuracy:.4f}"
+    accuracy = "" if step.accuracy is None else f"  accuracy {step.accuracy:.4f}"
     case = f"{step.trial.case.name}  seed {step.trial.seed}"
-    return f"{case}  round {step.round}/{rounds}{found}"
+    return f"{case}  round {step.round}/{rounds}{accuracy}"
 
 
 def _line(step: TrialStep) -> str:

@@ -38,12 +38,12 @@ def _table(test: Mapping[str, Any]) -> str:
     return f"{text}\n… and {len(rows) - MAX_CLASSES} classes with a higher F1: --json"
 
 
-def _row(each: Mapping[str, Any]) -> tuple[str, ...]:
-    numbers = ("-" if each[name] is None else f"{each[name]:.3f}" for name in SCORES)
+def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    numbers = ("-" if row[name] is None else f"{row[name]:.3f}" for name in SCORES)
     other = ""
-    if each["mistaken"]:
-        other = f"{_cut(each['mistaken_for'])} ({each['mistaken'] / each['samples']:.0%})"
-    return (_cut(each["name"]), str(each["samples"]), *numbers, other)
+    if row["mistaken"]:
+        other = f"{_cut(row['mistaken_for'])} ({row['mistaken'] / row['samples']:.0%})"
+    return (_cut(row["name"]), str(row["samples"]), *numbers, other)
 
 
 def _cut(name: str) -> str:

@@ -109,5 +109,5 @@ def _ruler(columns: int, bundle: int, cell: int, room: int) -> str:
 
 def _legend(highest: int, whole: int, bundle: int, plain: bool) -> str:
     marks = PLAIN if plain else BLOCKS
-    told = f"{marks[-1]} is {highest} samples of a device, {whole} of all; {marks[0]} is none"
-    return told + (f"; a column is {bundle} labels" if bundle > 1 else "")
+    legend = f"{marks[-1]} is {highest} samples of a device, {whole} of all; {marks[0]} is none"
+    return legend + (f"; a column is {bundle} labels" if bundle > 1 else "")

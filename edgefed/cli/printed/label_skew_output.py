@@ -57,8 +57,8 @@ def device_table(view: LabelView, device: str) -> str:
     skew = _of(label_skew(view.snapshot), device)
     before = skew.before if skew.before is not None else [NOT_SHARED] * len(skew.supplements)
     after = skew.after if skew.after is not None else [""] * len(skew.supplements)
-    told = skew.before is not None or any(skew.supplements)
-    added = skew.supplements if told else [UNKNOWN] * len(skew.supplements)
+    is_known = skew.before is not None or any(skew.supplements)
+    added = skew.supplements if is_known else [UNKNOWN] * len(skew.supplements)
     rows = [
         (view.name(label), *map(str, counts))
         for label, counts in enumerate(zip(before, added, after, strict=True))
@@ -80,23 +80,23 @@ def _labels(skews: dict[str, Skew]) -> int:
 
 def _row(view: LabelView, name: str, skew: Skew, bundle: int) -> tuple[str, ...]:
     added = sum(skew.supplements)
-    told = f"+{added}" if added else ""
+    added_text = f"+{added}" if added else ""
     if skew.before is None or skew.after is None:
-        return (name, "", NOT_SHARED, told or UNKNOWN, "", "")
+        return (name, "", NOT_SHARED, added_text or UNKNOWN, "", "")
     shares = dict.fromkeys((_share(view, skew.before), _share(view, skew.after)))
     return (
         name,
         str(sum(skew.before)),
         _bars(skew.before, bundle),
-        told,
+        added_text,
         _bars(skew.after, bundle) if added else "",
         " -> ".join(shares),
     )
 
 
 def _bars(counts: Counts, bundle: int) -> str:
-    found = bundled(counts, bundle)
-    return bars(found, max(found, default=0), 1, _plain())
+    bundles = bundled(counts, bundle)
+    return bars(bundles, max(bundles, default=0), 1, _plain())
 
 
 def _plain() -> bool:

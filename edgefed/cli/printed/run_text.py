@@ -61,13 +61,13 @@ def _aggregation(recipe: dict[str, Any]) -> str:
     section = recipe.get("secure_aggregation", {})
     if not section.get("enabled"):
         return ""
-    told, threshold = "secure: the coordinator sees only sums", section["threshold"]
+    text, threshold = "secure: the coordinator sees only sums", section["threshold"]
     if threshold:
         devices = f"{threshold:g}" if threshold > 1 else f"{threshold:.0%} of the"
-        return f"{told}; at least {devices} devices of a round"
+        return f"{text}; at least {devices} devices of a round"
     colluders = section["colluders"]
     devices = f"{colluders:g}" if colluders >= 1 else f"{colluders:.0%} of the"
-    return f"{told}; {devices} devices of a round may collude with it"
+    return f"{text}; {devices} devices of a round may collude with it"
 
 
 def _privacy(record: dict[str, Any]) -> str:
@@ -78,15 +78,15 @@ def _privacy(record: dict[str, Any]) -> str:
     budget = f" of {section['epsilon']:.4g}" if section.get("epsilon") is not None else ""
     restored = record.get("restored")  # what was spent after the backup is unknown
     spent = f"{'at least ' if restored else ''}{record['epsilon']:.4g}"
-    told = f"epsilon {spent}{budget} at delta {section['delta']:.4g}"
+    text = f"epsilon {spent}{budget} at delta {section['delta']:.4g}"
     since = f", restored from the backup of {restored}" if restored else ""
-    return f"{told} ({section['mechanism']}, replace-one device{since})"
+    return f"{text} ({section['mechanism']}, replace-one device{since})"
 
 
 def _growth(history: list[dict[str, Any]]) -> str:
     """Return how large matching made the model; nothing for a run without matching."""
-    found = [row["growth"] for row in history if row.get("growth") is not None]
-    return f"{found[-1]:.2f} times the parameters of a device" if found else ""
+    factors = [row["growth"] for row in history if row.get("growth") is not None]
+    return f"{factors[-1]:.2f} times the parameters of a device" if factors else ""
 
 
 def _more_scores(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -100,8 +100,8 @@ def _more_scores(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
     ]
     levels = ("worst", "p10", "median")
     spread = [(level, last.get(f"device_accuracy_{level}")) for level in levels]
-    told = [f"{level} {accuracy:.4f}" for level, accuracy in spread if accuracy is not None]
-    return [*rows, ("devices", f"accuracy {', '.join(told)}" if told else "")]
+    accuracies = [f"{level} {accuracy:.4f}" for level, accuracy in spread if accuracy is not None]
+    return [*rows, ("devices", f"accuracy {', '.join(accuracies)}" if accuracies else "")]
 
 
 def _own_scores(record: dict[str, Any]) -> list[tuple[str, str]]:
@@ -125,10 +125,10 @@ def _modes(history: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return the last accuracy of devices of each mode, such as those that have trained."""
     last = _last_tested(history)
     modes = (key.removeprefix("devices_") for key in last if key.startswith("devices_"))
-    found = [(mode, last.get(f"accuracy_{mode}"), int(last[f"devices_{mode}"])) for mode in modes]
+    tested = [(mode, last.get(f"accuracy_{mode}"), int(last[f"devices_{mode}"])) for mode in modes]
     return [
         (mode, f"accuracy {accuracy:.4f} on {counted(devices, 'device')}")
-        for mode, accuracy, devices in found
+        for mode, accuracy, devices in tested
         if accuracy is not None
     ]
 
@@ -139,12 +139,12 @@ def _models(models: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     for model in models:
         if "/" in model["file"]:
             continue
-        told = f"{model['file']}, after round {model['round']}"
+        text = f"{model['file']}, after round {model['round']}"
         if model["file"].startswith("best"):
             score = f", {model['metric']} {model['score']:.4f}" if "score" in model else ""
-            yield "best", told + score
+            yield "best", text + score
         else:
-            yield "last", told
+            yield "last", text
     if checkpoints:
         count = counted(len(checkpoints), "model")
         last = checkpoints[-1]["file"]

@@ -113,8 +113,8 @@ class _Printer:
             if self._json:
                 data(json.dumps(point.model_dump(mode="json")))
             elif not live and not self._quiet:
-                found = score(point.accuracy, point.loss)
-                tested = f"  {found}" if found else ""
+                scores = score(point.accuracy, point.loss)
+                tested = f"  {scores}" if scores else ""
                 replies = counted(point.replies, "reply", "replies")
                 talk(f"round {point.round}/{run.rounds}{tested}  {replies}")
 
@@ -130,10 +130,10 @@ class _Printer:
 
     def _print_lost(self, waiting: WaitingView | None) -> None:
         """Say once whom the round waits for although it is lost."""
-        told = waiting_until(waiting) if waiting is not None and waiting.lost else ""
-        if told and told != self._waiting:
-            talk(f"waiting for {told}")
-        self._waiting = told
+        awaited = waiting_until(waiting) if waiting is not None and waiting.lost else ""
+        if awaited and awaited != self._waiting:
+            talk(f"waiting for {awaited}")
+        self._waiting = awaited
 
 
 def _finished(snapshot: Snapshot) -> int:

@@ -77,9 +77,9 @@ class MqttFeed:
     def ping(self, device: str) -> float:
         """Return the seconds from the coordinator's ping to the device's answer."""
         arguments = {"devices": [device], "timeout": DEVICE_TIMEOUT}
-        told = self._watcher.coordinator.call("device.ping", arguments, _PATIENCE)
+        results = self._watcher.coordinator.call("device.ping", arguments, _PATIENCE)
         try:
-            (result,) = told
+            (result,) = results
             outcome, seconds = result["outcome"], result["seconds"]
         except (ValueError, KeyError, TypeError) as error:
             raise WireError("The coordinator's response is invalid.") from error

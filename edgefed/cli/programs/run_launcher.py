@@ -49,7 +49,7 @@ class StartOptions:
     def of(cls, options: Globals) -> StartOptions:
         """Return those of a command; a broker's address with a login is left out."""
         login = options.broker is not None and "@" in options.broker
-        told = replace(
+        passed = replace(
             options,
             broker=None if login else options.broker,
             json=False,
@@ -57,7 +57,7 @@ class StartOptions:
             verbose=False,
             no_color=False,
         )
-        return cls(options.surroundings(), told.words())
+        return cls(options.surroundings(), passed.words())
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,10 @@ class RecipeDraft:
         try:
             return CheckedValues(self._recipe(sets).model_dump(mode="json"))
         except ProblemsError as error:
-            found = [ValueProblem(problem.key, problem.text) for problem in error.problems]
+            problems = [ValueProblem(problem.key, problem.text) for problem in error.problems]
         except EdgeFedError as error:
-            found = [ValueProblem("", error.message)]
-        return CheckedValues(self._as_written(sets), tuple(dict.fromkeys(found)))
+            problems = [ValueProblem("", error.message)]
+        return CheckedValues(self._as_written(sets), tuple(dict.fromkeys(problems)))
 
     def command(self, sets: Mapping[str, str]) -> str:
         """Return the command line that starts the same run."""

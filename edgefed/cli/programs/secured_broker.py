@@ -61,16 +61,16 @@ def run(options: Globals, files: SecuredFiles, address: Address, folder: Path) -
     def tell(line: str) -> None:
         talk(f"broker: {line}")
 
-    with sigterm_as_event() as told:
+    with sigterm_as_event() as stop:
         write_enrolment_access(files.access.parent, options.settings().value.fleet)
         brokers = SecuredBrokers(address, folder, files, tell)
         fleet, enrolment = brokers.fleet.broker, brokers.enrolment.broker
-        found = {"address": str(address), "kind": "mosquitto", "pid": fleet.pid}
+        answer = {"address": str(address), "kind": "mosquitto", "pid": fleet.pid}
         own = {"address": str(enrolment.address), "pid": enrolment.pid}
         with_tls = f"{address}  mosquitto, with certificates"
         for_enrolment = f"{enrolment.address}  mosquitto, for enrolment"
-        options.answer({**found, "enrolment": own}, f"{with_tls}\n{for_enrolment}")
-        brokers.run(told)
+        options.answer({**answer, "enrolment": own}, f"{with_tls}\n{for_enrolment}")
+        brokers.run(stop)
 
 
 def configuration_text(

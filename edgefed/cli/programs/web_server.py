@@ -190,9 +190,9 @@ async def _guard(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     """Refuse requests of other machines and of other pages."""
-    told = refusal(request.host, request.headers.get("Origin"))
-    if told:
-        return web.Response(status=403, text=f"{told}\n")
+    reason = refusal(request.host, request.headers.get("Origin"))
+    if reason:
+        return web.Response(status=403, text=f"{reason}\n")
     try:
         return await handler(request)
     except web.HTTPNotFound:
@@ -246,5 +246,5 @@ def security_headers(host: str) -> dict[str, str]:
 
 
 def _is_loopback(host: str) -> bool:
-    found = _HOST.fullmatch(host.lower())
-    return found is not None and Address(found[1] or found[2]).is_loopback
+    match = _HOST.fullmatch(host.lower())
+    return match is not None and Address(match[1] or match[2]).is_loopback

@@ -55,19 +55,19 @@ def audit(
 
     options = globals_of(context)
     folder = folder_of(options, run, local, "edgefed run audit")
-    found = audit_of_folder(folder, run_data_of_folder(folder)).of_round(number)
+    label_audit = audit_of_folder(folder, run_data_of_folder(folder)).of_round(number)
     file = svg.expanduser().absolute() if svg is not None else None
     if file is not None:
-        write_output(file, audit_picture(found).encode())
-    options.answer(_told(found), columns(list(_table(found))), file=file)
+        write_output(file, audit_picture(label_audit).encode())
+    options.answer(_told(label_audit), columns(list(_table(label_audit))), file=file)
 
 
-def _told(found: Audit) -> dict[str, Any]:
+def _told(label_audit: Audit) -> dict[str, Any]:
     return {
-        "run": found.run,
-        "labels": list(found.labels),
-        "mean_distance": found.mean_distance(),
-        "answers": [_answer(row) for row in found.rows],
+        "run": label_audit.run,
+        "labels": list(label_audit.labels),
+        "mean_distance": label_audit.mean_distance(),
+        "answers": [_answer(row) for row in label_audit.rows],
     }
 
 
@@ -85,23 +85,23 @@ def _answer(row: AuditRow) -> dict[str, Any]:
     }
 
 
-def _table(found: Audit) -> Iterator[tuple[str, ...]]:
+def _table(label_audit: Audit) -> Iterator[tuple[str, ...]]:
     yield ("DEVICE", "ROUND", "SOURCE", "UNIQUE", "COMPUTED", "TRUE", "DISTANCE")
-    for row in found.rows:
+    for row in label_audit.rows:
         unique = "yes" if row.determined else "no"
         shares = (
-            _largest(row.shares, found),
-            "" if row.true is None else _largest(row.true, found),
+            _largest(row.shares, label_audit),
+            "" if row.true is None else _largest(row.true, label_audit),
         )
         far = "" if row.distance is None else f"{row.distance:.3f}"
         yield (row.device, str(row.round), row.part, unique, *shares, far)
-    mean = found.mean_distance()
-    if mean is not None and len(found.rows) > 1:
+    mean = label_audit.mean_distance()
+    if mean is not None and len(label_audit.rows) > 1:
         yield ("mean", "", "", "", "", "", f"{mean:.3f}")
 
 
-def _largest(shares: tuple[float, ...], found: Audit) -> str:
+def _largest(shares: tuple[float, ...], label_audit: Audit) -> str:
     """Return the most frequent labels with their shares."""
     order = sorted(range(len(shares)), key=lambda label: (-shares[label], label))
     named = [label for label in order[:_MOST] if shares[label] >= 0.005]
-    return ", ".join(f"{found.labels[label]} {shares[label]:.0%}" for label in named)
+    return ", ".join(f"{label_audit.labels[label]} {shares[label]:.0%}" for label in named)

@@ -72,8 +72,8 @@ def evaluate(
     """
     options = globals_of(context)
     wanted = {"on": on, "mode": mode or "", "best": best}
-    found = _locally(options, run, wanted) if local else _by_coordinator(options, run, wanted)
-    options.answer(found, _shown)
+    answer = _locally(options, run, wanted) if local else _by_coordinator(options, run, wanted)
+    options.answer(answer, _shown)
 
 
 def _by_coordinator(options: Globals, run: str, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -86,12 +86,12 @@ def _by_coordinator(options: Globals, run: str, wanted: dict[str, Any]) -> dict[
 
 def _result(coordinator: CoordinatorClient, evaluation: str, *, quiet: bool) -> dict[str, Any]:
     """Wait for an evaluation, which the deadline of its exchange ends."""
-    while (found := coordinator.ask("run.evaluation", evaluation=evaluation)["result"]) is None:
+    while (answer := coordinator.ask("run.evaluation", evaluation=evaluation)["result"]) is None:
         if not quiet:
             show_progress("evaluating", 0, 0)
         time.sleep(ASK_EVERY)
     hide_progress()
-    return dict(found)
+    return dict(answer)
 
 
 def _locally(options: Globals, run: str, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -106,19 +106,19 @@ def _locally(options: Globals, run: str, wanted: dict[str, Any]) -> dict[str, An
     return evaluate_local(options.settings().value, run, best=wanted["best"])
 
 
-def _shown(found: dict[str, Any]) -> str:
-    tested = counted(len(found["devices"]), "device")
+def _shown(answer: dict[str, Any]) -> str:
+    tested = counted(len(answer["devices"]), "device")
     rows = [
-        ("run", found["run"]),
-        ("round", str(found["round"])),
-        ("devices", tested if found["devices"] else ""),
-        *((name, _number(name, value)) for name, value in sorted(found["scores"].items())),
+        ("run", answer["run"]),
+        ("round", str(answer["round"])),
+        ("devices", tested if answer["devices"] else ""),
+        *((name, _number(name, value)) for name, value in sorted(answer["scores"].items())),
     ]
     text = columns([(name, value) for name, value in rows if value])
-    if found["devices"]:
+    if answer["devices"]:
         head = ("DEVICE", "MODE", "SAMPLES", "ACCURACY", "LOSS")
-        text = f"{text}\n\n{columns([head, *map(_row, found['devices'])])}"
-    return text + class_tables(found["confusions"])
+        text = f"{text}\n\n{columns([head, *map(_row, answer['devices'])])}"
+    return text + class_tables(answer["confusions"])
 
 
 def _number(name: str, value: float | None) -> str:
@@ -127,9 +127,9 @@ def _number(name: str, value: float | None) -> str:
     return f"{value:.0f}" if name.startswith("devices_") else f"{value:.4f}"
 
 
-def _row(each: dict[str, Any]) -> tuple[str, ...]:
-    scores = (f"{each[name]:.4f}" if name in each else "" for name in ("accuracy", "loss"))
-    return (each["device"], each["mode"], str(each["samples"]), *scores)
+def _row(row: dict[str, Any]) -> tuple[str, ...]:
+    scores = (f"{row[name]:.4f}" if name in row else "" for name in ("accuracy", "loss"))
+    return (row["device"], row["mode"], str(row["samples"]), *scores)
 
 
 def evaluate_local(settings: Settings, name: str, *, best: bool = False) -> dict[str, Any]:

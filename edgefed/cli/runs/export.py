@@ -71,15 +71,17 @@ def export(
 
     options = globals_of(context)
     settings = options.settings().value
-    found = model_source(settings.state, source, best=best)
-    allowed = user_models or settings.user_models or found.is_simulated
-    file = (out or Path(_name(found) + SUFFIXES[form])).expanduser().absolute()
+    chosen = model_source(settings.state, source, best=best)
+    allowed = user_models or settings.user_models or chosen.is_simulated
+    file = (out or Path(_name(chosen) + SUFFIXES[form])).expanduser().absolute()
     _refuse_existing(file, force)
-    told = _written(model_path(found.path, best), file, form, model, not no_resize, allowed)
-    options.answer({"file": str(file), "format": form, "metadata": told}, str(file))
+    metadata = _written(model_path(chosen.path, best), file, form, model, not no_resize, allowed)
+    options.answer({"file": str(file), "format": form, "metadata": metadata}, str(file))
     if form != "safetensors":
-        shape = ", ".join(map(str, told["input_shape"]))
-        options.note(f"  {told['input']}: {told['input_type']} ({shape}), to {told['output']}")
+        shape = ", ".join(map(str, metadata["input_shape"]))
+        options.note(
+            f"  {metadata['input']}: {metadata['input_type']} ({shape}), to {metadata['output']}"
+        )
 
 
 def _refuse_existing(file: Path, force: bool) -> None:
@@ -98,8 +100,8 @@ def _refuse_existing(file: Path, force: bool) -> None:
         )
 
 
-def _name(found: ModelSource) -> str:
-    return found.run or found.path.stem
+def _name(chosen: ModelSource) -> str:
+    return chosen.run or chosen.path.stem
 
 
 def _written(

@@ -110,13 +110,13 @@ def bounties(
         from edgefed.cli.printed.label_views import label_view
 
         view = label_view(options, run, local)
-        found = view.snapshot.bounties
+        listed = view.snapshot.bounties
         if as_json:
-            json_out([{**row.model_dump(), "name": view.name(row.label)} for row in found])
-        elif not found:
+            json_out([{**row.model_dump(), "name": view.name(row.label)} for row in listed])
+        elif not listed:
             talk(view.why_none)
         else:
-            data(columns(_bounty_rows(view, found)))
+            data(columns(_bounty_rows(view, listed)))
 
 
 @app.command(epilog=examples("edgefed label budget", "edgefed label budget --json"))
@@ -133,11 +133,11 @@ def budget(
         from edgefed.cli.printed.label_views import label_view
 
         view = label_view(options, run, local)
-        found = view.snapshot.budgets
+        listed = view.snapshot.budgets
         if as_json:
-            json_out([row.model_dump() for row in found])
-        elif found:
-            data(columns(_budget_rows(found)))
+            json_out([row.model_dump() for row in listed])
+        elif listed:
+            data(columns(_budget_rows(listed)))
         elif view.snapshot.bounties:
             talk("No device has offered mixes.")
         else:
@@ -200,7 +200,7 @@ def _order(
             )
         run = typed_folder(run).name if is_folder(run) else run
         with options.connected() as coordinator:
-            told = coordinator.order(
+            answer = coordinator.order(
                 "label.order",
                 run=run or newest(coordinator),
                 action=action,
@@ -208,20 +208,20 @@ def _order(
                 label=label or None,
             )
         if as_json:
-            json_out(told)
+            json_out(answer)
         elif not options.quiet:
-            talk(_acknowledged(told))
+            talk(_acknowledged(answer))
 
 
-def _acknowledged(told: dict[str, Any]) -> str:
+def _acknowledged(answer: dict[str, Any]) -> str:
     from edgefed.events.base.bounty_tables import totals_in_words
 
-    found = counted(sum(told["bounties"].values()), "bounty", "bounties")
-    what = f"{told['run']}: {told['action']} {found} ({totals_in_words(told['bounties'])})"
+    count = counted(sum(answer["bounties"].values()), "bounty", "bounties")
+    what = f"{answer['run']}: {answer['action']} {count} ({totals_in_words(answer['bounties'])})"
     return f"{what}, before its next exchange"
 
 
-def _bounty_rows(view: LabelView, found: Sequence[BountyView]) -> list[tuple[str, ...]]:
+def _bounty_rows(view: LabelView, listed: Sequence[BountyView]) -> list[tuple[str, ...]]:
     head = ("DEVICE", "LABEL", "STATUS", "COUNT", "MIXES", "OFFERED", "RECEIVED", "NOISE")
     rows = [
         (
@@ -230,12 +230,12 @@ def _bounty_rows(view: LabelView, found: Sequence[BountyView]) -> list[tuple[str
             row.status,
             *map(str, (row.count, row.mixes, row.offered, row.received, row.noise)),
         )
-        for row in found
+        for row in listed
     ]
     return [head, *rows]
 
 
-def _budget_rows(found: Sequence[BudgetView]) -> list[tuple[str, ...]]:
+def _budget_rows(listed: Sequence[BudgetView]) -> list[tuple[str, ...]]:
     head = ("DEVICE", "RELEASED", "LEFT", "EPSILON", "EPSILON LEFT")
     rows = [
         (
@@ -245,7 +245,7 @@ def _budget_rows(found: Sequence[BudgetView]) -> list[tuple[str, ...]]:
             "unbounded" if row.epsilon is None else f"{row.epsilon:.4g}",
             _left(row.epsilon_left),
         )
-        for row in found
+        for row in listed
     ]
     return [head, *rows]
 

@@ -46,33 +46,33 @@ def means(
     from edgefed.report.means import means_of_folder
 
     options = globals_of(context)
-    found = means_of_folder(folder_of(options, run, local, "edgefed run means"))
+    shared_means = means_of_folder(folder_of(options, run, local, "edgefed run means"))
     file = png.expanduser().absolute() if png is not None else None
     if file is not None:
         from edgefed.report.contact_sheet import sheet
 
-        write_output(file, sheet(found))
-    options.answer(_told(found), _table(found), file=file)
+        write_output(file, sheet(shared_means))
+    options.answer(_told(shared_means), _table(shared_means), file=file)
 
 
-def _told(found: Means) -> dict[str, object]:
-    entries = found.entries
+def _told(shared_means: Means) -> dict[str, object]:
+    entries = shared_means.entries
     return {
-        "run": found.run,
+        "run": shared_means.run,
         "entries": len(entries),
         "shape": list(entries.inputs.shape[1:]),
-        "labels" if found.has_shares else "targets": [
+        "labels" if shared_means.has_shares else "targets": [
             [round(float(share), 6) for share in target] for target in entries.targets
         ],
     }
 
 
-def _table(found: Means) -> str:
+def _table(shared_means: Means) -> str:
     from edgefed.report.means import labels_in_words, numbers_in_words
 
-    in_words = labels_in_words if found.has_shares else numbers_in_words
+    in_words = labels_in_words if shared_means.has_shares else numbers_in_words
     rows = [
         (str(number), in_words(target, _LABELS))
-        for number, target in enumerate(found.entries.targets)
+        for number, target in enumerate(shared_means.entries.targets)
     ]
-    return columns([("ENTRY", "LABELS" if found.has_shares else "TARGET"), *rows])
+    return columns([("ENTRY", "LABELS" if shared_means.has_shares else "TARGET"), *rows])

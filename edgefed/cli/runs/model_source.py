@@ -47,8 +47,8 @@ def model_source(state: Path, name: str, *, best: bool = False) -> ModelSource:
         return ModelSource(path)
     if "/" in name or path.suffix:
         require_file(path)
-    folder, told = _newest(state, best) if name == LATEST else (found(state, name), "")
-    return ModelSource(folder, folder.name, folder.parent.parent.name == SIMULATIONS, told)
+    folder, note = _newest(state, best) if name == LATEST else (found(state, name), "")
+    return ModelSource(folder, folder.name, folder.parent.parent.name == SIMULATIONS, note)
 
 
 def _newest(state: Path, best: bool) -> tuple[Path, str]:
@@ -58,7 +58,7 @@ def _newest(state: Path, best: bool) -> tuple[Path, str]:
     from edgefed.learn.modeling.model_file_reader import BEST_FILE, MODEL_FILE
 
     file, folders = BEST_FILE if best else MODEL_FILE, newest_first(state)
-    place = next((place for place, each in enumerate(folders) if (each / file).is_file()), None)
+    place = next((place for place, folder in enumerate(folders) if (folder / file).is_file()), None)
     if place is None:
         raise UnknownNameError(
             f"No run in {state} has a {file}.",
@@ -66,5 +66,5 @@ def _newest(state: Path, best: bool) -> tuple[Path, str]:
             hint="leave --best out" if best else "a run writes its model when it ends",
         )
     skipped = ", ".join(folder.name for folder in folders[:place])
-    told = f"run {folders[place].name}" + (f"; no {file} yet: {skipped}" if skipped else "")
-    return folders[place], told
+    note = f"run {folders[place].name}" + (f"; no {file} yet: {skipped}" if skipped else "")
+    return folders[place], note

@@ -54,19 +54,19 @@ def predict(
     options = globals_of(context)
     form = form_of(options.json, as_csv)
     settings = options.settings().value
-    found = model_source(settings.state, source, best=best)
-    if found.told and not options.quiet:
-        talk(found.told)
+    chosen = model_source(settings.state, source, best=best)
+    if chosen.told and not options.quiet:
+        talk(chosen.told)
     predict_and_print(
         PredictRequest(
-            source=found.path,
+            source=chosen.path,
             inputs=inputs,
             top=top,
             form=form,
             quiet=options.quiet,
             model=model,
             best=best,
-            user_models=user_models or settings.user_models or found.is_simulated,
+            user_models=user_models or settings.user_models or chosen.is_simulated,
             device=device,
         )
     )

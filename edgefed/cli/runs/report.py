@@ -88,5 +88,5 @@ def _asked(options: Globals, run: str, command: str) -> RunData:
 
     with options.connected(f"{command} {run}") as coordinator:
         record = coordinator.ask("run.show", run=run or newest(coordinator))
-        told = summary(coordinator, record["run"], Path(record["folder"]))
-    return run_data_of_response(record, told)
+        run_summary = summary(coordinator, record["run"], Path(record["folder"]))
+    return run_data_of_response(record, run_summary)

@@ -105,8 +105,8 @@ def _tell_too_few(recipe: Recipe, coordinator: CoordinatorClient) -> None:
     least = least_devices(recipe)
     if least.because:
         snapshot = Snapshot.model_validate(coordinator.ask("snapshot")["snapshot"])
-        if told := least.told(devices_there(snapshot)):
-            talk(f"  {told} The run waits for more.")
+        if reason := least.told(devices_there(snapshot)):
+            talk(f"  {reason} The run waits for more.")
 
 
 @app.command(
@@ -191,8 +191,8 @@ def _follow(options: Globals, run: str, as_json: bool) -> None:
 def _order(context: typer.Context, run: str, action: str) -> None:
     options = globals_of(context)
     with options.connected() as coordinator:
-        told = coordinator.order("run.order", run=run or newest(coordinator), action=action)
-    options.done(told, f"{told['run']}: {told['told']}")
+        answer = coordinator.order("run.order", run=run or newest(coordinator), action=action)
+    options.done(answer, f"{answer['run']}: {answer['told']}")
 
 
 @app.command(epilog=examples("edgefed run pause"))
@@ -249,16 +249,16 @@ def delete(
     trackers and of devices stay.
     """
     options = globals_of(context)
-    told = _deleted(options, run, local=local, yes=yes)
-    options.done(told, f"deleted: {told['run']}")
+    answer = _deleted(options, run, local=local, yes=yes)
+    options.done(answer, f"deleted: {answer['run']}")
 
 
 def _deleted(options: Globals, run: str, *, local: bool, yes: bool) -> dict[str, Any]:
     """Delete the run that a name stands for, once its id was confirmed."""
 
-    def ask(found: str) -> None:
-        question = f"Delete {found} with its models and records? It cannot be undone"
-        confirm(f"Deleting {found}", question, yes=yes)
+    def ask(run_id: str) -> None:
+        question = f"Delete {run_id} with its models and records? It cannot be undone"
+        confirm(f"Deleting {run_id}", question, yes=yes)
 
     if local:
         from edgefed.cli.common.local_runs import delete_local
@@ -270,7 +270,7 @@ def _deleted(options: Globals, run: str, *, local: bool, yes: bool) -> dict[str,
     from edgefed.coordinator.storage.run_names import only_match
 
     with options.connected(f"edgefed run delete {run}") as coordinator:
-        name = only_match(run, [each["run"] for each in coordinator.ask("run.list")])
+        name = only_match(run, [row["run"] for row in coordinator.ask("run.list")])
         ask(name)
         return dict(coordinator.order("run.delete", run=name))
 

@@ -40,38 +40,40 @@ def check(
     made = checked_recipe(options, Typed(recipe, sets, algorithm))
     with options.connected() as coordinator:
         arguments = {"recipe": made.model_dump(mode="json")}
-        found = coordinator.call("run.check", arguments, TIMEOUT)
-    options.answer(found, _shown)
-    failure = _failure(found)
+        answer = coordinator.call("run.check", arguments, TIMEOUT)
+    options.answer(answer, _shown)
+    failure = _failure(answer)
     if failure is not None:
         raise failure
 
 
-def _shown(found: dict[str, Any]) -> str:
+def _shown(answer: dict[str, Any]) -> str:
     rows = [("DEVICE", "FITS", "WHY NOT")]
     rows += [
-        (each["device"], "yes" if each["fits"] else "no", each["reason"])
-        for each in found["devices"]
+        (device["device"], "yes" if device["fits"] else "no", device["reason"])
+        for device in answer["devices"]
     ]
     lines = [columns(rows)]
-    if found["busy"]:
-        lines.append(f"busy     run {found['busy']} is at work: run start is refused until it ends")
-    if found["class_names"]:
-        lines.append(f"classes  {', '.join(found['class_names'])}")
-    if weights := found.get("weights"):
+    if answer["busy"]:
+        lines.append(
+            f"busy     run {answer['busy']} is at work: run start is refused until it ends"
+        )
+    if answer["class_names"]:
+        lines.append(f"classes  {', '.join(answer['class_names'])}")
+    if weights := answer.get("weights"):
         lines.append(f"weights  {_weights(weights)}")
-    if merging := found.get("merging"):
+    if merging := answer.get("merging"):
         memory, held = size(merging["memory"]), size(merging["held"])
         lines.append(f"merging  {merging['rule']}: {memory} of memory; replies held: {held}")
-    if plan := found.get("privacy"):
+    if plan := answer.get("privacy"):
         lines.append(_privacy(plan))
     return "\n".join(lines)
 
 
 def _weights(weights: dict[str, str]) -> str:
     """Return whether the run can start from the weights that its recipe names."""
-    told = {"unknown": "not known"}.get(weights["usable"], weights["usable"])
-    return f"{told}: {weights['reason']}" if weights["reason"] else told
+    usable = {"unknown": "not known"}.get(weights["usable"], weights["usable"])
+    return f"{usable}: {weights['reason']}" if weights["reason"] else usable
 
 
 def _privacy(plan: dict[str, Any]) -> str:
@@ -80,20 +82,20 @@ def _privacy(plan: dict[str, Any]) -> str:
     return f"privacy  {plan['mechanism']}, {cost}, noise multiplier {plan['noise_multiplier']:.4g}"
 
 
-def _failure(found: dict[str, Any]) -> EdgeFedError | None:
+def _failure(answer: dict[str, Any]) -> EdgeFedError | None:
     """Return the error to end with when something does not fit."""
     from edgefed.errors import CheckFailedError
 
-    problem = found["problem"]
+    problem = answer["problem"]
     if problem:
         return CheckFailedError(problem["message"], hint=problem["hint"])
-    if not found["devices"]:
+    if not answer["devices"]:
         return CheckFailedError("No device is online.", hint="start one: edgefed-agent run")
-    unfit = [each["device"] for each in found["devices"] if not each["fits"]]
+    unfit = [device["device"] for device in answer["devices"] if not device["fits"]]
     if not unfit:
         return None
     verb = "does not fit" if len(unfit) == 1 else "do not fit"
     return CheckFailedError(
-        f"{len(unfit)} of {counted(len(found['devices']), 'device')} {verb}: {', '.join(unfit)}.",
+        f"{len(unfit)} of {counted(len(answer['devices']), 'device')} {verb}: {', '.join(unfit)}.",
         hint="a run excludes them; correct their data, or data.classes of the recipe",
     )

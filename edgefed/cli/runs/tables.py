@@ -70,12 +70,12 @@ def tables(
         from edgefed.cli.runs.report import run_data_of
 
         run_data = run_data_of(options, run, local, "edgefed run tables")
-        found = run_data.summary.tables
+        views = run_data.summary.tables
         name = str(run_data.record["run"])
         if as_json:
-            json_out({"run": name, "tables": [table_json(view) for view in found]})
-        elif found:
-            data(tables_text(run_data, found))
+            json_out({"run": name, "tables": [table_json(view) for view in views]})
+        elif views:
+            data(tables_text(run_data, views))
         else:
             talk(f"The method of run {name} shows no tables.")
 
@@ -180,12 +180,12 @@ def _put(
         from edgefed.report.tables import tables_picture
 
         run_data = run_data_of(settings, run, local, _COMMANDS[part])
-        found = [view for view in run_data.summary.tables if view.table.name in names]
+        views = [view for view in run_data.summary.tables if view.table.name in names]
         name, algorithm = run_data.record["run"], run_data.record.get("algorithm", "")
         missing = f"Run {name} {_MISSING[part]}: its algorithm is {algorithm}."
         drawn: dict[str, str] = {}
         if svg is not None:
-            if not found:
+            if not views:
                 if part == "experts":
                     raise UsageError(missing, code="experts.none", hint="omit --svg")
                 raise UsageError(missing, code="matching.none", hint="omit --svg")
@@ -197,8 +197,8 @@ def _put(
             json_out({"run": name, **values(run_data), **drawn})
         elif drawn:
             data(drawn["file"])
-        elif found:
-            data(f"{name}\n\n{tables_text(run_data, found)}")
+        elif views:
+            data(f"{name}\n\n{tables_text(run_data, views)}")
         else:
             talk(missing)
 
@@ -257,6 +257,6 @@ def _rows_text(view: TableView, classes: Sequence[str]) -> list[tuple[str, ...]]
     rows = [(*head[:first], "SHARES", *head[last:])]
     for row, text in zip(table.rows, texts, strict=True):
         order = sorted(places, key=lambda place: -float(row.cells[place] or 0))
-        largest = (f"{table.columns[each].name} {text[each + 1]}" for each in order[:MOST_NAMED])
+        largest = (f"{table.columns[place].name} {text[place + 1]}" for place in order[:MOST_NAMED])
         rows.append((*text[:first], " ".join(largest), *text[last:]))
     return rows

@@ -44,15 +44,15 @@ def backup(
     target = file.expanduser()
     folder = settings.state / "coordinator" / settings.fleet
     made = back_up(folder, trust_folder(settings), settings.fleet, target, SystemClock())
-    told = {
+    answer = {
         "file": str(target),
         "fleet": made.fleet,
         "created": made.created,
         "files": len(made.files),
         "bytes": target.stat().st_size,
     }
-    shown = {**told, "bytes": size(target.stat().st_size)}
-    options.answer(told, columns([(name, str(value)) for name, value in shown.items()]))
+    shown = {**answer, "bytes": size(target.stat().st_size)}
+    options.answer(answer, columns([(name, str(value)) for name, value in shown.items()]))
     if any(name.startswith("trust/") for name in made.files):
         options.note("! it holds private keys: keep it where only operators can read it")
 
@@ -111,17 +111,17 @@ def restore(
             timedelta(days=settings.certificate_days),
             lambda trust, users, revoked: write_access(trust, settings.fleet, users, revoked),
         )
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "fleet": settings.fleet,
             "created": made.manifest.created,
             "folder": str(made.place("coordinator")),
-            "admitted": [each.user for each in listed if each.user not in refused],
-            "not_admitted": sorted([*refused, *(each.user for each in made.removed)]),
-            "continues": [each.run for each in made.unfinished],
+            "admitted": [party.user for party in listed if party.user not in refused],
+            "not_admitted": sorted([*refused, *(party.user for party in made.removed)]),
+            "continues": [record.run for record in made.unfinished],
             "replaced": "" if old is None else str(old),
         }
-    shown = [(name.replace("_", " "), _words(value)) for name, value in told.items()]
-    options.answer(told, columns(shown))
+    shown = [(name.replace("_", " "), _words(value)) for name, value in answer.items()]
+    options.answer(answer, columns(shown))
     options.note("next: edgefed broker up, and edgefed coordinator; if the address has changed:")
     options.note("  edgefed broker address --host NEW_HOST")
 

@@ -218,9 +218,9 @@ def _changed_at(path: Path) -> float:
 
 def _logs(state: Path, more: tuple[Path, ...]) -> Iterator[Path]:
     """Yield the logs: those that were named, then the newest ones of the state folder."""
-    found = [path for place in LOG_PLACES for path in state.glob(place) if path.is_file()]
-    found.sort(key=_changed_at, reverse=True)
-    yield from [*more, *found][:MOST_LOGS]
+    logs = [path for place in LOG_PLACES for path in state.glob(place) if path.is_file()]
+    logs.sort(key=_changed_at, reverse=True)
+    yield from [*more, *logs][:MOST_LOGS]
 
 
 def _head(path: Path, most: int) -> str:

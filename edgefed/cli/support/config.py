@@ -124,13 +124,13 @@ def path(context: typer.Context) -> None:
     from edgefed.config.fleet.settings_files import places
 
     options = globals_of(context)
-    found = places("edgefed", options.surroundings())
-    if not found:
+    files = places("edgefed", options.surroundings())
+    if not files:
         options.done([], "no settings file is read")
         return
-    told = [{"level": p.level, "path": p.path, "exists": _exists(p.path)} for p in found]
-    rows = [(p.level, str(p.path), "exists" if _exists(p.path) else "absent") for p in found]
-    options.answer(told, columns(rows))
+    answer = [{"level": p.level, "path": p.path, "exists": _exists(p.path)} for p in files]
+    rows = [(p.level, str(p.path), "exists" if _exists(p.path) else "absent") for p in files]
+    options.answer(answer, columns(rows))
 
 
 @app.command(

@@ -62,7 +62,7 @@ class Redactor:
         with_names: bool = False,
     ) -> None:
         spelled = {form for secret in secrets for form in (secret, unquote(secret))}
-        self._secrets = _any_of(each for each in spelled if len(each) >= LEAST_SECRET)
+        self._secrets = _any_of(form for form in spelled if len(form) >= LEAST_SECRET)
         self._home = home.rstrip("/")
         self._with_names = with_names
         self._pseudonyms: dict[str, str] = {}
@@ -87,7 +87,7 @@ class Redactor:
         if self._with_names:
             return text
         if self._names is not None:
-            text = self._names.sub(lambda found: self._pseudonyms[found[0]], text)
+            text = self._names.sub(lambda match: self._pseudonyms[match[0]], text)
         return _ADDRESS.sub(self._address, text)
 
     def value(self, value: Any, name: str = "") -> Any:
@@ -100,7 +100,7 @@ class Redactor:
         if isinstance(value, Mapping):
             return {self._key(str(k)): self.value(v, str(k)) for k, v in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self.value(each, name) for each in value]
+            return [self.value(item, name) for item in value]
         if is_secret_name(name) and isinstance(value, str) and value:
             return REMOVED
         return self.text(value) if isinstance(value, str) else value
@@ -118,8 +118,8 @@ class Redactor:
     def _key(self, key: str) -> str:
         return self._pseudonyms.get(key, key)
 
-    def _address(self, found: re.Match[str]) -> str:
-        address = found[0]
+    def _address(self, match: re.Match[str]) -> str:
+        address = match[0]
         if address in _OWN_ADDRESSES:
             return address
         if address not in self._pseudonyms:
@@ -133,5 +133,5 @@ def _any_of(words: Iterable[str], *, whole: bool = False) -> re.Pattern[str] | N
     listed = sorted(words, key=len, reverse=True)
     if not listed:
         return None
-    found = "|".join(map(re.escape, listed))
-    return re.compile(rf"(?<![\w-])(?:{found})(?![\w-])" if whole else found)
+    alternatives = "|".join(map(re.escape, listed))
+    return re.compile(rf"(?<![\w-])(?:{alternatives})(?![\w-])" if whole else alternatives)

@@ -17,8 +17,8 @@ PACKAGES = ("torch", "torchvision", "paho-mqtt", "textual", "typer", "pydantic",
 
 def version(context: typer.Context) -> None:
     """Print the versions of edgefed, its protocol, Python and its main libraries."""
-    found = versions()
-    globals_of(context).answer(found, columns(list(found.items())))
+    answer = versions()
+    globals_of(context).answer(answer, columns(list(answer.items())))
 
 
 def versions() -> dict[str, str]:
@@ -26,10 +26,14 @@ def versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 
-    found = {"edgefed": VERSION, "protocol": str(PROTOCOL), "python": platform.python_version()}
+    by_package = {
+        "edgefed": VERSION,
+        "protocol": str(PROTOCOL),
+        "python": platform.python_version(),
+    }
     for package in PACKAGES:
         try:
-            found[package] = installed(package)
+            by_package[package] = installed(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            by_package[package] = "not installed"
+    return by_package

@@ -28,7 +28,7 @@ STOP_SECONDS = 2.0
 class AlertReceiver(Protocol):
     """Receives alerts."""
 
-    def send(self, told: Mapping[str, Any]) -> str:
+    def send(self, alert: Mapping[str, Any]) -> str:
         """Send an alert; return why that failed, empty on success."""
         ...
 
@@ -54,12 +54,12 @@ class AlertCourier:
         self._thread = threading.Thread(target=self._carry, name=f"alert {name}", daemon=True)
         self._thread.start()
 
-    def give(self, told: Mapping[str, Any]) -> None:
+    def give(self, alert: Mapping[str, Any]) -> None:
         """Queue an alert for the receiver."""
         if self._waiting.qsize() >= MOST_WAITING:
             self._warn(f"{self._name} of an alert: too many wait; one was left out")
         else:
-            self._waiting.put(told)
+            self._waiting.put(alert)
 
     def stop(self) -> None:
         """End; queued alerts are still sent if their receiver takes them soon."""
@@ -69,9 +69,9 @@ class AlertCourier:
         self._thread.join(STOP_SECONDS)
 
     def _carry(self) -> None:
-        while (told := self._waiting.get()) is not None:
+        while (alert := self._waiting.get()) is not None:
             try:
-                problem = self._receiver.send(told)
+                problem = self._receiver.send(alert)
             except Exception as error:  # a bug in it costs an alert, not those that follow
                 problem = f"failed: {type(error).__name__}: {error}"
             if problem:
@@ -99,16 +99,16 @@ class AlertCommand:
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
 
-    def send(self, told: Mapping[str, Any]) -> str:
+    def send(self, alert: Mapping[str, Any]) -> str:
         """Run the command; return why it failed, empty when it did not.
 
         It reads the alert as JSON, and finds its parts in ``EDGEFED_ALERT_*`` too.
         """
         with tempfile.TemporaryFile() as body, tempfile.TemporaryFile() as said:
-            body.write(json.dumps(told).encode())
+            body.write(json.dumps(alert).encode())
             body.seek(0)
             try:
-                process = self._start(body, said, _environment(told))
+                process = self._start(body, said, _environment(alert))
             except (OSError, ValueError) as error:
                 return f"cannot be started: {getattr(error, 'strerror', None) or error}"
             if process is None:
@@ -148,12 +148,12 @@ class AlertCommand:
             return self._process
 
 
-def _environment(told: Mapping[str, Any]) -> dict[str, str]:
+def _environment(alert: Mapping[str, Any]) -> dict[str, str]:
     """Return our variables without our settings, which may hold a password, and the alert's."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("EDGEFED_")}
     keys = {"NAME": "alert"}
     for part in ALERT_PARTS:
-        text = str(told[keys.get(part, part.lower())])
+        text = str(alert[keys.get(part, part.lower())])
         kept[f"EDGEFED_ALERT_{part}"] = text.replace("\0", " ")
     return kept
 
@@ -203,21 +203,21 @@ class AlertWebhook:
         self._closed = threading.Event()
         self._opener = urllib.request.build_opener(_NoRedirect)
 
-    def send(self, told: Mapping[str, Any]) -> str:
+    def send(self, alert: Mapping[str, Any]) -> str:
         """Post an alert; return why it failed, empty when it did not."""
-        problem, again = self._post(told)
+        problem, again = self._post(alert)
         if again and not self._closed.wait(self._retry_after):
-            problem, _ = self._post(told)
+            problem, _ = self._post(alert)
         return problem
 
     def close(self) -> None:
         """Post nothing once more."""
         self._closed.set()
 
-    def _post(self, told: Mapping[str, Any]) -> tuple[str, bool]:
+    def _post(self, alert: Mapping[str, Any]) -> tuple[str, bool]:
         """Return why an attempt failed, and whether another one may do better."""
         head = {"Content-Type": "application/json", "User-Agent": f"edgefed/{VERSION}"}
-        body = json.dumps(told).encode()
+        body = json.dumps(alert).encode()
         try:
             request = urllib.request.Request(self._address, body, head, method="POST")
             with self._opener.open(request, timeout=self._seconds):

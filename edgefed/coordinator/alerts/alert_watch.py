@@ -102,9 +102,9 @@ class AlertWatch:
         for alert in self._conditions.look(snapshot, self._clock.monotonic()):
             self._journal.emit("alert", **alert.event())
             if not alert.over:
-                told = alert.to_json(snapshot.fleet, self._journal.now())
+                body = alert.to_json(snapshot.fleet, self._journal.now())
                 for courier in self._couriers:
-                    courier.give(told)
+                    courier.give(body)
             self._keep(alert)
 
     def _keep(self, alert: Alert) -> None:

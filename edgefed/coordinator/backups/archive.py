@@ -138,7 +138,7 @@ def extract(path: Path, folder: Path) -> Manifest:
         StorageError: ``backup.damaged``: it is not a whole backup; the disk does not take it. Files
             written so far stay.
     """
-    found: dict[str, ListedFile] = {}
+    files: dict[str, ListedFile] = {}
     manifest = None
     with _readable(path) as tar:
         for member in tar:
@@ -147,21 +147,21 @@ def extract(path: Path, folder: Path) -> Manifest:
             if member.name == MANIFEST:
                 manifest = _manifest(tar, member)
                 continue
-            _check_member(member, found)
-            found[member.name] = _write(tar, member, folder)
+            _check_member(member, files)
+            files[member.name] = _write(tar, member, folder)
         if manifest is None:
             raise ValueError("its list of files is missing; it was cut off, or is no backup")
-        if found != manifest.files:
+        if files != manifest.files:
             wrong = sorted(
                 name
-                for name in {*found, *manifest.files}
-                if found.get(name) != manifest.files.get(name)
+                for name in {*files, *manifest.files}
+                if files.get(name) != manifest.files.get(name)
             )
             raise ValueError(f"{wrong[0]} is not as it was written")
     return manifest
 
 
-def _check_member(member: tarfile.TarInfo, found: Mapping[str, ListedFile]) -> None:
+def _check_member(member: tarfile.TarInfo, files: Mapping[str, ListedFile]) -> None:
     """Refuse a member that is not a regular file in its own place below one of the two folders."""
     parts = PurePosixPath(member.name).parts
     plain = "/".join(parts) == member.name and "\\" not in member.name
@@ -169,7 +169,7 @@ def _check_member(member: tarfile.TarInfo, found: Mapping[str, ListedFile]) -> N
         raise ValueError(f"{member.name!r} is not the name of a file of a backup")
     if not member.isreg():
         raise ValueError(f"{member.name} is not a regular file")
-    if member.name in found:
+    if member.name in files:
         raise ValueError(f"{member.name} is in it twice")
 
 

@@ -88,10 +88,10 @@ def _check_same(present: Authority, authority: Authority, trust: Path) -> None:
 def _revoked(path: Path, authority: Authority, warn: Callable[[str], None]) -> frozenset[str]:
     """Return the serial numbers on a broker's list that the authority signed."""
     try:
-        found = x509.load_pem_x509_crl(path.read_bytes())
-        if not found.is_signature_valid(authority.key.public_key()):
+        revocations = x509.load_pem_x509_crl(path.read_bytes())
+        if not revocations.is_signature_valid(authority.key.public_key()):
             raise ValueError("another authority signed it")
-        return frozenset(hexadecimal(each.serial_number) for each in found)
+        return frozenset(hexadecimal(entry.serial_number) for entry in revocations)
     except FileNotFoundError:
         return frozenset()
     except (OSError, ValueError, TypeError) as error:
@@ -107,8 +107,8 @@ def merge_later(store: EnrolmentStore, later: Iterable[LaterState], now: str) ->
         later: the later states.
         now: the time of a revocation of which only the fact is known.
     """
-    parties = {each.user: each for each in store.parties()}
-    issued = {each.serial: each for each in store.issued()}
+    parties = {party.user: party for party in store.parties()}
+    issued = {certificate.serial: certificate for certificate in store.issued()}
     void = [
         invitation for invitation in store.invitations() if invitation.state in ("open", "pending")
     ]
@@ -126,12 +126,14 @@ def merge_later(store: EnrolmentStore, later: Iterable[LaterState], now: str) ->
         for serial in state.revoked & issued.keys():
             issued[serial] = replace(issued[serial], revoked=issued[serial].revoked or now)
     for user, party in parties.items():
-        own = [each for each in issued.values() if each.user == user]
-        if party.state == "enrolled" and own and all(each.revoked for each in own):
+        own = [certificate for certificate in issued.values() if certificate.user == user]
+        if party.state == "enrolled" and own and all(certificate.revoked for certificate in own):
             parties[user] = replace(party, state="revoked", ended=now, reason="removed")
         elif party.state == "revoked":
-            for each in own:
-                issued[each.serial] = replace(each, revoked=each.revoked or now)
+            for certificate in own:
+                issued[certificate.serial] = replace(
+                    certificate, revoked=certificate.revoked or now
+                )
     rows: list[Party | Issued | Invitation] = [*parties.values(), *issued.values()]
     store.write(rows, delete=void)
 

@@ -126,7 +126,7 @@ def unpacked(path: Path, state: Path, fleet: str | None, clock: Clock) -> Iterat
     staging = state / STAGING
     try:
         locks.append(FolderLock(staging, "edgefed restore"))
-        for left in (each for each in staging.iterdir() if each.is_dir()):
+        for left in (entry for entry in staging.iterdir() if entry.is_dir()):
             shutil.rmtree(left, ignore_errors=True)
         raw = make_folder(staging / "archive")
         extract(path, raw)
@@ -163,7 +163,7 @@ def _bring_up_to_date(made: Restoring, clock: Clock) -> None:
 def _presents(made: Restoring) -> list[Path]:
     """Return the present folder of certificates, and those that earlier restores replaced."""
     replaced = sorted((made.state / REPLACED).glob(f"*/{TRUST}/{made.manifest.fleet}"))
-    return [each for each in (made.place(TRUST), *replaced) if each.exists()]
+    return [folder for folder in (made.place(TRUST), *replaced) if folder.exists()]
 
 
 def _renumber(
@@ -171,8 +171,8 @@ def _renumber(
 ) -> list[RunRecord]:
     """Renumber the future exchanges of all runs; return the unfinished runs."""
     with closing(Store(folder)) as store:
-        found = [_renumbered(store, run, created, clock, warn) for run in store.runs()]
-    return [each for each in found if each.status != "finished"]
+        records = [_renumbered(store, run, created, clock, warn) for run in store.runs()]
+    return [record for record in records if record.status != "finished"]
 
 
 def _renumbered(
@@ -230,9 +230,9 @@ def _keep_standings(present: Path, folder: Path, warn: Callable[[str], None], cl
     now = timestamp(clock.now())
     try:
         with closing(TrustScores(present)) as old, closing(TrustScores(folder)) as new:
-            for each in old.all():
-                if each.standing == "quarantined" and not new.is_quarantined(each.device):
-                    new.quarantine(each.device, now)
+            for trust in old.all():
+                if trust.standing == "quarantined" and not new.is_quarantined(trust.device):
+                    new.quarantine(trust.device, now)
         with closing(DevicePauses(present)) as paused, closing(DevicePauses(folder)) as again:
             for pause in paused.all():
                 if pause.device not in again:
@@ -247,7 +247,7 @@ def refused_by(made: Restoring, names: Collection[str]) -> list[str]:
     Raises:
         UnknownNameError: ``enrol.unknown``: the list has a name that the backup would not admit.
     """
-    known = [each.user for each in to_confirm(made.trust, made.parties)]
+    known = [party.user for party in to_confirm(made.trust, made.parties)]
     for name in names:
         if name not in known:
             raise UnknownNameError(
@@ -255,7 +255,7 @@ def refused_by(made: Restoring, names: Collection[str]) -> list[str]:
                 code="enrol.unknown",
                 hint="it admits: " + (", ".join(known) or "nobody"),
             )
-    return [each for each in known if each not in names]
+    return [user for user in known if user not in names]
 
 
 def install(
@@ -301,7 +301,7 @@ def install(
         if not new.exists():
             continue
         if place.exists():
-            if any(each.name != "lock" for each in place.iterdir()):
+            if any(entry.name != "lock" for entry in place.iterdir()):
                 _move(place, make_folder(replaced / kind) / place.name)
             else:
                 shutil.rmtree(place)
@@ -318,7 +318,7 @@ def _keep_others(present: Path, restored: Path, ended: Collection[str]) -> None:
     """
     if not present.exists():
         return
-    own = {each.name for pattern in OWN_PARTIES for each in present.glob(pattern)}
+    own = {path.name for pattern in OWN_PARTIES for path in present.glob(pattern)}
     left_out = own.intersection(ended).union(REMADE)
     for path in present.iterdir():
         if path.name not in left_out and not (restored / path.name).exists():

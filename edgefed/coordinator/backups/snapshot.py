@@ -62,9 +62,9 @@ def back_up(folder: Path, trust: Path, fleet: str, target: Path, clock: Clock) -
         )
     with _staging(folder) as staging:
         created = timestamp(clock.now())
-        found = _coordinator(folder, staging) if (folder / ROWS).exists() else {}
-        found |= _authority(trust, staging)
-        return write_archive(target, fleet, created, found)
+        files = _coordinator(folder, staging) if (folder / ROWS).exists() else {}
+        files |= _authority(trust, staging)
+        return write_archive(target, fleet, created, files)
 
 
 @contextmanager

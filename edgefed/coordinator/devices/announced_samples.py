@@ -144,7 +144,11 @@ class AnnouncedSamples:
 
     def _forget(self, devices: Iterable[str]) -> None:
         """Forget that devices were excluded that take part again without a release."""
-        over = [each for each in devices if each in self._known and not self._known[each].released]
+        over = [
+            device
+            for device in devices
+            if device in self._known and not self._known[device].released
+        ]
         if self._db is not None and over:
             with self._db.transaction():
                 for device in over:
@@ -154,13 +158,13 @@ class AnnouncedSamples:
 
     def _medians_of(self, known: Iterable[Member]) -> dict[str, float]:
         """Return the medians, of the last devices where there are too few now."""
-        found = dict(self._medians)
+        medians = dict(self._medians)
         members = list(known)
         for counted, (_, count_of) in _COUNTED.items():
             counts = [count for member in members if (count := count_of(member))]
             if len(counts) >= LEAST_DEVICES:
-                found[counted] = float(median(counts))
-        return found
+                medians[counted] = float(median(counts))
+        return medians
 
     def _reasons(
         self, known: Iterable[Member], medians: Mapping[str, float], factor: float
@@ -182,13 +186,13 @@ class AnnouncedSamples:
 
     def _write(self, medians: Mapping[str, float], rows: Iterable[_Excluded]) -> None:
         changed = [row for row in rows if self._known.get(row.device) != row]
-        moved = {name: each for name, each in medians.items() if self._medians.get(name) != each}
+        moved = {name: value for name, value in medians.items() if self._medians.get(name) != value}
         if self._db is not None and (changed or moved):
             with self._db.transaction():
                 for row in changed:
                     numbers = (row.samples, row.held_out, int(row.released))
                     self._db.put("announced", row.device, *numbers)
-                for name, each in moved.items():
-                    self._db.put("medians", name, each)
+                for name, value in moved.items():
+                    self._db.put("medians", name, value)
         self._known |= {row.device: row for row in changed}
         self._medians |= moved

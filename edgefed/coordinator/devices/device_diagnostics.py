@@ -92,15 +92,15 @@ class DeviceDiagnostics:
         names = self._known(devices)
         asked = [self._new_question(device) for device in names]
         try:
-            for each in asked:
-                if each.session:
-                    each.sent = self._clock.monotonic()
-                    ping = Ping(nonce=each.nonce, session=each.session)
-                    self._link.send(self._topics.ping(each.device), ping, qos=0)
+            for question in asked:
+                if question.session:
+                    question.sent = self._clock.monotonic()
+                    ping = Ping(nonce=question.nonce, session=question.session)
+                    self._link.send(self._topics.ping(question.device), ping, qos=0)
             self._wait(asked, timeout)
         finally:
             self._forget(asked)
-        return [_result(each) for each in asked]
+        return [_result(question) for question in asked]
 
     def log(self, device: str, lines: int, after: int | None, timeout: float) -> LogTail:
         """Return lines of a device's log, as ``LogRequest`` says which.
@@ -148,7 +148,7 @@ class DeviceDiagnostics:
 
     def _known(self, devices: Collection[str]) -> list[str]:
         """Return the names of devices, sorted; of none given, of all."""
-        known = {each.device for each in self._journal.snapshot.devices}
+        known = {view.device for view in self._journal.snapshot.devices}
         for device in sorted({*devices} - known):
             raise UnknownNameError(
                 f"No device {device}.", code="device.unknown", hint="edgefed device list"
@@ -165,14 +165,14 @@ class DeviceDiagnostics:
         return asked
 
     def _wait(self, asked: Iterable[_Question], timeout: float) -> None:
-        waited = [each for each in asked if each.session]
+        waited = [question for question in asked if question.session]
         with self._answered:
-            self._answered.wait_for(lambda: all(each.answer for each in waited), timeout)
+            self._answered.wait_for(lambda: all(question.answer for question in waited), timeout)
 
     def _forget(self, asked: Iterable[_Question]) -> None:
         with self._answered:
-            for each in asked:
-                self._open.pop(each.nonce, None)
+            for question in asked:
+                self._open.pop(question.nonce, None)
 
 
 def _result(asked: _Question) -> PingResult:

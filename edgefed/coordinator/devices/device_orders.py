@@ -52,9 +52,9 @@ class DeviceOrders:
             NotAllowedError: it is online.
         """
         forgotten = [device] if device else self._registry.lost()
-        for each in forgotten:
-            self._registry.forget(each)
-            self._clear(each)
+        for name in forgotten:
+            self._registry.forget(name)
+            self._clear(name)
         return forgotten
 
     def quarantine(self, device: str) -> None:
@@ -78,8 +78,8 @@ class DeviceOrders:
         if not announced or self._trust.is_quarantined(device):
             self._trust.release(device, timestamp(self._clock.now()))
         self._tell()
-        shown = (each for each in self._journal.snapshot.devices if each.device == device)
-        if announced and any(RELEASE in each.excluded for each in shown):
+        shown = (view for view in self._journal.snapshot.devices if view.device == device)
+        if announced and any(RELEASE in view.excluded for view in shown):
             self._journal.emit("device", device=device, excluded="")
         self._registry.wake()
 
@@ -107,7 +107,7 @@ class DeviceOrders:
         self._registry.wake()
 
     def _is_known(self, device: str) -> bool:
-        return any(each.device == device for each in self._journal.snapshot.devices)
+        return any(view.device == device for view in self._journal.snapshot.devices)
 
     def _check_known(self, device: str) -> None:
         if not self._is_known(device):

@@ -370,12 +370,12 @@ class DeviceRegistry:
             )
             if moved:
                 self._changed.notify_all()
-        told = progress.model_dump(include=_PROGRESS)
+        fields = progress.model_dump(include=_PROGRESS)
         if moved:
-            self._reports.drop(device, *told)
-            self._journal.emit("device", device=device, **told)
+            self._reports.drop(device, *fields)
+            self._journal.emit("device", device=device, **fields)
         elif not quiet:
-            self._reports.add(device, **told)
+            self._reports.add(device, **fields)
         return True
 
     def take_telemetry(self, device: str, telemetry: Telemetry) -> bool:

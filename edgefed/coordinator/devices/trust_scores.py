@@ -167,9 +167,10 @@ class TrustScores:
                 *(_accepted(self.of(d), section, now) for d in sorted(judged.accepted)),
             ]
             changed = [
-                replace(each, exchange=judged.exchange)
-                for each in after
-                if self.of(each.device).exchange != judged.exchange and each != self.of(each.device)
+                replace(trust, exchange=judged.exchange)
+                for trust in after
+                if self.of(trust.device).exchange != judged.exchange
+                and trust != self.of(trust.device)
             ]
             self._write(changed)
 
@@ -251,12 +252,12 @@ class TrustScores:
         with self._lock:
             if self._db is not None and changed:
                 with self._db.transaction():
-                    for each in changed:
-                        self._db.put("trust", *_row(each))
-            for each in changed:
-                moved = self.of(each.device).standing != each.standing
-                self._known[each.device] = each
-                self._changed[each.device] = moved or self._changed.get(each.device, False)
+                    for trust in changed:
+                        self._db.put("trust", *_row(trust))
+            for trust in changed:
+                moved = self.of(trust.device).standing != trust.standing
+                self._known[trust.device] = trust
+                self._changed[trust.device] = moved or self._changed.get(trust.device, False)
 
 
 def _refused(known: Trust, judged: Judged, loss: float, section: ChecksSection, now: str) -> Trust:

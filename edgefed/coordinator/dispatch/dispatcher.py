@@ -352,8 +352,8 @@ class Dispatcher:
         elif len(self._registry) < MAX_DEVICES:
             self._join(device, birth, None, live=True)
         else:
-            told = f"{device} cannot join: there are {MAX_DEVICES} devices already"
-            self._notes.warn("coordinator", "devices", told)
+            warning = f"{device} cannot join: there are {MAX_DEVICES} devices already"
+            self._notes.warn("coordinator", "devices", warning)
 
     def _meet_unintroduced(self, arrival: Incoming) -> None:
         """Look for the birth of a device whose signature cannot be verified without it."""

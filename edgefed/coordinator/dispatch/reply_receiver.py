@@ -242,15 +242,15 @@ class ReplyUploads:
 
     def knows(self, device: str, exchange: str) -> bool:
         """Whether a reply is on its way."""
-        return any(each.key == (device, exchange) for each in self._all())
+        return any(upload.key == (device, exchange) for upload in self._all())
 
     def exchange_of(self, device: str, blob: str) -> str | None:
         """Return the exchange for whose reply a device uploads a blob; None when for none."""
         return next(
             (
-                each.reply.exchange
-                for each in self._running.values()
-                if each.reply.device == device and blob in each.lacking
+                upload.reply.exchange
+                for upload in self._running.values()
+                if upload.reply.device == device and blob in upload.lacking
             ),
             None,
         )
@@ -268,33 +268,35 @@ class ReplyUploads:
 
     def leave(self, device: str, now: float) -> tuple[list[Ask], list[Reply]]:
         """Give a lost device's place to the next one; it sends its reply again when it is back."""
-        return self._remove([each for each in self._all() if each.reply.device == device], now)
+        return self._remove(
+            [upload for upload in self._all() if upload.reply.device == device], now
+        )
 
     def drop(self, exchange: str, now: float) -> tuple[list[Ask], list[Reply]]:
         """Forget the replies of an exchange that is closed; others replace them."""
-        gone = [each for each in self._all() if each.reply.exchange == exchange]
+        gone = [upload for upload in self._all() if upload.reply.exchange == exchange]
         return self._remove(gone, now)
 
     def _all(self) -> list[_Upload]:
         return [*self._running.values(), *self._waiting]
 
     def _remove(self, gone: list[_Upload], now: float) -> tuple[list[Ask], list[Reply]]:
-        keys = {each.key for each in gone}
-        self._waiting = deque(each for each in self._waiting if each.key not in keys)
+        keys = {upload.key for upload in gone}
+        self._waiting = deque(upload for upload in self._waiting if upload.key not in keys)
         running = [self._running.pop(key) for key in keys & self._running.keys()]
-        lost = {blob for each in running for blob in each.lacking}
+        lost = {blob for upload in running for blob in upload.lacking}
         for blob in lost:
             self._intake.drop(blob)
         asks: list[Ask] = []
-        for each in self._running.values():
-            if each.lacking & lost:  # an equal blob, which was being asked of another device
-                asks += self._fetch(each, now)
+        for upload in self._running.values():
+            if upload.lacking & lost:  # an equal blob, which was being asked of another device
+                asks += self._fetch(upload, now)
         more, whole = self._start(now)
         return [*asks, *more], whole
 
     def failed(self, blob: str) -> list[Reply]:
         """Give up on replies with a blob that never arrived; return them."""
-        gone = [each for each in self._running.values() if blob in each.lacking]
+        gone = [upload for upload in self._running.values() if blob in upload.lacking]
         for upload in gone:
             del self._running[upload.key]
         return [upload.reply for upload in gone]

@@ -102,23 +102,23 @@ class Admission:
     def _reasons(self, roster: Roster) -> dict[str, str]:
         """Return why each device does not fit, or nothing; one without samples is never asked."""
         known = self._fleet.known()
-        names = {each.device for each in (*roster, *known)}
+        names = {member.device for member in (*roster, *known)}
         quarantined = set(filter(self._quarantined, sorted(names)))
         announced = self._announced(tuple(m for m in known if m.device not in quarantined))
         if self._shown is not None:
             self._told = dict(self._shown())
         return {
-            each.device: QUARANTINED
-            if each.device in quarantined
-            else self._reason(each, announced.get(each.device, ""))
-            for each in roster
+            member.device: QUARANTINED
+            if member.device in quarantined
+            else self._reason(member, announced.get(member.device, ""))
+            for member in roster
         }
 
     def _reason(self, member: Member, announced: str) -> str:
         seen = self._seen.get(member.device)
         if seen is not None and seen[:2] == (member, announced):
-            if told := seen[2] if member.samples else NO_SAMPLES:
-                self._tell(member.device, told)  # again, if it was forgotten and came back
+            if current := seen[2] if member.samples else NO_SAMPLES:
+                self._tell(member.device, current)  # again, if it was forgotten and came back
             return seen[2]
         unfit = misfit(self._recipe, self.spec, member) if member.samples else ""
         reason = unfit or announced
@@ -184,10 +184,12 @@ def admit(
 
 
 def _agreed(recipe: Recipe, dataset: Dataset, fleet: Fleet) -> DataSpec:
-    found = check_compatibility(recipe, dataset, fleet.roster())
-    if found.spec is None:
-        raise found.problem or DataError("No device with data is online.", code="data.shape")
-    return found.spec
+    compatibility = check_compatibility(recipe, dataset, fleet.roster())
+    if compatibility.spec is None:
+        raise compatibility.problem or DataError(
+            "No device with data is online.", code="data.shape"
+        )
+    return compatibility.spec
 
 
 def _too_few(there: int, wanted: int, seconds: float, because: str) -> TimeLimitError:
@@ -201,9 +203,9 @@ def _too_few(there: int, wanted: int, seconds: float, because: str) -> TimeLimit
 
 def _misfitting(fitting: int, wanted: int, misfits: tuple[Misfit, ...], because: str) -> DataError:
     who = "No device fits" if fitting == 0 else f"Only {fitting} of {wanted} devices fit"
-    told = "; ".join(f"{each.device}: {each.reason}" for each in misfits)
+    reasons = "; ".join(f"{misfit.device}: {misfit.reason}" for misfit in misfits)
     return DataError(
-        " ".join(filter(None, (f"{who} the run's data. {told}.", because))),
+        " ".join(filter(None, (f"{who} the run's data. {reasons}.", because))),
         code="data.misfit",
         hint="edgefed run check RECIPE",
     )

@@ -125,8 +125,8 @@ class RelayedBlobs:
             self._available(question, exchange.discarded) for question in exchange.questions
         )
         pairs = zip(exchange.questions, questions, strict=True)
-        for asked, found in pairs:
-            if missing := len(set(asked.relays) - set(exchange.discarded)) - len(found.relays):
+        for asked, kept in pairs:
+            if missing := len(set(asked.relays) - set(exchange.discarded)) - len(kept.relays):
                 warn(f"{missing} blobs that other devices sent to {asked.device} are gone")
         return replace(exchange, questions=questions)
 
@@ -142,11 +142,11 @@ class RelayedBlobs:
 
     def _available(self, question: Question, discarded: Collection[Relay]) -> Question:
         held = self._held - set(discarded)
-        found = [r for r in dict.fromkeys(question.relays) if r in held and self._has(r)]
+        relays = [r for r in dict.fromkeys(question.relays) if r in held and self._has(r)]
         others = dict.fromkeys(
             receiver for receiver in question.receivers if receiver != question.device
         )
-        by_sender = tuple(sorted(found, key=lambda relay: relay.sender))
+        by_sender = tuple(sorted(relays, key=lambda relay: relay.sender))
         return replace(question, relays=by_sender, receivers=tuple(others))
 
     def _has(self, relay: Relay) -> bool:

@@ -90,11 +90,11 @@ class OverflowNotes:
         self._next_look = now + LOOK_EVERY
         counts = self._counts()
         if counts.dropped > self._dropped:
-            told = f"messages dropped because they came too fast: {counts.dropped}"
-            if self._notes.warn("coordinator", "inbox", f"{told}; they are sent again"):
+            warning = f"messages dropped because they came too fast: {counts.dropped}"
+            if self._notes.warn("coordinator", "inbox", f"{warning}; they are sent again"):
                 self._dropped = counts.dropped
         for sender, refused in list(counts.refused.items())[:MOST_NAMED]:
             if refused > self._refused.get(sender, 0):
-                told = f"messages over the limit of {sender} were not read: {refused}"
-                if self._notes.warn("coordinator", f"flood of {sender}", told):
+                warning = f"messages over the limit of {sender} were not read: {refused}"
+                if self._notes.warn("coordinator", f"flood of {sender}", warning):
                     self._refused[sender] = refused

@@ -77,9 +77,9 @@ class EnrolledParties:
         with self._lock:
             issued = self._issued.values()
             return [
-                int(each.serial, 16)
-                for each in issued
-                if each.revoked and moment_of(each.not_after) > now
+                int(row.serial, 16)
+                for row in issued
+                if row.revoked and moment_of(row.not_after) > now
             ]
 
     def all(self) -> list[Party]:
@@ -104,8 +104,12 @@ class EnrolledParties:
     def valid_certificates(self, user: str) -> list[Certificate]:
         """Return the certificates of a party that count now, in the order of issue."""
         with self._lock:
-            found = [read_certificate(each.der) for each in self._of(user)]
-        return [each for each in found if each.is_valid_at(self._clock.now())]
+            certificates = [read_certificate(row.der) for row in self._of(user)]
+        return [
+            certificate
+            for certificate in certificates
+            if certificate.is_valid_at(self._clock.now())
+        ]
 
     def is_enrolled(self, user: str) -> bool:
         """Whether a party is enrolled now."""
@@ -171,11 +175,11 @@ class EnrolledParties:
         now = self._clock.now()
         with self._lock:
             party = self._enrolled(user)
-            waiting = [each for each in self._of(user) if not each.used]
-            for each in waiting:
-                if each.key == key and moment_of(each.not_after) > now:
-                    return read_certificate(each.der)
-                if now - moment_of(each.issued) < UNUSED_FOR:
+            waiting = [row for row in self._of(user) if not row.used]
+            for row in waiting:
+                if row.key == key and moment_of(row.not_after) > now:
+                    return read_certificate(row.der)
+                if now - moment_of(row.issued) < UNUSED_FOR:
                     raise NotAllowedError(
                         f"{user} has not used the certificate that it was issued last.",
                         code="enrol.renewal",
@@ -200,7 +204,7 @@ class EnrolledParties:
             party = self._enrolled(user)
             known = self._of(user)
             now = self._clock.now()
-            begins = [read_certificate(each.der).not_before for each in known]
+            begins = [read_certificate(row.der).not_before for row in known]
             next_begins = (begin + CLOCK_SKEW + ONE_SECOND for begin in begins if begin <= now)
             now = max([now, *next_begins])
             return self._issue_next(party, request, now, [e for e in known if not e.used])
@@ -217,7 +221,7 @@ class EnrolledParties:
         """
         with self._lock:
             party = self._enrolled(user)
-            old = next((each for each in reversed(self._of(user)) if each.used), None)
+            old = next((row for row in reversed(self._of(user)) if row.used), None)
             old = old or self._of(user)[-1]
             party = replace(party, replaces=old.serial)
             self._store.write([party])
@@ -234,8 +238,8 @@ class EnrolledParties:
     ) -> Certificate:
         """Issue a certificate, and revoke those that wait to be used."""
         made = self.authority.issue(party.role, party.name, request, now, self._life)
-        told = timestamp(self._clock.now())
-        rows = [*(replace(each, revoked=told) for each in waiting), self._row(made, told)]
+        issued_at = timestamp(self._clock.now())
+        rows = [*(replace(row, revoked=issued_at) for row in waiting), self._row(made, issued_at)]
         self._store.write(rows, delete=self._expired())
         self._keep(rows)
         return made
@@ -263,8 +267,8 @@ class EnrolledParties:
             if known is None or known.used or known.revoked:
                 return False
             changes = [replace(known, used=1)]
-            older = (each for each in self._of(known.user) if each.key != known.key)
-            changes += [replace(each, revoked=now) for each in older]
+            older = (row for row in self._of(known.user) if row.key != known.key)
+            changes += [replace(row, revoked=now) for row in older]
             self._store.write(changes)
             self._keep(changes)
         if len(changes) > 1:
@@ -288,7 +292,7 @@ class EnrolledParties:
                     code="enrol.unknown",
                     hint="edgefed device enrolled",
                 )
-            changes = [replace(each, revoked=now) for each in self._of(user)]
+            changes = [replace(row, revoked=now) for row in self._of(user)]
             if party.state == "enrolled":
                 party = replace(party, state="revoked", ended=now, reason=reason)
             self._store.write([party, *changes])
@@ -322,7 +326,7 @@ class EnrolledParties:
             NotAllowedError: ``enrol.name``.
         """
         now = self._clock.now()
-        valid = any(moment_of(each.not_after) > now for each in self._of(user))
+        valid = any(moment_of(row.not_after) > now for row in self._of(user))
         if valid and self.is_enrolled(user):
             raise NotAllowedError(
                 f"{user} is enrolled already.",
@@ -338,8 +342,8 @@ class EnrolledParties:
 
     def _of(self, user: str) -> list[Issued]:
         """Return the certificates of a party that are not revoked, in the order of issue."""
-        found = (each for each in self._issued.values() if each.user == user)
-        return [each for each in found if not each.revoked]
+        rows = (row for row in self._issued.values() if row.user == user)
+        return [row for row in rows if not row.revoked]
 
     def _row(self, made: Certificate, issued: str) -> Issued:
         return Issued(
@@ -359,14 +363,14 @@ class EnrolledParties:
         before: datetime = self._clock.now() - KEPT
         expired = [e for e in self._issued.values() if moment_of(e.not_after) < before]
         current = {serial for user in self._parties for serial in self._last(user)}
-        gone = [each for each in expired if each.serial not in current]
-        for each in gone:
-            del self._issued[each.serial]
+        gone = [row for row in expired if row.serial not in current]
+        for row in gone:
+            del self._issued[row.serial]
         return gone
 
     def _last(self, user: str) -> list[str]:
         """Return the serial of a party's newest certificate, which is kept even expired."""
-        return [each.serial for each in self._of(user)[-1:]]
+        return [row.serial for row in self._of(user)[-1:]]
 
 
 def _traded(invitation: Invitation, issued: Issued) -> Invitation:

@@ -90,8 +90,8 @@ class Enrolment:
                     hint="wait until some are used or expire",
                 )
             self._store.write([made], delete=gone)
-            for each in gone:
-                del self._invitations[each.id]
+            for invitation in gone:
+                del self._invitations[invitation.id]
             self._invitations[made.id] = made
         return token, expires
 
@@ -234,7 +234,7 @@ class Enrolment:
         finally:
             # Read back: membership and used token are one transaction. It may have succeeded even
             # if the write of the broker's files failed.
-            self._invitations |= {each.id: each for each in self._store.invitations()}
+            self._invitations |= {stored.id: stored for stored in self._store.invitations()}
 
     def _enrolled(self, known: Invitation) -> EnrolmentResponse:
         """Return the certificate that a used token was traded for."""

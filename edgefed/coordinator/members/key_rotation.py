@@ -64,8 +64,8 @@ class KeyRotation:
             StorageError: new keys cannot be saved; the keys named before are replaced.
         """
         own = self._own.users()
-        everybody = [each for each in self._parties.all() if each.state == "enrolled"]
-        roles = {each.user: each.role for each in everybody}
+        everybody = [party for party in self._parties.all() if party.state == "enrolled"]
+        roles = {party.user: party.role for party in everybody}
         for user in users:
             _check(user, roles.get(user), own)
         return [self._rotate(user, roles[user], own) for user in users or sorted(roles)]

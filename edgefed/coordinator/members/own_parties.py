@@ -62,8 +62,8 @@ class OwnParties:
 
     def users(self) -> list[str]:
         """Return the users whose credentials are here, sorted."""
-        found = (self._certificate(folder) for folder in self._folders())
-        return sorted(each.user for each in found if each is not None)
+        certificates = (self._certificate(folder) for folder in self._folders())
+        return sorted(certificate.user for certificate in certificates if certificate is not None)
 
     def rotate(self, user: str) -> Certificate:
         """Replace the keys of a party, and revoke the certificates of its old ones.
@@ -89,8 +89,8 @@ class OwnParties:
         return made
 
     def _folders(self) -> list[Path]:
-        found = (path.parent for path in self._trust.glob(f"*/{FLEET}"))
-        return sorted(each for each in found if not each.name.startswith("."))
+        folders = (path.parent for path in self._trust.glob(f"*/{FLEET}"))
+        return sorted(folder for folder in folders if not folder.name.startswith("."))
 
     def _certificate(self, folder: Path) -> Certificate | None:
         """Return the certificate in a folder that this authority issued to a party of ours."""

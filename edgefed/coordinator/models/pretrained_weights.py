@@ -55,8 +55,8 @@ def pretrained(model: Model, path: Path | None) -> tuple[Tensors, str]:
     return fitted(model, _read(path), str(path))
 
 
-def fitted(model: Model, found: Mapping[str, torch.Tensor], where: str) -> tuple[Tensors, str]:
-    """Return the arrays of ``found`` in a model's shapes, and a note for the operator.
+def fitted(model: Model, tensors: Mapping[str, torch.Tensor], where: str) -> tuple[Tensors, str]:
+    """Return the arrays of ``tensors`` in a model's shapes, and a note for the operator.
 
     Raises:
         DataError: ``model.weights``: they are another network's.
@@ -67,7 +67,7 @@ def fitted(model: Model, found: Mapping[str, torch.Tensor], where: str) -> tuple
     left: list[str] = []
     wrong: list[str] = []
     for name in model.all_names:
-        given = found.get(name)
+        given = tensors.get(name)
         if given is not None and given.shape == state[name].shape:
             arrays[name] = np.array(given.detach().to(state[name].dtype).numpy(), order="C")
             continue
@@ -78,7 +78,7 @@ def fitted(model: Model, found: Mapping[str, torch.Tensor], where: str) -> tuple
         wrong.append(f"{name} is {_shape(given)}, not {_shape(state[name])}")
     wrong += [
         f"{name} is not a part of the network"
-        for name in found
+        for name in tensors
         if name not in state and name not in head and not name.startswith(AUXILIARY)
     ]
     if wrong:
@@ -170,20 +170,20 @@ def _read(path: Path) -> Mapping[str, torch.Tensor]:
             from safetensors.torch import load_file
 
             return dict(load_file(path))
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise _unreadable(path, "it holds more than tensors, and is not opened") from error
     except Exception as error:
         # Damaged files make their readers fail in many ways.
         raise _unreadable(path, " ".join(str(error).split())[:200]) from error
     for key in NESTED:
-        if isinstance(found, dict) and isinstance(found.get(key), dict):
-            found = found[key]
-    if not isinstance(found, dict) or not all(
-        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in found.items()
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in content.items()
     ):
         raise _unreadable(path, "it is not a state_dict: tensors by name")
-    return found
+    return content
 
 
 def _unreadable(path: Path, why: str) -> DataError:

@@ -59,9 +59,9 @@ def _round_views(rows: list[dict[str, Any]]) -> tuple[RoundView, ...]:
 def _previous(store: Store, records: list[RunRecord], record: RunRecord) -> PreviousRunView | None:
     """Return the newest run before ``record`` that has a round."""
     older = records[records.index(record) + 1 :]  # the newest is first
-    for each in older:
-        if rows := store.rounds(each.run):
-            return PreviousRunView(run=each.run, rounds=_round_views(rows))
+    for earlier in older:
+        if rows := store.rounds(earlier.run):
+            return PreviousRunView(run=earlier.run, rounds=_round_views(rows))
     return None
 
 

@@ -326,10 +326,10 @@ def note_order(
     )
 
 
-def _about(told: Any) -> str:
-    if not isinstance(told, dict):
+def _about(fields: Any) -> str:
+    if not isinstance(fields, dict):
         return ""
-    found = next((told[name] for name in _ABOUT if told.get(name)), "")
-    if isinstance(found, list):
-        found = ", ".join(map(str, found))
-    return str(found)[:MAX_ABOUT] if isinstance(found, (str, int)) else ""
+    value = next((fields[name] for name in _ABOUT if fields.get(name)), "")
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
+    return str(value)[:MAX_ABOUT] if isinstance(value, (str, int)) else ""

@@ -115,8 +115,8 @@ class RequestServer:
                 answers = self._handler.answer(request, signer, _user(client))
             finally:
                 repetitions = self._take_repetitions(client, request)
-            for each in (request, *repetitions):
-                same = [answer.model_copy(update={"nonce": each.nonce}) for answer in answers]
+            for received in (request, *repetitions):
+                same = [answer.model_copy(update={"nonce": received.nonce}) for answer in answers]
                 self._publish(client, same)
         finally:
             self._places[request.action].release()

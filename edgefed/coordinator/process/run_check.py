@@ -68,17 +68,17 @@ class RunCheck:
         check_start(recipe, self._settings)
         dataset = load_dataset(recipe, self._settings.folder / "data")
         check_dataset(recipe, dataset)
-        found = check_compatibility(recipe, dataset, roster)
-        told = _found(found, roster, self._excluded(recipe.checks))
-        if found.spec is not None and found.problem is None:
+        compatibility = check_compatibility(recipe, dataset, roster)
+        report = _found(compatibility, roster, self._excluded(recipe.checks))
+        if compatibility.spec is not None and compatibility.problem is None:
             plan = with_augmentation(recipe, dataset.preparation)
-            model = self._check_model(plan, found.spec, dataset)
-            told |= self._weights(plan, found.spec, model)
-            fitting = sum(device["fits"] for device in told["devices"])
-            _note_too_few(told, recipe, fitting)
+            model = self._check_model(plan, compatibility.spec, dataset)
+            report |= self._weights(plan, compatibility.spec, model)
+            fitting = sum(device["fits"] for device in report["devices"])
+            _note_too_few(report, recipe, fitting)
             merging = _merging(recipe, model, recipe.rounds.cohort or fitting)
-            return {**told, **merging, **_planned(recipe)}
-        return told
+            return {**report, **merging, **_planned(recipe)}
+        return report
 
     def _check_model(self, recipe: Recipe, spec: DataSpec, dataset: Dataset) -> Model:
         """Check that the algorithm can train the model on the data, and return the model."""
@@ -102,10 +102,10 @@ class RunCheck:
                 put_initial_weights(model, section, spec, folder / "data", lambda run: runs / run)
         except EdgeFedError as error:
             problem, reason, usable = error, error.message, "no"
-        told: dict[str, Any] = {"weights": {"usable": usable, "reason": reason}}
+        report: dict[str, Any] = {"weights": {"usable": usable, "reason": reason}}
         if problem is not None:
-            told |= {"fits": False, "problem": problem.to_json()["error"]}
-        return told
+            report |= {"fits": False, "problem": problem.to_json()["error"]}
+        return report
 
 
 def check_start(recipe: Recipe, settings: ServiceSettings) -> None:
@@ -122,11 +122,11 @@ def check_start(recipe: Recipe, settings: ServiceSettings) -> None:
     weights_source(recipe.model, folder / "data", lambda run: folder / "runs" / run)
 
 
-def _note_too_few(told: dict[str, Any], recipe: Recipe, fitting: int) -> None:
+def _note_too_few(report: dict[str, Any], recipe: Recipe, fitting: int) -> None:
     """Add why the devices that fit do not suffice for a round, if they do not."""
     if problem := least_devices(recipe).told(fitting):
         error = DataError(problem, code="run.devices", hint=MORE_DEVICES)
-        told.update(fits=False, problem=error.to_json()["error"])
+        report.update(fits=False, problem=error.to_json()["error"])
 
 
 def _planned(recipe: Recipe) -> dict[str, Any]:
@@ -146,22 +146,24 @@ def _merging(recipe: Recipe, model: Model, devices: int) -> dict[str, Any]:
     return {"merging": {"rule": merging.rule, "memory": memory, "held": devices * update}}
 
 
-def _found(found: Compatibility, roster: Roster, excluded: Mapping[str, str]) -> dict[str, Any]:
-    reasons = {**excluded, **{misfit.device: misfit.reason for misfit in found.misfits}}
+def _found(
+    compatibility: Compatibility, roster: Roster, excluded: Mapping[str, str]
+) -> dict[str, Any]:
+    reasons = {**excluded, **{misfit.device: misfit.reason for misfit in compatibility.misfits}}
     devices = [
         {
             "device": member.device,
-            "fits": member.device not in reasons and found.problem is None,
+            "fits": member.device not in reasons and compatibility.problem is None,
             "reason": reasons.get(member.device, ""),
         }
         for member in roster
     ]
-    spec = found.spec
+    spec = compatibility.spec
     return {
-        "fits": found.problem is None and all(device["fits"] for device in devices),
+        "fits": compatibility.problem is None and all(device["fits"] for device in devices),
         "shape": list(spec.shape) if spec else [],
         "classes": spec.classes if spec else 0,
         "class_names": list(spec.class_names) if spec else [],
         "devices": devices,
-        "problem": found.problem.to_json()["error"] if found.problem else None,
+        "problem": compatibility.problem.to_json()["error"] if compatibility.problem else None,
     }

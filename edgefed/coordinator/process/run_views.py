@@ -57,7 +57,7 @@ def _model_files(
         folder / BEST_FILE,
         *sorted((folder / CHECKPOINTS).glob("*.safetensors")),
     ]
-    found = []
+    rows = []
     for path in paths:
         number = file_round(path)
         if number is None:
@@ -65,5 +65,5 @@ def _model_files(
         row: dict[str, Any] = {"file": str(path.relative_to(folder)), "round": number}
         if path.name == BEST_FILE and best is not None and best.round == number:
             row |= {"metric": best.metric, "score": best.score}
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows

@@ -319,9 +319,9 @@ class Service:
         with self._guard:
             controls = self._jobs.get(run)
             if controls is not None:
-                told = controls.order(action)
+                message = controls.order(action)
                 self._show_order(run, action)
-                return told
+                return message
             record = self._store.run(run)
             # One that nobody works on may still say so, when a full disk did not take its end.
             if action == "resume" and record.status != "finished":

@@ -45,14 +45,14 @@ def order_labels(
     """
     _check_run(record)
     number = None if label is None else _label(record, label)
-    found = _concerned(snapshot, record, device, number)
+    bounties = _concerned(snapshot, record, device, number)
     return {
         "run": record.run,
         "number": store.add_bounty_order(record.run, action, device, number),
         "action": action,
         "device": device,
         "label": number,
-        "bounties": totals(found),
+        "bounties": totals(bounties),
     }
 
 
@@ -97,12 +97,12 @@ def _concerned(
         raise UnknownNameError(
             f"No device {device}.", code="device.unknown", hint="edgefed device list"
         )
-    found = tuple(
+    concerned = tuple(
         bounty
         for bounty in bounties
         if device in ("", bounty.device) and label in (None, bounty.label)
     )
-    if not found:
+    if not concerned:
         whose = f" of {device}" if device else ""
         what = (
             "" if label is None else f" for {dict(enumerate(record.class_names)).get(label, label)}"
@@ -112,7 +112,7 @@ def _concerned(
             code="label.bounty",
             hint="edgefed label bounties",
         )
-    return found
+    return concerned
 
 
 def after_orders(

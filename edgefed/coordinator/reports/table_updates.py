@@ -90,7 +90,7 @@ def _checked(tables: Iterable[MethodTable]) -> tuple[MethodTable, ...]:
     Raises:
         TypeError: something in it is no table.
     """
-    found = tuple(tables)
-    if wrong := [each for each in found if not isinstance(each, MethodTable)]:
+    checked = tuple(tables)
+    if wrong := [table for table in checked if not isinstance(table, MethodTable)]:
         raise TypeError(f"view returned {type(wrong[0]).__name__} instead of MethodTable")
-    return found
+    return checked

@@ -45,21 +45,21 @@ class DiskSpace:
             if error.code != "storage.full":
                 raise
         self._release()
-        seconds, told = FIRST_WAIT, ""
+        seconds, reported = FIRST_WAIT, ""
         while True:
             try:
                 done = act()
             except StorageError as error:
                 if error.code != "storage.full":
                     raise
-                if error.message != told:
-                    told = error.message
-                    self._tell(told)
+                if error.message != reported:
+                    reported = error.message
+                    self._tell(reported)
                 if self._wait(seconds):
                     raise
                 seconds = min(2 * seconds, LONGEST_WAIT)
                 self._release()
             else:
-                if told:
+                if reported:
                     self._tell("")
                 return done

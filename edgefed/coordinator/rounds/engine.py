@@ -233,7 +233,7 @@ class Engine:
         if state.bounty_orders:
             self._tables.tell(state.state)
         roster = self._roster(state, state.state.round + 1)
-        roster = tuple(each for each in roster if not each.newcomer)
+        roster = tuple(member for member in roster if not member.newcomer)
         planned = self._algorithm.plan(state.state, roster, seed)
         return with_least_answers(planned, self._recipe.merging)
 
@@ -322,8 +322,8 @@ class Engine:
             if state.open is not None:
                 self._give_up(opened)
                 state.open = None
-            told = f"{problem.told[0].upper()}{problem.told[1:]}."
-            raise TimeLimitError(told, code="round.quorum", hint=problem.hint)
+            message = f"{problem.told[0].upper()}{problem.told[1:]}."
+            raise TimeLimitError(message, code="round.quorum", hint=problem.hint)
         self._recorder.warn(f"{problem.told}; asking again")
         planned = self._gathered(state)
         if isinstance(planned, Exchange):
@@ -371,7 +371,7 @@ class Engine:
             testers = self._roster(state, state.state.round)
             planned = self._algorithm.evaluation(state.state, testers, seed)
             opened = self._put(state, planned, 0, testers)
-        newcomers = {each.device for each in self._fleet.roster() if each.newcomer}
+        newcomers = {member.device for member in self._fleet.roster() if member.newcomer}
         collector = make_collector(self._deps, state.run_model, opened)
         for answer in collector.answers():
             yield with_part(answer, newcomers) if newcomers else answer

@@ -95,7 +95,7 @@ def coordinator_scores(
         values[measures.top_k_name] = central.top_k_hits / central.samples
     parts = [] if central.confusion is None else [central.confusion]
     averages, views = counted("coordinator", state.round, parts)
-    own = divided({name: [each] for name, each in central.fractions.items()})
+    own = divided({name: [fraction] for name, fraction in central.fractions.items()})
     return Scores({**values, **averages, **own, "loss": central.loss}, views)
 
 
@@ -116,28 +116,28 @@ def device_scores(
     top = (measures.top_k_name,) if measures.top_k and labelled else ()
     names = ("accuracy", "loss", *top) if labelled else ("loss",)
     before = (ACCURACY_BEFORE, LOSS_BEFORE)
-    names += tuple(name for name in before if any(name in each.metrics for each in answers))
-    found = DeviceScores(names, recipe.evaluation.weighting or algorithm.evaluation_weighting)
+    names += tuple(name for name in before if any(name in answer.metrics for answer in answers))
+    scores = DeviceScores(names, recipe.evaluation.weighting or algorithm.evaluation_weighting)
     parts: list[Confusion] = []
     accuracies: list[float] = []
     tests: dict[str, dict[str, float]] = {}
     for answer in answers:
         hits = answer.metrics.get(TOP_K_HITS, 0.0) / answer.samples
         measured = {**answer.metrics, **dict.fromkeys(top, hits)}
-        found.add(answer.samples, measured)
+        scores.add(answer.samples, measured)
         own_scores = {name: measured[name] for name in names if name in measured}
         tests[answer.device] = {SAMPLES: answer.samples, **own_scores}
         accuracies += [answer.metrics["accuracy"]] if "accuracy" in answer.metrics else []
         if CONFUSION in answer.groups:
             parts.append(Confusion(answer.groups[CONFUSION].arrays[COUNTS]))
-    if not found.devices:
+    if not scores.devices:
         return NO_SCORES
-    averages, views = counted("devices", number, parts, found.devices)
+    averages, views = counted("devices", number, parts, scores.devices)
     own = {name: _fractions(name, answers) for name in map(metric_name, measures.metrics)}
-    means = {**found.means(), **averages, **divided(own)}
+    means = {**scores.means(), **averages, **divided(own)}
     on_devices = {f"device_{name}": value for name, value in means.items()}
     spreads = spread("device_accuracy", accuracies)
-    return Scores({**means, **on_devices, **spreads, **found.means_by_mode()}, views, tests)
+    return Scores({**means, **on_devices, **spreads, **scores.means_by_mode()}, views, tests)
 
 
 def _fractions(name: str, answers: Sequence[Answer]) -> list[Fraction]:

@@ -82,10 +82,10 @@ class Medians:
     def of(cls, held: Sequence[HeldReply], exchange: OpenExchange) -> Medians:
         """Return the medians of the replies that are held."""
         norms = {
-            role: median_norms([each.norms[role] for each in held if role in each.norms])
+            role: median_norms([reply.norms[role] for reply in held if role in reply.norms])
             for role in trained_roles(exchange)
         }
-        return cls(norms, median(each.answer.samples for each in held) if held else 0.0)
+        return cls(norms, median(reply.answer.samples for reply in held) if held else 0.0)
 
     def problem(self, held: HeldReply, section: ChecksSection) -> str:
         """Return why a reply differs too much from the others, or nothing."""

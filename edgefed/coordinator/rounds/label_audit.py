@@ -54,7 +54,7 @@ class LabelAudit:
         """
         bias = output_bias(model)
         for answer in answers:
-            found = disclosures(
+            disclosed = disclosures(
                 answer,
                 state,
                 exchange.round,
@@ -68,12 +68,12 @@ class LabelAudit:
                     "round": exchange.round,
                     "device": answer.device,
                     "samples": answer.samples,
-                    "source": each.source,
-                    "role": each.role,
-                    "determined": each.determined,
-                    "shares": [round(float(share), DIGITS) for share in each.shares],
+                    "source": disclosure.source,
+                    "role": disclosure.role,
+                    "determined": disclosure.determined,
+                    "shares": [round(float(share), DIGITS) for share in disclosure.shares],
                 }
-                for each in found
+                for disclosure in disclosed
             ]
             self._append(rows)
             yield answer

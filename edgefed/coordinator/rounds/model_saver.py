@@ -104,7 +104,7 @@ class ModelSaver:
     def tensors(self, state: RunState) -> Tensors:
         """Return the tensors of a model file: the complete weights of the state's models."""
         own, models = state.run_model.model, self._algorithm.models(state.state)
-        return model_tensors({name: own.complete(each) for name, each in models.items()})
+        return model_tensors({name: own.complete(weights) for name, weights in models.items()})
 
     def section(self, state: State) -> ModelSection:
         """Return the network of the state's weights."""

@@ -118,10 +118,10 @@ class ReplyCollector:
             if interrupted():
                 return
             medians = Medians.of(held, opened)
-            accepted = [each for each in held if self._compared(each, medians)]
+            accepted = [reply for reply in held if self._compared(reply, medians)]
             self._robust = self._merging(accepted, medians)
-            for each in accepted:
-                yield each.read(opened)
+            for reply in accepted:
+                yield reply.read(opened)
         finally:
             pins.release()
             self._fleet.drop(opened, put_again=interrupted())

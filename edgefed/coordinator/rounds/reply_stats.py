@@ -146,11 +146,11 @@ class DeviceScores:
 
     def means_by_mode(self) -> dict[str, float]:
         """Return the means and the number of devices of each mode, as ``accuracy_MODE``."""
-        found: dict[str, float] = {}
+        means: dict[str, float] = {}
         for mode, part in sorted(self._modes.items()):
-            found |= {f"{name}_{mode}": mean for name, mean in part.means().items()}
-            found[f"devices_{mode}"] = float(part.count)
-        return found
+            means |= {f"{name}_{mode}": mean for name, mean in part.means().items()}
+            means[f"devices_{mode}"] = float(part.count)
+        return means
 
 
 @dataclass

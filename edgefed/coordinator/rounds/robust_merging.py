@@ -56,7 +56,7 @@ class RobustMerging:
         self._held = held
         self._medians = medians
         self._roles = trained_roles(exchange)
-        self._groups = {each.device: each.group for each in held}
+        self._groups = {reply.device: reply.group for reply in held}
         self._common: dict[tuple[str, str], Tensors] = {}
 
     def changed(self, answer: Answer) -> Answer:
@@ -82,7 +82,7 @@ class RobustMerging:
     def _aggregate(self, role: str, group: str) -> Tensors:
         """Return the common update of a role, computed once."""
         if (role, group) not in self._common:
-            among = [each for each in self._held if each.group == group and role in each.norms]
+            among = [reply for reply in self._held if reply.group == group and role in reply.norms]
 
             def read(number: int) -> Tensors:
                 return read_role(among[number].delivered, self._exchange, role)

@@ -37,12 +37,12 @@ def check_resumable(store: Store, record: RunRecord) -> bool:
         StorageError: ``run.checkpoint``: it has begun, and its checkpoint is missing or damaged.
     """
     try:
-        found = store.check_checkpoint(record.run)
+        has_checkpoint = store.check_checkpoint(record.run)
     except StorageError as error:
         raise _no_checkpoint(record.run, error.message) from error
-    if record.exchanges and not found:
+    if record.exchanges and not has_checkpoint:
         raise _no_checkpoint(record.run, "Its last checkpoint is missing.")
-    return found
+    return has_checkpoint
 
 
 def _no_checkpoint(run: str, why: str) -> StorageError:
@@ -137,8 +137,8 @@ def _begun_anew(
 def _warn_of_too_few(deps: EngineDeps, recorder: RunRecorder) -> None:
     """Say at once why the run waits for more devices than its recipe names."""
     there = sum(member.samples > 0 for member in deps.fleet.roster())
-    if told := least_devices(deps.prepared_recipe).told(there):
-        recorder.warn(told)
+    if warning := least_devices(deps.prepared_recipe).told(there):
+        recorder.warn(warning)
 
 
 def _wait_for_others(deps: EngineDeps, recorder: RunRecorder) -> None:
@@ -162,11 +162,11 @@ def _wait_for_others(deps: EngineDeps, recorder: RunRecorder) -> None:
 
 def _restored(time: str, *, private: bool) -> str:
     """Return a message about a run that resumes from a backup."""
-    told = f"restored from the backup of {time}: what was merged since then is not in the model"
+    message = f"restored from the backup of {time}: what was merged since then is not in the model"
     if not private:
-        return told
+        return message
     return (
-        f"{told}, and what it cost is unknown: epsilon is at least the number that is shown, and"
+        f"{message}, and what it cost is unknown: epsilon is at least the number that is shown, and"
         " the budget may be exceeded"
     )
 

@@ -48,25 +48,25 @@ class RunControls:
             match action:
                 case "pause":
                     self._paused = True
-                    told = "pausing after this exchange"
+                    message = "pausing after this exchange"
                 case "resume":
                     self._paused, self._steps = False, 0
-                    told = "running"
+                    message = "running"
                 case "step":
                     self._paused = True
                     self._steps += 1
-                    told = "one exchange, then paused"
+                    message = "one exchange, then paused"
                 case "finish":
                     self._finishing, self._paused = True, False
-                    told = "finishing after this round"
+                    message = "finishing after this round"
                 case "abort":
                     self._aborting = True
-                    told = "aborting"
+                    message = "aborting"
                 case _:
                     raise UsageError(f"There is no order '{action}'.", code="run.order")
             self._changed.notify_all()
         self.on_change()
-        return told
+        return message
 
     def stop_process(self) -> None:
         """End the engine's work as a kill would: nothing is decided, and the run resumes later."""

@@ -183,7 +183,7 @@ class RunRecorder:
     def without_answers(self) -> RunRecord:
         """Return the row without the answers of its round, which begins anew."""
         self.account()
-        progress = {name: each for name, each in self.record.progress.items() if name != "stats"}
+        progress = {name: value for name, value in self.record.progress.items() if name != "stats"}
         return replace(self.record, progress=progress)
 
     def close_round(
@@ -241,18 +241,18 @@ class RunRecorder:
         tests, rows = self._store.confusions(now.run), self._store.rounds(now.run)
         if not tests:
             return None
-        found = nothing_learned(
+        finding = nothing_learned(
             Confusion.from_rows(tests[0]["counts"]),
             [row["train_loss"] for row in rows if row.get("train_loss") is not None],
             rounds=len(rows),
             has_statistics=any(name.endswith("running_mean") for name in names),
             called=lambda label: name_of(label, now.class_names),
         )
-        if found is None:
+        if finding is None:
             return None
-        found = replace(found, text=f"{NOTHING_LEARNED}: {found.text}")
-        self.warn(f"{found.text}; try: {found.hint}")
-        return found
+        finding = replace(finding, text=f"{NOTHING_LEARNED}: {finding.text}")
+        self.warn(f"{finding.text}; try: {finding.hint}")
+        return finding
 
     def _tally(self) -> ReplyStats:
         return ReplyStats.from_json(self.record.progress.get("stats", {}))

@@ -202,14 +202,14 @@ def best_state(algorithm: SavedModels[Any], state: State, folder: Path, model: M
         UsageError: ``evaluate.best``: there is none, or it says too little without the state.
         DataError, StorageError: as ``read_models``.
     """
-    found = read_models(folder / BEST_FILE)
-    if found is None:
+    best = read_models(folder / BEST_FILE)
+    if best is None:
         raise UsageError(
             f"Run {folder.name} has kept no model of its best round.",
             code="evaluate.best",
             hint="leave --best out; it is kept from the first evaluation on",
         )
-    number, complete = found
+    number, complete = best
     models = {name: model.without_frozen(arrays) for name, arrays in complete.items()}
     return replace(algorithm.with_models(state, models), round=number)
 

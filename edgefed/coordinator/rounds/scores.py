@@ -30,7 +30,7 @@ class Scores:
 
     def __or__(self, other: Scores) -> Scores:
         """Return both, the coordinator's counts first; of scores of one name the other's."""
-        views = sorted((*self.confusions, *other.confusions), key=lambda each: each.place)
+        views = sorted((*self.confusions, *other.confusions), key=lambda confusion: confusion.place)
         tests = {**self.device_tests, **other.device_tests}
         return Scores({**self.values, **other.values}, tuple(views), tests)
 

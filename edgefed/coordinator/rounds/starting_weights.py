@@ -49,10 +49,10 @@ def start_model(
     store, run = deps.store, recorder.record.run
     images = deps.prepared_recipe.images
     scale = PixelScale(images.mean, images.std)
-    for told in put_initial_weights(
+    for note in put_initial_weights(
         model, section, spec, deps.data_folder, store.run_folder, scale
     ):
-        recorder.note(told)
+        recorder.note(note)
     recorder.written(lambda: save_frozen(store.run_folder(run), model.frozen_weights()))
 
 
@@ -80,15 +80,15 @@ def put_initial_weights(
         EdgeFedError: the file is missing, unreadable, or another network's.
     """
     path = weights_source(section, folder, run_folder)
-    told: list[str] = []
+    notes: list[str] = []
     if section.start and path is not None:
-        weights, told = _started(model, spec, path, scale)
+        weights, notes = _started(model, spec, path, scale)
         model.put_weights(weights)
     elif section.weights:
         weights, new = pretrained(model, path)
         model.put_weights(weights)
-        told = [new]
-    return tuple(filter(None, told))
+        notes = [new]
+    return tuple(filter(None, notes))
 
 
 def weights_source(
@@ -152,7 +152,7 @@ def _model_file(start: str, folder: Path | None, run_folder: Callable[[str], Pat
     run = start.removeprefix(RUN)
     files = run_folder(run) if run and "/" not in run and run != ".." else Path()
     if not files.name or not files.is_dir():
-        near = sorted(each.name for each in run_folder("x").parent.glob(f"{run}*"))
+        near = sorted(folder.name for folder in run_folder("x").parent.glob(f"{run}*"))
         if run and len(near) == 1:
             files = run_folder(near[0])
         else:
@@ -184,16 +184,16 @@ def _started(
             hint="start from a run of an algorithm that trains one model",
         )
     tensors = models[before.models[0]]
-    found = {name: torch.from_numpy(np.array(each)) for name, each in tensors.items()}
+    torch_tensors = {name: torch.from_numpy(np.array(array)) for name, array in tensors.items()}
     kept = _kept_rows(before, spec)
     if kept is not None:
-        found = _with_rows(model, found, kept, before.outputs)
-    arrays, _ = fitted(model, found, str(path))
-    told = [_other_scale(before.scale, scale, path)]
+        torch_tensors = _with_rows(model, torch_tensors, kept, before.outputs)
+    arrays, _ = fitted(model, torch_tensors, str(path))
+    notes = [_other_scale(before.scale, scale, path)]
     if kept is not None:
         new = spec.classes - len(kept)
-        told.append(f"the output layer keeps {len(kept)} classes of {path} and has {new} new ones")
-    return arrays, told
+        notes.append(f"the output layer keeps {len(kept)} classes of {path} and has {new} new ones")
+    return arrays, notes
 
 
 def _other_scale(before: PixelScale, now: PixelScale, path: Path) -> str:
@@ -201,8 +201,8 @@ def _other_scale(before: PixelScale, now: PixelScale, path: Path) -> str:
     if before == now:
         return ""
     one, other = (
-        f"mean {[*each.mean]} and std {[*each.std]}" if each.mean else "no mean and std"
-        for each in (before, now)
+        f"mean {[*scale.mean]} and std {[*scale.std]}" if scale.mean else "no mean and std"
+        for scale in (before, now)
     )
     return f"{path} was trained on images with {one}, and this run's have {other} ([images])"
 
@@ -221,22 +221,22 @@ def _kept_rows(before: ModelDescription, spec: DataSpec) -> list[tuple[int, int]
 
 
 def _with_rows(
-    model: Model, found: dict[str, torch.Tensor], kept: list[tuple[int, int]], outputs: int
+    model: Model, tensors: dict[str, torch.Tensor], kept: list[tuple[int, int]], outputs: int
 ) -> dict[str, torch.Tensor]:
     """Return tensors whose output layer is the model's own, with the rows that are kept.
 
     ``outputs`` is the number of rows before.
     """
     layer, state = model.output_layer.name, model.module.state_dict()
-    changed = dict(found)
+    changed = dict(tensors)
     for kind in ("weight", "bias"):
         name = f"{layer}.{kind}" if layer else kind
-        if name not in state or name not in found:
+        if name not in state or name not in tensors:
             continue
-        if found[name].shape != (outputs, *state[name].shape[1:]):
-            return found  # of another network; ``fitted`` names what does not fit
+        if tensors[name].shape != (outputs, *state[name].shape[1:]):
+            return tensors  # of another network; ``fitted`` names what does not fit
         rows = np.array(state[name].cpu().numpy())
         for now, was in kept:
-            rows[now] = found[name][was].numpy()
+            rows[now] = tensors[name][was].numpy()
         changed[name] = torch.from_numpy(rows)
     return changed

@@ -92,7 +92,7 @@ def _check_best_metric(recipe: Recipe, algorithm: CompleteAlgorithm[Any]) -> Non
 
 def _meant(metric: str, recipe: Recipe) -> str:
     """Return the score that a mistyped name resembles; nothing for names that may be given."""
-    own = [metric_name(each) for each in recipe.evaluation.metrics]
+    own = [metric_name(own_metric) for own_metric in recipe.evaluation.metrics]
     names = [*SCORES, *own]
     if metric in names or metric.startswith(TAKEN_BEGINNINGS):
         return ""

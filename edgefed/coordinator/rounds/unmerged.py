@@ -50,11 +50,11 @@ def problem_of(
 ) -> MergeProblem | None:
     """Return why an exchange is not merged, or nothing."""
     if stats.accepted < opened.quorum:
-        told = _missed_quorum(opened, stats, least_devices(recipe).because)
-        return MergeProblem(told, stats.advice(recipe.training.learning_rate))
+        reason = _missed_quorum(opened, stats, least_devices(recipe).because)
+        return MergeProblem(reason, stats.advice(recipe.training.learning_rate))
     if isinstance(merged, UnmergeableError):
-        told = f"the answers of round {opened.round} were not merged: {merged.message}"
-        return MergeProblem(told, INSPECT, merged.devices)
+        reason = f"the answers of round {opened.round} were not merged: {merged.message}"
+        return MergeProblem(reason, INSPECT, merged.devices)
     return None
 
 

@@ -88,8 +88,8 @@ def misfits(recipe: Recipe, spec: DataSpec, members: Iterable[Member]) -> tuple[
 def misfit(recipe: Recipe, spec: DataSpec, member: Member) -> str:
     """Return why a device's data do not fit a run, or nothing."""
     if member.shape != spec.shape:
-        told = f"its inputs are {times(member.shape)}, the run's are {times(spec.shape)}"
-        return "; ".join((told, *_conversions(member.shape, spec.shape)))
+        reason = f"its inputs are {times(member.shape)}, the run's are {times(spec.shape)}"
+        return "; ".join((reason, *_conversions(member.shape, spec.shape)))
     if spec.class_names:
         return _unnamed(spec, member) or _misnamed(recipe, spec, member)
     if not numbered(member.class_names):
@@ -127,11 +127,11 @@ def _shape(recipe: Recipe, dataset: Dataset, members: Roster) -> tuple[int, ...]
     reasons = tuple(
         Misfit(member.device, f"its inputs are {times(member.shape)}") for member in members
     )
-    told = "; ".join(f"{times(shape)} on {', '.join(who)}" for shape, who in shapes.items())
+    differences = "; ".join(f"{times(shape)} on {', '.join(who)}" for shape, who in shapes.items())
     ways = dict.fromkeys(way for shape in shapes for way in _conversions(shape, smallest))
     state = f"state the run's shape in the recipe's [data] table: shape = {list(smallest)}"
     problem = DataError(
-        f"The devices' inputs differ in shape: {told}.",
+        f"The devices' inputs differ in shape: {differences}.",
         code="data.shape",
         hint="; ".join((*ways, state)),
     )
@@ -195,9 +195,9 @@ def _unlisted(lists: Mapping[str, ClassNames], why: str) -> Compatibility:
     """
     union = sorted({name for names in lists.values() for name in names if name}, key=_order)
     reasons = {who: _told(names, union) for who, names in lists.items()}
-    told = "; ".join(f"{who} {reason}" for who, reason in reasons.items())
+    details = "; ".join(f"{who} {reason}" for who, reason in reasons.items())
     problem = DataError(
-        f"data.classes of the recipe {why}. Compared with all names together: {told}.",
+        f"data.classes of the recipe {why}. Compared with all names together: {details}.",
         code="data.classes",
         hint=f"add to the recipe's [data] table: classes = {toml_value(union)}",
     )
@@ -235,11 +235,11 @@ def _misnamed(recipe: Recipe, spec: DataSpec, member: Member) -> str:
         return f"it names the class '{repeated}' twice"
     strange = unlisted(member.class_names, spec.class_names)
     if strange:
-        told = in_words(strange)
+        extra = in_words(strange)
         if recipe.data.class_names:
-            return f"it has classes that data.classes does not list: {told}"
+            return f"it has classes that data.classes does not list: {extra}"
         listed = in_words(list(spec.class_names))
-        return f"it has classes that the run's other devices do not name ({listed}): {told}"
+        return f"it has classes that the run's other devices do not name ({listed}): {extra}"
     if not member.class_names and member.classes > spec.classes:
         return f"it has {counted(member.classes, 'class', 'classes')}, the run lists {spec.classes}"
     return ""

@@ -21,20 +21,20 @@ def only_match(name: str, runs: Sequence[str], where: str = "") -> str:
     Raises:
         UnknownNameError: none or several match.
     """
-    found = list(dict.fromkeys(run for run in runs if run.startswith(name)))
-    if name in found or len(found) == 1:
-        return name if name in found else found[0]
+    matches = list(dict.fromkeys(run for run in runs if run.startswith(name)))
+    if name in matches or len(matches) == 1:
+        return name if name in matches else matches[0]
     place = f" in {where}" if where else ""
-    if not found:
+    if not matches:
         raise UnknownNameError(
             f"No run {name}{place}.",
             code="run.unknown",
             hint=f"edgefed run list{where and ' --local'}",
         )
-    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
-    named = ", ".join(found[:MOST_NAMED])
+    more = f" and {len(matches) - MOST_NAMED} more" if len(matches) > MOST_NAMED else ""
+    named = ", ".join(matches[:MOST_NAMED])
     raise UnknownNameError(
-        f"'{name}' is the beginning of {len(found)} runs{place}: {named}{more}.",
+        f"'{name}' is the beginning of {len(matches)} runs{place}: {named}{more}.",
         code="run.unknown",
         hint="give more of the id",
     )

@@ -206,10 +206,10 @@ class Store:
         """
         unwritten = dict(self._unwritten)
         with self._db.transaction():
-            for each in {**unwritten, record.run: record}.values():
-                self._db.put("runs", each.run, json.dumps(asdict(each)))
-                if each.status not in UNFINISHED:
-                    self._db.delete("relays", run=each.run)
+            for unsaved in {**unwritten, record.run: record}.values():
+                self._db.put("runs", unsaved.run, json.dumps(asdict(unsaved)))
+                if unsaved.status not in UNFINISHED:
+                    self._db.delete("relays", run=unsaved.run)
             yield
         for run, shown in unwritten.items():
             if self._unwritten.get(run) is shown:
@@ -217,11 +217,11 @@ class Store:
 
     def runs(self) -> list[RunRecord]:
         """Return all runs, newest first."""
-        found = []
+        records = []
         for run, text in reversed(self._db.rows("runs")):
             with _readable(f"run {run!s}"):
-                found.append(_run_record(str(text)))
-        return [self._unwritten.get(record.run, record) for record in found]
+                records.append(_run_record(str(text)))
+        return [self._unwritten.get(record.run, record) for record in records]
 
     def run(self, name: str) -> RunRecord:
         """Return the run of an id, or of an unambiguous beginning of one.
@@ -378,8 +378,8 @@ class Store:
         rows = self._db.rows("checkpoints", run)
         with _readable(f"the state of run {run}"):
             for _, _, layout, _, _ in rows:
-                found = Layout.from_json(json.loads(str(layout)))
-                self._files.check(self.run_folder(run), found)
+                checkpoint_layout = Layout.from_json(json.loads(str(layout)))
+                self._files.check(self.run_folder(run), checkpoint_layout)
             self._open_exchanges(run)
         return bool(rows)
 
@@ -389,9 +389,9 @@ class Store:
             held = [json.loads(str(row[4])) for row in self._db.rows("checkpoints", run)]
             refs = [
                 *(
-                    BlobRef.model_validate_json(each["ref"])
+                    BlobRef.model_validate_json(reply["ref"])
                     for sent in held
-                    for each in sent.values()
+                    for reply in sent.values()
                 ),
                 *(
                     ref
@@ -400,8 +400,10 @@ class Store:
                     for ref in task.blobs.values()
                 ),
             ]
-        found = {each for ref in refs for each in (ref.digest, *(p.blob for p in ref.patches))}
-        return found | {str(row[4]) for row in self._db.rows("relays") if row[0] == run}
+        digests = {
+            digest for ref in refs for digest in (ref.digest, *(p.blob for p in ref.patches))
+        }
+        return digests | {str(row[4]) for row in self._db.rows("relays") if row[0] == run}
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -498,16 +500,16 @@ class Store:
         for _, exchange, _, task in self._db.rows("tasks", run):
             if isinstance(task, bytes) and is_of_this_version(task):
                 tasks.setdefault(str(exchange), []).append(decode(task, Task))
-        found = (
+        exchanges = (
             _open_exchange(str(record), tuple(tasks.get(str(exchange), ())))
             for _, exchange, record in self._db.rows("exchanges", run)
         )
-        return tuple(sorted(found, key=lambda each: each.index))
+        return tuple(sorted(exchanges, key=lambda opened: opened.index))
 
 
 def _open_exchange(text: str, tasks: tuple[Task, ...]) -> OpenExchange:
     known = json.loads(text)
-    roles = {role: ReplyRole.from_json(each) for role, each in known.pop("reply_roles").items()}
+    roles = {role: ReplyRole.from_json(fields) for role, fields in known.pop("reply_roles").items()}
     return OpenExchange(tasks=tasks, reply_roles=roles, **known)
 
 

@@ -109,7 +109,7 @@ class StateFiles:
         }
         data = save(contiguous(fresh))
         self._put(folder / file, data)
-        digests = {each.file: each.digest for each in before.values()}
+        digests = {kept_group.file: kept_group.digest for kept_group in before.values()}
         return Layout(
             {group: before[group].file if group in before else file for group in groups},
             {group: tuple(arrays) for group, arrays in groups.items()},
@@ -134,15 +134,15 @@ class StateFiles:
         Raises:
             StorageError: a file is missing or damaged.
         """
-        found = {file: _load(folder / file, digest) for file, digest in layout.digests.items()}
+        loaded = {file: _load(folder / file, digest) for file, digest in layout.digests.items()}
         try:
             return {
-                group: {name: found[file][f"{group}/{name}"] for name in layout.names[group]}
+                group: {name: loaded[file][f"{group}/{name}"] for name in layout.names[group]}
                 for group, file in layout.places.items()
             }
         except KeyError as error:
             (name,) = error.args
-            files = ", ".join(str(folder / file) for file in sorted(found))
+            files = ", ".join(str(folder / file) for file in sorted(loaded))
             raise _unreadable(folder, files, f"{name} is missing") from error
 
     def check(self, folder: Path, layout: Layout) -> None:

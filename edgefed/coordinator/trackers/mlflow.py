@@ -46,13 +46,13 @@ class MLflow:
         """
         self._connect()
         experiment = self._experiment(run.recipe.name)
-        found = self._client.search_runs(
+        runs = self._client.search_runs(
             [experiment], filter_string=f"tags.`{RUN_TAG}` = '{run.record.run}'"
         )
-        self._run = found[0].info.run_id if found else self._create(experiment, run)
+        self._run = runs[0].info.run_id if runs else self._create(experiment, run)
         self._client.update_run(self._run, status="RUNNING")
-        told = {metric.step for metric in self._client.get_metric_history(self._run, "replies")}
-        self._add(row for row in run.rounds if row["round"] not in told)
+        steps = {metric.step for metric in self._client.get_metric_history(self._run, "replies")}
+        self._add(row for row in run.rounds if row["round"] not in steps)
 
     def round(self, row: Row) -> None:
         """Write a round."""
@@ -70,9 +70,9 @@ class MLflow:
         self._client = wanted("mlflow", self.name).MlflowClient(tracking_uri=address)
 
     def _experiment(self, name: str) -> str:
-        found = self._client.get_experiment_by_name(name)
-        if found is not None:
-            return str(found.experiment_id)
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is not None:
+            return str(experiment.experiment_id)
         place = (self._folder.absolute() / "artifacts").as_uri()
         return str(self._client.create_experiment(name, artifact_location=place))
 

@@ -127,8 +127,8 @@ def bounty_view(bounties: Sequence[Bounty], budgets: Sequence[Budget]) -> tuple[
 
 def bounties_of(views: Iterable[TableView]) -> tuple[BountyView, ...]:
     """Return the bounties in a run's tables, sorted by device and label."""
-    found = table_named(views, BOUNTIES)
-    return tuple(map(bounty_of, found.table.rows)) if found is not None else ()
+    view = table_named(views, BOUNTIES)
+    return tuple(map(bounty_of, view.table.rows)) if view is not None else ()
 
 
 def bounty_of(row: Row) -> BountyView:
@@ -140,8 +140,8 @@ def bounty_of(row: Row) -> BountyView:
 
 def budgets_of(views: Iterable[TableView]) -> tuple[BudgetView, ...]:
     """Return the budgets in a run's tables, sorted by device."""
-    found = table_named(views, BUDGETS)
-    return tuple(map(_budget, found.table.rows)) if found is not None else ()
+    view = table_named(views, BUDGETS)
+    return tuple(map(_budget, view.table.rows)) if view is not None else ()
 
 
 def _budget(row: Row) -> BudgetView:
@@ -168,5 +168,5 @@ def totals(bounties: Iterable[Bounty | BountyView]) -> dict[str, int]:
 
 def totals_in_words(counts: Mapping[str, int]) -> str:
     """Return numbers of bounties by status, such as ``12 open, 3 closed``."""
-    told = [f"{counts[status]} {status}" for status in STATUSES if counts.get(status)]
-    return ", ".join(told) or "none"
+    parts = [f"{counts[status]} {status}" for status in STATUSES if counts.get(status)]
+    return ", ".join(parts) or "none"

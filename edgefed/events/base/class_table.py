@@ -22,8 +22,8 @@ def confusion_json(view: ConfusionView, names: Sequence[str]) -> dict[str, Any]:
     confusion = confusion_of(view)
     matrix = None if confusion.matrix is None else confusion.rows()
     rows = worst_first(class_scores(confusion))
-    told = view.model_dump(mode="json", exclude={"counts"})
-    return {**told, "matrix": matrix, "classes": [_row(row, names) for row in rows]}
+    fields = view.model_dump(mode="json", exclude={"counts"})
+    return {**fields, "matrix": matrix, "classes": [_row(row, names) for row in rows]}
 
 
 def whose(test: Mapping[str, Any]) -> str:
@@ -32,27 +32,27 @@ def whose(test: Mapping[str, Any]) -> str:
     Args:
         test: the result of ``confusion_json``.
     """
-    samples = sum(each["samples"] for each in test["classes"])
-    told = f"round {test['round']}, {counted(samples, 'held-out sample')}"
+    samples = sum(row["samples"] for row in test["classes"])
+    text = f"round {test['round']}, {counted(samples, 'held-out sample')}"
     if test["place"] == "coordinator":
-        return f"{told} of the coordinator"
+        return f"{text} of the coordinator"
     silent = test["tested"] - test["devices"]
-    told = f"{told} of {counted(test['devices'], 'device')}"
+    text = f"{text} of {counted(test['devices'], 'device')}"
     if not silent:
-        return told
-    return f"{told}; {silent} of {counted(test['tested'], 'device')} shared no labels"
+        return text
+    return f"{text}; {silent} of {counted(test['tested'], 'device')} shared no labels"
 
 
-def _row(each: ClassScore, names: Sequence[str]) -> dict[str, Any]:
-    other = None if each.mistaken_for is None else name_of(each.mistaken_for, names)
+def _row(score: ClassScore, names: Sequence[str]) -> dict[str, Any]:
+    other = None if score.mistaken_for is None else name_of(score.mistaken_for, names)
     return {
-        "label": each.label,
-        "name": name_of(each.label, names),
-        "samples": each.samples,
-        "predicted": each.predicted,
-        "precision": each.precision,
-        "recall": each.recall,
-        "f1": each.f1,
+        "label": score.label,
+        "name": name_of(score.label, names),
+        "samples": score.samples,
+        "predicted": score.predicted,
+        "precision": score.precision,
+        "recall": score.recall,
+        "f1": score.f1,
         "mistaken_for": other,
-        "mistaken": each.mistaken,
+        "mistaken": score.mistaken,
     }

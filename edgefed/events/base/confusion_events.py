@@ -19,8 +19,8 @@ def with_confusion(
     """
     view = ConfusionView.model_validate(fields)
     confusion_of(view)
-    others = (each for each in known if each.place != view.place)
-    return tuple(sorted((*others, view), key=lambda each: each.place))
+    others = (confusion for confusion in known if confusion.place != view.place)
+    return tuple(sorted((*others, view), key=lambda confusion: confusion.place))
 
 
 def confusion_of(view: ConfusionView) -> Confusion:

@@ -55,10 +55,10 @@ class DeviceTests:
 
     def of_device(self, device: str) -> dict[str, Any]:
         """Return the fields of a ``DeviceView`` about a device's test."""
-        found = self._tests.get(device)
-        if found is None:
+        test = self._tests.get(device)
+        if test is None:
             return NO_TEST
-        return {"accuracy": found.accuracy, "accuracy_round": found.round}
+        return {"accuracy": test.accuracy, "accuracy_round": test.round}
 
 
 def last_tests(tests: Iterable[DeviceTestView]) -> list[DeviceTestView]:
@@ -83,12 +83,12 @@ def with_reply(view: DeviceSnapshot, fields: Mapping[str, Any]) -> tuple[DeviceR
     """Return a device's rounds after a ``reply``: its worst outcome, and the time of all."""
     number, outcome = int(fields["round"]), fields["outcome"]
     seconds = float(fields.get("seconds") or 0.0)
-    known = {each.round: each for each in view.rounds}  # a late reply belongs to an earlier one
+    known = {row.round: row for row in view.rounds}  # a late reply belongs to an earlier one
     if number in known:
         outcome = max(known[number].outcome, outcome, key=WORST_LAST.index)
         seconds += known[number].seconds
     known[number] = DeviceRoundView(round=number, outcome=outcome, seconds=seconds)
-    return tuple(known[each] for each in sorted(known))[-MAX_DEVICE_ROUNDS:]
+    return tuple(known[round_number] for round_number in sorted(known))[-MAX_DEVICE_ROUNDS:]
 
 
 def with_loss(view: DeviceSnapshot, run: RunView | None) -> tuple[DeviceRoundView, ...]:

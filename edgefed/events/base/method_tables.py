@@ -233,7 +233,7 @@ def method_table(
     Raises:
         ValueError: as ``MethodTable``.
     """
-    made = tuple(Row(key=each, cells=tuple(cells)) for each, cells in rows)
+    made = tuple(Row(key=row_key, cells=tuple(cells)) for row_key, cells in rows)
     return MethodTable(
         name=name,
         columns=tuple(columns),
@@ -253,7 +253,7 @@ def within_limits(tables: Iterable[MethodTable]) -> list[TableView]:
         ValueError: there are too many tables, or two of one name.
     """
     listed = list(tables)
-    if len(listed) > MAX_TABLES or len({each.name for each in listed}) < len(listed):
+    if len(listed) > MAX_TABLES or len({table.name for table in listed}) < len(listed):
         raise ValueError(f"a method has at most {MAX_TABLES} tables, each with its own name")
     views, room = [], {False: MAX_CELLS, True: MAX_DEVICE_CELLS}
     for table in listed:
@@ -390,7 +390,7 @@ class MethodTables:
         history = before.history if before is not None else ()
         if view.table.series:
             point = Point(round=view.round, values=view.table.series)
-            kept = tuple(each for each in history if each.round != view.round)
+            kept = tuple(earlier for earlier in history if earlier.round != view.round)
             history = _thinned((*kept, point), len(view.table.series))
         self._views[name] = view.model_copy(update={"history": history})
         return changed

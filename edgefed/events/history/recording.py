@@ -194,7 +194,7 @@ class Recording:
             raise storage_error(self.path, error) from error
 
     def _scan(self, file: BinaryIO, size: int) -> None:
-        offset, told = 0, -1
+        offset, last_step = 0, -1
         for number, line in enumerate(iter(partial(file.readline, LONGEST_LINE), b""), 1):
             if not line.endswith(b"\n") and len(line) < LONGEST_LINE:
                 self.left_out = replace(self.left_out, cut=bool(line.strip()))
@@ -202,8 +202,8 @@ class Recording:
                 self._take(line, offset, number)
             offset += len(line)
             step = min(_STEPS, offset * _STEPS // max(1, size))
-            if size >= LONG_FILE and step != told:
-                told = step
+            if size >= LONG_FILE and step != last_step:
+                last_step = step
                 tell_progress("reading events", step, _STEPS)
 
     def _take(self, line: bytes, offset: int, number: int) -> None:

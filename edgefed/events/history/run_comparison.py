@@ -97,10 +97,10 @@ def compare(runs: Sequence[RunDetails]) -> Comparison:
 
 def best(run: RunDetails, measure: Measure) -> Best | None:
     """Return the best value of a run's rounds, None without any."""
-    found = ((getattr(row, measure), row.round) for row in run.history)
-    known = [Best(value, at) for value, at in found if value is not None and math.isfinite(value)]
+    values = ((getattr(row, measure), row.round) for row in run.history)
+    known = [Best(value, at) for value, at in values if value is not None and math.isfinite(value)]
     sign = 1 if measure == "accuracy" else -1
-    return max(known, key=lambda each: sign * each.value, default=None)
+    return max(known, key=lambda candidate: sign * candidate.value, default=None)
 
 
 def in_words(value: Any) -> str:
@@ -119,12 +119,12 @@ def _flattened(recipe: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
 
 
 def _result(run: RunDetails) -> dict[str, Any]:
-    told = run.model_dump(mode="json", exclude={"recipe", "history"})
+    fields = run.model_dump(mode="json", exclude={"recipe", "history"})
     for measure in ("accuracy", "loss"):
-        found = best(run, measure)
-        told[f"best_{measure}"] = found and found.value
-        told[f"best_{measure}_round"] = found and found.round
-    return told
+        optimum = best(run, measure)
+        fields[f"best_{measure}"] = optimum and optimum.value
+        fields[f"best_{measure}_round"] = optimum and optimum.round
+    return fields
 
 
 def _number(value: float | None) -> str:
@@ -138,8 +138,8 @@ def _epsilon(run: RunDetails) -> str:
 
 def _best(measure: Measure) -> Callable[[RunDetails], str]:
     def cell(run: RunDetails) -> str:
-        found = best(run, measure)
-        return f"{_number(found.value)} in round {found.round}" if found else ""
+        optimum = best(run, measure)
+        return f"{_number(optimum.value)} in round {optimum.round}" if optimum else ""
 
     return cell
 

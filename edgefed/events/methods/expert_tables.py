@@ -111,18 +111,18 @@ def load_table(
         divergence: of the gradients of each; empty where it is not measured.
         users: how many devices have their largest share in each.
     """
-    found: list[float | None] = [*map(_rounded, load)] or [None] * experts
-    measured: list[Any] = [[each if each is None else _rounded(each)] for each in divergence]
+    loads: list[float | None] = [*map(_rounded, load)] or [None] * experts
+    measured: list[Any] = [[value if value is None else _rounded(value)] for value in divergence]
     rows = [
         (
             name_of_expert(k),
-            (found[k], users[k], *(measured[k] if measured else ()), states.get(k, "")),
+            (loads[k], users[k], *(measured[k] if measured else ()), states.get(k, "")),
         )
         for k in range(experts)
     ]
-    told = [counted(experts, "expert")]
+    parts = [counted(experts, "expert")]
     if entropy is not None:
-        told.append(f"entropy of the load {entropy:.2f} of {math.log(experts):.2f}")
+        parts.append(f"entropy of the load {entropy:.2f} of {math.log(experts):.2f}")
     return method_table(
         EXPERTS,
         [
@@ -134,11 +134,11 @@ def load_table(
         rows,
         key="expert",
         series={
-            **({name_of_expert(k): found[k] for k in range(experts)} if load else {}),
+            **({name_of_expert(k): loads[k] for k in range(experts)} if load else {}),
             ENTROPY: None if entropy is None else _rounded(entropy),
         },
         round=number,
-        verdict=", ".join(told),
+        verdict=", ".join(parts),
         warning=problem_in_words(states),
     )
 
@@ -186,7 +186,7 @@ def experts_json(views: Sequence[TableView], row_name: Mapping[str, str]) -> dic
     load = [row.cells[0] for row in rows]
     has_divergence = len(view.table.columns) == 4
     table, mixtures = table_named(views, SHARES), table_named(views, MIXTURES)
-    found = [] if mixtures is None else [mixture_of(row) for row in mixtures.table.rows]
+    mixture_rows = [] if mixtures is None else [mixture_of(row) for row in mixtures.table.rows]
     return {
         "experts": count,
         "round": view.round,
@@ -202,8 +202,8 @@ def experts_json(views: Sequence[TableView], row_name: Mapping[str, str]) -> dic
             for row in (table.table.rows if table is not None else ())
         ],
         "table_rows": len(table.table.rows) + table.left_out if table is not None else 0,
-        "mixtures": found[:MAX_MIXTURES],
-        "more_mixtures": len(found[MAX_MIXTURES:]) + (mixtures.left_out if mixtures else 0),
+        "mixtures": mixture_rows[:MAX_MIXTURES],
+        "more_mixtures": len(mixture_rows[MAX_MIXTURES:]) + (mixtures.left_out if mixtures else 0),
         "history": [
             {
                 "round": point.round,

@@ -70,10 +70,10 @@ def label_skew(snapshot: Snapshot) -> dict[str, Skew]:
 
 def overall(skews: Iterable[Skew]) -> Skew:
     """Return the total labels of all devices that share theirs."""
-    told = [skew for skew in skews if skew.before is not None]
+    shared = [skew for skew in skews if skew.before is not None]
     return Skew(
-        tuple(map(sum, zip(*(skew.before or () for skew in told), strict=True))),
-        tuple(map(sum, zip(*(skew.supplements for skew in told), strict=True))),
+        tuple(map(sum, zip(*(skew.before or () for skew in shared), strict=True))),
+        tuple(map(sum, zip(*(skew.supplements for skew in shared), strict=True))),
     )
 
 

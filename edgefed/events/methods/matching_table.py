@@ -61,8 +61,8 @@ def layer_table(
     """
     listed = list(rows)
     widths = {layer: cells[1] for layer, cells in listed if number and cells[5] == number}
-    told = f"{len(widths)} of {len(listed)} layers matched"
-    told = told if growth is None else f"{told}, growth {growth:.2f}"
+    verdict = f"{len(widths)} of {len(listed)} layers matched"
+    verdict = verdict if growth is None else f"{verdict}, growth {growth:.2f}"
     series = {**dict([*widths.items()][: MAX_SERIES - 2]), DEVICES: devices}
     return method_table(
         LAYERS,
@@ -71,7 +71,7 @@ def layer_table(
         key="layer",
         series={**series, **({} if growth is None else {GROWTH: growth})} if number else {},
         round=number,
-        verdict=f"{told}, {counted(devices, 'device')}",
+        verdict=f"{verdict}, {counted(devices, 'device')}",
     )
 
 

@@ -76,9 +76,9 @@ def _matching(fields: Fields, tables: MethodTables) -> Iterable[TableChange]:
         place = int(number)
         if not 0 <= place < MAX_ROWS:
             raise ValueError(f"there is no layer {number}")
-        layers += [{"layer": f"#{each + 1}"} for each in range(len(layers), place + 1)]
+        layers += [{"layer": f"#{index + 1}"} for index in range(len(layers), place + 1)]
         name = printable(str(layer.get("layer") or ""))[:MAX_NAME]
-        others = {each["layer"] for each in layers if each is not layers[place]}
+        others = {other["layer"] for other in layers if other is not layers[place]}
         layers[place] = {**layer, "layer": name if name and name not in others else f"#{place + 1}"}
     number, matched = int(fields.get("round") or 0), int(fields.get("matched") or 0)
     rows = [
@@ -139,8 +139,8 @@ def _experts(fields: Fields, tables: MethodTables) -> Iterable[TableChange]:
 
 
 def _labels(fields: Fields, tables: MethodTables) -> Iterable[TableChange]:
-    told = map(BountyView.model_validate, fields["bounties"])
-    bounties = {(each.device, each.label): each for each in told}
+    views = map(BountyView.model_validate, fields["bounties"])
+    bounties = {(bounty.device, bounty.label): bounty for bounty in views}
     removed = [bounty_key(str(device), int(label)) for device, label in fields["removed"]]
     budgets = {row["device"]: BudgetView.model_validate(row) for row in fields["budgets"]}
     if bounties or removed:

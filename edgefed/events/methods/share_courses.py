@@ -34,17 +34,17 @@ class Course(View):
 
 def share_places(table: MethodTable) -> list[int]:
     """Return the places of a table's columns of shares; none if there is only one."""
-    places = [number for number, each in enumerate(table.columns) if each.show == "share"]
+    places = [number for number, column in enumerate(table.columns) if column.show == "share"]
     return places if len(places) > 1 else []
 
 
 def shares_of(table: MethodTable) -> list[tuple[str, Shares]]:
     """Return keys and shares of the rows that have all of them."""
     places = share_places(table)
-    found = ((row.key, [row.cells[place] for place in places]) for row in table.rows if places)
+    pairs = ((row.key, [row.cells[place] for place in places]) for row in table.rows if places)
     return [
         (key, tuple(cell for cell in cells if isinstance(cell, int | float)))
-        for key, cells in found
+        for key, cells in pairs
         if all(isinstance(cell, int | float) for cell in cells)
     ]
 

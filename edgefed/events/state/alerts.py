@@ -55,10 +55,10 @@ class Alert:
 
     def to_json(self, fleet: str, time: str) -> dict[str, Any]:
         """Return the object for a command or a webhook."""
-        told = {"alert": self.name, "fleet": fleet, "run": self.run, "text": self.text}
+        fields = {"alert": self.name, "fleet": fleet, "run": self.run, "text": self.text}
         if self.name != "lost_devices":
-            return {**told, "time": time}
-        return {**told, "time": time, "lost": list(self.lost), "known": self.known}
+            return {**fields, "time": time}
+        return {**fields, "time": time, "lost": list(self.lost), "known": self.known}
 
     def is_same(self, other: Alert | None) -> bool:
         """Whether both are about one occurrence."""
@@ -94,12 +94,12 @@ class AlertConditions:
             snapshot: the current state of the fleet.
             now: monotonic time in seconds.
         """
-        found = (
+        alerts = (
             self._failed(snapshot.run),
             self._too_many_lost(snapshot, now),
             self._no_round(snapshot, now),
         )
-        wrong = {alert.name: alert for alert in found if alert is not None}
+        wrong = {alert.name: alert for alert in alerts if alert is not None}
         if self._awaits_devices(snapshot, now):
             wrong.setdefault("lost_devices", self._open["lost_devices"])
         ended = [a for a in self._open.values() if not a.is_same(wrong.get(a.name))]

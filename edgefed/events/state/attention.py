@@ -69,11 +69,11 @@ class AttentionItem:
 
 def attention(snapshot: Snapshot, now: datetime) -> tuple[AttentionItem, ...]:
     """Return the problems at ``now``, the fleet's time: the worst first, of equals the newest."""
-    found = [*_of_run(snapshot), *_alerts(snapshot)]
-    found += [*_of_devices(snapshot), *_warnings(snapshot, now)]
-    found.sort(key=lambda item: item.subject)
-    found.sort(key=lambda item: item.since, reverse=True)
-    return tuple(sorted(found, key=lambda item: _ORDER.index(item.kind)))
+    items = [*_of_run(snapshot), *_alerts(snapshot)]
+    items += [*_of_devices(snapshot), *_warnings(snapshot, now)]
+    items.sort(key=lambda item: item.subject)
+    items.sort(key=lambda item: item.since, reverse=True)
+    return tuple(sorted(items, key=lambda item: _ORDER.index(item.kind)))
 
 
 def devices_there(snapshot: Snapshot) -> int:
@@ -192,7 +192,7 @@ def _of_replies(view: DeviceSnapshot) -> AttentionItem | None:
 def _outcome(view: DeviceSnapshot) -> str:
     """Return how a device's last reply was refused; empty when it was not."""
     if view.refused_at:
-        refused = (each.outcome for each in reversed(view.rounds) if each.outcome in _REFUSALS)
+        refused = (reply.outcome for reply in reversed(view.rounds) if reply.outcome in _REFUSALS)
         return next(refused, "refused")
     return view.state if view.state in ("failed", "rejected") else ""
 
@@ -203,15 +203,15 @@ def _warnings(snapshot: Snapshot, now: datetime) -> Iterator[AttentionItem]:
     Of warnings that differ only in their round, or are all about strangers, the newest counts.
     """
     devices = {view.device for view in snapshot.devices}
-    told: set[str] = set()
+    seen: set[str] = set()
     for line in snapshot.lines:
         of_device = _SUBJECT_END.split(line.text, maxsplit=1)[0] in devices
         what = _VARYING.sub("", line.text)
-        if line.mark != "!" or of_device or what in told or not _recent(line.time, now):
+        if line.mark != "!" or of_device or what in seen or not _recent(line.time, now):
             continue
         if what.startswith(NOTHING_LEARNED):  # the run's own item says it
             continue
-        told.add(what)
+        seen.add(what)
         yield _item("", "warning", line.text, line.time)
 
 

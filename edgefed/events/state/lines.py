@@ -51,8 +51,8 @@ def _describe_reply(fields: dict[str, Any]) -> str:
     if outcome != "accepted":
         return f"{device}  {outcome}: {fields.get('reason') or 'no reason given'}"
     if fields.get("shared"):
-        told = shared_in_words(**fields["shared"])
-        return f"{device}  shared {told}, {size(fields.get('bytes', 0))}"
+        means = shared_in_words(**fields["shared"])
+        return f"{device}  shared {means}, {size(fields.get('bytes', 0))}"
     parts = [f"{device}  r{fields['round']}  {size(fields.get('bytes', 0))}"]
     parts.append(f"n={fields.get('samples', 0)}")
     if fields.get("loss") is not None:
@@ -63,13 +63,13 @@ def _describe_reply(fields: dict[str, Any]) -> str:
 
 def shared_in_words(entries: int, group: int) -> str:
     """Return the number of averages, and the smallest number of samples behind one."""
-    told = f"{counted(entries, 'entry', 'entries')} of {counted(group, 'sample')}"
-    return told if entries == 1 else f"{told} or more"
+    text = f"{counted(entries, 'entry', 'entries')} of {counted(group, 'sample')}"
+    return text if entries == 1 else f"{text} or more"
 
 
 def _describe_round(fields: dict[str, Any]) -> str:
-    found = score(fields.get("accuracy"), fields.get("loss"))
-    tested = f"{found}, " if found else ""
+    scores = score(fields.get("accuracy"), fields.get("loss"))
+    tested = f"{scores}, " if scores else ""
     late = f", {fields['late']} late" if fields.get("late") else ""
     spent = f", epsilon {fields['epsilon']:.3g}" if fields.get("epsilon") is not None else ""
     took = short_time(fields.get("seconds", 0.0))
@@ -105,10 +105,10 @@ def _describe_device(fields: dict[str, Any]) -> str:
 
 def _describe_order(fields: dict[str, Any]) -> str:
     command = fields["action"].replace("run.order", "run").replace(".", " ")
-    told = " ".join(part for part in (command, fields.get("about", "")) if part)
+    order = " ".join(part for part in (command, fields.get("about", "")) if part)
     because = f": {fields['reason']}" if fields.get("reason") else ""
     refused = "" if fields["outcome"] == "taken" else f", {fields['outcome']}{because}"
-    return f"{fields['by']} ordered {told}{refused}"
+    return f"{fields['by']} ordered {order}{refused}"
 
 
 def _describe_roster(fields: dict[str, Any]) -> str:

@@ -213,8 +213,8 @@ class ReplayFeed:
 
 def _other_speed(speed: float, step: int) -> float:
     """Return the next higher or lower of the speeds, or the same at either end."""
-    higher = [each for each in SPEEDS if each > speed]
-    lower = [each for each in SPEEDS if each < speed]
+    higher = [other for other in SPEEDS if other > speed]
+    lower = [other for other in SPEEDS if other < speed]
     if step > 0:
         return higher[0] if higher else speed
     return lower[-1] if lower else speed

@@ -51,15 +51,15 @@ def recipe_fields(schema: Schema, values: Mapping[str, Any]) -> tuple[RecipeFiel
         schema: a recipe's, as ``edgefed config schema`` prints it.
         values: the recipe's tables.
     """
-    found: list[RecipeField] = []
+    fields: list[RecipeField] = []
     for key, described in schema["properties"].items():
         table = _table(schema, described)
         if table is None:
-            found.append(_field(key, "", described, values.get(key)))
+            fields.append(_field(key, "", described, values.get(key)))
         else:
             inner = values.get(key)
-            found += _fields_of(schema, key, table, inner if isinstance(inner, Mapping) else {})
-    return tuple(sorted(found, key=lambda field: bool(field.section)))
+            fields += _fields_of(schema, key, table, inner if isinstance(inner, Mapping) else {})
+    return tuple(sorted(fields, key=lambda field: bool(field.section)))
 
 
 def value_text(value: Any) -> str:
@@ -81,12 +81,12 @@ def _fields_of(
         default = described.get(key, {}).get("default")
         if values.get(key, default) == condition["const"]:
             further = case["then"]["properties"]
-            described |= {name: each for name, each in further.items() if name not in described}
+            described |= {name: entry for name, entry in further.items() if name not in described}
     for name in values:
         described.setdefault(name, {})
-    for name, each in described.items():
-        value = values.get(name, each.get("default"))
-        yield _field(f"{section}.{name}", section, _resolved(schema, each), value, names.get(name))
+    for name, entry in described.items():
+        value = values.get(name, entry.get("default"))
+        yield _field(f"{section}.{name}", section, _resolved(schema, entry), value, names.get(name))
 
 
 def _field(
@@ -98,22 +98,24 @@ def _field(
 
 
 def _choices(described: Schema) -> Iterator[str]:
-    for each in (described, *described.get("anyOf", ()), *described.get("oneOf", ())):
-        if each.get("type") == "boolean":
+    for alternative in (described, *described.get("anyOf", ()), *described.get("oneOf", ())):
+        if alternative.get("type") == "boolean":
             yield from ("true", "false")
-        yield from map(value_text, each.get("enum", ()))
-        if "const" in each:
-            yield value_text(each["const"])
+        yield from map(value_text, alternative.get("enum", ()))
+        if "const" in alternative:
+            yield value_text(alternative["const"])
 
 
 def _limits(described: Schema) -> str:
     """Return the allowed numbers, such as ``at least 0, less than 1``."""
-    for each in (described, *described.get("anyOf", ())):
-        told = [
-            words.format(_number(each[name])) for name, words in _LIMITS.items() if name in each
+    for alternative in (described, *described.get("anyOf", ())):
+        limits = [
+            words.format(_number(alternative[name]))
+            for name, words in _LIMITS.items()
+            if name in alternative
         ]
-        if told:
-            return ", ".join(told)
+        if limits:
+            return ", ".join(limits)
     return ""
 
 

@@ -36,8 +36,8 @@ class RecipeForm:
     def other_problem(self) -> str:
         """A problem that belongs to no field; empty if there is none."""
         keys = {field.key for field in self.fields}
-        found = ((key, text) for key, text in self._problems.items() if key not in keys)
-        return next((f"{key}: {text}" if key else text for key, text in found), "")
+        others = ((key, text) for key, text in self._problems.items() if key not in keys)
+        return next((f"{key}: {text}" if key else text for key, text in others), "")
 
     @property
     def command(self) -> str:
@@ -81,7 +81,7 @@ class RecipeForm:
         wrong = [field.key for field in self.fields if self.problem(field.key)]
         keys = [field.key for field in self.fields]
         at = keys.index(key) if key in keys else -1
-        later = (each for each in wrong if keys.index(each) > at)
+        later = (other for other in wrong if keys.index(other) > at)
         return next(later, wrong[0] if wrong else "")
 
     def _check(self) -> None:

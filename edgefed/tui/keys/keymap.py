@@ -84,7 +84,7 @@ def _name(word: str) -> str:
     before, plus, last = word.rpartition("+") if word[-1:] != "+" else (word[:-2], "+", "+")
     modifiers = [modifier.lower() for modifier in before.split("+")] if plus and before else []
     key = _plain(last) if word == "+" or not word.endswith("+") or word.endswith("++") else ""
-    if not key or any(each not in _MODIFIERS for each in modifiers):
+    if not key or any(modifier not in _MODIFIERS for modifier in modifiers):
         near = "" if len(word) < 3 else nearest_name(word, (*_NAMED, *_SHORT, *_CHARACTERS))
         raise ValueError(f'there is no key "{word}"{did_you_mean(near)}')
     if len(key) == 1 and "ctrl" in modifiers:
@@ -92,7 +92,7 @@ def _name(word: str) -> str:
     elif len(key) == 1 and "shift" in modifiers:
         modifiers.remove("shift")
         key = key.upper()
-    name = "+".join((*(each for each in _MODIFIERS if each in modifiers), key))
+    name = "+".join((*(modifier for modifier in _MODIFIERS if modifier in modifiers), key))
     return _ONE_CODE.get(name, name)
 
 
@@ -142,7 +142,7 @@ class Keymap:
 
     def types_character(self, name: str) -> bool:
         """Return whether a key of an action types a character into a field."""
-        return any(types_character(each) for each in self.names_of(_BY_NAME[name]))
+        return any(types_character(key) for key in self.names_of(_BY_NAME[name]))
 
     def names_of(self, action: Action) -> tuple[str, ...]:
         """Return Textual's names of the keys of an action."""
@@ -167,8 +167,8 @@ def read_keymap(written: Mapping[str, str], layer: ValueLayer) -> tuple[Keymap, 
         origin = layer.nearest((*_TABLE, name))
         if name not in _BY_NAME:
             near = nearest_name(name, _BY_NAME) or _by_last_part(name)
-            told = f"there is no such action{did_you_mean(near)}"
-            problems.append(_problem(origin, name, told, UNKNOWN_KEY, near))
+            message = f"there is no such action{did_you_mean(near)}"
+            problems.append(_problem(origin, name, message, UNKNOWN_KEY, near))
             continue
         try:
             chosen[name] = keys_from(text)
@@ -177,7 +177,7 @@ def read_keymap(written: Mapping[str, str], layer: ValueLayer) -> tuple[Keymap, 
     keymap = Keymap(chosen)
     for name in chosen:
         origin = layer.nearest((*_TABLE, name))
-        problems += [_problem(origin, name, told) for told in _taken(keymap, _BY_NAME[name])]
+        problems += [_problem(origin, name, message) for message in _taken(keymap, _BY_NAME[name])]
     return keymap, problems
 
 

@@ -72,7 +72,7 @@ class ReadableColours(LineFilter):
         self._numbers = _NUMBERS.get(system or "")
         self._rule = _parsed(theme.variables.get("border", RULE))
         self._alarms = {_parsed(VERMILLION), _parsed(theme.error or VERMILLION)}
-        self._warnings = {_parsed(each) for each in (ORANGE, YELLOW, theme.warning or ORANGE)}
+        self._warnings = {_parsed(colour) for colour in (ORANGE, YELLOW, theme.warning or ORANGE)}
         self._foreground = _parsed(theme.foreground or ("#FFFFFF" if theme.dark else "#000000"))
         self._changes: dict[tuple[ColorTriplet, ColorTriplet, bool, bool, bool], Style] = {}
 

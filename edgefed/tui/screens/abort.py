@@ -56,8 +56,8 @@ class AbortScreen(ModalScreen[bool]):
         shown = self._newest()
         snapshot = shown.latest.snapshot
         if snapshot and snapshot.run and snapshot.run.run == self._run.run:
-            told = question(snapshot, snapshot.run, shown.as_of if shown.cut_off else "")
-            self.query_one("#question", Static).update(self._glyphs.text(told))
+            text = question(snapshot, snapshot.run, shown.as_of if shown.cut_off else "")
+            self.query_one("#question", Static).update(self._glyphs.text(text))
 
     @on(Input.Changed, "#name")
     def allow(self, event: Input.Changed) -> None:

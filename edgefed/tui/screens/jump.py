@@ -56,9 +56,9 @@ class JumpScreen(ModalScreen[str | None]):
     def action_complete(self) -> None:
         """Write the rest of the first name that begins so."""
         field = self.query_one("#where", Input)
-        found = completions(field.value)
-        if found:
-            field.value = found[0]
+        names = completions(field.value)
+        if names:
+            field.value = names[0]
             field.cursor_position = len(field.value)
 
     def action_leave(self) -> None:
@@ -66,12 +66,12 @@ class JumpScreen(ModalScreen[str | None]):
         self.dismiss(None)
 
     def _names(self, text: str) -> Text:
-        found = completions(text)
+        names = completions(text)
         call, why = jump_to(text)
-        if text.strip() and call is None and not found:
+        if text.strip() and call is None and not names:
             return self._glyphs.text(Text(why, ORANGE))
         line = Text(no_wrap=True, overflow="ellipsis")
-        for number, name in enumerate(found):
+        for number, name in enumerate(names):
             first = number == 0 and bool(text.strip())
             line.append(f"{name}  ", f"bold {SKY}" if first else MUTED)
         return self._glyphs.text(line)

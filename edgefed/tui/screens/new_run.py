@@ -151,7 +151,7 @@ class NewRunScreen(ModalScreen[None]):
 def recipe_files(folder: Path) -> list[Path]:
     """Return the files of a folder that may be recipes, by name; none if it cannot be read."""
     try:
-        found: Iterable[Path] = sorted(folder.glob("*.toml"))
+        files: Iterable[Path] = sorted(folder.glob("*.toml"))
     except OSError:
         return []
-    return [path for path in found if not path.name.startswith(("edgefed", "pyproject", "."))]
+    return [path for path in files if not path.name.startswith(("edgefed", "pyproject", "."))]

@@ -290,8 +290,8 @@ class RunFormScreen(ModalScreen[None]):
         """Start the run, unless its values have problems."""
         if self._form.problems or self._starting:
             key = self._board.keys.label("form.next_error")
-            told = f"{self._form.problems} to mend: {key} goes there."
-            self.notify(told if self._form.problems else "Starting…", markup=False)
+            text = f"{self._form.problems} to mend: {key} goes there."
+            self.notify(text if self._form.problems else "Starting…", markup=False)
             return
         self._starting = True
         self._show_state()

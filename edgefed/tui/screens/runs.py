@@ -166,15 +166,15 @@ class RunsScreen(Screen[None]):
         runs, now = self._runs or (), self._board.watch.machine_time()
         self._marked = [run for run in self._marked if run in {row.run for row in runs}]
         table, notice = self.query_one(RunTable), self.query_one("#runs-notice", Static)
-        told = self._problem or self._nothing()
-        told += f"\nRuns as of {self._as_of}." if self._problem and runs else ""
+        text = self._problem or self._nothing()
+        text += f"\nRuns as of {self._as_of}." if self._problem and runs else ""
         with self.app.batch_update():
             table.show(runs, self._marked, self.size.width - _BORDER_AND_SCROLLBAR, now)
             table.display = bool(runs)
             if runs and self.focused is None:  # an empty table takes no focus
                 table.focus()
-            notice.display = bool(told)
-            notice.update(self._board.glyphs.line("\n".join(map(clean, told.split("\n")))))
+            notice.display = bool(text)
+            notice.update(self._board.glyphs.line("\n".join(map(clean, text.split("\n")))))
             self._write_borders()
 
     def _nothing(self) -> str:

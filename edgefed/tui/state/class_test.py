@@ -91,15 +91,15 @@ def class_test(view: ConfusionView, names: tuple[str, ...]) -> ClassTest:
     """
     from edgefed.events.base.class_table import confusion_json, whose  # loads numpy
 
-    found = confusion_json(view, names)
-    rows = sorted((_row(each) for each in found["classes"]), key=_worst_first)
-    return ClassTest(view.place, view.round, whose(found), tuple(rows), found["matrix"])
+    test = confusion_json(view, names)
+    rows = sorted((_row(row) for row in test["classes"]), key=_worst_first)
+    return ClassTest(view.place, view.round, whose(test), tuple(rows), test["matrix"])
 
 
-def _row(each: dict[str, Any]) -> ClassRow:
-    shown = {name: each[name] for name in ("label", "name", "samples", "recall", "precision", "f1")}
-    mistaken = each["mistaken"] / each["samples"] if each["samples"] else 0.0
-    return ClassRow(**shown, mistaken_for=each["mistaken_for"] or "", mistaken=mistaken)
+def _row(row: dict[str, Any]) -> ClassRow:
+    shown = {name: row[name] for name in ("label", "name", "samples", "recall", "precision", "f1")}
+    mistaken = row["mistaken"] / row["samples"] if row["samples"] else 0.0
+    return ClassRow(**shown, mistaken_for=row["mistaken_for"] or "", mistaken=mistaken)
 
 
 def _worst_first(row: ClassRow) -> tuple[bool, float, int, int]:

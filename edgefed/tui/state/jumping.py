@@ -28,10 +28,10 @@ def jump_to(text: str) -> tuple[str | None, str]:
     name = _SHORT.get(word, word)
     if name in known:
         return known[name], ""
-    found = completions(word) if word else ()
-    if len(found) == 1:
-        return known[found[0]], ""
-    if found:
-        return None, f"several begin so: {', '.join(found)}"
+    names = completions(word) if word else ()
+    if len(names) == 1:
+        return known[names[0]], ""
+    if names:
+        return None, f"several begin so: {', '.join(names)}"
     near = did_you_mean(nearest_name(word, known))
     return None, f"no such screen{near}" if near else f"screens: {' '.join(known)}"

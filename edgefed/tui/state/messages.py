@@ -55,9 +55,9 @@ class Answered(Message):
     """A request was answered, with the message for the user, or it failed."""
 
     def __init__(
-        self, request: CoordinatorRequest, told: str = "", error: Exception | None = None
+        self, request: CoordinatorRequest, answer: str = "", error: Exception | None = None
     ) -> None:
         super().__init__()
         self.request = request
-        self.told = told
+        self.told = answer
         self.error = error

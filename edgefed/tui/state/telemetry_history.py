@@ -57,11 +57,11 @@ class TelemetryHistory:
         place = 1 + _MEASURES.index(measure)
         start, end = rows[0][0], until.timestamp()
         width = max(end - start, EVERY) / columns
-        found: list[float | None] = [None] * columns
+        values: list[float | None] = [None] * columns
         for row in rows:
             if not math.isnan(row[place]):
-                found[min(columns - 1, int((row[0] - start) / width))] = row[place]
-        return _carried(found)
+                values[min(columns - 1, int((row[0] - start) / width))] = row[place]
+        return _carried(values)
 
     def span(self, device: str, until: datetime) -> float:
         """Return seconds since the oldest reading of a device; 0 without one."""

@@ -134,8 +134,8 @@ def number(field: str, form: str, scale: float = 1.0) -> Cell:
 def reason(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the problem of a device."""
     del shown
-    told = why(device)
-    return Text(clean(told)) if told else Text("·", MUTED)
+    text = why(device)
+    return Text(clean(text)) if text else Text("·", MUTED)
 
 
 def hardware(device: DeviceSnapshot, shown: Shown) -> Text:

@@ -67,8 +67,8 @@ class CurvePane(Pane):
             change = points[-1][1] - points[-2][1]
             heading += f" {'▲' if change > 0 else '▼' if change < 0 else '·'} {change:+.3f}"
         at, value = best(points, self._measure)
-        told = f"{heading}  best {value:.3f} r{at}"
-        return told if len(told) + 4 <= self.size.width else heading
+        with_best = f"{heading}  best {value:.3f} r{at}"
+        return with_best if len(with_best) + 4 <= self.size.width else heading
 
     def footing(self, shown: Shown) -> str:
         """Return the keys of the other curve, if only one fits, and of more or fewer rounds."""
@@ -99,8 +99,8 @@ class CurvePane(Pane):
         return self._measured(snapshot.previous.rounds) if snapshot and snapshot.previous else []
 
     def _measured(self, rounds: Sequence[RoundView]) -> list[Point]:
-        found = ((row.round, getattr(row, self._measure)) for row in rounds)
-        return [(at, value) for at, value in found if value is not None and math.isfinite(value)]
+        pairs = ((row.round, getattr(row, self._measure)) for row in rounds)
+        return [(at, value) for at, value in pairs if value is not None and math.isfinite(value)]
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the points as text; a change of it makes the pane redraw."""

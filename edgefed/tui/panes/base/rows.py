@@ -88,9 +88,9 @@ class RowsPane(Pane, Generic[T]):
 
     def footing(self, shown: Shown) -> str:
         """Return the range of rows on the screen, if not all fit, and the keys that fit."""
-        told = super().footing(shown)
-        if told or self.face(shown) is not None:
-            return told
+        text = super().footing(shown)
+        if text or self.face(shown) is not None:
+            return text
         count, keys, across = len(self.items(shown)), self.keys(), self.across(shown)
         room = max(1, self.size.height - 1 - self.above)
         if count <= room * across:

@@ -78,9 +78,9 @@ def item_lines(shown: Shown, items: Sequence[AttentionItem], width: int, height:
     spare = height - len(items)
     lines: list[Text] = []
     for item in items:
-        found = _lines(shown, item, width, 1 + spare)
-        spare -= len(found) - 1
-        lines += found
+        drawn = _lines(shown, item, width, 1 + spare)
+        spare -= len(drawn) - 1
+        lines += drawn
     return lines
 
 
@@ -121,9 +121,9 @@ def _names(kind: Sequence[AttentionItem], room: int) -> str:
     names = [cut_middle(name, _LONGEST_NAME) for name in full]
     for count in range(len(names), 0, -1):
         rest = f" … +{len(names) - count}" if count < len(names) else ""
-        told = ", ".join(names[:count])
-        if count == 1 or len(told) + len(rest) <= room:
-            return f"{cut(told, max(0, room - len(rest)))}{rest}"
+        listed = ", ".join(names[:count])
+        if count == 1 or len(listed) + len(rest) <= room:
+            return f"{cut(listed, max(0, room - len(rest)))}{rest}"
     return ""
 
 
@@ -146,13 +146,13 @@ def _lines(shown: Shown, item: AttentionItem, width: int, most: int) -> list[Tex
     room = width - first.cell_len - (len(old) + 1 if old else 0)
     text = clean(item.text)
     if most == 1 or len(text) <= room:
-        told = [cut(text, room)]
+        wrapped = [cut(text, room)]
     else:
         begins = (wrap(text, max(1, room), break_on_hyphens=False) or [""])[0]
         rest = wrap(text[len(begins) :].strip(), max(1, width - 2), break_on_hyphens=False)
-        told = [begins, *rest[: most - 1]]
+        wrapped = [begins, *rest[: most - 1]]
         if len(rest) > most - 1:
-            told[-1] = cut(f"{told[-1]} …", width - 2)
-    first.append(told[0])
+            wrapped[-1] = cut(f"{wrapped[-1]} …", width - 2)
+    first.append(wrapped[0])
     first.append(" " * max(0, width - first.cell_len - len(old))).append(old, MUTED)
-    return [first, *(Text(f"  {line}") for line in told[1:])]
+    return [first, *(Text(f"  {line}") for line in wrapped[1:])]

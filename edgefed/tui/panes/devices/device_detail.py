@@ -83,8 +83,8 @@ class DeviceStatePane(DevicePane):
 
     def nothing(self, shown: Shown) -> str:
         """Return that the device has left, and the key to go back."""
-        told, other = super().nothing(shown), shown.keys.label("detail.next")
-        return f"{told} It is listed again once it connects; {other} shows another." if told else ""
+        text, other = super().nothing(shown), shown.keys.label("detail.next")
+        return f"{text} It is listed again once it connects; {other} shows another." if text else ""
 
     def lines(self, view: DeviceSnapshot, shown: Shown, width: int, height: int) -> Iterable[Text]:
         """Return one fact a line, the most urgent first."""
@@ -172,20 +172,20 @@ class DeviceRoundsPane(DevicePane):
         view = self.view(shown)
         if not view or not view.rounds:
             return "Rounds"
-        accepted = sum(each.outcome == "accepted" for each in view.rounds)
+        accepted = sum(reply.outcome == "accepted" for reply in view.rounds)
         return f"Rounds  {accepted} of {len(view.rounds)} accepted"
 
     def lines(self, view: DeviceSnapshot, shown: Shown, width: int, height: int) -> Iterable[Text]:
         """Return a line for each round."""
         if not view.rounds:
             return [Text(_NOT_ASKED if shown.run else _NO_ROUND, MUTED)]
-        slowest = max(each.seconds for each in view.rounds) or 1.0
+        slowest = max(reply.seconds for reply in view.rounds) or 1.0
         room = min(_BAR, width - _BEFORE_BAR)
-        return [_round(each, slowest, room) for each in reversed(view.rounds)]
+        return [_round(reply, slowest, room) for reply in reversed(view.rounds)]
 
 
-def _fact(word: str, told: Text | str) -> Text:
-    return Text.assemble((f"{word:<{_WORD}} ", MUTED), told)
+def _fact(word: str, value: Text | str) -> Text:
+    return Text.assemble((f"{word:<{_WORD}} ", MUTED), value)
 
 
 def _dash() -> Text:
@@ -238,9 +238,9 @@ def _state(view: DeviceSnapshot, shown: Shown) -> Text:
 
 def _reason(view: DeviceSnapshot, width: int) -> Iterator[Text]:
     """Yield why it is in trouble, in lines of ``width`` cells."""
-    told = wrap(clean(why(view)), max(8, width), max_lines=_REASON_LINES, placeholder="…")
-    for index, line in enumerate(told or ["—"]):
-        yield _fact("" if index else "reason", Text(line, ORANGE if told else MUTED))
+    lines = wrap(clean(why(view)), max(8, width), max_lines=_REASON_LINES, placeholder="…")
+    for index, line in enumerate(lines or ["—"]):
+        yield _fact("" if index else "reason", Text(line, ORANGE if lines else MUTED))
 
 
 def _replies(view: DeviceSnapshot) -> str:
@@ -272,15 +272,15 @@ def _trust(view: DeviceSnapshot, shown: Shown) -> Text:
 
 def _shared(view: DeviceSnapshot) -> Text:
     """Return the data that the device shared beside its updates, and its label supplements."""
-    told = []
+    parts = []
     if view.shared_entries:
         means = counted(view.shared_entries, "mean")
-        told.append(f"{means} of {view.shared_group}+ samples, {size(view.shared_bytes)}")
+        parts.append(f"{means} of {view.shared_group}+ samples, {size(view.shared_bytes)}")
     if view.open_bounties:
-        told.append(counted(view.open_bounties, "open bounty", "open bounties"))
+        parts.append(counted(view.open_bounties, "open bounty", "open bounties"))
     if view.received_mixes or view.noise_samples:
-        told.append(f"{view.received_mixes} mixes and {view.noise_samples} noise received")
-    return Text("; ".join(told)) if told else Text("nothing beside its updates", MUTED)
+        parts.append(f"{view.received_mixes} mixes and {view.noise_samples} noise received")
+    return Text("; ".join(parts)) if parts else Text("nothing beside its updates", MUTED)
 
 
 def _mixture(view: DeviceSnapshot) -> Text:
@@ -302,10 +302,10 @@ def _binned(view: DeviceSnapshot, width: int) -> list[Text]:
     ]
 
 
-def _round(each: DeviceRoundView, slowest: float, room: int) -> Text:
-    look = OUTCOME_LOOKS[each.outcome]
-    line = Text.assemble(f"r{each.round:<5}", (f"{look.symbol} {each.outcome:<9}", look.colour))
-    if each.seconds <= 0:
+def _round(reply: DeviceRoundView, slowest: float, room: int) -> Text:
+    look = OUTCOME_LOOKS[reply.outcome]
+    line = Text.assemble(f"r{reply.round:<5}", (f"{look.symbol} {reply.outcome:<9}", look.colour))
+    if reply.seconds <= 0:
         return line.append("—".rjust(7), MUTED)
-    full, _ = bar(each.seconds / slowest, room)
-    return line.append(f"{each.seconds:6.1f} s ").append(full, SKY)
+    full, _ = bar(reply.seconds / slowest, room)
+    return line.append(f"{reply.seconds:6.1f} s ").append(full, SKY)

@@ -56,8 +56,8 @@ class DeviceLogPane(DevicePane):
         yield from map(_line, self.tail[-room:])
 
 
-def _line(told: str) -> Text:
+def _line(line: str) -> Text:
     """Return a line with a short time, warnings and errors in colour."""
-    text = clean(_STAMP.sub(r"\1 ", told, count=1))
+    text = clean(_STAMP.sub(r"\1 ", line, count=1))
     level = next((word for word in text.split(" ", 2)[:2] if word in _COLOURS), "")
     return Text(text, _COLOURS.get(level, ""))

@@ -78,10 +78,10 @@ class DeviceTestsPane(RowsPane[DeviceTestView]):
 
 def spread(values: Sequence[float]) -> Text:
     """Return the least, the median and the most of some accuracies, and their deviation."""
-    told = (("least", min(values)), ("median", median(values)), ("most", max(values)),
-            ("standard deviation", pstdev(values)))  # fmt: skip
+    facts = (("least", min(values)), ("median", median(values)), ("most", max(values)),
+             ("standard deviation", pstdev(values)))  # fmt: skip
     return Text("  ").join(
-        Text.assemble((f"{name} ", MUTED), f"{value:.3f}") for name, value in told
+        Text.assemble((f"{name} ", MUTED), f"{value:.3f}") for name, value in facts
     )
 
 

@@ -54,8 +54,8 @@ def _left_out(shown: Shown) -> Text | None:
     """Return the parts of the recording that are not replayed."""
     if shown.replay is None or not shown.replay.left_out:
         return None
-    told = f"Left out: {clean(shown.replay.left_out)}."
-    return Text.assemble((f"{_MARK}{told}", f"bold {ORANGE}"))
+    text = f"Left out: {clean(shown.replay.left_out)}."
+    return Text.assemble((f"{_MARK}{text}", f"bold {ORANGE}"))
 
 
 def _over(shown: Shown) -> Text | None:
@@ -64,8 +64,8 @@ def _over(shown: Shown) -> Text | None:
         return None
     keys = shown.keys
     play, back = keys.label("replay.play"), keys.label("replay.previous_round")
-    told = _OVER.format(play=play, back=back, quit=keys.label("app.quit"))
-    return Text.assemble((_MARK, f"bold {SKY}"), told)
+    text = _OVER.format(play=play, back=back, quit=keys.label("app.quit"))
+    return Text.assemble((_MARK, f"bold {SKY}"), text)
 
 
 def _problem(shown: Shown, width: int) -> Text | None:

@@ -48,9 +48,9 @@ class ClassPane(Pane):
     def show(self, shown: Shown) -> None:
         """Take a new drawing."""
         views = shown.snapshot.confusions if shown.snapshot else ()
-        found = [view for view in views if view.place == self.place] or list(views)
+        matching = [view for view in views if view.place == self.place] or list(views)
         names = shown.run.class_names if shown.run else ()
-        self.test = class_test(found[0], names) if found else None
+        self.test = class_test(matching[0], names) if matching else None
         super().show(shown)
 
     def nothing(self, shown: Shown) -> str:

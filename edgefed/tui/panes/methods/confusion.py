@@ -50,9 +50,9 @@ class ConfusionPane(RowsPane[ClassRow | Pair], ClassPane):
 
     def footing(self, shown: Shown) -> str:
         """Return the range of pairs on the screen, or the place of this test."""
-        told, test = super().footing(shown), self.test
-        if told or test is None:
-            return told
+        text, test = super().footing(shown), self.test
+        if text or test is None:
+            return text
         return self.fitting(test.summary, f"round {test.round}, test of the {test.place}")
 
     def noun(self) -> str:
@@ -97,7 +97,7 @@ class ConfusionPane(RowsPane[ClassRow | Pair], ClassPane):
         count = len(test.rows)
         if count + 1 > self.size.height:
             return 0
-        return next((each for each in _CELLS if count * each + _NAMES[0] <= self.size.width), 0)
+        return next((cell for cell in _CELLS if count * cell + _NAMES[0] <= self.size.width), 0)
 
 
 def _names(test: ClassTest, width: int, cell: int) -> int:
@@ -117,8 +117,8 @@ def _matrix_row(
     line = Text(f"{cut(name, names):<{names}}")
     for other in test.by_label:
         count, right = counts[other.label], row.label == other.label
-        told = "0" if right and row.samples and not count else _percent(count, row.samples)
-        line.append(f"{told:>{cell}}", _colour(count, row.samples, right=right))
+        text = "0" if right and row.samples and not count else _percent(count, row.samples)
+        line.append(f"{text:>{cell}}", _colour(count, row.samples, right=right))
     return line
 
 

@@ -53,8 +53,8 @@ class LabelDevicesPane(RowsPane[tuple[str, Skew]]):
         name = "Labels and budgets by device"
         if not before:
             return name
-        told = f"{before} before, {after} after" if self._supplemented else before
-        return f"{name}  most frequent label {told}"
+        labels = f"{before} before, {after} after" if self._supplemented else before
+        return f"{name}  most frequent label {labels}"
 
     def nothing(self, shown: Shown) -> str:
         """Return that there is no run or no device."""

@@ -102,11 +102,11 @@ class TablePane(RowsPane[Row]):
         view = self.view(shown)
         if view is None:
             return ""
-        told = f"{clean(view.table.name)}  round {view.round}"
-        names = [each.table.name for each in (shown.snapshot.tables if shown.snapshot else ())]
+        text = f"{clean(view.table.name)}  round {view.round}"
+        names = [other.table.name for other in (shown.snapshot.tables if shown.snapshot else ())]
         if self._stepped and len(names) > 1:
-            told += f"  table {names.index(view.table.name) + 1} of {len(names)}"
-        return told
+            text += f"  table {names.index(view.table.name) + 1} of {len(names)}"
+        return text
 
     def keys(self) -> str:
         """Return the keys that step through the tables."""
@@ -143,8 +143,8 @@ class TablePane(RowsPane[Row]):
         others = [name for name in table.series if name not in keys]
         for name in others[: max(0, height // 3 - len(lines))]:
             past, value = _past(view, name), table.series[name]
-            told = "·" if value is None else f"{value:.4g}"
-            line = Text.assemble((f"{clean(name)} ", MUTED), f"{told} ")
+            text = "·" if value is None else f"{value:.4g}"
+            line = Text.assemble((f"{clean(name)} ", MUTED), f"{text} ")
             lines.append(line.append(_curve(past, width - line.cell_len), SKY))
         if view.left_out:
             lines.append(Text(f"{counted(view.left_out, 'row')} more", MUTED))
@@ -224,8 +224,8 @@ class SeriesPane(RowsPane[str]):
             line = Text(f"{cut(clean(name), names):<{names}}")
             for point in points:
                 value = point.values.get(name)
-                told = "·" if value is None else f"{value:.4g}"
-                line.append(f"{cut(told, _VALUE - 1):>{_VALUE}}", MUTED if value is None else "")
+                text = "·" if value is None else f"{value:.4g}"
+                line.append(f"{cut(text, _VALUE - 1):>{_VALUE}}", MUTED if value is None else "")
             past = _past(view, name)
             lines.append(line.append(f"  {_curve(past, width - line.cell_len - 2)}", SKY))
         return lines

@@ -53,10 +53,10 @@ def summary(run: RunView, rounds: tuple[RoundView, ...]) -> str:
 
 def _measures(rounds: tuple[RoundView, ...]) -> list[str]:
     scored = [(row.accuracy, row.round) for row in rounds if row.accuracy is not None]
-    name, best = "accuracy", max(scored, key=lambda each: each[0], default=None)
+    name, best = "accuracy", max(scored, key=lambda pair: pair[0], default=None)
     if best is None:
         scored = [(row.loss, row.round) for row in rounds if row.loss is not None]
-        name, best = "loss", min(scored, key=lambda each: each[0], default=None)
+        name, best = "loss", min(scored, key=lambda pair: pair[0], default=None)
     if best is None:
         return []
     return [f"best {name} {best[0]:.3f} in round {best[1]}", f"final {scored[-1][0]:.3f}"]

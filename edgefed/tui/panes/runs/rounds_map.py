@@ -43,13 +43,13 @@ class Track:
     @property
     def mean(self) -> float:
         """Mean seconds of its replies, 0 without any."""
-        times = [each.seconds for each in self.rounds.values() if each.seconds > 0]
+        times = [reply.seconds for reply in self.rounds.values() if reply.seconds > 0]
         return sum(times) / len(times) if times else 0.0
 
     @property
     def missed(self) -> int:
         """Rounds that it was asked in without being accepted."""
-        return sum(each.outcome != "accepted" for each in self.rounds.values())
+        return sum(reply.outcome != "accepted" for reply in self.rounds.values())
 
 
 class RoundsMap(Pane):
@@ -112,15 +112,17 @@ def tracks(shown: Shown) -> list[Track]:
     """Return the devices that have rounds in this run, the slowest first."""
     devices = shown.snapshot.devices if shown.snapshot else ()
     known = [
-        Track(view, {each.round: each for each in view.rounds}) for view in devices if view.rounds
+        Track(view, {reply.round: reply for reply in view.rounds})
+        for view in devices
+        if view.rounds
     ]
     return sorted(known, key=lambda track: (-track.mean, -track.missed, track.view.device))
 
 
 def _slowest(rows: Sequence[Track]) -> float:
     """Return the longest time of an accepted reply: later ones are drawn by their outcome."""
-    times = [each.seconds for track in rows for each in track.rounds.values()
-             if each.outcome == "accepted"]  # fmt: skip
+    times = [reply.seconds for track in rows for reply in track.rounds.values()
+             if reply.outcome == "accepted"]  # fmt: skip
     return max(times, default=0.0)
 
 
@@ -146,14 +148,14 @@ def _row(track: Track, numbers: range, ids: int, slowest: float) -> Text:
     return line.append(f"{mean:>{_MEAN}}", "" if track.mean else MUTED)
 
 
-def _cell(each: DeviceRoundView | None, slowest: float) -> tuple[str, str]:
+def _cell(reply: DeviceRoundView | None, slowest: float) -> tuple[str, str]:
     """Return character and colour of a device in a round."""
-    if each is None:
+    if reply is None:
         return "·", MUTED
-    if each.outcome != "accepted":
-        look = OUTCOME_LOOKS[each.outcome]
+    if reply.outcome != "accepted":
+        look = OUTCOME_LOOKS[reply.outcome]
         return look.symbol, look.colour
-    share = each.seconds / slowest if slowest > 0 else 0.0
+    share = reply.seconds / slowest if slowest > 0 else 0.0
     shade = min(len(_SHADES) - 1, int(share * len(_SHADES)))
     return _SHADES[shade], ORANGE if shade == len(_SHADES) - 1 else SKY
 

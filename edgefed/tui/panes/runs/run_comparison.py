@@ -40,8 +40,8 @@ class RunComparisonPane(RowsPane[Row], ComparedRunsPane):
 
     def footing(self, shown: Shown) -> str:
         """Return the keys to see the other rows, or why the runs could not be read again."""
-        told, as_of = super().footing(shown), ComparedRunsPane.footing(self, shown)
-        return f"{clean(self.problem.splitlines()[0])} Runs {as_of}" if as_of else told
+        text, as_of = super().footing(shown), ComparedRunsPane.footing(self, shown)
+        return f"{clean(self.problem.splitlines()[0])} Runs {as_of}" if as_of else text
 
     def items(self, shown: Shown) -> list[Row]:
         """Return all results and settings."""

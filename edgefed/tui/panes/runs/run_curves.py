@@ -110,8 +110,8 @@ def drawing(curves: Sequence[Curve], measure: Measure, width: int, height: int) 
 
 
 def _points(run: RunDetails, measure: Measure) -> list[Point]:
-    found = ((row.round, getattr(row, measure)) for row in run.history)
-    return [(at, value) for at, value in found if value is not None and math.isfinite(value)]
+    pairs = ((row.round, getattr(row, measure)) for row in run.history)
+    return [(at, value) for at, value in pairs if value is not None and math.isfinite(value)]
 
 
 def _cells(

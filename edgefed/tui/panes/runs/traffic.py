@@ -48,10 +48,10 @@ class TrafficPane(Pane):
 
 def _times(rounds: Sequence[RoundView], width: int) -> Text:
     """Return the duration of the last rounds, and their median."""
-    told = f"  median {short_time(median(row.seconds for row in rounds))}"
-    room = max(1, width - len("time ") - len(told))
+    median_text = f"  median {short_time(median(row.seconds for row in rounds))}"
+    room = max(1, width - len("time ") - len(median_text))
     past = sparks([row.seconds for row in rounds[-room:]])
-    return Text.assemble(("time ", MUTED), (past, SKY), told)
+    return Text.assemble(("time ", MUTED), (past, SKY), median_text)
 
 
 def _slowest(snapshot: Snapshot, width: int) -> Text:
@@ -62,9 +62,9 @@ def _slowest(snapshot: Snapshot, width: int) -> Text:
     counts = Counter(device for device, _ in latest)
     name = min(counts, key=lambda device: (-counts[device], device))
     longest = max(seconds for device, seconds in latest if device == name)
-    told = f" in {counts[name]} of {len(latest)}, {short_time(longest)}"
+    detail = f" in {counts[name]} of {len(latest)}, {short_time(longest)}"
     return Text.assemble(
-        ("slowest ", MUTED), cut_middle(clean(name), max(3, width - 8 - len(told))), told
+        ("slowest ", MUTED), cut_middle(clean(name), max(3, width - 8 - len(detail))), detail
     )
 
 
@@ -73,9 +73,9 @@ def _latest_answers(snapshot: Snapshot) -> list[tuple[str, float]]:
     rounds = snapshot.rounds[-_LATEST:]
     last = {row.round: (row.slowest_seconds, row.slowest) for row in rounds}
     for device in snapshot.devices:
-        for each in device.rounds if device.late else ():
-            if each.outcome == "late" and each.round in last:
-                last[each.round] = max(last[each.round], (each.seconds, device.device))
+        for reply in device.rounds if device.late else ():
+            if reply.outcome == "late" and reply.round in last:
+                last[reply.round] = max(last[reply.round], (reply.seconds, device.device))
     return [(device, seconds) for seconds, device in last.values() if device]
 
 

@@ -26,8 +26,8 @@ def waits_line(shown: Shown, run: RunView, width: int) -> Text:
     """
     parts = list(_waited(shown, run))
     named = run.waiting
-    told = len(named.lost) + len(named.online) + named.more if named else 0
-    count = max(told, len(parts))
+    total = len(named.lost) + len(named.online) + named.more if named else 0
+    count = max(total, len(parts))
     if not count:
         return slowest_line(run)
     line = Text.assemble(("waits for ", MUTED), f"{count}", (": " if parts else "", MUTED))
