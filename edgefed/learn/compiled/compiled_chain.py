@@ -132,9 +132,9 @@ class Chain:
         else:
             self._mixed(mixed, loss)
         gradients = [self._chain.gradients[name] for name in names]
-        return (
-            loss + self._pulled(names, context.anchor, gradients) if self._pull else loss
-        ), gradients
+        if self._pull:
+            loss = loss + self._pulled(names, context.anchor, gradients)
+        return loss, gradients
 
     def _mixed(self, mixed: Mixed, loss: torch.Tensor) -> None:
         """Write the loss of mixed targets, and all gradients."""

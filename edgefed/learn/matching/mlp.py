@@ -77,10 +77,7 @@ def match_perceptrons(
             precisions = [np.concatenate([np.ones(incoming), share]) for share in shares]
         else:
             atoms = matches[above.outputs[0]]
-            units = [
-                _led(device_units, incoming, atoms, place)
-                for place, device_units in enumerate(units)
-            ]
+            units = [_led(own, incoming, atoms, place) for place, own in enumerate(units)]
         matched = match_layer(
             units,
             settings=prior.settings(groups.widths[layer.outputs[0]]),
