@@ -47,7 +47,7 @@ def ticks(low: float, high: float, count: int) -> list[float]:
         low, high = low - around, high + around
     raw = (high - low) / max(1, count - 1)
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * each for each in (1, 2, 2.5, 5, 10) if power * each >= raw * 0.999)
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [number * step for number in range(first, last + 1)]
 

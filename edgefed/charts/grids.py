@@ -53,11 +53,11 @@ class _Grid:
     high: float
 
     def cell(
-        self, row: int, column: int, told: str, class_: str, opacity: float, number: str
+        self, row: int, column: int, tooltip: str, class_: str, opacity: float, number: str
     ) -> Iterator[str]:
         """Yield a coloured cell, and its number where there is one."""
         x, y = self.left + column * self.wide, self.top + row * self.high
-        yield box(x + 0.5, y + 0.5, self.wide - 1, self.high - 1, told, class_, opacity=opacity)
+        yield box(x + 0.5, y + 0.5, self.wide - 1, self.high - 1, tooltip, class_, opacity=opacity)
         if number:
             yield label(x + self.wide / 2, y + self.high / 2 + 4, number, "middle")
 
@@ -115,10 +115,10 @@ def _matrix_row(
         if count <= 0 or (len(counts) > MANY and count < LEAST_SHARE * total):
             continue
         share = count / total
-        told = f"{names[row]} predicted as {names[column]}: {count} of {total}, {share:.1%}"
+        tooltip = f"{names[row]} predicted as {names[column]}: {count} of {total}, {share:.1%}"
         number = str(count) if grid.wide >= max(18, 8 * len(str(count)) + 4) else ""
         class_, opacity = "f0" if row == column else "f1", 0.12 + 0.5 * math.sqrt(share)
-        yield from grid.cell(row, column, told, class_, opacity, number)
+        yield from grid.cell(row, column, tooltip, class_, opacity, number)
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _panel(
     for line, shares in enumerate(panel.rows):
         for column, share in enumerate(shares):
             if share >= LEAST_SHARE:
-                told = f"{names[line]}, {columns[column]}: {share:.3f}"
+                tooltip = f"{names[line]}, {columns[column]}: {share:.3f}"
                 written = f"{share:.2f}".lstrip("0") if roomy else ""
                 opacity = STRONGEST * min(1.0, share)
-                yield from grid.cell(line, column, told, "f0", opacity, written)
+                yield from grid.cell(line, column, tooltip, "f0", opacity, written)

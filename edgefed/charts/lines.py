@@ -92,7 +92,7 @@ def line_chart(chart: LineChart) -> str:
 
 def _finite(series: Series) -> Series:
     good = [(x, y) for x, y in series.points if y is not None and abs(y) <= LARGEST]
-    band = [each for each in series.band if all(abs(value) <= LARGEST for value in each)]
+    band = [bounds for bounds in series.band if all(abs(value) <= LARGEST for value in bounds)]
     return Series(series.name, good, band)
 
 

@@ -55,8 +55,8 @@ def _bar(
 ) -> Iterator[str]:
     y, end = row * ROW, axis.at(bar.value)
     yield label(axis.start - 8, y + 14, shortened(bar.name, LONGEST), "end")
-    told, wide = f"{bar.name}: {shown(bar.value)}", max(1.0, end - axis.start)
-    yield box(axis.start, y + 4, wide, 12, told, fill_class(colour), rx=2)
+    tooltip, wide = f"{bar.name}: {shown(bar.value)}", max(1.0, end - axis.start)
+    yield box(axis.start, y + 4, wide, 12, tooltip, fill_class(colour), rx=2)
     if bar.high > bar.low:
         low, high = axis.at(bar.low), axis.at(bar.high)
         path = f"M{low:.1f} {y + 10}H{high:.1f}M{low:.1f} {y + 7}v6M{high:.1f} {y + 7}v6"
@@ -92,9 +92,9 @@ def heat_map(
         parts.append(label(left - 8, y + 14, shortened(name, LONGEST), "end"))
         for column, count in enumerate(counts):
             if count > 0:
-                x, told = left + column * cell, f"{name}, {axis} {column}: {count}"
+                x, tooltip = left + column * cell, f"{name}, {axis} {column}: {count}"
                 wide, shade = max(0.5, cell - 2), 0.1 + 0.45 * math.sqrt(count / most)
-                parts.append(box(x + 1, y + 1, wide, ROW - 2, told, "f0", opacity=shade, rx=2))
+                parts.append(box(x + 1, y + 1, wide, ROW - 2, tooltip, "f0", opacity=shade, rx=2))
                 if cell >= 9 * len(str(count)):
                     parts.append(label(x + cell / 2, y + 14, count, "middle"))
     return picture(width, (len(rows) + 2) * ROW + 4, parts, title=title)
@@ -139,9 +139,9 @@ def _course(
         for number, share in enumerate(shares):
             height = share * (COURSE_ROW - 4)
             if share >= LEAST:
-                told = f"{name}, round {start}, {parts[number]}: {share:.3f}"
+                tooltip = f"{name}, round {start}, {parts[number]}: {share:.3f}"
                 seen = max(0.5, wide - (1 if wide > 6 else 0))
-                yield box(x, y, seen, height, told, fill_class(number))
+                yield box(x, y, seen, height, tooltip, fill_class(number))
             y += height
 
 

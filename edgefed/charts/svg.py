@@ -34,12 +34,12 @@ def element(tag: str, content: str = "", /, **attributes: object) -> str:
     ``class_`` stands for ``class``; an underscore within a name is a hyphen; an empty value is left
     out.
     """
-    told = "".join(
+    markup = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{_value(value)}"'
         for name, value in attributes.items()
         if value != ""
     )
-    return f"<{tag}{told}>{content}</{tag}>" if content else f"<{tag}{told}/>"
+    return f"<{tag}{markup}>{content}</{tag}>" if content else f"<{tag}{markup}/>"
 
 
 def label(x: float, y: float, text: object, class_: str = "") -> str:

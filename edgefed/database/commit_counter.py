@@ -44,15 +44,15 @@ class CommitCounter:
             return 0
         except OSError as error:
             raise storage_error(self._path, error) from error
-        found = _LINE.fullmatch(data)
-        if found is None or _checksum(found[1]) != found[2]:
+        match = _LINE.fullmatch(data)
+        if match is None or _checksum(match[1]) != match[2]:
             raise StorageError(
                 f"{self._path} is damaged.",
                 code="storage.damaged",
                 hint=f"restore it from a backup; without {self._path.name}, it is not detected"
                 " if the last commits are missing",
             )
-        return int(found[1])
+        return int(match[1])
 
     def note(self, number: int) -> None:
         """Overwrite the number; failing only weakens the check."""

@@ -231,9 +231,9 @@ class Database:
 
     def _read(self, table: str, part: str) -> list[Row]:
         columns = ", ".join((*self._schema.tables[table].columns, "digest"))
-        found = self._select(columns, table, part)
-        rows = [tuple(values) for *values, _ in found]
-        digests = [digest for *_, digest in found]
+        selected = self._select(columns, table, part)
+        rows = [tuple(values) for *values, _ in selected]
+        digests = [digest for *_, digest in selected]
         for row, digest in zip(rows, digests, strict=True):
             if digest != row_digest(table, *row):
                 raise self._damaged(f"{self._name(table, row)} of its table {table} was changed")
@@ -360,7 +360,7 @@ class Database:
     def _create_tables(self) -> None:
         """Create the tables that are not there; the digests of empty ones are none."""
         for name, table in self._schema.tables.items():
-            columns = ", ".join(f"{each} {kind}" for each, kind in table.columns.items())
+            columns = ", ".join(f"{column} {kind}" for column, kind in table.columns.items())
             key = f"primary key ({', '.join(table.key)})"
             self.connection.execute(
                 f"create table if not exists {name} ({columns}, digest blob not null, {key})"

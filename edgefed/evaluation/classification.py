@@ -74,7 +74,7 @@ def class_scores(confusion: Confusion) -> list[ClassScore]:
 def worst_first(scores: Iterable[ClassScore]) -> list[ClassScore]:
     """Return the classes that occur, the lowest F1 first, of equal ones those with most samples."""
     occurring = [score for score in scores if score.occurs]
-    return sorted(occurring, key=lambda each: (each.f1, -each.samples, each.label))
+    return sorted(occurring, key=lambda score: (score.f1, -score.samples, score.label))
 
 
 def averages(confusion: Confusion) -> dict[str, float]:

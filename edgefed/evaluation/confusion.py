@@ -38,12 +38,12 @@ class Confusion:
     @classmethod
     def of(cls, labels: npt.ArrayLike, predicted: npt.ArrayLike, classes: int) -> Confusion:
         """Return the counts of samples with these true and predicted labels."""
-        true, found = np.asarray(labels, np.int64), np.asarray(predicted, np.int64)
+        true, guesses = np.asarray(labels, np.int64), np.asarray(predicted, np.int64)
         if classes <= MAX_MATRIX_CLASSES:
-            cells = np.bincount(true * classes + found, minlength=classes * classes)
+            cells = np.bincount(true * classes + guesses, minlength=classes * classes)
             return cls(cells.astype(np.int64).reshape(classes, classes))
-        each = (true, found, true[true == found])
-        sums = [np.bincount(part, minlength=classes) for part in each]
+        groups = (true, guesses, true[true == guesses])
+        sums = [np.bincount(part, minlength=classes) for part in groups]
         return cls(np.stack(sums).astype(np.int64))
 
     @classmethod

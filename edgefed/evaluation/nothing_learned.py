@@ -53,9 +53,9 @@ def nothing_learned(
     samples = confusion.samples[confusion.samples > 0]
     if len(samples) < 2 or samples.sum() < LEAST_SAMPLES or rounds < LEAST_ROUNDS:
         return None
-    guess, found = 1 / len(samples), averages(confusion)["balanced_accuracy"]
+    guess, score = 1 / len(samples), averages(confusion)["balanced_accuracy"]
     deviation = math.sqrt(guess * (1 - guess) * float((1 / samples).sum())) * guess
-    if found > guess + 2 * deviation:
+    if score > guess + 2 * deviation:
         return None
     fallen = len(train_losses) > 1 and train_losses[-1] < FALLEN * train_losses[0]
     return Finding(_shown(confusion, train_losses, fallen, called), _advice(fallen, has_statistics))

@@ -65,9 +65,9 @@ class Listed:
 @cache
 def installed() -> tuple[EntryPoint, ...]:
     """Return the entry points of EdgeFed's groups; packages are searched once."""
-    found = entry_points()
-    groups = sorted(group for group in found.groups if group.startswith("edgefed."))
-    return tuple(point for group in groups for point in found.select(group=group))
+    points = entry_points()
+    groups = sorted(group for group in points.groups if group.startswith("edgefed."))
+    return tuple(point for group in groups for point in points.select(group=group))
 
 
 class Plugins(Generic[Member]):
@@ -98,14 +98,14 @@ class Plugins(Generic[Member]):
         self._check = check
         self._added: dict[str, Member] = {}
 
-    def offers(self, found: Iterable[EntryPoint] | None = None) -> Offers:
+    def offers(self, candidates: Iterable[EntryPoint] | None = None) -> Offers:
         """Return the offers of packages; nothing is imported.
 
         Args:
-            found: entry points; None for those of the installed packages.
+            candidates: entry points; None for those of the installed packages.
         """
         by_name: defaultdict[str, list[EntryPoint]] = defaultdict(list)
-        for point in installed() if found is None else found:
+        for point in installed() if candidates is None else candidates:
             seen = {other.value for other in by_name.get(point.name, ())}
             if point.group == self.group and point.value not in seen:
                 by_name[point.name].append(point)
@@ -174,30 +174,32 @@ class Plugins(Generic[Member]):
 
     def loaded(self) -> dict[str, Member]:
         """Return all plug-ins that can be used, by name; they are imported."""
-        found = {}
+        members = {}
         for name, point in self.offers().usable.items():
             try:
-                found[name] = self.load(point)
+                members[name] = self.load(point)
             except PluginError:
                 continue
-        return found
+        return members
 
     def problems(self) -> dict[str, str]:
         """Return why plug-ins cannot be used, by name; all are imported."""
-        return {each.name: each.problem for each in self.listed() if each.problem}
+        return {plugin.name: plugin.problem for plugin in self.listed() if plugin.problem}
 
     def listed(self) -> list[Listed]:
         """Return all plug-ins, those that cannot be used too; they are imported."""
-        found = []
+        plugins = []
         for name in sorted({point.name for point in installed() if point.group == self.group}):
-            points = [each for each in installed() if (each.group, each.name) == (self.group, name)]
+            points = [
+                point for point in installed() if (point.group, point.name) == (self.group, name)
+            ]
             problem = ""
             try:
                 self.find(name)
             except PluginError as error:
                 problem = error.message
-            found.append(Listed(self.kind, name, ", ".join(_names(points)), problem))
-        return found
+            plugins.append(Listed(self.kind, name, ", ".join(_names(points)), problem))
+        return plugins
 
     def package(self, name: str) -> str:
         """Return the package that a name comes from, as errors show it."""

@@ -26,8 +26,8 @@ class PixelScale:
     def constants(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Return mean and deviation as (channels or 1, 1, 1) float32; 0 and 1 for neither."""
         mean, std = (
-            np.array(each or (neutral,), np.float32).reshape(-1, 1, 1)
-            for each, neutral in ((self.mean, 0.0), (self.std, 1.0))
+            np.array(values or (neutral,), np.float32).reshape(-1, 1, 1)
+            for values, neutral in ((self.mean, 0.0), (self.std, 1.0))
         )
         return mean, std
 
@@ -158,7 +158,7 @@ def as_inputs(images: StoredImages) -> npt.NDArray[Any]:
 
 def joined_inputs(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Return the inputs of all parts, part by part; images in one file are not read."""
-    images = [each for each in map(stored, parts) if each is not None]
+    images = [image for image in map(stored, parts) if image is not None]
     if len(images) == len(parts) and len({id(image.file) for image in images}) == 1:
         return as_inputs(StoredImages(images[0].file, np.concatenate([i.rows for i in images])))
     return np.concatenate(parts)

@@ -123,9 +123,9 @@ def _replacing(
 
 def _copy_rights(source: Path, target: Path) -> None:
     """Give a file the owner, mode and access list of another, as far as this user may."""
-    found = source.stat()
+    status = source.stat()
     with suppress(OSError):  # only root gives files away; a group may be one of this user's
-        os.chown(target, found.st_uid if os.geteuid() == 0 else -1, found.st_gid)
+        os.chown(target, status.st_uid if os.geteuid() == 0 else -1, status.st_gid)
     shutil.copystat(source, target)  # on Linux with extended attributes, which hold access lists
 
 
@@ -220,9 +220,9 @@ def make_folder(path: Path, *, private: bool = True) -> Path:
 def _make_folders(path: Path, *, private: bool) -> None:
     if path.is_dir():  # almost always, and before every write
         return
-    missing = [each for each in (path, *path.parents) if not each.exists()] if private else []
-    for each in reversed(missing):  # the parents that mkdir makes have the umask's mode
-        each.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()] if private else []
+    for folder in reversed(missing):  # the parents that mkdir makes have the umask's mode
+        folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
     path.mkdir(parents=True, exist_ok=True)
 
 
@@ -257,8 +257,8 @@ def _make_private(entry: os.DirEntry[str]) -> None:
         _close(Path(entry.path))
         if entry.is_dir() and not _is_brokers(Path(entry.path)):
             with os.scandir(entry.path) as inner:
-                for each in inner:
-                    _make_private(each)
+                for child in inner:
+                    _make_private(child)
 
 
 def _is_brokers(path: Path) -> bool:
@@ -268,10 +268,10 @@ def _is_brokers(path: Path) -> bool:
 
 def _close(path: Path) -> None:
     """Take the rights of others from one file or folder if it is this user's."""
-    found = path.lstat()
-    linked = stat.S_ISREG(found.st_mode) and found.st_nlink > 1
-    if found.st_mode & _OTHERS and found.st_uid == os.geteuid() and not linked:
-        path.chmod(found.st_mode & PRIVATE_FOLDER)
+    status = path.lstat()
+    linked = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+    if status.st_mode & _OTHERS and status.st_uid == os.geteuid() and not linked:
+        path.chmod(status.st_mode & PRIVATE_FOLDER)
 
 
 def sync_folder(folder: Path) -> None:
@@ -296,7 +296,7 @@ def free_bytes(path: Path) -> int:
     Raises:
         StorageError: the disk cannot be asked.
     """
-    there = next((each for each in (path, *path.parents) if each.exists()), path)
+    there = next((folder for folder in (path, *path.parents) if folder.exists()), path)
     try:
         return shutil.disk_usage(there).free
     except OSError as error:

@@ -74,12 +74,12 @@ def pink_means(
         MemoryError: there was too little for the work.
     """
     means = np.empty((side, side), np.float32)
-    arrays = [np.ascontiguousarray(each, np.float32) for each in (logarithms, phases)]
-    envelope = [np.ascontiguousarray(each, np.float32) for each in (weights, bumps)]
+    arrays = [np.ascontiguousarray(array, np.float32) for array in (logarithms, phases)]
+    envelope = [np.ascontiguousarray(array, np.float32) for array in (weights, bumps)]
     assert arrays[0].shape == arrays[1].shape == (MAP_SIDE + 1, MAP_SIDE // 2 + 1)
     assert envelope[0].shape == (MAP_SIDE, 4) and envelope[1].shape == (4, 4)
     assert MAP_SIDE % side == 0
-    where = [each.ctypes.data for each in (*arrays, *envelope)]
+    where = [array.ctypes.data for array in (*arrays, *envelope)]
     _call("edgefed_pink_means", *where[:2], alpha, *where[2:], side, means.ctypes.data)
     return means
 
@@ -101,8 +101,8 @@ def noise_image(layers: Sequence[NoiseLayer], bank: Array, constant: Array, nois
     image = np.empty((3, side, side), np.float32)
     assert noise.shape == (side, side) and noise.dtype == np.float32
     assert bank.dtype == constant.dtype == np.float64
-    held = [np.ascontiguousarray(each) for each in (bank, constant, noise)]
-    addresses = [each.ctypes.data for each in held]
+    held = [np.ascontiguousarray(array) for array in (bank, constant, noise)]
+    addresses = [array.ctypes.data for array in held]
     _call("edgefed_noise_image", chain, len(layers), *addresses, image.ctypes.data)
     return image
 
@@ -112,8 +112,8 @@ def _layer(layer: NoiseLayer) -> _Layer:
     arrays = (layer.kernels, layer.style, layer.amplitudes, layer.biases)
     sizes = layer.side, layer.up, len(layer.style), len(layer.biases)
     colours = (layer.to_colours, layer.colour_style)
-    for each in (*arrays, *colours):
-        assert each is None or (each.flags.c_contiguous and each.dtype.itemsize == 8)
+    for array in (*arrays, *colours):
+        assert array is None or (array.flags.c_contiguous and array.dtype.itemsize == 8)
     ends = (None if colour is None else colour.ctypes.data for colour in colours)
     return _Layer(*sizes, layer.strength, *(array.ctypes.data for array in arrays), *ends)
 

@@ -72,20 +72,20 @@ class NoiseFiles:
         path = self._path(entry)
         try:
             if path.stat().st_size > self._limit_bytes:
-                found = None
+                samples = None
             else:
-                found = _samples(path.read_bytes(), entry)
+                samples = _samples(path.read_bytes(), entry)
         except FileNotFoundError:
             return None
         except OSError as error:
             self._warn(f"cannot read {path}: {error.strerror or type(error).__name__}")
             return None
         with suppress(OSError):  # a disk that is only read
-            if found is None:
+            if samples is None:
                 path.unlink()
             else:
                 os.utime(path)
-        return found
+        return samples
 
     def write(self, entry: NoiseCacheEntry, samples: Array) -> None:
         """Write samples, unless the file has as many; it must have been read before."""
@@ -106,13 +106,13 @@ class NoiseFiles:
 
     def _shrink(self) -> None:
         """Remove the files that were used least recently, until the others are within the limit."""
-        found: list[tuple[int, str, int]] = []
+        files: list[tuple[int, str, int]] = []
         for path in self._folder.glob(f"*{SUFFIX}"):
             with suppress(OSError):  # another process removed it
                 status = path.stat()
-                found.append((status.st_mtime_ns, path.name, status.st_size))
-        total = sum(size for _, _, size in found)
-        for _, name, size in sorted(found):
+                files.append((status.st_mtime_ns, path.name, status.st_size))
+        total = sum(size for _, _, size in files)
+        for _, name, size in sorted(files):
             if total <= self._limit_bytes:
                 return
             with suppress(OSError):
@@ -184,7 +184,7 @@ class NoiseCache:
         """
         none = noise_samples(seed, 0, shape, kind=kind, first=count)  # refuses what is no noise
         entry = NoiseCacheEntry(
-            int(seed), str(kind), tuple(int(each) for each in shape), drawn_by()
+            int(seed), str(kind), tuple(int(size) for size in shape), drawn_by()
         )
         samples = self._kept(entry, count)
         samples = none if samples is None else samples

@@ -37,9 +37,9 @@ def noise_images(
     Raises:
         UsageError: ``noise.settings``: there is no such generator, size or image.
     """
-    each = one_by_one(seed, count, kind=kind, size=size, first=first)
+    drawn = one_by_one(seed, count, kind=kind, size=size, first=first)
     images = np.empty((count, COLOURS, size, size), np.uint8)
-    for place, image in enumerate(each):
+    for place, image in enumerate(drawn):
         images[place] = image
     return images
 

@@ -94,9 +94,9 @@ def convolved(taps: Array) -> Array:
     """
     height, width = taps.shape[1:]
     canvas = np.zeros((height + 2, width + 2), taps.dtype)
-    for number, each in enumerate(taps):
+    for number, tap in enumerate(taps):
         down, across = 2 - number // 3, 2 - number % 3
-        canvas[down : down + height, across : across + width] += each
+        canvas[down : down + height, across : across + width] += tap
     return canvas[1:-1, 1:-1]
 
 
@@ -108,9 +108,9 @@ def convolved_up(taps: Array) -> Array:
     """
     height, width = taps.shape[1:]
     canvas = np.zeros((2 * height + 3, 2 * width + 3), taps.dtype)
-    for number, each in enumerate(taps):
+    for number, tap in enumerate(taps):
         down, across = 1 + number // 3, 1 + number % 3
-        canvas[down : down + 2 * height : 2, across : across + 2 * width : 2] += each
+        canvas[down : down + 2 * height : 2, across : across + 2 * width : 2] += tap
     return _smoothed(canvas)
 
 

@@ -114,7 +114,7 @@ def images_of(
     draw: Synthesis | None = None,
 ) -> Iterator[Array]:
     """Yield the images of some draws; ``draw`` as for ``draw_oriented``."""
-    latents = np.stack([each.latents for each in drawn])
+    latents = np.stack([image_draw.latents for image_draw in drawn])
     styles = [
         _styles(affine, latents[:, shape.latent])
         for affine, shape in zip(instance.styles, shapes, strict=True)
@@ -126,11 +126,11 @@ def images_of(
     ]
     if draw is None:
         draw = synthesis if native().library is None else compiled_synthesis
-    for place, each in enumerate(drawn):
+    for place, image_draw in enumerate(drawn):
         own = [style[place] for style in styles]
         of_colours = [style[place] for style in colour_styles]
-        image = draw(shapes, instance.constant, each, own, of_colours)
-        yield coloured(image, each.colours)
+        image = draw(shapes, instance.constant, image_draw, own, of_colours)
+        yield coloured(image, image_draw.colours)
 
 
 def _styles(affine: Array, latents: Array) -> Array:

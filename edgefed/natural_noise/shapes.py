@@ -49,12 +49,12 @@ def noise_samples(
     channels, height, width = (1, *shape) if len(shape) == 2 else _images(shape)
     if not 1 <= channels <= MOST_CHANNELS:
         raise _refused(shape)
-    each = 1 if channels == 1 else -(-channels // COLOURS)
+    per_sample = 1 if channels == 1 else -(-channels // COLOURS)
     size = _drawn_at(shape, height, width)
-    images = one_by_one(seed, count * each, kind=kind, size=size, first=first * each)
+    images = one_by_one(seed, count * per_sample, kind=kind, size=size, first=first * per_sample)
     samples = np.empty((count, channels, height, width), np.uint8)
     for place in range(count):
-        own = np.stack(list(islice(images, each)))
+        own = np.stack(list(islice(images, per_sample)))
         samples[place] = _converted(own, channels, height, width)
     return samples.reshape(count, *shape)
 
@@ -94,9 +94,9 @@ def _images(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _refused(shape: tuple[int, ...]) -> DataError:
-    told = "x".join(map(str, shape)) or "a single number"
+    text = "x".join(map(str, shape)) or "a single number"
     return DataError(
-        f"Natural noise cannot be drawn for samples of {told}.",
+        f"Natural noise cannot be drawn for samples of {text}.",
         code="noise.shape",
         hint=f"it needs images of at most {MOST_CHANNELS} channels and {SIZES[-1]} pixels a side",
     )

@@ -50,16 +50,16 @@ class PredictionAnswer:
 
 
 def answers(
-    model: LoadedModel, found: Found, batch: int = BATCH
+    model: LoadedModel, inputs: Found, batch: int = BATCH
 ) -> Iterator[list[PredictionAnswer]]:
     """Yield a model's predictions for files and arrays, in their order, a batch at a time.
 
     Raises:
         DataError: ``predict.input``: the model does not take such inputs.
     """
-    for start in range(0, len(found.images), batch):
-        yield _of_images(model, found.images[start : start + batch])
-    for archive in found.archives:
+    for start in range(0, len(inputs.images), batch):
+        yield _of_images(model, inputs.images[start : start + batch])
+    for archive in inputs.archives:
         count = len(archive.inputs)
         pixels = not archive.is_scaled and model.are_pixels(archive.inputs)
         for start in range(0, count, batch):
@@ -69,13 +69,13 @@ def answers(
 
 def _of_images(model: LoadedModel, files: Sequence[ImageFile]) -> list[PredictionAnswer]:
     read = [_read(model, file.path) for file in files]
-    pixels = [each for each in read if not isinstance(each, str)]
+    pixels = [image for image in read if not isinstance(image, str)]
     outputs = iter(model.compute(np.stack(pixels)) if pixels else ())
     return [
-        PredictionAnswer(file.path, None, file.expected, None, each)
-        if isinstance(each, str)
+        PredictionAnswer(file.path, None, file.expected, None, content)
+        if isinstance(content, str)
         else PredictionAnswer(file.path, None, file.expected, next(outputs))
-        for file, each in zip(files, read, strict=True)
+        for file, content in zip(files, read, strict=True)
     ]
 
 
@@ -95,6 +95,6 @@ def _of_rows(
     part = archive.inputs[rows.start : rows.stop]
     outputs = model.compute(model.inputs_of(part, pixels=pixels))
     return [
-        PredictionAnswer(archive.path, row, archive.expected[row], found)
-        for row, found in zip(rows, outputs, strict=True)
+        PredictionAnswer(archive.path, row, archive.expected[row], output)
+        for row, output in zip(rows, outputs, strict=True)
     ]

@@ -96,12 +96,12 @@ def predict_and_print(request: PredictRequest) -> None:
         user_models=request.user_models,
         device=request.device or None,
     )
-    found = find_inputs(request.inputs, model.labels)
+    inputs = find_inputs(request.inputs, model.labels)
     if not request.quiet:
-        for remark in found.remarks:
+        for remark in inputs.remarks:
             talk(f"! {remark}")
-    printer = _AnswerPrinter(request, model, found)
-    for part in answers(model, found):
+    printer = _AnswerPrinter(request, model, inputs)
+    for part in answers(model, inputs):
         printer.take(part)
     printer.end()
 
@@ -109,14 +109,14 @@ def predict_and_print(request: PredictRequest) -> None:
 class _AnswerPrinter:
     """Prints answers when they come, and counts them."""
 
-    def __init__(self, request: PredictRequest, model: LoadedModel, found: Found) -> None:
-        names = [len(str(image.path)) for image in found.images]
-        names += [len(f"{archive.path}[{len(archive.inputs)}]") for archive in found.archives]
+    def __init__(self, request: PredictRequest, model: LoadedModel, inputs: Found) -> None:
+        names = [len(str(image.path)) for image in inputs.images]
+        names += [len(f"{archive.path}[{len(archive.inputs)}]") for archive in inputs.archives]
         width = max(names, default=0)
         self._lines = AnswerLines(model.labels, model.description.outputs, request.top, width)
         self._labels = model.labels
         self._request = request
-        self._count_of_all = found.count
+        self._count_of_all = inputs.count
         self._done = 0
         self._pairs: Counter[tuple[str, str]] = Counter()
         self._unread: list[PredictionAnswer] = []
@@ -144,8 +144,8 @@ class _AnswerPrinter:
             json_out({"summary": summary})
         elif "accuracy" in summary:
             line = f"accuracy {summary['accuracy']:.4f} ({self._right} of {summary['labelled']})"
-            told = f"{self._table()}\n{line}"
-            talk(told) if self._request.form == "csv" else data(f"\n{told}")
+            text = f"{self._table()}\n{line}"
+            talk(text) if self._request.form == "csv" else data(f"\n{text}")
         if self._unread:
             raise _unreadable(self._unread, self._done)
 
@@ -175,7 +175,7 @@ class _AnswerPrinter:
 
     @property
     def _right(self) -> int:
-        return sum(count for (own, found), count in self._pairs.items() if own == found)
+        return sum(count for (own, predicted), count in self._pairs.items() if own == predicted)
 
     def _table(self) -> str:
         """Return the recall and the precision of each class as columns."""
@@ -191,11 +191,11 @@ def _share(value: float | None) -> str:
 
 
 def _unreadable(unread: Sequence[PredictionAnswer], total: int) -> PartlyDoneError:
-    told = [answer.error for answer in unread[:SHOWN]]
+    reasons = [answer.error for answer in unread[:SHOWN]]
     if len(unread) > SHOWN:
-        told.append(f"and {len(unread) - SHOWN} more")
+        reasons.append(f"and {len(unread) - SHOWN} more")
     return PartlyDoneError(
-        "\n".join([f"{len(unread)} of {counted(total, 'input')} cannot be read:", *told]),
+        "\n".join([f"{len(unread)} of {counted(total, 'input')} cannot be read:", *reasons]),
         code="predict.unreadable",
         hint="copy the files again, or remove them; the others are predicted",
     )
@@ -239,16 +239,16 @@ class AnswerLines:
     def json(self, answer: PredictionAnswer) -> dict[str, Any]:
         """Return an object for programs."""
         row = {} if answer.row is None else {"row": answer.row}
-        told: dict[str, Any] = {"input": str(answer.path), **row}
+        record: dict[str, Any] = {"input": str(answer.path), **row}
         if answer.expected:
-            told["expected"] = answer.expected
+            record["expected"] = answer.expected
         if answer.outputs is None:
-            return {**told, "error": answer.error}
+            return {**record, "error": answer.error}
         if not self._labels:
-            return {**told, "outputs": [float(value) for value in answer.outputs]}
+            return {**record, "outputs": [float(value) for value in answer.outputs]}
         guesses = answer.predictions(self._labels).top(self._top)[0]
         top = [{"label": guess.label, "probability": guess.probability} for guess in guesses]
-        return {**told, **top[0], "top": top}
+        return {**record, **top[0], "top": top}
 
     def csv_head(self) -> str:
         """Return the names of the columns."""

@@ -132,14 +132,14 @@ def _signature(model: LoadedModel, resize: bool) -> Signature:
 
 def _metadata(model: LoadedModel, signature: Signature) -> dict[str, Any]:
     """Return the description in the file; ``labels`` are in the order of the probabilities."""
-    told = model.description
+    description = model.description
     kind = str(signature.example.dtype).removeprefix("torch.")
     return {
-        "run": told.run,
-        "round": told.round,
-        "algorithm": told.algorithm,
-        "network": told.section.name,
-        "weights_digest": told.weights_digest,
+        "run": description.run,
+        "round": description.round,
+        "algorithm": description.algorithm,
+        "network": description.section.name,
+        "weights_digest": description.weights_digest,
         "labels": list(model.labels),
         "input": signature.input,
         "input_type": kind,
@@ -203,7 +203,8 @@ def _write_onnx(
     )
     assert program is not None
     texts = {
-        key: each if isinstance(each, str) else json.dumps(each) for key, each in metadata.items()
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key, value in metadata.items()
     }
     program.model.metadata_props.update(texts)
     program.save(path, external_data=False)

@@ -37,14 +37,14 @@ def check_export(model: LoadedModel, run: Run, *, resize: bool) -> None:
     for inputs in _examples(model, resize):
         right = model.predict(inputs).outputs
         try:
-            found = run(inputs)
+            actual = run(inputs)
         # The runtime of another program may fail in ways of its own.
         except Exception as error:
             raise _differs(f"it fails on inputs {inputs.shape}: {str(error)[:200]}") from error
-        if found.shape != right.shape:
-            raise _differs(f"it returns {found.shape} for inputs {inputs.shape}")
-        difference = np.abs(found - right) / np.maximum(1, np.abs(right))
-        worst = max(worst, float(difference.max()) if np.isfinite(found).all() else np.inf)
+        if actual.shape != right.shape:
+            raise _differs(f"it returns {actual.shape} for inputs {inputs.shape}")
+        difference = np.abs(actual - right) / np.maximum(1, np.abs(right))
+        worst = max(worst, float(difference.max()) if np.isfinite(actual).all() else np.inf)
     if worst > TOLERANCE:
         raise _differs(f"its outputs differ by up to {worst:.2g}, more than {TOLERANCE:g}")
 

@@ -86,41 +86,41 @@ def find_inputs(words: Iterable[Path], labels: Sequence[str]) -> Found:
         DataError: ``data.empty``: there is nothing to predict; or as ``read_arrays``.
         StorageError: a folder cannot be listed.
     """
-    found = Found()
+    inputs = Found()
     for path in (word.expanduser() for word in words):
         if path.is_dir():
-            _add_folder(found, path, labels)
+            _add_folder(inputs, path, labels)
         elif not path.is_file():
             raise MissingDataError(
                 f"{path} does not exist.", code="data.missing", hint="check the path"
             )
         elif path.suffix.lower() == ".npz":
-            found.archives.append(_archive(path, labels))
+            inputs.archives.append(_archive(path, labels))
         else:
-            found.images.append(ImageFile(path))
-    if not found.count:
+            inputs.images.append(ImageFile(path))
+    if not inputs.count:
         raise DataError(
             "There is nothing to predict: the folders hold no image files, or the arrays no rows.",
             code="data.empty",
             hint="name images, a folder with images, or an NPZ file with inputs as x",
         )
-    return found
+    return inputs
 
 
-def _add_folder(found: Found, folder: Path, labels: Sequence[str]) -> None:
+def _add_folder(inputs: Found, folder: Path, labels: Sequence[str]) -> None:
     try:
-        found.images.extend(map(ImageFile, image_files(folder)))
-        for sub in sorted(each for each in folder.iterdir() if each.is_dir()):
+        inputs.images.extend(map(ImageFile, image_files(folder)))
+        for sub in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
             if sub.name.startswith("."):
                 continue
             images = image_files(sub)
             name = class_of(sub.name, labels)
             if images and labels and not name:
-                found.remarks.append(
+                inputs.remarks.append(
                     f"the folder {sub} is no class of the model: its {len(images)} images do not"
                     " count towards the accuracy"
                 )
-            found.images.extend(ImageFile(path, name) for path in images)
+            inputs.images.extend(ImageFile(path, name) for path in images)
     except OSError as error:
         raise storage_error(folder, error) from error
 

@@ -62,8 +62,8 @@ class LoadedModel:
         return self._model.shape
 
     def __repr__(self) -> str:
-        told = self.description
-        return f"<LoadedModel {told.section.name} of run {told.run}, round {told.round}>"
+        model = self.description
+        return f"<LoadedModel {model.section.name} of run {model.run}, round {model.round}>"
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -170,8 +170,8 @@ class LoadedModel:
         with repeatable(self.device):
             own = np.require(inputs, requirements=["C", "W"])  # torch takes no other array
             tensor = torch.from_numpy(own).to(self.device)
-            found: npt.NDArray[np.float32] = network(channels_last(tensor)).float().cpu().numpy()
-        return found
+            outputs: npt.NDArray[np.float32] = network(channels_last(tensor)).float().cpu().numpy()
+        return outputs
 
     def _takes_pixels(self, inputs: Array) -> bool:
         return inputs.dtype == np.uint8 and self.vocabulary is None

@@ -154,19 +154,19 @@ def chosen_models(content: ModelFile, name: str) -> dict[str, float]:
     names, known = content.networks(), dict(_shares(content.description))
     if name in names:
         return {name: 1.0}
-    shares = {each: known[each] for each in names if known.get(each, 0) > 0}
+    shares = {model: known[model] for model in names if known.get(model, 0) > 0}
     if not name and len(names) == 1:
         return {names[0]: 1.0}
     if not name and shares:
         return shares
     listed = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-    told = (
+    reason = (
         f"{content.path} has no model '{name}'"
         if name
         else f"{content.path} holds {len(names)} models, which it does not say how to combine"
     )
     raise UsageError(
-        f"{told}.",
+        f"{reason}.",
         code="model.several",
         hint=f"choose one with --model: {listed}" if len(names) > 1 else "leave --model out",
     )

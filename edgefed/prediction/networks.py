@@ -30,10 +30,10 @@ class Outputs(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the weighted mean of the networks' predictions."""
-        each = [self._of(network, inputs) for network in self.networks]
-        if len(each) == 1:
-            return each[0]
-        terms = (share * found for share, found in zip(self.shares, each, strict=True))
+        outputs = [self._of(network, inputs) for network in self.networks]
+        if len(outputs) == 1:
+            return outputs[0]
+        terms = (share * output for share, output in zip(self.shares, outputs, strict=True))
         return torch.stack(list(terms)).sum(dim=0)
 
     def _of(self, network: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
@@ -56,8 +56,8 @@ class ImageOutputs(nn.Module):
         inputs = images.to(torch.float32) / 255
         if self.is_scaled:
             inputs = (inputs - self.get_buffer("mean")) / self.get_buffer("std")
-        found: torch.Tensor = self.outputs(inputs)
-        return found
+        outputs: torch.Tensor = self.outputs(inputs)
+        return outputs
 
 
 class PhotoOutputs(nn.Module):
@@ -78,5 +78,5 @@ class PhotoOutputs(nn.Module):
         pixels = images.permute(0, 3, 1, 2)
         if self.size is not None:
             pixels = resized(pixels, *self.size)
-        found: torch.Tensor = self.images(pixels)
-        return found
+        outputs: torch.Tensor = self.images(pixels)
+        return outputs

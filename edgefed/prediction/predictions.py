@@ -59,7 +59,7 @@ def class_results(
         counts: number of inputs by true and predicted class.
         names: of the model's classes.
     """
-    found = []
+    results = []
     for name in names:
         samples = sum(count for (own, _), count in counts.items() if own == name)
         predicted = sum(count for (_, other), count in counts.items() if other == name)
@@ -67,8 +67,8 @@ def class_results(
         recall = hits / samples if samples else None
         precision = hits / predicted if predicted else None
         if samples or predicted:
-            found.append(ClassResult(name, samples, predicted, recall, precision))
-    return tuple(found)
+            results.append(ClassResult(name, samples, predicted, recall, precision))
+    return tuple(results)
 
 
 @dataclass(frozen=True, eq=False)

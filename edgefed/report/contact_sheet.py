@@ -77,9 +77,9 @@ def captions_of(means: Means, count: int, width: int, font: Font) -> list[list[s
 
 def _title(means: Means, drawn: int) -> str:
     count = len(means.entries)
-    told = counted(count, "entry", "entries")
+    text = counted(count, "entry", "entries")
     cut = f", the first {drawn}" if drawn < count else ""
-    return f"averaged data of {means.run}: {told}{cut}"
+    return f"averaged data of {means.run}: {text}{cut}"
 
 
 def _labels(target: Array) -> list[str]:
@@ -112,8 +112,8 @@ def _images(inputs: Array) -> Array:
     elif len(shape) == 3 and shape[0] in (1, 3):
         planes = inputs
     else:
-        told = "x".join(map(str, shape)) or "single numbers"
-        raise _no_images(f"an entry is {told}")
+        size = "x".join(map(str, shape)) or "single numbers"
+        raise _no_images(f"an entry is {size}")
     low, high = float(planes.min()), float(planes.max())
     levels = np.rint((planes - low) * (255 / (high - low or 1.0))).astype(np.uint8)
     colours = np.broadcast_to(levels, (len(levels), 3, *levels.shape[2:]))

@@ -123,9 +123,9 @@ def audit_of_folder(folder: Path, run_data: RunData) -> Audit:
         raise _nothing(folder.name, was_recorded)
     held = {device.device: device.labels for device in run_data.summary.devices}
     names = label_names(run_data.record.get("class_names") or (), len(rows[0].shares))
-    told = [replace(row, true=_true(held.get(row.device, ()), len(row.shares))) for row in rows]
-    told.sort(key=lambda row: (row.round, row.device))
-    return Audit(folder.name, tuple(names), tuple(told))
+    audited = [replace(row, true=_true(held.get(row.device, ()), len(row.shares))) for row in rows]
+    audited.sort(key=lambda row: (row.round, row.device))
+    return Audit(folder.name, tuple(names), tuple(audited))
 
 
 def _nothing(run: str, was_recorded: bool) -> UnknownNameError:
@@ -174,9 +174,9 @@ def _of_state(folder: Path) -> Iterator[AuditRow]:
         return
     table = shares_of(state.groups[TABLE][PHI])
     for device, mixture in mixtures_of(state).items():
-        found = frequencies_of_mixture(np.asarray(mixture.shares), table)
-        shares = tuple(found.shares.tolist())
-        yield AuditRow(device, mixture.round, mixture.samples, STATE, "", found.determined, shares)
+        result = frequencies_of_mixture(np.asarray(mixture.shares), table)
+        shares = tuple(result.shares.tolist())
+        yield AuditRow(device, mixture.round, mixture.samples, STATE, "", result.determined, shares)
 
 
 def _state(folder: Path) -> State | None:
@@ -209,15 +209,15 @@ def _pictures(rows: Iterable[AuditRow], labels: Sequence[str]) -> Iterator[tuple
     for row in rows:
         by_part.setdefault(row.part, []).append(row)
     for part, all_rows in by_part.items():
-        found = all_rows[:MAX_ROWS]
-        names = [_name(row) for row in found]
+        shown = all_rows[:MAX_ROWS]
+        names = [_name(row) for row in shown]
         empty = (0.0,) * len(labels)
-        true = Panel("true", [row.true or empty for row in found])
-        computed = Panel("computed", [row.shares for row in found])
+        true = Panel("true", [row.true or empty for row in shown])
+        computed = Panel("computed", [row.shares for row in shown])
         drawn = share_maps([true, computed], names, labels, title=part, width=820)
-        told = _IN_WORDS[found[0].source]
-        role = f" of {found[0].role}" if part != found[0].source else ""
-        yield f"Label frequencies {told}{role}; beside each device the distance", drawn
+        source = _IN_WORDS[shown[0].source]
+        role = f" of {shown[0].role}" if part != shown[0].source else ""
+        yield f"Label frequencies {source}{role}; beside each device the distance", drawn
 
 
 def _name(row: AuditRow) -> str:

@@ -57,7 +57,7 @@ def means_of_folder(folder: Path) -> Means:
             code="means.state",
             hint="the run has not started, or the file was deleted",
         )
-    arrays = next((found for found in map(_read, files) if found), None)
+    arrays = next((arrays for arrays in map(_read, files) if arrays), None)
     if arrays is None:
         raise UnknownNameError(
             f"Run {folder.name} holds no averaged data.",

@@ -80,7 +80,7 @@ def _heads(preview: MixPreview, width: int, shown: int) -> list[str]:
     if shown < width:
         partners[-1] += f" of {width}"
     noise = (scale_in_words(scale) for scale in preview.mixes)
-    return ["sample 1", *partners, *(f"noise {each}" for each in noise)]
+    return ["sample 1", *partners, *(f"noise {words}" for words in noise)]
 
 
 def _grid(shape: tuple[int, ...], across: int, down: int) -> tuple[Grid, int]:

@@ -75,12 +75,12 @@ def recipe_of(folder: Path) -> Mapping[str, Any]:
 
 def _record(folder: Path, summary: RunSummary) -> Mapping[str, Any]:
     run, rounds = summary.run, summary.rounds
-    told = run.model_dump(mode="json") if run is not None else {"run": folder.name}
+    record = run.model_dump(mode="json") if run is not None else {"run": folder.name}
     return {
-        **told,
+        **record,
         "folder": str(folder),
-        "started": told.get("started_at", ""),
-        "ended": told.get("ended_at", ""),
+        "started": record.get("started_at", ""),
+        "ended": record.get("ended_at", ""),
         "devices": len(summary.devices) + summary.more_devices,
         "seconds": sum(float(row.get("seconds") or 0.0) for row in rounds),
         "bytes_up": sum(int(row.get("received") or 0) for row in rounds),

@@ -45,18 +45,18 @@ def classes(run_data: RunData) -> Iterator[Mapping[str, Any]]:
 
 
 def _classes(view: ConfusionView, names: Sequence[str]) -> Mapping[str, Any]:
-    confusion, told = confusion_of(view), confusion_json(view, names)
+    confusion, fields = confusion_of(view), confusion_json(view, names)
     number = counted(confusion.classes, "class", "classes")
     matrix = ""
-    if told["matrix"] is not None:
+    if fields["matrix"] is not None:
         called = [name_of(label, names) for label in range(confusion.classes)]
-        matrix = matrix_chart(told["matrix"], called, title=f"confusion matrix of {number}")
+        matrix = matrix_chart(fields["matrix"], called, title=f"confusion matrix of {number}")
     few = f" Cells below {LEAST_SHARE:.1%} of their class are not drawn."
-    rows = [_class_row(each) for each in told["classes"]]
+    rows = [_class_row(row) for row in fields["classes"]]
     summary = f"{counted(len(rows), 'class', 'classes')}, lowest F1 first"
     return {
         "title": TITLES[view.place],
-        "note": f"{whose(told).capitalize()}.{few if len(view.counts) > MANY else ''}",
+        "note": f"{whose(fields).capitalize()}.{few if len(view.counts) > MANY else ''}",
         "scores": [
             (name.replace("_", " "), f"{value:.4f}")
             for name, value in averages_of(confusion).items()

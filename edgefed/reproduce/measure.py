@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from edgefed.reproduce.plan import Cell, Study
@@ -70,10 +71,10 @@ def scored(result: TrialResult, score: PaperScore) -> float | None:
     rows: Sequence[Mapping[str, Any]] = result.history
     if score.metric == "final_accuracy":  # of most runs that is the last round's
         rows = [{"final_accuracy": row.get("accuracy"), **row} for row in rows]
-    found = [row[score.metric] for row in rows if row.get(score.metric) is not None]
-    if len(found) < score.last:
+    scores = [row[score.metric] for row in rows if row.get(score.metric) is not None]
+    if len(scores) < score.last:
         return None
-    return math.fsum(found[-score.last :]) / score.last
+    return math.fsum(scores[-score.last :]) / score.last
 
 
 def entries(study: Study, outcome: TrialOutcome) -> list[Entry]:
@@ -85,7 +86,8 @@ def verdicts(study: Study, outcome: TrialOutcome) -> list[Verdict]:
     """Return the verdicts on the paper's claims."""
     values = partial(_values, study, outcome)
     columns, numbers = study.scaled.columns, study.table.number
-    return [each for claim in study.table.claims for each in judge(claim, columns, values, numbers)]
+    judged = (judge(claim, columns, values, numbers) for claim in study.table.claims)
+    return list(chain.from_iterable(judged))
 
 
 def _values(
@@ -95,7 +97,7 @@ def _values(
     for cell in study.cells:
         if cell.row.label == row and cell.column is column:
             results = _results(cell, study, outcome)
-            scores = {seed: scored(each, column.score) for seed, each in results.items()}
+            scores = {seed: scored(result, column.score) for seed, result in results.items()}
             return {seed: score for seed, score in scores.items() if score is not None}
     return {}
 
@@ -106,8 +108,8 @@ def _results(cell: Cell, study: Study, outcome: TrialOutcome) -> dict[int, Trial
 
 
 def _growth(result: TrialResult) -> float | None:
-    found = [row["growth"] for row in result.history if row.get("growth") is not None]
-    return found[-1] if found else None
+    growths = [row["growth"] for row in result.history if row.get("growth") is not None]
+    return growths[-1] if growths else None
 
 
 def _digest(cell: Cell, seed: int) -> str:

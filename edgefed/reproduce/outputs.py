@@ -62,10 +62,10 @@ def write_outputs(study: Study, outcome: TrialOutcome, folder: Path) -> None:
     Raises:
         StorageError: the disk does not take them.
     """
-    told = json.dumps(summary(study, outcome, folder), indent=2, allow_nan=False)
+    table_json = json.dumps(summary(study, outcome, folder), indent=2, allow_nan=False)
     files = {
         "table.csv": _csv(entries(study, outcome)),
-        "table.json": f"{told}\n",
+        "table.json": f"{table_json}\n",
         "runs.csv": runs_csv(study.plan(), outcome),
     }
     for number, column in enumerate(study.scaled.columns, 1):
@@ -99,10 +99,10 @@ def write_recipes(study: Study, folder: Path) -> list[Path]:
 
 def text(study: Study, outcome: TrialOutcome) -> str:
     """Return the table for people, then the claims, the omissions, and notes."""
-    found = entries(study, outcome)
+    rows = entries(study, outcome)
     parts = [
         f"{study.table.name}, scale {study.scale}: {study.table.title}",
-        columns(_entry_rows(study, found)),
+        columns(_entry_rows(study, rows)),
     ]
     judged = verdicts(study, outcome)
     if judged:
@@ -116,7 +116,7 @@ def text(study: Study, outcome: TrialOutcome) -> str:
     return "\n\n".join(parts)
 
 
-def _entry_rows(study: Study, found: list[Entry]) -> list[tuple[str, ...]]:
+def _entry_rows(study: Study, rows: list[Entry]) -> list[tuple[str, ...]]:
     head = ["COLUMN", "ROW", "RUNS", "ACCURACY %", "PUBLISHED %"]
     more: list[Callable[[Entry], str]] = []
     if study.scaled.exact:
@@ -125,12 +125,12 @@ def _entry_rows(study: Study, found: list[Entry]) -> list[tuple[str, ...]]:
     if any(column.target is not None for column in study.scaled.columns):
         head += ["ROUNDS TO", "BYTES"]
         more += [_rounds, _bytes]
-    if any(entry.growth.count for entry in found):
+    if any(entry.growth.count for entry in rows):
         head.append("GROWTH")
         more.append(_grown)
     return [
         tuple(head),
-        *((*_entry_row(entry), *(cell(entry) for cell in more)) for entry in found),
+        *((*_entry_row(entry), *(cell(entry) for cell in more)) for entry in rows),
     ]
 
 
@@ -190,7 +190,7 @@ def _percent(value: Spread) -> str:
 # -- as files -------------------------------------------------------------------------------------
 
 
-def _csv(found: list[Entry]) -> str:
+def _csv(rows: list[Entry]) -> str:
     out = io.StringIO()
     names = [
         *("column", "of", "row", "runs", "failed", "accuracy_mean", "accuracy_std", "published"),
@@ -199,11 +199,11 @@ def _csv(found: list[Entry]) -> str:
     ]
     writer = csv.DictWriter(out, names, lineterminator="\n")
     writer.writeheader()
-    for entry in found:
-        told = entry.to_json()
+    for entry in rows:
+        fields = entry.to_json()
         writer.writerow(
             {
-                **{name: told[name] for name in names if name in told},
+                **{name: fields[name] for name in names if name in fields},
                 "runs": entry.accuracy.count,
                 "accuracy_mean": entry.accuracy.mean,
                 "accuracy_std": entry.accuracy.deviation,

@@ -265,15 +265,15 @@ class Read:
         """Return a value with what is shared in place of its name."""
         if isinstance(value, str) and value.startswith("@"):
             name = self.check("shared value", value[1:], shared, path)
-            others = {key: each for key, each in shared.items() if key != name}
+            others = {key: shared_value for key, shared_value in shared.items() if key != name}
             return self._replaced(shared[name], others, path)
         if isinstance(value, dict):
-            return {k: self._replaced(each, shared, (*path, k)) for k, each in value.items()}
+            return {k: self._replaced(item, shared, (*path, k)) for k, item in value.items()}
         if not isinstance(value, list):
             return value
-        found: list[Any] = []
-        for number, each in enumerate(value):
-            new = self._replaced(each, shared, (*path, number))
-            spliced = isinstance(each, str) and isinstance(new, list)
-            found.extend(new if spliced else [new])
-        return found
+        items: list[Any] = []
+        for number, item in enumerate(value):
+            new = self._replaced(item, shared, (*path, number))
+            spliced = isinstance(item, str) and isinstance(new, list)
+            items.extend(new if spliced else [new])
+        return items

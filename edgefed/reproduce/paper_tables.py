@@ -139,13 +139,13 @@ def read_tables(path: Path) -> tuple[PaperTable, ...]:
 def _extended(read: Read, known: Mapping[str, ExtendingT], place: str) -> dict[str, ExtendingT]:
     """Return set-ups or rows with what they extend, which stands above them."""
     values: dict[str, Mapping[str, Any]] = {}
-    for name, each in known.items():
-        layers = [ValueLayer(each.model_dump(exclude={"extends"}, exclude_unset=True))]
-        for other in reversed(each.extends):
+    for name, entry in known.items():
+        layers = [ValueLayer(entry.model_dump(exclude={"extends"}, exclude_unset=True))]
+        for other in reversed(entry.extends):
             read.check("earlier entry", other, values, (place, *name.split("."), "extends"))
             layers.append(ValueLayer(values[other]))
         values[name] = merge(layers).values
-    return {name: type(each).model_validate(values[name]) for name, each in known.items()}
+    return {name: type(entry).model_validate(values[name]) for name, entry in known.items()}
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class _Tables:
 def _points(axis: Axis, scale: Scale) -> Iterator[_Point]:
     values = getattr(axis, scale) or axis.values
     pairs = (
-        values.items() if isinstance(values, Mapping) else [(str(each), each) for each in values]
+        values.items() if isinstance(values, Mapping) else [(str(value), value) for value in values]
     )
     for of, value in pairs:
         if isinstance(value, RecipeKeys):
@@ -259,7 +259,7 @@ def _column(
 ) -> PaperColumn:
     """Return one column; what rows have of their own comes from the set-up, then the column."""
     general = [point.settings for point in points.values() if not point.rows]
-    varies = {key: value for each in (*general, keys.settings()) for key, value in each.items()}
+    varies = {key: value for part in (*general, keys.settings()) for key, value in part.items()}
     settings = {**setup.settings(), **varies}
     own: dict[str, Settings] = {}
     for label, row in rows.items():
@@ -269,13 +269,13 @@ def _column(
         parts = [
             *derived,
             {key: value for key, value in by_method.items() if key not in varies},
-            *(each.settings() for name, each in setup.rows.items() if name == label),
+            *(entry.settings() for name, entry in setup.rows.items() if name == label),
             *(point.settings for point in points.values() if label in point.rows),
-            *(each.settings() for name, each in keys.methods.items() if name == method),
-            *(each.settings() for name, each in keys.rows.items() if name == label),
+            *(entry.settings() for name, entry in keys.methods.items() if name == method),
+            *(entry.settings() for name, entry in keys.rows.items() if name == label),
         ]
-        if found := {key: value for part in parts for key, value in part.items()}:
-            own[label] = found
+        if merged := {key: value for part in parts for key, value in part.items()}:
+            own[label] = merged
     shown = {axis: point.shown for axis, point in points.items()}
     of = keys.of.format(**{axis: point.of for axis, point in points.items()})
     label = keys.label or ("{setup}, " + keys.of if keys.of else "{setup}")
@@ -316,10 +316,10 @@ class _Names:
     def claim(self, claim: str, text: str, path: KeyPath) -> Claim:
         """Return a claim; ``text`` replaces its words unless it is empty."""
         try:
-            found = read_claim(claim, self.rows)
+            parsed = read_claim(claim, self.rows)
         except ValueError as error:
             raise self.read.wrong(path, str(error)) from None
-        for term in found.terms:
+        for term in parsed.terms:
             self.read.check("row", term.row, self.rows, path)
             self.read.check("column", term.column, (*self.columns, EACH), path)
-        return replace(found, text=text) if text else found
+        return replace(parsed, text=text) if text else parsed

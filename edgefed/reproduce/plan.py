@@ -40,7 +40,7 @@ def part_of(
     labels = [row.label for row in table_rows if row.label not in scaled.left_out]
     _check("row", rows, labels)
     _check("column", columns, [name for c in scaled.columns for name in (c.label, c.of)])
-    kept_rows = [each for each in labels if _wanted(rows, each)]
+    kept_rows = [label for label in labels if _wanted(rows, label)]
     kept = tuple(c for c in scaled.columns if _wanted(columns, c.label, c.of))
     absent = [label for label in labels if label not in kept_rows]
     absent += [column.label for column in scaled.columns if column not in kept]
@@ -55,14 +55,14 @@ def without(scaled: Scaled, reasons: Mapping[str, str]) -> Scaled:
 
 
 def _wanted(chosen: Sequence[str], *names: str) -> bool:
-    folded = [each.lower() for each in chosen]
+    folded = [name.lower() for name in chosen]
     return not chosen or any(name.lower() in folded for name in names)
 
 
 def _check(kind: str, chosen: Sequence[str], known: Iterable[str]) -> None:
     names = list(dict.fromkeys(known))
     for name in chosen:
-        if not any(_wanted([name], each) for each in names):
+        if not any(_wanted([name], known_name) for known_name in names):
             meant = did_you_mean(nearest_name(name, names)) or "."
             raise UnknownNameError(
                 f"The table has no {kind} '{name}' at this scale{meant}",

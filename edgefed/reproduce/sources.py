@@ -242,9 +242,9 @@ def _found(source: PaperSource, settings: Settings, folder: Path) -> Located:
             if place.beside and not path.with_name(place.beside).is_file():
                 continue
             named = path if place.root is None else root / place.root
-            found = {**settings, "data.name": place.name, "data.path": str(named)}
+            values = {**settings, "data.name": place.name, "data.path": str(named)}
             note = f"{source.title} is {path.name}: compressed with loss" if _lossy(path) else ""
-            return Located({**found, **_moments(source, place, settings)}, note)
+            return Located({**values, **_moments(source, place, settings)}, note)
     raise MissingDataError(
         f"{source.title} is not in {folder}.",
         code="data.missing",
@@ -253,8 +253,8 @@ def _found(source: PaperSource, settings: Settings, folder: Path) -> Located:
 
 
 def _asked(source: PaperSource) -> str:
-    told = [f"{p.pattern} with {p.beside}" if p.beside else p.pattern for p in source.places]
-    return ", ".join(told)
+    patterns = [f"{p.pattern} with {p.beside}" if p.beside else p.pattern for p in source.places]
+    return ", ".join(patterns)
 
 
 def _lossy(path: Path) -> bool:

@@ -183,8 +183,8 @@ class PaperTable:
 
     def number(self, row: str, column: str) -> Published | None:
         """Return the paper's number for a row in one of its columns, if known."""
-        found = (each for each in self.published if (each.row, each.column) == (row, column))
-        return next(found, None)
+        numbers = (entry for entry in self.published if (entry.row, entry.column) == (row, column))
+        return next(numbers, None)
 
 
 RELATIONS: Mapping[str, Relation] = {">": "above", "≈": "equal", "≥": "not below"}
@@ -207,16 +207,16 @@ def read_claim(claim: str, rows: Collection[str]) -> Claim:
         ValueError: it is none of these.
     """
     words, _, column = claim.partition(" | ")
-    if found := _LOSES.fullmatch(words):
-        row, other, easy, hard = found.groups()
+    if match := _LOSES.fullmatch(words):
+        row, other, easy, hard = match.groups()
         first, second = (
             (Term(1, row, hard), Term(-1, row, easy)),
             (Term(-1, other, hard), Term(1, other, easy)),
         )
         return Claim(words, (*first, *second))
-    if not (found := _ORDER.fullmatch(words)):
+    if not (match := _ORDER.fullmatch(words)):
         raise ValueError(f"'{claim}' is no claim")
-    left, right = found["left"], found["right"]
+    left, right = match["left"], match["right"]
     if left not in rows and ": " in left:
         row, _, left_column = left.partition(": ")
         left, right = f"{row} at {left_column}", f"{row} at {right}"
@@ -225,4 +225,4 @@ def read_claim(claim: str, rows: Collection[str]) -> Claim:
         row, at, own = side.rpartition(" at ")
         one = side in rows or not at
         terms.append(Term(weight, side, column or EACH) if one else Term(weight, row, own))
-    return Claim(words, tuple(terms), RELATIONS[found["sign"]])
+    return Claim(words, tuple(terms), RELATIONS[match["sign"]])

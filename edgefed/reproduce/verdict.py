@@ -67,26 +67,26 @@ def judge(
         ]
     own = published_sum(claim, numbers)
     chosen = [next((c for c in columns if c.of == term.column), None) for term in claim.terms]
-    found = [column for column in chosen if column is not None]
-    if len(found) < len(chosen):
+    present = [column for column in chosen if column is not None]
+    if len(present) < len(chosen):
         absent = "a column is not run at this scale"
         return [Verdict(claim.text, "", "unknown", reason=absent, published=own)]
-    one = found[0].label if len({column.label for column in found}) == 1 else ""
-    return [replace(_one(claim, found, one, values), published=own)]
+    one = present[0].label if len({column.label for column in present}) == 1 else ""
+    return [replace(_one(claim, present, one, values), published=own)]
 
 
-def published_sum(claim: Claim, numbers: Numbers, each: str = "") -> float | None:
+def published_sum(claim: Claim, numbers: Numbers, column: str = "") -> float | None:
     """Return a claim's sum over published numbers, as a share; None where one is not known.
 
     Args:
         claim: of the paper.
         numbers: published in it.
-        each: the paper's column that a term of any column means.
+        column: the paper's column that a term of any column means.
     """
-    columns = (each if term.column == EACH else term.column for term in claim.terms)
-    found = [numbers(term.row, of) for term, of in zip(claim.terms, columns, strict=True)]
-    known = [number.value for number in found if number is not None]
-    if len(known) < len(found):
+    columns = (column if term.column == EACH else term.column for term in claim.terms)
+    cells = [numbers(term.row, of) for term, of in zip(claim.terms, columns, strict=True)]
+    known = [number.value for number in cells if number is not None]
+    if len(known) < len(cells):
         return None
     terms = zip(claim.terms, known, strict=True)
     return round(math.fsum(term.weight * value for term, value in terms), 6) / 100
@@ -96,8 +96,8 @@ def _one(claim: Claim, columns: Sequence[PaperColumn], label: str, values: Value
     cells = [values(term.row, column) for term, column in zip(claim.terms, columns, strict=True)]
     missing = [term.row for term, cell in zip(claim.terms, cells, strict=True) if not cell]
     if missing:
-        told = f"not run: {', '.join(dict.fromkeys(missing))}"
-        return Verdict(claim.text, label, "unknown", reason=told)
+        reason = f"not run: {', '.join(dict.fromkeys(missing))}"
+        return Verdict(claim.text, label, "unknown", reason=reason)
     seeds = set.intersection(*(set(cell) for cell in cells))
     sums = [
         math.fsum(term.weight * cell[seed] for term, cell in zip(claim.terms, cells, strict=True))
@@ -107,13 +107,13 @@ def _one(claim: Claim, columns: Sequence[PaperColumn], label: str, values: Value
 
 
 def _weighed(claim: Claim, label: str, sums: Sequence[float]) -> Verdict:
-    found = spread(sums)
-    if found.mean is None or found.deviation is None:
-        told = "one seed tells nothing of the noise" if sums else "no seed ran all of its cells"
-        return Verdict(claim.text, label, "unknown", found.mean, reason=told)
-    quantile = QUANTILES[min(found.count - 1, len(QUANTILES)) - 1]
-    noise = quantile * found.deviation / math.sqrt(found.count)
-    return Verdict(claim.text, label, _word(claim, found.mean, noise), found.mean, noise)
+    estimate = spread(sums)
+    if estimate.mean is None or estimate.deviation is None:
+        reason = "one seed tells nothing of the noise" if sums else "no seed ran all of its cells"
+        return Verdict(claim.text, label, "unknown", estimate.mean, reason=reason)
+    quantile = QUANTILES[min(estimate.count - 1, len(QUANTILES)) - 1]
+    noise = quantile * estimate.deviation / math.sqrt(estimate.count)
+    return Verdict(claim.text, label, _word(claim, estimate.mean, noise), estimate.mean, noise)
 
 
 def _word(claim: Claim, mean: float, noise: float) -> Word:

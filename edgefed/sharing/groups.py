@@ -29,9 +29,9 @@ def equal_split(total: int, limits: Sequence[int]) -> list[int]:
     left = min(total, sum(limits))
     while left:
         open_ones = [place for place, limit in enumerate(limits) if shares[place] < limit]
-        each = max(1, left // len(open_ones))
-        for place in open_ones[: max(1, left // each)]:
-            given = min(each, limits[place] - shares[place], left)
+        portion = max(1, left // len(open_ones))
+        for place in open_ones[: max(1, left // portion)]:
+            given = min(portion, limits[place] - shares[place], left)
             shares[place] += given
             left -= given
     return shares

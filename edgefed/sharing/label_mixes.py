@@ -100,8 +100,8 @@ def reason_to_decline(labels: Indices, label: int, settings: MixSettings, pool: 
     if not own:
         return f"it has no sample of label {label}"
     rest = {"other_classes": len(labels) - own, "any": len(labels) - 1, "global": pool}
-    if (found := rest[settings.others]) < settings.width - 1:
-        return f"it has {found} other samples, and a mix needs {settings.width - 1}"
+    if (others := rest[settings.others]) < settings.width - 1:
+        return f"it has {others} other samples, and a mix needs {settings.width - 1}"
     return ""
 
 
@@ -170,8 +170,8 @@ def mix_label(
     partners = inputs
     if settings.others == "global":
         partners = inputs[:0] if pool is None else pool
-    for each in (inputs, partners):
-        _check_pixels(each)
+    for pixels in (inputs, partners):
+        _check_pixels(pixels)
     made = draw_ingredients(samples.targets, label, count, settings, generator, len(partners))
     return mixes_of(made, inputs, partners, settings, generator)
 

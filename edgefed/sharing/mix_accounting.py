@@ -132,9 +132,9 @@ def composed(epsilons: Iterable[float | None]) -> float | None:
 
     Exact and Gaussian means, and label counts, have no finite pure ε: theirs is None.
     """
-    each = list(epsilons)
-    known = [epsilon for epsilon in each if epsilon is not None]
-    return math.fsum(known) if len(known) == len(each) else None
+    values = list(epsilons)
+    known = [epsilon for epsilon in values if epsilon is not None]
+    return math.fsum(known) if len(known) == len(values) else None
 
 
 def is_vacuous(epsilon: float | None) -> bool:

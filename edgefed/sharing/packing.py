@@ -46,8 +46,8 @@ def unpack(arrays: Packed) -> Entries:
     check_packed(arrays)
     inputs = arrays["inputs"]
     if inputs.dtype == np.uint8:
-        each = (-1, *[1] * (inputs.ndim - 1))
-        scale, offset = arrays["scale"].reshape(each), arrays["offset"].reshape(each)
+        shape = (-1, *[1] * (inputs.ndim - 1))
+        scale, offset = arrays["scale"].reshape(shape), arrays["offset"].reshape(shape)
         inputs = offset + scale * inputs.astype(np.float32)
     return Entries(inputs, arrays["targets"])
 
@@ -93,11 +93,11 @@ def check_fits(
     check_packed(arrays)
     if (arrays["inputs"].dtype.kind == "i") != tokens:
         raise malformed("its numbers are of another kind")
-    for name, each in (("inputs", shape), ("targets", (classes,))):
-        found = tuple(arrays[name].shape[1:])
-        if found != each:
+    for name, wanted in (("inputs", shape), ("targets", (classes,))):
+        actual = tuple(arrays[name].shape[1:])
+        if actual != wanted:
             raise DataError(
-                f"Averaged data are of another run: {name} are {found}, not {each}.",
+                f"Averaged data are of another run: {name} are {actual}, not {wanted}.",
                 code="share.foreign",
             )
 

@@ -89,12 +89,12 @@ def as_integers(arrays: Mapping[str, Array], grid: Grid) -> dict[str, Integers]:
         return {name: np.zeros(array.shape, np.int64) for name, array in arrays.items()}
     factor = min(1.0, grid.clip / norm) / grid.step if norm else 0.0
     while True:
-        found = {
+        rounded = {
             name: np.trunc(np.multiply(array, factor, dtype=np.float64)).astype(np.int64)
             for name, array in arrays.items()
         }
-        if sum(int(np.square(each).sum()) for each in found.values()) <= grid.radius**2:
-            return found
+        if sum(int(np.square(array).sum()) for array in rounded.values()) <= grid.radius**2:
+            return rounded
         factor *= 1 - 2.0**-40  # the factor's rounding made it too long
 
 

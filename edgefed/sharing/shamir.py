@@ -61,15 +61,15 @@ def weights_at_zero(places: tuple[int, ...]) -> tuple[int, ...]:
     """Return Lagrange's weights of values at these places for the value at 0."""
     if len(set(places)) < len(places) or not all(0 < place < PRIME for place in places):
         raise _not_shares("have wrong places")
-    found = []
+    weights = []
     for own in places:
         above = below = 1
         for other in places:
             if other != own:
                 above = above * other % PRIME
                 below = below * (other - own) % PRIME
-        found.append(above * pow(below, -1, PRIME) % PRIME)
-    return tuple(found)
+        weights.append(above * pow(below, -1, PRIME) % PRIME)
+    return tuple(weights)
 
 
 def _value(coefficients: Sequence[int], x: int) -> int:

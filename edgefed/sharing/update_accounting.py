@@ -85,14 +85,14 @@ def _divergences(multiplier: float, sampled: int, population: int) -> Array:
     if sampled < population:
         events.append(dp_accounting.SampledWithoutReplacementDpEvent(population, sampled, event))
     bounds = []
-    for each in events:
+    for dp_event in events:
         accountant = RdpAccountant(
             neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
         )
-        bounds.append(accountant.compose(each)._rdp)
-    found: Array = np.minimum.reduce(bounds)
-    found.flags.writeable = False  # the cache hands out this array itself
-    return found
+        bounds.append(accountant.compose(dp_event)._rdp)
+    smallest: Array = np.minimum.reduce(bounds)
+    smallest.flags.writeable = False  # the cache hands out this array itself
+    return smallest
 
 
 def least_multiplier(epsilon: float, cost: Callable[[float], float]) -> float | None:

@@ -179,8 +179,8 @@ class ProcessPool:
         if worker.order is not None:
             named = worker.order.task.needed
             with contextlib.suppress(OSError):  # a dead worker shows itself when it is read
-                found = {digest: place for digest, place in places.items() if digest in named}
-                worker.pipe.send_bytes(msgpack.packb([order_bytes(worker.order), found]))
+                needed = {digest: place for digest, place in places.items() if digest in named}
+                worker.pipe.send_bytes(msgpack.packb([order_bytes(worker.order), needed]))
 
     def _replace(self, worker: _WorkerProcess, order: WorkOrder, lost: set[int]) -> _WorkerProcess:
         """Return a successor for a worker that died on an order."""
@@ -247,8 +247,8 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
-    for each in strange:
-        each.close()
+    for connection in strange:
+        connection.close()
     set_threads(1)
     trainers, clock = TrainerCache(user_models=True, memory=UNBOUNDED), SystemClock()
     workers: dict[int, Worker] = {}

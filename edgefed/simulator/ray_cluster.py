@@ -190,15 +190,15 @@ def _join(ray: Any, address: str) -> None:
             socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
         ray.init(address=address, **_QUIET)
     except (RuntimeError, OSError, ValueError) as error:
-        told = brief(error)
-        if told.startswith("Version mismatch"):
+        reason = brief(error)
+        if reason.startswith("Version mismatch"):
             raise EdgeFedError(
-                f"The Ray cluster at {address} has a different version of Ray or Python. {told}.",
+                f"The Ray cluster at {address} has a different version of Ray or Python. {reason}.",
                 code="ray.version",
                 hint="install the same versions here and on the cluster",
             ) from error
         raise UnreachableError(
-            f"Cannot join a Ray cluster at {address}: {told}.",
+            f"Cannot join a Ray cluster at {address}: {reason}.",
             code="ray.unreachable",
             hint="check that it runs (ray status), that this is one of its machines, and its token "
             "(RAY_AUTH_MODE=token)",
@@ -207,8 +207,8 @@ def _join(ray: Any, address: str) -> None:
 
 def _measured(ray: Any, address: str) -> Cluster:
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    useful = [each for each in alive if each.get("GPU")] or alive
-    cpus, gpus = (int(sum(each.get(kind, 0) for each in useful)) for kind in ("CPU", "GPU"))
+    useful = [node for node in alive if node.get("GPU")] or alive
+    cpus, gpus = (int(sum(node.get(kind, 0) for node in useful)) for kind in ("CPU", "GPU"))
     return Cluster(ray, address, len(alive), cpus, gpus)
 
 
@@ -238,5 +238,5 @@ def brief(error: Exception) -> str:
 def cause_of(error: Exception) -> str:
     """Return the last line of an error of Ray's, which usually names the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = lines[-1].partition(" Some common causes")[0] if lines else type(error).__name__
-    return told[:SHOWN].rstrip(".: ")
+    cause = lines[-1].partition(" Some common causes")[0] if lines else type(error).__name__
+    return cause[:SHOWN].rstrip(".: ")

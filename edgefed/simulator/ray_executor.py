@@ -77,7 +77,7 @@ class ActorPool:
         ready, _ = self._ray.wait(list(awaited), num_returns=1, timeout=seconds)
         if ready:
             ready, _ = self._ray.wait(list(awaited), num_returns=len(awaited), timeout=0)
-        return [awaited[each] for each in ready]
+        return [awaited[answer] for answer in ready]
 
     def dismiss(self, actor: ActorHandle) -> None:
         """End an actor, even if it is dead or has not started."""
@@ -208,11 +208,11 @@ class RayExecutor:
 
     def _no_room(self) -> TimeLimitError:
         free = self._ray.available_resources()
-        told = f"{free.get('CPU', 0):g} of its {self._actor_pool.cluster.cpus} CPUs are free"
+        text = f"{free.get('CPU', 0):g} of its {self._actor_pool.cluster.cpus} CPUs are free"
         if self._actor_pool.cluster.gpus:
-            told += f", {free.get('GPU', 0):g} of its {self._actor_pool.cluster.gpus} GPUs"
+            text += f", {free.get('GPU', 0):g} of its {self._actor_pool.cluster.gpus} GPUs"
         return TimeLimitError(
-            f"No actor has started on Ray after {self._patience:.0f} s: {told}.",
+            f"No actor has started on Ray after {self._patience:.0f} s: {text}.",
             code="ray.room",
             hint="wait until the cluster has free resources (ray status), or omit --on ray",
         )

@@ -174,8 +174,8 @@ class Simulation:
         record = self.store.run(self._run.run)
         if record.status not in UNFINISHED:
             return
-        told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        ended = replace(record, status="failed", reason=told, error="internal")
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        ended = replace(record, status="failed", reason=reason, error="internal")
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             ended = replace(ended, status="aborted", reason="interrupted", error="interrupted")
         ended = replace(ended, round=record.finished_rounds, ended=timestamp(self._clock.now()))
@@ -240,9 +240,9 @@ def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shar
                 ' "rotation" makes the column rotation',
             )
     trained, wanted = sum(len(shard.train) > 0 for shard in shards), recipe.rounds.min_devices
-    if told := least_devices(recipe).told(trained):
+    if problem := least_devices(recipe).told(trained):
         raise UsageError(
-            told, code="simulation.devices", hint="simulate more devices: simulation.devices"
+            problem, code="simulation.devices", hint="simulate more devices: simulation.devices"
         )
     if trained < wanted:
         raise UsageError(

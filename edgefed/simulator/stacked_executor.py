@@ -114,23 +114,23 @@ class StackedExecutor:
         self, waiting: Sequence[_WaitingOrder], stop: Callable[[], bool]
     ) -> Iterator[tuple[WorkOrder, Outcome]]:
         """Train the waiting devices, those with one model together."""
-        for trainer in dict.fromkeys(each.prepared.trainer for each in waiting):
-            part = [each for each in waiting if each.prepared.trainer is trainer]
+        for trainer in dict.fromkeys(device.prepared.trainer for device in waiting):
+            part = [device for device in waiting if device.prepared.trainer is trainer]
             stack = None if self._carries(part) else self._stack(trainer)
             start = self._clock.monotonic()
             done = None if stack is None else self._together(stack, part, stop)
             share = (self._clock.monotonic() - start) / len(part)
-            for place, each in enumerate(part):
+            for place, device in enumerate(part):
                 if done is None:
                     start = self._clock.monotonic()
-                    outcome = self._timed(complete(each.prepared, stop=stop), start)
+                    outcome = self._timed(complete(device.prepared, stop=stop), start)
                 else:
                     outcome = replace(done[place], seconds=share)
-                yield each.order, replace(outcome, seconds=outcome.seconds + each.seconds)
+                yield device.order, replace(outcome, seconds=outcome.seconds + device.seconds)
 
     def _carries(self, part: Sequence[_WaitingOrder]) -> bool:
         """Return whether a recurrent state is carried, which no stack does; say so."""
-        carried = any(each.job.schedule.carry_state for each in part)
+        carried = any(device.job.schedule.carry_state for device in part)
         if carried:
             self._say("trains one device after another: training.carry_state is set")
         return carried
@@ -143,7 +143,8 @@ class StackedExecutor:
         self, stack: StackedTrainer, part: Sequence[_WaitingOrder], stop: Callable[[], bool]
     ) -> list[Outcome] | None:
         """Train devices at once; None where that fails, which one of them may be the cause of."""
-        jobs, samples = [each.job for each in part], [each.prepared.view.train for each in part]
+        jobs = [device.job for device in part]
+        samples = [device.prepared.view.train for device in part]
         try:
             results = stack.attempt(jobs, samples, stop)
         except Stopped:
@@ -153,7 +154,9 @@ class StackedExecutor:
             # device's samples break; alone, each device tells its own reason.
             self._say(f"not trained at once, but one device after another: {_brief(error)}")
             return None
-        return [finish(each.prepared, result) for each, result in zip(part, results, strict=True)]
+        return [
+            finish(device.prepared, result) for device, result in zip(part, results, strict=True)
+        ]
 
     def _stack(self, trainer: Trainer) -> StackedTrainer | None:
         """Return the trainer of this model for many devices; None where it is not possible."""

@@ -320,8 +320,8 @@ def _check_result(case: Case, state: State) -> None:
         all(np.isfinite(array).all() for array in weights.values()), "its weights are not finite"
     )
     predict = half.predictor(state, ModelPredictions(trainer))
-    found = called("predictor", lambda: predict(samples(5, 1).inputs))
-    require(np.shape(found) == (5, CLASSES), f"predictor returns {np.shape(found)}, not (5, 3)")
+    output = called("predictor", lambda: predict(samples(5, 1).inputs))
+    require(np.shape(output) == (5, CLASSES), f"predictor returns {np.shape(output)}, not (5, 3)")
     exchange = half.evaluation(state, players.roster, 1)
     for question in exchange.questions:
         view = players.view(question.device, half.model(state))

@@ -71,8 +71,8 @@ def _check_averaging(
         replace(answers[0], device=answer.device, samples=answer.samples) for answer in answers
     ]
     others = [
-        replace(each, metrics={name: value * number for name, value in each.metrics.items()})
-        for number, each in enumerate(equal, 1)
+        replace(answer, metrics={name: value * number for name, value in answer.metrics.items()})
+        for number, answer in enumerate(equal, 1)
     ]
     one, all_of_them = (_weights(half, state, planned, some) for some in (equal[:1], others))
     require(
@@ -87,10 +87,12 @@ def _check_loss_unread(
 ) -> None:
     """Check that a merge does not depend on the value of the metric ``loss``."""
     changed = [
-        replace(each, metrics={**each.metrics, "loss": each.metrics["loss"] * number + number})
-        if "loss" in each.metrics
-        else each
-        for number, each in enumerate(answers, 1)
+        replace(
+            answer, metrics={**answer.metrics, "loss": answer.metrics["loss"] * number + number}
+        )
+        if "loss" in answer.metrics
+        else answer
+        for number, answer in enumerate(answers, 1)
     ]
     one, other = (_weights(half, state, planned, some) for some in (answers, changed))
     require(

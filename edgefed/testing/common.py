@@ -86,11 +86,11 @@ def check_settings(settings: type[BaseModel], values: Mapping[str, Any], where: 
     for key, info in settings.model_fields.items():
         require(bool(info.description), f"{where}: the setting '{key}' has no docstring")
         if info.annotation in (int, float):
-            ranged = any(isinstance(each, (Ge, Gt, Le, Lt)) for each in info.metadata)
+            ranged = any(isinstance(constraint, (Ge, Gt, Le, Lt)) for constraint in info.metadata)
             require(ranged, f"{where}: the number '{key}' has no range, such as Field(ge=0)")
         if info.annotation is str:
-            bounded = any(isinstance(each, (Len, MaxLen)) for each in info.metadata)
-            bounded = bounded or any(hasattr(each, "pattern") for each in info.metadata)
+            bounded = any(isinstance(constraint, (Len, MaxLen)) for constraint in info.metadata)
+            bounded = bounded or any(hasattr(constraint, "pattern") for constraint in info.metadata)
             require(bounded or not _is_wire(settings), f"{where}: the text '{key}' has no bound")
     require(settings.model_config.get("frozen", False), f"{where}: settings are not frozen")
     _check_closed(settings, values, where)

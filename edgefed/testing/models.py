@@ -77,13 +77,13 @@ def _check_outputs(where: str, model: Model) -> None:
     model.module.eval()
     with torch.no_grad():
         for count in (1, 2, SAMPLES):
-            found = called(f"{where}: a batch of {count}", model.forward, params, inputs[:count])
+            outputs = called(f"{where}: a batch of {count}", model.forward, params, inputs[:count])
             require(
-                tuple(found.shape) == (count, model.classes),
-                f"{where}: it returns {tuple(found.shape)} for a batch of {count}, not"
+                tuple(outputs.shape) == (count, model.classes),
+                f"{where}: it returns {tuple(outputs.shape)} for a batch of {count}, not"
                 f" ({count}, {model.classes})",
             )
-            require(bool(torch.isfinite(found).all()), f"{where}: its outputs are not finite")
+            require(bool(torch.isfinite(outputs).all()), f"{where}: its outputs are not finite")
         together = model.forward(params, inputs)
         alone = torch.cat([model.forward(params, inputs[k : k + 1]) for k in range(SAMPLES)])
     require(
@@ -105,13 +105,13 @@ def _check_training(where: str, model: Model) -> None:
     weights = model.weights()
     schedule = Schedule(epochs=2, batch_size=3, learning_rate=0.05)
     job = Job(weights, CrossEntropy(), schedule, seed=3)
-    found = []
+    results = []
     for _ in range(2):
         with other_global_seeds(), pure(f"{where}: training it", {"the weights": weights}):
-            found.append(
+            results.append(
                 called(f"{where}: training it", lambda: Trainer(model, "cpu").train(job, samples))
             )
-    first, second = found
+    first, second = results
     require(
         bits(first.weights) == bits(second.weights),
         f"{where}: training from the same seed ends in other weights the second time",

@@ -110,15 +110,15 @@ def _check_label_free(
         request.own,
     )
     what = "dividing samples whose targets are numbers, as by_label = False allows,"
-    found = called(what, lambda: _split(partitioner, other, seed))
-    require(bits(found) == bits(parts), "the parts depend on labels, but by_label is False")
+    divided = called(what, lambda: _split(partitioner, other, seed))
+    require(bits(divided) == bits(parts), "the parts depend on labels, but by_label is False")
 
 
 def _check_draws(partitioner: Partitioner, values: Mapping[str, Any]) -> None:
     """Check that the order or the choice of a device's samples depends on the seed."""
     request = _request(partitioner, values, *SIZES[1], 1)
-    found = {str(bits(_split(partitioner, request, seed))) for seed in range(5)}
-    require(len(found) > 1, "five seeds give the same parts; draw from the generator that is given")
+    parts = {str(bits(_split(partitioner, request, seed))) for seed in range(5)}
+    require(len(parts) > 1, "five seeds give the same parts; draw from the generator that is given")
 
 
 def _check_scarce(partitioner: Partitioner, values: Mapping[str, Any]) -> None:

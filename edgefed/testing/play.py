@@ -171,9 +171,9 @@ def bits(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, Mapping):
-        return [(key, bits(each)) for key, each in value.items()]
+        return [(key, bits(item)) for key, item in value.items()]
     if isinstance(value, (list, tuple)):
-        return [bits(each) for each in value]
+        return [bits(item) for item in value]
     if hasattr(value, "__dataclass_fields__"):
         return {name: bits(getattr(value, name)) for name in value.__dataclass_fields__}
     return value

@@ -31,9 +31,9 @@ def check_reply(exchange: Exchange, answer: Answer) -> str:
 
 def _role_problem(wanted: ReplyRole, arrays: Tensors) -> str:
     if wanted.tensors is not None and specs_of(arrays) != dict(wanted.tensors):
-        found, asked = specs_of(arrays), wanted.tensors
-        name = next(key for key in {**asked, **found} if found.get(key) != asked.get(key))
-        return f"has {name} as {found.get(name, 'nothing')}, not {asked.get(name, 'nothing')}"
+        actual, asked = specs_of(arrays), wanted.tensors
+        name = next(key for key in {**asked, **actual} if actual.get(key) != asked.get(key))
+        return f"has {name} as {actual.get(name, 'nothing')}, not {asked.get(name, 'nothing')}"
     for name, array in arrays.items():
         if array.dtype.kind != "f" or not array.size:
             continue

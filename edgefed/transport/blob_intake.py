@@ -193,12 +193,13 @@ class BlobIntake:
 
     def next_due(self) -> float | None:
         """Return the monotonic second of the next request, or None."""
-        return min((each.receiver.due for each in self._incoming.values()), default=None)
+        return min((incoming.receiver.due for incoming in self._incoming.values()), default=None)
 
     def reconnected(self, now: float) -> list[Ask]:
         """Return the requests to make after the connection was lost."""
         return [
-            Ask(each.source, each.receiver.reconnected(now)) for each in self._incoming.values()
+            Ask(incoming.source, incoming.receiver.reconnected(now))
+            for incoming in self._incoming.values()
         ]
 
     def coming(self, digest: str) -> bool:

@@ -352,10 +352,10 @@ class Link:
                 self._client.unsubscribe(topic_filter)
 
     def _subscribe(self, filters: list[str]) -> None:
-        for each in filters:
-            _, mid = self._client.subscribe(each, qos=1)
+        for topic_filter in filters:
+            _, mid = self._client.subscribe(topic_filter, qos=1)
             if mid is not None:
-                self._pending[mid] = each
+                self._pending[mid] = topic_filter
 
     # -- paho's callbacks ---------------------------------------------------------------------
 
@@ -398,8 +398,8 @@ class Link:
         """Log why there is no connection, once an outage; ``start_now`` raises it instead."""
         if error.message != self._complained and not (self._closing or self._asked):
             self._complained = error.message
-            told = error.message.rstrip(".")
-            log.warning("%s; trying again  [%s]; try: %s", told, error.code, error.hint)
+            message = error.message.rstrip(".")
+            log.warning("%s; trying again  [%s]; try: %s", message, error.code, error.hint)
 
     def _on_disconnect(
         self, client: paho.Client, data: Any, flags: Any, reason: ReasonCode, properties: Any

@@ -68,7 +68,9 @@ class ChunkSender:
         with self._wake:
             self._forget_ended()
             same = (
-                each for each in self._transfers if (each.topic, each.digest) == (topic, digest)
+                transfer
+                for transfer in self._transfers
+                if (transfer.topic, transfer.digest) == (topic, digest)
             )
             transfer = next(same, None)
             if transfer is None:

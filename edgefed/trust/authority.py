@@ -142,8 +142,8 @@ def save_address(authority: Authority, folder: Path) -> None:
 
 
 def _address(authority: Authority) -> bytes:
-    told = {"fleet": authority.fleet, "broker": authority.broker, "hosts": list(authority.hosts)}
-    return (json.dumps(told, indent=2) + "\n").encode()
+    record = {"fleet": authority.fleet, "broker": authority.broker, "hosts": list(authority.hosts)}
+    return (json.dumps(record, indent=2) + "\n").encode()
 
 
 def load_authority(folder: Path) -> Authority:
@@ -155,9 +155,9 @@ def load_authority(folder: Path) -> Authority:
     key = load_private_key(folder, KEY, Ed25519PrivateKey)
     try:
         certificate = read_certificate((folder / CERTIFICATE).read_bytes())
-        told: dict[str, Any] = json.loads((folder / FLEET).read_bytes())
-        found = Authority(
-            key, certificate, str(told["fleet"]), str(told["broker"]), tuple(told["hosts"])
+        record: dict[str, Any] = json.loads((folder / FLEET).read_bytes())
+        authority = Authority(
+            key, certificate, str(record["fleet"]), str(record["broker"]), tuple(record["hosts"])
         )
         if certificate.signing_key != key.public_key() or certificate.role != "authority":
             raise ValueError("certificate and key do not fit")
@@ -167,7 +167,7 @@ def load_authority(folder: Path) -> Authority:
             code="enrol.authority",
             hint="restore the folder from a backup; without it, every device has to enrol again",
         ) from error
-    return found
+    return authority
 
 
 def renewal_due(certificate: Certificate, now: datetime) -> bool:

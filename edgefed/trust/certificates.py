@@ -191,10 +191,10 @@ def _read(loaded: x509.Certificate) -> Certificate:
 
 
 def _attribute(loaded: x509.Certificate, oid: x509.ObjectIdentifier) -> str:
-    found = loaded.subject.get_attributes_for_oid(oid)
-    if len(found) != 1 or not isinstance(found[0].value, str):
+    attributes = loaded.subject.get_attributes_for_oid(oid)
+    if len(attributes) != 1 or not isinstance(attributes[0].value, str):
         raise ValueError("its subject is not that of a fleet's certificate")
-    return found[0].value
+    return attributes[0].value
 
 
 def _encryption_key(loaded: x509.Certificate) -> X25519PublicKey | None:

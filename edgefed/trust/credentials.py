@@ -152,8 +152,8 @@ def load_credentials(folder: Path, now: datetime) -> Credentials:
             hint="enrol again with a token of this fleet: edgefed-agent enroll TOKEN",
         )
     check_validity(certificate, now)
-    told = _fleet(folder)
-    return Credentials(folder, keys, certificate, authority, told["fleet"], told["broker"])
+    address = _fleet(folder)
+    return Credentials(folder, keys, certificate, authority, address["fleet"], address["broker"])
 
 
 def set_broker(folder: Path, broker: str) -> None:
@@ -164,8 +164,8 @@ def set_broker(folder: Path, broker: str) -> None:
         StorageError: the disk does not take it; the old address is intact.
     """
     _fleet(folder)
-    told = json.loads((folder / FLEET).read_bytes())
-    write_atomic(folder / FLEET, _fleet_text({**told, "broker": broker}))
+    record = json.loads((folder / FLEET).read_bytes())
+    write_atomic(folder / FLEET, _fleet_text({**record, "broker": broker}))
 
 
 def newer_credentials(own: Credentials, now: datetime) -> Credentials | None:
@@ -213,7 +213,7 @@ def check_validity(certificate: Certificate, now: datetime) -> None:
 
 
 def _contents(made: Credentials) -> dict[str, bytes]:
-    told = {
+    record = {
         "fleet": made.fleet,
         "broker": made.broker,
         "name": made.certificate.name,
@@ -224,12 +224,12 @@ def _contents(made: Credentials) -> dict[str, bytes]:
         ENCRYPTION: private_pem(made.keys.encryption),
         CERTIFICATE: made.certificate.pem(),
         AUTHORITY: made.authority.pem(),
-        FLEET: _fleet_text(told),
+        FLEET: _fleet_text(record),
     }
 
 
-def _fleet_text(told: dict[str, str]) -> bytes:
-    return (json.dumps(told, indent=2) + "\n").encode()
+def _fleet_text(record: dict[str, str]) -> bytes:
+    return (json.dumps(record, indent=2) + "\n").encode()
 
 
 def private_pem(key: Ed25519PrivateKey | X25519PrivateKey) -> bytes:
@@ -278,8 +278,8 @@ def _certificate(folder: Path, name: str) -> Certificate:
 
 def _fleet(folder: Path) -> dict[str, str]:
     try:
-        told = json.loads((folder / FLEET).read_bytes())
-        return {name: str(told[name]) for name in ("fleet", "broker")}
+        record = json.loads((folder / FLEET).read_bytes())
+        return {name: str(record[name]) for name in ("fleet", "broker")}
     except OSError as error:
         raise _unusable(folder, f"{FLEET}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:

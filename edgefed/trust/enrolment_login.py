@@ -95,5 +95,5 @@ def give_to_owner(path: Path) -> None:
 def _line(password: str, salt: bytes) -> str:
     """Return the line of a Mosquitto password file (PBKDF2 with SHA-512)."""
     made = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _ITERATIONS)
-    encoded = (base64.b64encode(each).decode() for each in (salt, made))
+    encoded = (base64.b64encode(data).decode() for data in (salt, made))
     return f"{COORDINATOR_USER}:$7${_ITERATIONS}${'$'.join(encoded)}\n"

@@ -88,10 +88,10 @@ def succession_of(folder: Path, key: bytes) -> Succession:
     Without a file, or where it is about other keys, there is that key alone.
     """
     try:
-        found = Succession.from_bytes(_file(folder).read_bytes())
+        succession = Succession.from_bytes(_file(folder).read_bytes())
     except (OSError, NotAllowedError):
         return Succession((key,))
-    return found if key in found.keys else Succession((key,))
+    return succession if key in succession.keys else Succession((key,))
 
 
 def save_succession(folder: Path, succession: Succession) -> None:

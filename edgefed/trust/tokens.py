@@ -115,9 +115,9 @@ def proof(key: bytes, purpose: bytes, *parts: bytes) -> bytes:
     return mac.digest()
 
 
-def is_proof(told: bytes, key: bytes, purpose: bytes, *parts: bytes) -> bool:
-    """Whether ``told`` is the proof of these parts, compared in constant time."""
-    return hmac.compare_digest(told, proof(key, purpose, *parts))
+def is_proof(candidate: bytes, key: bytes, purpose: bytes, *parts: bytes) -> bool:
+    """Whether ``candidate`` is the proof of these parts, compared in constant time."""
+    return hmac.compare_digest(candidate, proof(key, purpose, *parts))
 
 
 def fingerprint(key: bytes) -> str:

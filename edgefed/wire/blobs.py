@@ -255,16 +255,16 @@ class BlobCache:
 
     def _take_over(self) -> None:
         """Index the files of an earlier process, and delete its half-written ones."""
-        found: list[tuple[int, str, int]] = []
+        files: list[tuple[int, str, int]] = []
         try:
             remove_partial_files(self._folder)
             for path in self._folder.iterdir():
                 if _DIGEST.fullmatch(path.name):
                     status = path.stat()
-                    found.append((status.st_mtime_ns, path.name, status.st_size))
+                    files.append((status.st_mtime_ns, path.name, status.st_size))
         except OSError as error:
             raise storage_error(self._folder, error) from error
-        for _, digest, size in sorted(found):
+        for _, digest, size in sorted(files):
             self._note(digest, size)
         self._make_room(0, "")
 

@@ -93,12 +93,12 @@ class Staging:
 
     def missing(self, limit: int) -> tuple[int, ...]:
         """Return the first ``limit`` chunks that are not here."""
-        found: list[int] = []
+        numbers: list[int] = []
         index = self._here.find(0)
-        while index >= 0 and len(found) < limit:
-            found.append(index)
+        while index >= 0 and len(numbers) < limit:
+            numbers.append(index)
             index = self._here.find(0, index + 1)
-        return tuple(found)
+        return tuple(numbers)
 
     def finish(self) -> bytes:
         """Return the blob and delete the files.

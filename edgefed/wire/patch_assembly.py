@@ -39,7 +39,7 @@ def route(ref: BlobRef, holds: Callable[[str], bool], *, whole: bool = False) ->
         for patch in ref.patches:
             chain.insert(0, patch)
             if patch.base is None or holds(patch.base):
-                if sum(each.size for each in chain) >= ref.size:
+                if sum(part.size for part in chain) >= ref.size:
                     break
                 needed = tuple((p.blob, p.size) for p in chain if not holds(p.blob))
                 return Route(tuple(chain), needed)

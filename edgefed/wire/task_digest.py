@@ -37,6 +37,6 @@ _CONTEXT = b"edgefed task 1\0"
 def task_digest(task: Task) -> bytes:
     """Return the SHA-256 of a task's fields without ``LEFT_OUT``."""
     blobs = {"__all__": set(BLOBS_LEFT_OUT)}
-    told = task.model_dump(mode="json", exclude={**dict.fromkeys(LEFT_OUT, True), "blobs": blobs})
-    text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    fields = task.model_dump(mode="json", exclude={**dict.fromkeys(LEFT_OUT, True), "blobs": blobs})
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(_CONTEXT + text.encode()).digest()

@@ -150,7 +150,7 @@ def read_specs(
     return specs
 
 
-def check_spec(name: str, found: TensorSpec, wanted: TensorSpec | None) -> None:
+def check_spec(name: str, actual: TensorSpec, wanted: TensorSpec | None) -> None:
     """Check that a tensor is the expected one.
 
     Raises:
@@ -158,9 +158,9 @@ def check_spec(name: str, found: TensorSpec, wanted: TensorSpec | None) -> None:
     """
     if wanted is None:
         raise malformed(f"the tensor {name!r} is not expected")
-    if found != wanted:
+    if actual != wanted:
         raise malformed(
-            f"the tensor {name!r} is {found.dtype}{list(found.shape)}"
+            f"the tensor {name!r} is {actual.dtype}{list(actual.shape)}"
             f" instead of {wanted.dtype}{list(wanted.shape)}"
         )
 

@@ -44,10 +44,10 @@ def no_relays(digest: str) -> bytes:
 
 def relays_by_sender(task: Task, read: ReadRelay) -> dict[str, tuple[bytes, ...]]:
     """Return the blobs that a task delivers, by sender, in the order of the task."""
-    found: dict[str, tuple[bytes, ...]] = {}
+    by_sender: dict[str, tuple[bytes, ...]] = {}
     for relay in task.relays:
-        found[relay.sender] = (*found.get(relay.sender, ()), read(relay.digest))
-    return found
+        by_sender[relay.sender] = (*by_sender.get(relay.sender, ()), read(relay.digest))
+    return by_sender
 
 
 def without_relays(task: Task, kept: Collection[str]) -> Task:

@@ -89,14 +89,14 @@ class DeviceCredentials:
         then missing, as when the coordinator no longer has it.
         """
         own = self.current()
-        found: dict[str, bytes] = {}
+        opened: dict[str, bytes] = {}
         for relay in task.relays:
             try:
                 context = _context(task, relay)
-                found[relay.digest] = open_data(own, context, read(relay.digest))
+                opened[relay.digest] = open_data(own, context, read(relay.digest))
             except WireError as error:
                 log.warning("%s", error.message)
-        return found
+        return opened
 
 
 def _context(task: Task, relay: DeliveredRelay) -> SealContext:

@@ -390,9 +390,9 @@ def _own_rows(state: State, device: str) -> dict[str, Any]:
 
 def _untrue(answer: Answer, entries: int) -> str:
     """Return the false statement of an answer with so many entries, or nothing."""
-    told, group = (answer.metrics.get(name, 0.0) for name in ("entries", "group"))
-    if told != entries:
-        return f"it holds {entries} entries, and says {told:g}"
+    stated, group = (answer.metrics.get(name, 0.0) for name in ("entries", "group"))
+    if stated != entries:
+        return f"it holds {entries} entries, and says {stated:g}"
     if not (1 <= group <= answer.samples and group == int(group)):
         return f"it says that {group:g} of {answer.samples} samples stand behind an entry"
     return ""

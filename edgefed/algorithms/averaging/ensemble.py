@@ -111,7 +111,7 @@ class Ensemble(SavedModels[EnsembleSettings], DeviceTests[EnsembleSettings], Rec
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         """Store the model of every device that answered; those of others stay."""
-        questions = {each.device: each for each in exchange.questions}
+        questions = {question.device: question for question in exchange.questions}
         samples = dict(state.params[SAMPLES])
         models = {device: _known(state, device) for device in samples}
         for answer in answers:

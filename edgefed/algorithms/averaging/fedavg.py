@@ -147,8 +147,8 @@ class FedAvg(CompleteAlgorithm[AveragingSettings]):
 
     def round_metrics(self, state: State) -> Mapping[str, float]:
         """Return the gradient divergence of the round, where it is measured."""
-        found = state.params.get(DIVERGENCE)
-        return {} if found is None else {DIVERGENCE: found}
+        divergence = state.params.get(DIVERGENCE)
+        return {} if divergence is None else {DIVERGENCE: divergence}
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
         """Train from the round's weights on the device's samples."""

@@ -183,7 +183,7 @@ class IFCA(FedAvg):
             name=name,
             round=number,
             questions=tuple(Question(m.device, m.samples, blobs) for m in cohort.members),
-            payloads={each: Payload(weights) for each, weights in models.items()},
+            payloads={model: Payload(weights) for model, weights in models.items()},
             wanted=cohort.wanted,
             quorum=1,
             deadline=self.rounds.deadline,

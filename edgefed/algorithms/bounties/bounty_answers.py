@@ -62,7 +62,7 @@ def rows_of(answer: Answer, role: str) -> list[Row]:
 
 def budget_metrics(budget: Budget) -> dict[str, float]:
     """Return a device's budget as metrics of its answer."""
-    told = {
+    metrics = {
         "released": budget.released,
         "mixes_left": budget.mixes_left,
         "epsilon": budget.epsilon,
@@ -71,21 +71,21 @@ def budget_metrics(budget: Budget) -> dict[str, float]:
     }
     return {
         name: UNLIMITED if value is None else min(float(value), MOST_TOLD)
-        for name, value in told.items()
+        for name, value in metrics.items()
     }
 
 
 def budget_of(answer: Answer) -> Budget:
     """Return the budget in the metrics of an answer."""
-    told = {name: value for name, value in answer.metrics.items() if value != UNLIMITED}
-    left = told.get("mixes_left")
+    metrics = {name: value for name, value in answer.metrics.items() if value != UNLIMITED}
+    left = metrics.get("mixes_left")
     return Budget(
         answer.device,
-        released=int(told.get("released", 0)),
+        released=int(metrics.get("released", 0)),
         mixes_left=None if left is None else int(left),
-        epsilon=told.get("epsilon"),
-        epsilon_left=told.get("epsilon_left"),
-        shares=bool(told.get("shares", 1.0)),
+        epsilon=metrics.get("epsilon"),
+        epsilon_left=metrics.get("epsilon_left"),
+        shares=bool(metrics.get("shares", 1.0)),
     )
 
 

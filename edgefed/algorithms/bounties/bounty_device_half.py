@@ -83,7 +83,7 @@ def state_needs(task: DeviceTask, device: DeviceView, settings: LabelsSection) -
     _check_told(device)
     there = held(kept_mixes(device, settings), device.model.classes)
     needs = needs_of(device.train.targets, device.model.classes, settings)
-    shares = equal_split(most_mixes(device.train.inputs.shape[1:]), [each.mixes for each in needs])
+    shares = equal_split(most_mixes(device.train.inputs.shape[1:]), [need.mixes for need in needs])
     rows = []
     for need, share in zip(needs, shares, strict=True):
         received = min(int(there[need.label]), share)
@@ -126,11 +126,11 @@ def make_mixes(task: DeviceTask, device: DeviceView, settings: LabelsSection) ->
     pixels = to_pixels(device.train, device.preparation)
     relays: dict[str, bytes] = {}
     ledger: list[LedgerEntry] = []
-    for receiver in sorted({each.requester for each in asked}):
+    for receiver in sorted({request.requester for request in asked}):
         counts = {
-            each.label: share
-            for each, share in zip(asked, shares, strict=True)
-            if each.requester == receiver and share
+            request.label: share
+            for request, share in zip(asked, shares, strict=True)
+            if request.requester == receiver and share
         }
         if not counts:
             continue
@@ -141,8 +141,8 @@ def make_mixes(task: DeviceTask, device: DeviceView, settings: LabelsSection) ->
         labels = np.repeat(np.array(list(counts), np.int64), list(counts.values()))
         relays[receiver] = pack_mixes(np.concatenate(parts), labels, task.params["token"])
         ledger += _releases(task, device, settings, receiver, counts)
-    told = budget(task.device, device.policy, (*device.ledger, *ledger))
-    metrics = {"mixes": float(sum(shares)), **budget_metrics(told)}
+    remaining = budget(task.device, device.policy, (*device.ledger, *ledger))
+    metrics = {"mixes": float(sum(shares)), **budget_metrics(remaining)}
     answer = _answer(task, device, {}, metrics, tuple(ledger))
     return replace(answer, relays=relays)
 
@@ -158,10 +158,10 @@ def take_in(task: DeviceTask, device: DeviceView, settings: LabelsSection) -> An
     lacking = [need.label for need in needs]
     refused = 0
     for sender, token, rows in task.params["sent"]:
-        found = _first_valid(task.relays.get(sender, ()), shape, token, dict(rows))
-        refused += found is None
-        if found is not None:
-            blob, mixes, labels = found
+        contents = _first_valid(task.relays.get(sender, ()), shape, token, dict(rows))
+        refused += contents is None
+        if contents is not None:
+            blob, mixes, labels = contents
             wanted = np.isin(labels, lacking)
             kept = added(kept, sender, blob, mixes[wanted], labels[wanted])
     there = held(kept, device.model.classes)
@@ -196,8 +196,8 @@ def _affordable(
 
     The budget and the space are divided equally.
     """
-    limits = [each.mixes if _can_give(each, device, settings) else 0 for each in asked]
-    labels = {each.label for each, limit in zip(asked, limits, strict=True) if limit}
+    limits = [request.mixes if _can_give(request, device, settings) else 0 for request in asked]
+    labels = {request.label for request, limit in zip(asked, limits, strict=True) if limit}
     if not labels:
         return limits
     costs = [_cost(device, settings, label) for label in labels]

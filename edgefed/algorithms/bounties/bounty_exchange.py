@@ -150,7 +150,7 @@ class BountyExchange(ExchangePart):
         if due := records.due(roster, number):
             return self._exchange(NEED, training, [_asked(member) for member in due])
         if batch := records.to_publish(online):
-            return self._exchange(OFFER, training, [_published(each, batch) for each in roster])
+            return self._exchange(OFFER, training, [_published(member, batch) for member in roster])
         return None
 
     def merge(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
@@ -202,7 +202,7 @@ class BountyExchange(ExchangePart):
     def with_bounty_orders(self, state: State, orders: Sequence[BountyOrder]) -> State:
         """Open bounties again, or cancel them."""
         records = BountyRecords.of(state)
-        for order in sorted(orders, key=lambda each: each.number):
+        for order in sorted(orders, key=lambda order: order.number):
             if order.number > records.orders:
                 records = replace(records.after(order, self._fills), orders=order.number)
         return records.kept_in(state)
@@ -235,12 +235,16 @@ class BountyExchange(ExchangePart):
             own = [
                 allocation for allocation in records.allocations if allocation.provider == provider
             ]
-            receivers = tuple(sorted({each.requester for each in own}))
+            receivers = tuple(sorted({allocation.requester for allocation in own}))
             member = online[provider]
             for receiver in receivers:
-                mixes = sum(each.mixes for each in own if each.requester == receiver)
+                mixes = sum(
+                    allocation.mixes for allocation in own if allocation.requester == receiver
+                )
                 largest = max(largest, blob_size(mixes, member.shape, token))
-            rows = [[each.requester, each.label, each.mixes] for each in own]
+            rows = [
+                [allocation.requester, allocation.label, allocation.mixes] for allocation in own
+            ]
             params = {"mixes": rows, "token": token}
             questions.append(Question(provider, member.samples, params=params, receivers=receivers))
         planned = self._exchange(MIX, training, questions)
@@ -251,13 +255,13 @@ class BountyExchange(ExchangePart):
     ) -> Exchange:
         """Send mixes on to the devices that asked for them; the rest goes with the next tasks."""
         questions = []
-        for receiver in sorted({each.relay.receiver for each in sent}):
-            own = _of_one_task([each for each in sent if each.relay.receiver == receiver])
+        for receiver in sorted({mixes.relay.receiver for mixes in sent}):
+            own = _of_one_task([mixes for mixes in sent if mixes.relay.receiver == receiver])
             rows = [
-                [each.relay.sender, each.token, [[k, n] for k, n in each.counts.items()]]
-                for each in own
+                [mixes.relay.sender, mixes.token, [[k, n] for k, n in mixes.counts.items()]]
+                for mixes in own
             ]
-            relays = tuple(each.relay for each in own)
+            relays = tuple(mixes.relay for mixes in own)
             samples = online[receiver].samples
             questions.append(Question(receiver, samples, params={"sent": rows}, relays=relays))
         return self._exchange(FILL, training, questions)
@@ -317,7 +321,7 @@ def _published(member: Member, batch: Sequence[Bounty]) -> Question:
 
 def _of_one_task(sent: Sequence[SentMixes]) -> Sequence[SentMixes]:
     """Return the first ones, as many as a task may deliver and a message may tell of."""
-    labels = accumulate(len(each.counts) for each in sent)
+    labels = accumulate(len(mixes.counts) for mixes in sent)
     fitting = sum(number <= MAX_ROWS for number in labels)
     return sent[: max(1, min(MAX_DELIVERED, fitting))]
 

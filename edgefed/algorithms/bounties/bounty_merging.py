@@ -67,8 +67,8 @@ def merge_offers(
             continue
         own = offers.get((bounty.device, bounty.label), {})
         taken = equal_split(missing(bounty), list(own.values()))
-        told = replace(bounty, offered=sum(own.values()))
-        changed.append(told if own else ended(told, fills))
+        offered = replace(bounty, offered=sum(own.values()))
+        changed.append(offered if own else ended(offered, fills))
         allocations += [
             Allocation(provider, bounty.device, bounty.label, mixes)
             for provider, mixes in zip(own, taken, strict=True)
@@ -88,7 +88,7 @@ def merge_mixes(
         for answer in answers
         for relay in answer.relayed
     ]
-    coming = {(each.relay.receiver, label) for each in sent for label in each.counts}
+    coming = {(mixes.relay.receiver, label) for mixes in sent for label in mixes.counts}
     asked = {(allocation.requester, allocation.label) for allocation in records.allocations}
     ends = [
         ended(bounty, fills)
@@ -111,7 +111,7 @@ def merge_received(
         for question in exchange.questions
         for sender, token, _ in question.params["sent"]
     }
-    asked = {each.device for each in exchange.questions}
+    asked = {question.device for question in exchange.questions}
     left, over, given_up = [], set(), []
     for sent in records.sent:
         receiver = sent.relay.receiver
@@ -123,7 +123,7 @@ def merge_received(
             given_up += [] if known else [sent.relay]
         else:
             left.append(tried)
-    over -= {(each.relay.receiver, label) for each in left for label in each.counts}
+    over -= {(mixes.relay.receiver, label) for mixes in left for label in mixes.counts}
     changed = [
         _received(bounty, there.get(bounty.device), (bounty.device, bounty.label) in over, fills)
         for bounty in records.bounties

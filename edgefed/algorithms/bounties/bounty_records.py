@@ -106,7 +106,7 @@ class BountyRecords:
             budgets=tuple(Budget(*row) for row in known["budgets"]),
             allocations=tuple(Allocation(*row) for row in known["allocations"]),
             sent=tuple(_sent(row) for row in known["sent"]),
-            given_up=tuple(Relay.from_json(each) for each in known["given_up"]),
+            given_up=tuple(Relay.from_json(row) for row in known["given_up"]),
             batch=known["batch"],
             orders=known["orders"],
         )
@@ -115,12 +115,12 @@ class BountyRecords:
         """Return the state with these records."""
         rows = {
             "seed": self.seed,
-            "asked": {device: _row(each) for device, each in self.asked.items()},
+            "asked": {device: _row(request) for device, request in self.asked.items()},
             "bounties": [_row(bounty) for bounty in self.bounties],
             "budgets": [_row(budget) for budget in self.budgets],
             "allocations": [_row(allocation) for allocation in self.allocations],
-            "sent": [_sent_row(each) for each in self.sent],
-            "given_up": [each.to_json() for each in self.given_up],
+            "sent": [_sent_row(mixes) for mixes in self.sent],
+            "given_up": [relay.to_json() for relay in self.given_up],
             "batch": self.batch,
             "orders": self.orders,
         }
@@ -148,20 +148,20 @@ class BountyRecords:
     def deliverable(self, online: Collection[str], number: int) -> tuple[SentMixes, ...]:
         """Return the mixes to forward in a round, to connected devices."""
         return tuple(
-            each
-            for each in self.sent
-            if each.relay.receiver in online and (not each.tries or each.round < number)
+            mixes
+            for mixes in self.sent
+            if mixes.relay.receiver in online and (not mixes.tries or mixes.round < number)
         )
 
     def to_publish(self, online: Collection[str]) -> tuple[Bounty, ...]:
         """Return the next batch of open bounties, of connected devices."""
-        waiting = {each.relay.receiver for each in self.sent}
+        waiting = {mixes.relay.receiver for mixes in self.sent}
         wanted: list[Bounty] = []
         for bounty in self.bounties:
             device = bounty.device
             if bounty.status != "open" or device not in online or device in waiting:
                 continue
-            devices = {each.device for each in wanted} | {device}
+            devices = {bounty.device for bounty in wanted} | {device}
             if len(devices) > MAX_REQUESTERS or len(wanted) == MAX_BOUNTIES:
                 break
             wanted.append(bounty)
@@ -180,12 +180,14 @@ class BountyRecords:
             fills: whether natural noise covers the rest.
         """
         cancelled = {
-            (each.device, each.label) for each in self.bounties if each.status == "cancelled"
+            (bounty.device, bounty.label)
+            for bounty in self.bounties
+            if bounty.status == "cancelled"
         }
         others = [
-            reopened(each) if each.status == "closed" else each
-            for each in self.bounties
-            if each.device not in stated
+            reopened(bounty) if bounty.status == "closed" else bounty
+            for bounty in self.bounties
+            if bounty.device not in stated
         ]
         new: list[Bounty] = []
         for bounty in (bounty for needs in stated.values() for bounty in needs):
@@ -198,12 +200,12 @@ class BountyRecords:
     def with_bounties(self, changed: Iterable[Bounty]) -> BountyRecords:
         """Return the records with these bounties in place of those of the same device and label."""
         rows = {(bounty.device, bounty.label): bounty for bounty in self.bounties}
-        rows.update({(each.device, each.label): each for each in changed})
+        rows.update({(bounty.device, bounty.label): bounty for bounty in changed})
         return replace(self, bounties=_sorted(rows.values()))
 
-    def with_budgets(self, told: Iterable[Budget]) -> BountyRecords:
+    def with_budgets(self, stated: Iterable[Budget]) -> BountyRecords:
         """Return the records with the devices' stated budgets."""
-        rows = {each.device: each for each in (*self.budgets, *told)}
+        rows = {budget.device: budget for budget in (*self.budgets, *stated)}
         return replace(self, budgets=tuple(rows[device] for device in sorted(rows)))
 
     def after(self, order: BountyOrder, fills: bool) -> BountyRecords:
@@ -216,14 +218,16 @@ class BountyRecords:
         if order.action == "open":
             return self.with_bounties(map(reopened, matching))
         # One that is closed with mixes missing would be open again when another device joins.
-        dropped = [each for each in matching if each.status != "cancelled" and missing(each)]
-        names = {(each.device, each.label) for each in dropped}
+        dropped = [
+            bounty for bounty in matching if bounty.status != "cancelled" and missing(bounty)
+        ]
+        names = {(bounty.device, bounty.label) for bounty in dropped}
         kept = tuple(
             allocation
             for allocation in self.allocations
             if (allocation.requester, allocation.label) not in names
         )
-        ends = (ended(each, fills, "cancelled") for each in dropped)
+        ends = (ended(bounty, fills, "cancelled") for bounty in dropped)
         return replace(self.with_bounties(ends), allocations=kept)
 
 
@@ -244,7 +248,7 @@ def reopened(bounty: Bounty) -> Bounty:
 
 
 def _sorted(bounties: Iterable[Bounty]) -> tuple[Bounty, ...]:
-    return tuple(sorted(bounties, key=lambda each: (each.device, each.label)))
+    return tuple(sorted(bounties, key=lambda bounty: (bounty.device, bounty.label)))
 
 
 def _row(record: Any) -> list[Any]:

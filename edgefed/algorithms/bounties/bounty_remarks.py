@@ -16,13 +16,13 @@ def bounty_remarks(
         bounty for bounty in after.bounties if known.get((bounty.device, bounty.label)) != bounty
     ]
     if exchange == "label_need":
-        devices = {each.device for each in changed}
+        devices = {bounty.device for bounty in changed}
         if not devices:
             return ()
-        opened = sum(each.status == "open" for each in changed)
+        opened = sum(bounty.status == "open" for bounty in changed)
         lacking = f"{counted(len(devices), 'device')} {'lack' if len(devices) > 1 else 'lacks'}"
         return (Remark(f"{lacking} labels: {counted(opened, 'bounty', 'bounties')} open"),)
-    ends = [each for each in changed if each.status == "closed"]
+    ends = [bounty for bounty in changed if bounty.status == "closed"]
     if not ends:
         return ()
     received, mixes = sum(end.received for end in ends), sum(end.mixes for end in ends)

@@ -86,10 +86,10 @@ def completed(
         DataError: ``label.too_large``, as ``check_size``; nothing was drawn.
     """
     real = device.train
-    parts = [each for each in _parts(device, settings, kept) if each.mixes + each.noise]
+    parts = [part for part in _parts(device, settings, kept) if part.mixes + part.noise]
     if not parts:
         return real
-    extra, shape = sum(each.mixes + each.noise for each in parts), real.inputs.shape[1:]
+    extra, shape = sum(part.mixes + part.noise for part in parts), real.inputs.shape[1:]
     check_size(extra, shape)
     inputs = np.empty((len(real) + extra, *shape), real.inputs.dtype)
     targets = np.empty(len(real) + extra, real.targets.dtype)

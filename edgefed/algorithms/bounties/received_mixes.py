@@ -36,8 +36,8 @@ def group_name(
     classes: int, class_names: Sequence[str], shape: Sequence[int], settings: MixSettings
 ) -> str:
     """Return the name of the group that mixes for these classes and settings are in."""
-    told = json.dumps([classes, list(class_names), list(shape), asdict(settings)], sort_keys=True)
-    return f"{_PREFIX}{hashlib.sha256(told.encode()).hexdigest()[:24]}"
+    text = json.dumps([classes, list(class_names), list(shape), asdict(settings)], sort_keys=True)
+    return f"{_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
 
 def pack_mixes(mixes: Array, labels: Array, token: str) -> bytes:
@@ -128,7 +128,7 @@ def replaced(groups: Mapping[str, Tensors], name: str, kept: Tensors) -> dict[st
 
 def fingerprint(kept: Mapping[str, Array]) -> str:
     """Return a word that differs for different mixes."""
-    digests = (each for name, each in kept.items() if name.endswith("/digests"))
+    digests = (array for name, array in kept.items() if name.endswith("/digests"))
     return hashlib.sha256(b"".join(digest.tobytes() for digest in digests)).hexdigest()
 
 

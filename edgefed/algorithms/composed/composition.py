@@ -97,7 +97,7 @@ class Composition(WrappedAlgorithm):
         super().__init__(algorithm)
         self._parts = parts
         self._each: tuple[CompleteAlgorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
-        self.takes_user_loss = all(each.takes_user_loss for each in self._each)
+        self.takes_user_loss = all(member.takes_user_loss for member in self._each)
         self._owners = {name: part for part in parts for name in part.exchanges}
 
     def parts(self) -> tuple[ExchangePart, ...]:
@@ -108,22 +108,22 @@ class Composition(WrappedAlgorithm):
 
     def needs_simulation(self) -> str:
         """Return the first requirement that only a simulation meets, or nothing."""
-        needs = (each.needs_simulation() for each in reversed(self._each))
+        needs = (member.needs_simulation() for member in reversed(self._each))
         return next((need for need in needs if need), "")
 
     def check_recipe(self, section: ModelSection | None) -> None:
         """Check that the algorithm and every part fit the recipe."""
-        for each in self._each:
-            each.check_recipe(section)
+        for member in self._each:
+            member.check_recipe(section)
 
     def check_model(self, model: Model) -> None:
         """Check that the algorithm and every part can train this model."""
-        for each in self._each:
-            each.check_model(model)
+        for member in self._each:
+            member.check_model(model)
 
     def can_carry_state(self) -> bool:
         """Return whether the algorithm and all parts can carry a recurrent state."""
-        return all(each.can_carry_state() for each in self._each)
+        return all(member.can_carry_state() for member in self._each)
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Return the algorithm's first state with the parts' own state."""
@@ -159,8 +159,8 @@ class Composition(WrappedAlgorithm):
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Return the remarks of the algorithm and all parts about a merge."""
-        each = (part.remarks(before, exchange, after) for part in self._each)
-        return tuple(remark for remarks in each for remark in remarks)
+        by_part = (part.remarks(before, exchange, after) for part in self._each)
+        return tuple(remark for remarks in by_part for remark in remarks)
 
     def view(self, state: State) -> tuple[MethodTable, ...]:
         """Return the tables of the algorithm and of all parts."""

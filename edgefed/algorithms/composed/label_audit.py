@@ -82,8 +82,8 @@ def disclosures(
 
 def of_mixture(mixture: Array, table: Array) -> Disclosure:
     """Return the disclosure of shares q(z|s), with the table's logits (labels, experts)."""
-    found = frequencies_of_mixture(mixture, shares_of(table))
-    return Disclosure("mixture", MIXTURE, found.shares, found.determined)
+    estimate = frequencies_of_mixture(mixture, shares_of(table))
+    return Disclosure("mixture", MIXTURE, estimate.shares, estimate.determined)
 
 
 def _is_plain_descent(training: TrainingSection) -> bool:

@@ -34,8 +34,8 @@ def least_devices(recipe: Recipe) -> LeastDevices:
     """Return how many devices a run needs for its first round to reach its quorum."""
     least, merging = LeastDevices(recipe.rounds.min_devices), recipe.merging
     if merging.least_answers > least.count:
-        told = f"merging.malicious = {merging.malicious} needs 2f + 3 = {merging.least_answers}"
-        because = f'merging.rule = "{merging.rule}" with {told} answers a round.'
+        reason = f"merging.malicious = {merging.malicious} needs 2f + 3 = {merging.least_answers}"
+        because = f'merging.rule = "{merging.rule}" with {reason} answers a round.'
         least = LeastDevices(merging.least_answers, because)
     section = recipe.secure_aggregation
     if section.wanted:

@@ -143,4 +143,4 @@ class Method:
 
 def fields_of(task: Task) -> dict[str, Any]:
     """Return the fields of a task that ``Method.read`` reads."""
-    return {each.name: getattr(task, each.name) for each in fields(Method)}
+    return {attribute.name: getattr(task, attribute.name) for attribute in fields(Method)}

@@ -32,7 +32,7 @@ AnyAlgorithm = CompleteAlgorithm[Any]
 @cache
 def built_in() -> dict[str, type[Algorithm[Any]]]:
     """Return the algorithms of this package by name, sorted."""
-    found: dict[str, type[Algorithm[Any]]] = {}
+    classes: dict[str, type[Algorithm[Any]]] = {}
     for module in pkgutil.walk_packages(edgefed.algorithms.__path__, "edgefed.algorithms."):
         contents = importlib.import_module(module.name)
         for _, member in inspect.getmembers(contents, inspect.isclass):
@@ -40,8 +40,8 @@ def built_in() -> dict[str, type[Algorithm[Any]]]:
             if get_origin(member) is not None or not issubclass(member, Algorithm):
                 continue
             if hasattr(member, "name") and not inspect.isabstract(member):
-                found[member.name] = member
-    return dict(sorted(found.items()))
+                classes[member.name] = member
+    return dict(sorted(classes.items()))
 
 
 def _checked(name: str, member: object) -> type[Algorithm[Any]]:

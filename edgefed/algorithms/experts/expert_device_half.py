@@ -133,10 +133,10 @@ class ExpertDeviceHalf:
         """Return the constants of the objective."""
         if self.settings.condition == "device":
             return {}
-        found = {names.FREQUENCIES: self.frequencies().astype(np.float32)}
+        constants = {names.FREQUENCIES: self.frequencies().astype(np.float32)}
         if self.settings.has_column:
-            found[names.CONDITIONS] = self.column(self.device.train)
-        return found
+            constants[names.CONDITIONS] = self.column(self.device.train)
+        return constants
 
     def frequencies(self) -> Array:
         """Return the share of the device's samples of each condition, float64 (conditions,)."""
@@ -157,8 +157,8 @@ class ExpertDeviceHalf:
             DataError: ``data.column``: the samples lack the column, or it has other values.
         """
         name, values = self.settings.condition, self.settings.condition_values
-        found = samples.columns.get(name)
-        if found is None:
+        column = samples.columns.get(name)
+        if column is None:
             there = ", ".join(sorted(samples.columns)) or "none"
             raise DataError(
                 f"The samples of this device have no column {name!r}, which the run's experts are"
@@ -166,14 +166,14 @@ class ExpertDeviceHalf:
                 code="data.column",
                 hint="add the column to the device's data, or choose another condition",
             )
-        if not check_conditions(found, values):
+        if not check_conditions(column, values):
             raise DataError(
-                f"Column {name!r} of this device has values from {found.min()} to {found.max()},"
+                f"Column {name!r} of this device has values from {column.min()} to {column.max()},"
                 f" but the run has {values} of them, from 0.",
                 code="data.column",
                 hint="correct algorithm.condition_values, or the device's data",
             )
-        return np.asarray(found, np.int64)
+        return np.asarray(column, np.int64)
 
     def shared(self) -> Tensors:
         """Return the table; of shares that belong to the device, these."""
@@ -225,10 +225,10 @@ class ExpertDeviceHalf:
         settings, after = self.settings, trained.variables
         raw = self._raw(after)
         kept = tuple(k for k in kept_experts(raw, settings.prune) if k in self.sent) or self.sent
-        found = {"raw": raw.astype(np.float32), "kept": pruned(raw, kept).astype(np.float32)}
+        mixture = {"raw": raw.astype(np.float32), "kept": pruned(raw, kept).astype(np.float32)}
         # Formulas that set shares can take one below what a float32 holds.
-        kept = tuple(int(k) for k in np.flatnonzero(found["kept"]))
-        groups = {MIXTURE: Group(found, "fp32")}
+        kept = tuple(int(k) for k in np.flatnonzero(mixture["kept"]))
+        groups = {MIXTURE: Group(mixture, "fp32")}
         for expert in kept:
             groups[role(expert)] = Group(self._delta(expert, trained))
         if names.TABLE in after:
@@ -239,7 +239,7 @@ class ExpertDeviceHalf:
             gate = {"weight": after[names.GATE_WEIGHT], "bias": after[names.GATE_BIAS]}
             if settings.gates == "averaged":
                 groups[GATE] = Group(difference(gate, self.task.groups[GATE]))
-            private[OWN] = {**gate, "shares": found["raw"], "kept": np.asarray(kept, np.int64)}
+            private[OWN] = {**gate, "shares": mixture["raw"], "kept": np.asarray(kept, np.int64)}
         if names.PERSONAL_BIAS in after:
             private[BIAS] = {"bias": after[names.PERSONAL_BIAS]}
         metrics = {"loss": trained.loss, "steps": float(trained.steps)}
@@ -300,7 +300,7 @@ class ExpertDeviceHalf:
         }
         shared = self.shared()
         table = {} if names.SHARES in shared else shared
-        own = {name: each for name, each in shared.items() if name == names.SHARES}
+        own = {name: array for name, array in shared.items() if name == names.SHARES}
         return Job(
             weights=experts[self.sent[0]],
             objective=self.objective(),

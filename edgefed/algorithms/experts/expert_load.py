@@ -70,11 +70,12 @@ def load_of(mixtures: Mapping[str, KnownMixture], count: int) -> tuple[float, ..
     """
     last = max((mixture.round for mixture in mixtures.values()), default=0)
     now = [mixture for mixture in mixtures.values() if mixture.round == last]
-    total = sum(each.samples for each in now)
+    total = sum(mixture.samples for mixture in now)
     if not total:
         return (1 / count,) * count
     return tuple(
-        sum(each.samples * each.shares[expert] for each in now) / total for expert in range(count)
+        sum(mixture.samples * mixture.shares[expert] for mixture in now) / total
+        for expert in range(count)
     )
 
 
@@ -83,8 +84,8 @@ def expert_view(settings: ExpertSettings, state: State) -> tuple[MethodTable, ..
     known, count = mixtures_of(state), settings.experts
     load = ExpertLoad.of(known, count)
     mixtures = [
-        tables.mixture_row(device, each.samples, each.round, each.shares, each.kept)
-        for device, each in known.items()
+        tables.mixture_row(device, mixture.samples, mixture.round, mixture.shares, mixture.kept)
+        for device, mixture in known.items()
     ]
     shown = [
         tables.load_table(
@@ -110,7 +111,7 @@ def expert_remarks(number: int, before: ExpertLoad, after: ExpertLoad) -> tuple[
         text = "one expert does nearly everything; the others are unused"
         return (Remark(f"round {number}: {text}", warning=True),)
     if new := sorted(set(after.dead) - set(before.dead)):
-        which = ", ".join(str(each) for each in new)
+        which = ", ".join(str(expert) for expert in new)
         text = f"hardly any device uses {'experts' if len(new) > 1 else 'expert'} {which}"
         return (Remark(f"round {number}: {text}", warning=True),)
     return ()

@@ -72,22 +72,22 @@ class ExpertSums:
         count, total = self.settings.experts, max(1, sum(self.limits.values()))
         bits = share_bits(total) if count > 1 else 0
         groups = self.state.groups
-        self.experts = [ExactMean(groups[role(each)], total, bits) for each in range(count)]
+        self.experts = [ExactMean(groups[role(expert)], total, bits) for expert in range(count)]
         self.whole = {
             name: ExactMean(groups[name], total) for name in (TABLE, GATE) if name in groups
         }
         measured = count if self.settings.divergence else 0
         self.divergences = [
-            UpdateDivergence(groups[role(each)], total, bits) for each in range(measured)
+            UpdateDivergence(groups[role(expert)], total, bits) for expert in range(measured)
         ]
 
     def add(self, answer: Answer, round: int) -> None:  # noqa: A002
         """Add one device's answer."""
         samples = min(answer.samples, self.limits[answer.device])
-        found = answer.groups[MIXTURE].arrays
-        kept = tuple(int(each) for each in np.flatnonzero(found["kept"] > 0))
+        mixture = answer.groups[MIXTURE].arrays
+        kept = tuple(int(expert) for expert in np.flatnonzero(mixture["kept"] > 0))
         for expert in kept:
-            weight = samples * min(1.0, float(found["kept"][expert]))
+            weight = samples * min(1.0, float(mixture["kept"][expert]))
             mean = self.experts[expert]
             if units_of(weight, mean.fraction_bits) > 0:
                 delta = answer.groups[role(expert)].arrays
@@ -96,7 +96,7 @@ class ExpertSums:
                     self.divergences[expert].add(delta, weight)
         for name, whole in self.whole.items():
             whole.add(answer.groups[name].arrays, samples)
-        shares = found["kept" if self.settings.permanent_prune else "raw"]
+        shares = mixture["kept" if self.settings.permanent_prune else "raw"]
         known = tuple(float(share) for share in shares)
         self.mixtures[answer.device] = KnownMixture(known, kept, samples, round)
 
@@ -117,7 +117,7 @@ class ExpertSums:
             **self.state.params,
             STEPS: steps,
             TABLE_STEPS: rounds,
-            MIXTURES: {device: each.to_json() for device, each in sorted(known.items())},
+            MIXTURES: {device: mixture.to_json() for device, mixture in sorted(known.items())},
         }
         if self.divergences:
             params[DIVERGENCE] = [divergence.total() for divergence in self.divergences]
@@ -163,7 +163,7 @@ def _step(
 ) -> None:
     """Move a group along its mean delta, in the optimiser's step number ``count``."""
     memory = groups[memory_of(name)]
-    plain = [each for each in delta if each.rpartition(".")[2] in RUNNING]
+    plain = [tensor_name for tensor_name in delta if tensor_name.rpartition(".")[2] in RUNNING]
     groups[name], groups[memory_of(name)] = optimizer.step(
         groups[name], delta, memory, count, plain
     )

@@ -64,7 +64,7 @@ class KnownMixture:
 def mixtures_of(state: State) -> dict[str, KnownMixture]:
     """Return the record of every device that has answered, by device."""
     known: Mapping[str, Any] = state.params.get(MIXTURES, {})
-    return {device: KnownMixture.from_json(each) for device, each in sorted(known.items())}
+    return {device: KnownMixture.from_json(record) for device, record in sorted(known.items())}
 
 
 def output_width(weights: Tensors) -> int:

@@ -35,7 +35,7 @@ def reseeded(settings: ExpertSettings, before: State, after: State) -> State:
     load = load_of(mixtures_of(after), settings.experts)
     known = before.params.get(UNUSED, [0] * settings.experts)
     dead = [share < DEAD / settings.experts for share in load]
-    unused = [rounds + 1 if each else 0 for rounds, each in zip(known, dead, strict=True)]
+    unused = [rounds + 1 if is_dead else 0 for rounds, is_dead in zip(known, dead, strict=True)]
     groups, params = dict(after.groups), dict(after.params)
     steps, best = list(params[STEPS]), int(np.argmax(load))
     for expert, rounds in enumerate(unused):
@@ -51,12 +51,12 @@ def _halved(mixtures: Mapping[str, Any], best: int, expert: int) -> dict[str, An
 
     Otherwise devices that prune would not receive the new expert.
     """
-    found = {}
+    halved = {}
     for device, known in mixtures.items():
         shares = list(known["shares"])
         shares[best] = shares[expert] = (shares[best] + shares[expert]) / 2
-        found[device] = {**known, "shares": shares}
-    return found
+        halved[device] = {**known, "shares": shares}
+    return halved
 
 
 def _begin_near(groups: dict[str, Any], best: int, expert: int, seed: int, number: int) -> None:

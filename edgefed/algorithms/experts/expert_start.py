@@ -63,7 +63,9 @@ def from_updates(
     nearest = np.argmax(likeness[:, centres], axis=1)
     nearest[centres] = np.arange(len(centres))  # also where two updates are the same
     experts = [
-        _moved(weights, [each for each, place in zip(given, nearest, strict=True) if place == at])
+        _moved(
+            weights, [answer for answer, place in zip(given, nearest, strict=True) if place == at]
+        )
         for at in range(len(centres))
     ]
     known = len(experts)
@@ -102,4 +104,4 @@ def _moved(weights: Tensors, group: Sequence[Answer]) -> Tensors:
     for answer in group:
         mean.add(answer.groups["delta"].arrays, answer.samples)
     change = mean.mean()
-    return {name: (each + change[name]).astype(each.dtype) for name, each in weights.items()}
+    return {name: (array + change[name]).astype(array.dtype) for name, array in weights.items()}

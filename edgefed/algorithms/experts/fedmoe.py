@@ -160,7 +160,7 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
         """Start with different experts, an even table, and no optimiser memory."""
         del roster
         count = self.settings.experts
-        groups = {role(k): each for k, each in enumerate(independent(weights, count, seed))}
+        groups = {role(k): expert for k, expert in enumerate(independent(weights, count, seed))}
         if not self._is_plain and self._conditions(weights):
             groups[TABLE] = {PHI: np.zeros((self._conditions(weights), count), np.float32)}
         if self.settings.gates == "averaged" and not self._is_plain:
@@ -266,7 +266,7 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
             return state
         count, seed = self.settings.experts, state.params[SEED]
         experts = from_updates(state.groups[role(0)], count, given, seed)
-        groups = {role(k): each for k, each in enumerate(experts)}
+        groups = {role(k): expert for k, expert in enumerate(experts)}
         return State(state.round, {**state.groups, **groups}, {**state.params, BEGUN: True})
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
@@ -274,15 +274,15 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
         del model
         if MIXTURE not in exchange.reply_roles:
             return ""
-        found = answer.groups[MIXTURE].arrays
+        mixture = answer.groups[MIXTURE].arrays
         asked = next(
             question for question in exchange.questions if question.device == answer.device
         )
         for name in ("raw", "kept"):
-            shares = found[name].astype(np.float64)
+            shares = mixture[name].astype(np.float64)
             if shares.min() < 0 or abs(float(shares.sum()) - 1) > 1e-3:
                 return f"its {name} shares are not shares of sum 1"
-        used = {role(k) for k in np.flatnonzero(found["kept"] > 0)}
+        used = {role(k) for k in np.flatnonzero(mixture["kept"] > 0)}
         if used != {group for group in answer.groups if group.startswith(EXPERT)}:
             return "it does not contain the experts that it says it uses"
         if not used <= {role(k) for k in asked.params[EXPERTS]}:
@@ -294,7 +294,7 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
         if exchange.name == UPDATE:
             return ()
         count = self.settings.experts
-        loads = (ExpertLoad.of(mixtures_of(each), count) for each in (before, after))
+        loads = (ExpertLoad.of(mixtures_of(state), count) for state in (before, after))
         return expert_remarks(after.round, *loads)
 
     def view(self, state: State) -> tuple[MethodTable, ...]:
@@ -312,7 +312,7 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
         if len(experts) == 1:
             return {"model": experts[0]}
         table = {TABLE: state.groups[TABLE]} if TABLE in state.groups else {}
-        return {**{role(k): each for k, each in enumerate(experts)}, **table}
+        return {**{role(k): expert for k, expert in enumerate(experts)}, **table}
 
     def model_shares(self, state: State) -> Mapping[str, float]:
         """Return the load; nothing where gates of devices weigh the experts for each sample."""
@@ -350,7 +350,7 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
         if given is None:
             raise no_gates()
         groups = {role(k): state.groups[role(k)] for k in self._numbers}
-        payloads = {name: Payload(each) for name, each in {**groups, COLLECT: given}.items()}
+        payloads = {name: Payload(tensors) for name, tensors in {**groups, COLLECT: given}.items()}
         blobs = {name: name for name in payloads}
         every = (
             replace(question, blobs=blobs, params={**question.params, EXPERTS: list(self._numbers)})

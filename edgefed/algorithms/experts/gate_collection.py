@@ -82,7 +82,8 @@ class GateCollection(ExchangePart):
             name=COLLECT,
             round=state.round,
             questions=tuple(
-                Question(each.device, each.samples, {}, {DENSITY: self.densities}) for each in able
+                Question(member.device, member.samples, {}, {DENSITY: self.densities})
+                for member in able
             ),
             payloads={},
             wanted=len(able),
@@ -133,8 +134,8 @@ class GateCollection(ExchangePart):
         """Return why an answer's shares or its density are invalid, or nothing."""
         del exchange
         if DENSITY in answer.groups:
-            found = specs_of(answer.groups[DENSITY].arrays)
-            if found != density_specs(math.prod(model.shape)) or SHARED not in answer.groups:
+            specs = specs_of(answer.groups[DENSITY].arrays)
+            if specs != density_specs(math.prod(model.shape)) or SHARED not in answer.groups:
                 return "its density is of other inputs, or without a gate"
         if SHARED not in answer.groups:
             return ""
@@ -148,21 +149,21 @@ class GateCollection(ExchangePart):
 
     def _specs(self, state: State) -> dict[str, TensorSpec]:
         """Return the specification of a gate."""
-        each = TensorSpec("float32", (self.experts,))
+        shares = TensorSpec("float32", (self.experts,))
         width = output_width(state.groups[role(0)])
         weight = TensorSpec("float32", (width, self.experts))
-        return {"weight": weight, "bias": each, "shares": each, "kept": each}
+        return {"weight": weight, "bias": shares, "shares": shares, "kept": shares}
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Report how many devices sent their gates."""
         if exchange.name != COLLECT or COLLECT in before.params:
             return ()
         given, asked = len(after.params[COLLECT]), counted(len(exchange.questions), "device")
-        told = f"{given} of {asked} shared their gates (share_gate)"
+        text = f"{given} of {asked} shared their gates (share_gate)"
         if self.densities:
             fitted = len(after.params.get(DENSITIES, ()))
-            told += f", {fitted} a density of inputs from 0 to 1 (share_density)"
-        return (Remark(told),)
+            text += f", {fitted} a density of inputs from 0 to 1 (share_density)"
+        return (Remark(text),)
 
     # -- the device -----------------------------------------------------------------------------
 

@@ -52,11 +52,11 @@ def likely_shares(state: State, draws: int) -> DeviceShares | None:
     places = [devices.index(name) for name in state.params[DENSITIES]]
     densities = [{name: array[k] for name, array in given.items()} for k in range(len(places))]
     samples = [int(count) for count in state.groups[COLLECT]["samples"][places]]
-    found = density_shares(densities, samples, draws, state.params[SEED])
+    known_shares = density_shares(densities, samples, draws, state.params[SEED])
 
     def shares(inputs: Array) -> Array:
         every = np.zeros((len(inputs), len(devices)))
-        every[:, places] = found(inputs)
+        every[:, places] = known_shares(inputs)
         return every
 
     return shares

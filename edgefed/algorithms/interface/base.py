@@ -134,10 +134,10 @@ class ExchangeOwner(ABC):
 
 def _declares(kind: type[object], capability: str, methods: Collection[str]) -> bool:
     """Return whether a class, or one that it inherits the methods from, states a capability."""
-    for each in kind.__mro__:
-        if capability in vars(each):
+    for base in kind.__mro__:
+        if capability in vars(base):
             return True
-        if not vars(each).keys().isdisjoint(methods):
+        if not vars(base).keys().isdisjoint(methods):
             return False
     return True
 

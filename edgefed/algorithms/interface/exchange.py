@@ -105,7 +105,7 @@ class ReplyRole:
         """Return the role as it is written down with an open exchange."""
         tensors = None
         if self.tensors is not None:
-            tensors = [[name, each.dtype, each.shape] for name, each in self.tensors.items()]
+            tensors = [[name, spec.dtype, spec.shape] for name, spec in self.tensors.items()]
         return {
             "tensors": tensors,
             "largest": self.largest,

@@ -22,8 +22,8 @@ def mean_prediction(
     """
     stacked = np.stack(outputs).astype(np.float64)
     own = np.ones(len(outputs)) if weights is None else np.asarray(weights, np.float64)
-    each = own[:, None, None]
+    weight = own[:, None, None]
     if loss == "squared_error":
-        return np.asarray((stacked * each).sum(axis=0) / own.sum())
-    logs = stacked - np.logaddexp.reduce(stacked, axis=2, keepdims=True) + np.log(each)
+        return np.asarray((stacked * weight).sum(axis=0) / own.sum())
+    logs = stacked - np.logaddexp.reduce(stacked, axis=2, keepdims=True) + np.log(weight)
     return np.asarray(np.logaddexp.reduce(logs, axis=0) - np.log(own.sum()))

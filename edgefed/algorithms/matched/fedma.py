@@ -82,10 +82,10 @@ from edgefed.terminal.units import counted
 def layers_of(state: State) -> tuple[LayerMatch, ...]:
     """Return every layer that is matched, with the result of its last matching."""
     network = MatchedNetwork.of(state)
-    found = {row["layer"]: LayerMatch(**row) for row in state.params[LAYERS]}
+    matched = {row["layer"]: LayerMatch(**row) for row in state.params[LAYERS]}
     order = [group for step in network.steps for group in step.decides]
     widths = network.local.widths
-    return tuple(found.get(group, LayerMatch(group, widths[group])) for group in order)
+    return tuple(matched.get(group, LayerMatch(group, widths[group])) for group in order)
 
 
 def layer_view(state: State) -> MethodTable:
@@ -187,7 +187,7 @@ class FedMa(SavedModels[FedMaSettings], DeviceTests[FedMaSettings], RecipeNeeds)
         step = state.params[STEP]
         if step == 0:
             return self._exchanges.fit(state, draw(roster, self.rounds, seed))
-        there = tuple(each for each in roster if each.device in state.params[DEVICES])
+        there = tuple(member for member in roster if member.device in state.params[DEVICES])
         count = len(state.params[DEVICES])
         cohort = draw(there, self.rounds.model_copy(update={"cohort": count}), seed)
         anew = draw(roster, self.rounds, seed)
@@ -208,8 +208,8 @@ class FedMa(SavedModels[FedMaSettings], DeviceTests[FedMaSettings], RecipeNeeds)
             question.device: min(question.samples, MOST_SAMPLES) for question in exchange.questions
         }
         given = [
-            replace(each, samples=max(1, min(each.samples, limits[each.device])))
-            for each in sorted(answers, key=lambda each: each.device)
+            replace(answer, samples=max(1, min(answer.samples, limits[answer.device])))
+            for answer in sorted(answers, key=lambda answer: answer.device)
         ]
         if not given:
             return state

@@ -81,7 +81,7 @@ class MatchingDeviceHalf:
     def answer(self, trained: Trained) -> Answer:
         """Send this step's layers, and keep the network."""
         frozen = self._global() if self.step else {}
-        kept = {name: each for name, each in trained.weights.items() if name not in frozen}
+        kept = {name: array for name, array in trained.weights.items() if name not in frozen}
         figures = np.array([trained.samples, trained.steps, trained.loss])
         return self._answer(kept, figures)
 
@@ -145,9 +145,9 @@ class MatchingDeviceHalf:
     def _scattered(self, frozen: Tensors) -> Tensors:
         """Return the device's other layers, with the inputs that the last merged layer has."""
         matched, atoms = self._groups(), self._atoms()
-        local = matched.resized({group: len(each) for group, each in atoms.items()})
+        local = matched.resized({group: len(indices) for group, indices in atoms.items()})
         kept = self.device.private[LOCAL]
-        own = {name: each for name, each in kept.items() if name not in frozen}
+        own = {name: array for name, array in kept.items() if name not in frozen}
         return scatter(own, local, matched, atoms)
 
     def _schedule(self) -> Schedule:

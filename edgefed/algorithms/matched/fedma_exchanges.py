@@ -104,14 +104,14 @@ class Exchanges:
         """Return the names of the weights that a step asks for, and whether it is the last one."""
         steps = network.steps
         if self.settings.retrain_epochs == 0:
-            return tuple(name for each in steps for name in each.weights), True
+            return tuple(name for network_step in steps for name in network_step.weights), True
         return steps[step].weights, step == len(steps) - 1
 
     def statistics(self, state: State, cohort: Cohort) -> Exchange:
         """Return the exchange that measures batch normalisation's statistics anew."""
         network = MatchedNetwork.of(state)
         blobs, payloads = self.known_layers(state)
-        names = [each for each in statistics_of(state.groups[WEIGHTS]) if _is_measured(each)]
+        names = [name for name in statistics_of(state.groups[WEIGHTS]) if _is_measured(name)]
         specs = specs_of_weights(state, network, tuple(names))
         return Exchange(
             name=STATISTICS,

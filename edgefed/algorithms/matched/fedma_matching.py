@@ -75,7 +75,7 @@ class GroupMatching:
         """Return how precise each device's units are; None for all alike."""
         if self.settings.weighting == "uniform":
             return None
-        return [float(each) for each in self.samples / self.samples.mean()]
+        return [float(samples) for samples in self.samples / self.samples.mean()]
 
     def _prior_mean(self, numbers: int) -> Array:
         """Return the prior mean of a unit's numbers.

@@ -106,10 +106,10 @@ class _Merging:
     ) -> _Merging:
         """Return the answers, before any of them is merged."""
         known: dict[str, dict[str, Array]] = {answer.device: {} for answer in answers}
-        for name, each in state.groups[NEW_ATOMS].items():
+        for name, indices in state.groups[NEW_ATOMS].items():
             group, _, device = name.partition("/")
             if device in known:
-                known[device][group] = each
+                known[device][group] = indices
         return cls(
             settings=settings,
             state=state,
@@ -140,7 +140,7 @@ class _Merging:
         merged = merge_step(
             step, self.groups, devices, self._matching(), averaging_of(self.settings)
         )
-        found = [
+        assignments = [
             {
                 group: match.assignments[k].astype(np.int32)
                 for group, match in merged.matches.items()
@@ -152,9 +152,9 @@ class _Merging:
             self,
             local=[
                 scatter(part(local, rest), self.groups, merged.groups, own)
-                for local, own in zip(self.local, found, strict=True)
+                for local, own in zip(self.local, assignments, strict=True)
             ],
-            atoms=[{**before, **own} for before, own in zip(self.atoms, found, strict=True)],
+            atoms=[{**before, **own} for before, own in zip(self.atoms, assignments, strict=True)],
             groups=merged.groups,
             layers=(*self.layers, *self._reports(step, merged)),
             matched={**self.matched, **self._rounded(merged.weights)},
@@ -210,9 +210,9 @@ class _Merging:
                 every = np.concatenate([own[group] for own in self.atoms])
                 counts[group] = np.bincount(every, minlength=self.groups.widths[group])
         atoms = {
-            f"{group}/{answer.device}": each
+            f"{group}/{answer.device}": indices
             for answer, own in zip(self.answers, self.atoms, strict=True)
-            for group, each in own.items()
+            for group, indices in own.items()
         }
         layers = [*state.params[LAYERS][: len(state.groups[NEW_COUNTS])]]
         layers += [vars(layer) for layer in self.layers]

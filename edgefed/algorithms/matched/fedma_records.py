@@ -89,17 +89,17 @@ class MatchedNetwork:
 
 def widths_of(counts: Tensors) -> dict[str, int]:
     """Return the number of atoms of each group."""
-    return {group: len(each) for group, each in counts.items()}
+    return {group: len(atom_counts) for group, atom_counts in counts.items()}
 
 
 def atoms_of(state: State, kind: str, device: str) -> dict[str, Array]:
     """Return a device's assignments by group; ``kind`` is ``ATOMS`` or ``NEW_ATOMS``."""
-    found = {}
-    for name, each in state.groups.get(kind, {}).items():
+    assignments = {}
+    for name, indices in state.groups.get(kind, {}).items():
         group, _, owner = name.partition("/")
         if owner == device:
-            found[group] = each
-    return found
+            assignments[group] = indices
+    return assignments
 
 
 def part(weights: Tensors, names: Sequence[str]) -> Tensors:

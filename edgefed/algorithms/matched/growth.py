@@ -57,7 +57,7 @@ def bound_remarks(
         text = f"{', '.join(reached)} reached the bound of growth"
         text = f"round {number}: {text} (most_growth = {settings.most_growth:g})"
         remarks.append(Remark(text, warning=True))
-    said = {each.layer for each in before if each.apart > APART}
+    said = {layer.layer for layer in before if layer.apart > APART}
     apart = [layer.layer for layer in layers if layer.apart > APART and layer.layer not in said]
     if apart and settings.match_settings(1).sigma == "auto":
         text = "the devices' units have hardly anything in common, so that many different ones may"

@@ -52,14 +52,14 @@ def matched_table(
     """
     rows = [
         layer_row(
-            each.layer,
-            each.local,
-            each.atoms,
-            _rounded(each.holders) or 0.0,
-            _rounded(each.objective),
+            layer.layer,
+            layer.local,
+            layer.atoms,
+            _rounded(layer.holders) or 0.0,
+            _rounded(layer.objective),
             number if place < matched else number - 1,
         )
-        for place, each in enumerate(layers)
+        for place, layer in enumerate(layers)
     ]
     return layer_table(rows, number, devices, _rounded(growth))
 

@@ -170,12 +170,12 @@ class Pfnm(SavedModels[PfnmSettings], RecipeNeeds):
         records = PfnmRecords.of(state)
         params = {question.device: question.params for question in exchange.questions}
         announced = {question.device: question.samples for question in exchange.questions}
-        known = sorted(answers, key=lambda each: each.device)
+        known = sorted(answers, key=lambda answer: answer.device)
         if not known:
             return records.kept_in(exchange.round)
         networks = [
-            _moved(records.start(each.device, params[each.device].get(INITIAL)), each)
-            for each in known
+            _moved(records.start(answer.device, params[answer.device].get(INITIAL)), answer)
+            for answer in known
         ]
         shares = class_shares(known, announced, records.outputs, self.settings.last_layer)
         prior = NetworkPrior(
@@ -184,9 +184,9 @@ class Pfnm(SavedModels[PfnmSettings], RecipeNeeds):
             self.settings.match_settings(1).average == "map",
             lambda layer: generator(records.seed, "match", exchange.round, layer),
         )
-        found = match_perceptrons(networks, records.groups, shares, prior)
-        devices = [each.device for each in known]
-        return records.after(exchange.round, devices, found).kept_in(exchange.round)
+        match = match_perceptrons(networks, records.groups, shares, prior)
+        devices = [answer.device for answer in known]
+        return records.after(exchange.round, devices, match).kept_in(exchange.round)
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Report the widths that changed, and those that reached their bound."""

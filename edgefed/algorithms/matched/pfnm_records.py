@@ -96,16 +96,16 @@ class PfnmRecords:
         }
         return State(number, groups, params)
 
-    def after(self, number: int, devices: Sequence[str], found: MatchedPerceptron) -> PfnmRecords:
+    def after(self, number: int, devices: Sequence[str], match: MatchedPerceptron) -> PfnmRecords:
         """Return the records after the matching of a round.
 
         Args:
             number: of the round.
             devices: whose networks were matched, in the order of the assignments.
-            found: the matching.
+            match: of the networks.
         """
         assignments = {
-            device: {group: layer.assignments[place] for group, layer in found.layers.items()}
+            device: {group: layer.assignments[place] for group, layer in match.layers.items()}
             for place, device in enumerate(devices)
         }
         layers = tuple(
@@ -117,17 +117,17 @@ class PfnmRecords:
                 layer.objective,
                 layer.apart,
             )
-            for group, layer in found.layers.items()
+            for group, layer in match.layers.items()
         )
         return replace(
             self,
             weights={
                 name: array.astype(self.weights[name].dtype)
-                for name, array in found.weights.items()
+                for name, array in match.weights.items()
             },
             matched=number,
             assignments=assignments,
-            counts={group: layer.counts for group, layer in found.layers.items()},
+            counts={group: layer.counts for group, layer in match.layers.items()},
             layers=layers,
         )
 

@@ -28,22 +28,22 @@ def personal_names(section: PersonalSection, model: Model) -> tuple[str, ...]:
         RecipeError: ``personal.weights``: a pattern or the preset finds nothing in this model, or
             no trained weight remains that is shared.
     """
-    found = {name for pattern in section.weights for name in _matching(pattern, model)}
+    names = {name for pattern in section.weights for name in _matching(pattern, model)}
     if section.preset != "none":
-        found |= _of_preset(section.preset, model)
-    if found.issuperset(model.parameter_names):
+        names |= _of_preset(section.preset, model)
+    if names.issuperset(model.parameter_names):
         raise _refused("The recipe keeps every weight on the devices, so nothing is shared.", model)
-    return tuple(name for name in model.names if name in found)
+    return tuple(name for name in model.names if name in names)
 
 
 def _matching(pattern: str, model: Model) -> set[str]:
     """Return the names that a pattern matches."""
-    found = {name for name in model.names if fnmatchcase(name, pattern)}
-    if not found and any(fnmatchcase(name, pattern) for name in model.frozen_names):
+    names = {name for name in model.names if fnmatchcase(name, pattern)}
+    if not names and any(fnmatchcase(name, pattern) for name in model.frozen_names):
         raise _frozen(f"{pattern!r} (personal.weights)")
-    if not found:
+    if not names:
         raise _refused(f"No weight of the model is called {pattern!r} (personal.weights).", model)
-    return found
+    return names
 
 
 def _of_preset(preset: PersonalPreset, model: Model) -> set[str]:
@@ -51,10 +51,10 @@ def _of_preset(preset: PersonalPreset, model: Model) -> set[str]:
     named = _PRESETS[preset](model)
     if not named:
         raise _refused(f'The model has nothing that personal.preset = "{preset}" names.', model)
-    found = named.intersection(model.names)
-    if not found:
+    trained = named.intersection(model.names)
+    if not trained:
         raise _frozen(f'personal.preset = "{preset}"')
-    return found
+    return trained
 
 
 def _output_bias(model: Model) -> set[str]:
@@ -96,8 +96,8 @@ def _input_layer(model: Model) -> set[str]:
 def _normalisation(model: Model) -> set[str]:
     """Return the names of all normalisation layers, with their running statistics."""
     layers = model.module.named_modules()
-    found = [name for name, layer in layers if isinstance(layer, NORMALISATION)]
-    return {weight for name in found for weight in _within(name, model)}
+    names = [name for name, layer in layers if isinstance(layer, NORMALISATION)]
+    return {weight for name in names for weight in _within(name, model)}
 
 
 def _within(layer: str, model: Model) -> set[str]:

@@ -184,8 +184,8 @@ class PrivateUpdates(WrappedAlgorithm):
         clip = before[CLIP]
         if section.adaptive:
             deviation = count_deviation(section, self.rounds)
-            found = noisy_count(within, deviation, self._randomness(number, "count"))
-            clip = _next_clip(clip, found / total.count, section)
+            count = noisy_count(within, deviation, self._randomness(number, "count"))
+            clip = _next_clip(clip, count / total.count, section)
         return self._noted(merged, clip, _with_release(before[RELEASES], exchange))
 
     def _noted(self, merged: State, clip: float, releases: list[list[int]]) -> State:
@@ -221,10 +221,10 @@ class PrivateUpdates(WrappedAlgorithm):
 
     def round_metrics(self, state: State) -> Mapping[str, float]:
         """Return the algorithm's metrics, epsilon so far, and an adaptive norm."""
-        found = state.params[PRIVACY]
-        own = {"epsilon": float(found["epsilon"])}
+        privacy = state.params[PRIVACY]
+        own = {"epsilon": float(privacy["epsilon"])}
         if self._section.adaptive:
-            own["clip"] = float(found[CLIP])
+            own["clip"] = float(privacy[CLIP])
         return {**self.inner.round_metrics(state), **own}
 
     # -- the device -----------------------------------------------------------------------------
@@ -285,8 +285,8 @@ class _CountedAnswers:
 
     def __iter__(self) -> Iterator[Answer]:
         for answer in self._answers:
-            told = int(answer.metrics.get(RELEASES, self._so_far + 1))
-            self.most = max(self.most, told, 1)
+            releases = int(answer.metrics.get(RELEASES, self._so_far + 1))
+            self.most = max(self.most, releases, 1)
             yield answer
 
 

@@ -166,17 +166,17 @@ class SecureAggregation(WrappedAlgorithm):
     def _merge_sum(self, state: State, exchange: Exchange, answers: Iterable[Answer]) -> State:
         records, session = open_session(state)
         grid = self._grid(state)
-        found = uncovered(state, grid, answers, self._uniform)
-        weights = weights_of(found, self._uniform)
+        contents = uncovered(state, grid, answers, self._uniform)
+        weights = weights_of(contents, self._uniform)
         asked = equivalent_exchange(exchange, weights, session.total)
-        parts = equivalent_answers(found, grid, weights)
+        parts = equivalent_answers(contents, grid, weights)
         merged = self.inner.merge(without_groups(state), asked, parts)
         summary = (
             f"secure aggregation: summed the updates of {len(session.masked)} of"
             f" {len(session.limits)} devices, the threshold is {session.threshold}"
         )
         done = replace(
-            records, attempt=0, without=(), session=None, loss=found.loss, summary=summary
+            records, attempt=0, without=(), session=None, loss=contents.loss, summary=summary
         )
         return done.kept_in(merged)
 
@@ -212,10 +212,10 @@ class SecureAggregation(WrappedAlgorithm):
 
     def remarks(self, before: State, exchange: Exchange, after: State) -> tuple[Remark, ...]:
         """Report how many updates were summed."""
-        told = self.inner.remarks(before, exchange, after)
+        remarks = self.inner.remarks(before, exchange, after)
         if exchange.name != UNMASK:
-            return told
-        return (*told, Remark(SecureRecords.of(after).summary))
+            return remarks
+        return (*remarks, Remark(SecureRecords.of(after).summary))
 
     def round_metrics(self, state: State) -> Mapping[str, float]:
         """Return the algorithm's metrics, and the mean loss of all devices' training."""
@@ -233,7 +233,9 @@ class SecureAggregation(WrappedAlgorithm):
         threshold = threshold_of(self._section, len(drawn))
         check_sizes(len(drawn), threshold, colluders_of(self._section, len(drawn)), planned)
         params = {"form": FORM, "number": records.number + 1, "threshold": threshold}
-        questions = [Question(each.device, each.samples, params=params) for each in drawn]
+        questions = [
+            Question(question.device, question.samples, params=params) for question in drawn
+        ]
         exchange = self._exchange(KEYS, ADVERTISED, planned, records, questions)
         return replace(exchange, quorum=max(threshold, planned.quorum), discarded=records.relays)
 

@@ -36,7 +36,7 @@ def wrong_answer(exchange: Exchange, answer: Answer) -> str:
     """Return why an answer cannot be merged, or nothing."""
     if answer.samples != 1 or answer.metrics:
         return "it tells samples or metrics beside what is masked"
-    question = next(each for each in exchange.questions if each.device == answer.device)
+    question = next(question for question in exchange.questions if question.device == answer.device)
     if exchange.name == KEYS:
         return wrong_keys(answer.groups[ADVERTISED].arrays)
     if exchange.name == SHARES:
@@ -53,7 +53,7 @@ def _wrong_shares(question: Question, answer: Answer) -> str:
     arrays, count = answer.groups[COMMITMENTS].arrays, len(question.params["devices"])
     if not _is(arrays, COMMITMENTS, (count, 2 * DIGEST_BYTES)) or len(arrays) != 1:
         return "it does not commit to its shares"
-    if {each.receiver for each in answer.relayed} != set(question.receivers):
+    if {relay.receiver for relay in answer.relayed} != set(question.receivers):
         return "it does not send every other device its shares"
     return ""
 
@@ -62,8 +62,8 @@ def _wrong_signature(arrays: Mapping[str, Array]) -> str:
     if set(arrays) != {SIGNATURE, CERTIFICATE}:
         return "it does not sign"
     for name, most in ((SIGNATURE, MAX_SIGNATURE), (CERTIFICATE, MAX_CERTIFICATE)):
-        each = arrays[name]
-        if each.dtype != np.uint8 or each.ndim != 1 or not 0 < each.size <= most:
+        array = arrays[name]
+        if array.dtype != np.uint8 or array.ndim != 1 or not 0 < array.size <= most:
             return f"its {name} has a wrong size"
     return ""
 
@@ -79,8 +79,8 @@ def _wrong_uncovering(question: Question, arrays: Mapping[str, Array]) -> str:
     ):
         return "it does not tell a share of each device"
     for place, wanted in enumerate(commitments):
-        told = arrays[UNCOVERED][place].tobytes()
-        if arrays["known"][place] and commitment(told).hex() != wanted:
+        shares = arrays[UNCOVERED][place].tobytes()
+        if arrays["known"][place] and commitment(shares).hex() != wanted:
             return "a share that it tells is not the one that it was sent"
     return ""
 

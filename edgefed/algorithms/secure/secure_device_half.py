@@ -139,17 +139,17 @@ def check_masking(task: DeviceTask, device: DeviceView) -> SecureRecord:
     _check_part(device, record, cohort, record.devices, task.device, "mask its update for")
     _check_limits(task, device)
     keys = _kept_keys(record, device)
-    found = dict(record.shares)
+    shares = dict(record.shares)
     for sender in sorted(set(cohort) - {task.device}):
         for sealed in task.relays.get(sender, ())[:1]:
             if text := _opened(sealed, record, keys, sender, task.device):
-                found[sender] = text.hex()
-    if len(found) < record.threshold:
+                shares[sender] = text.hex()
+    if len(shares) < record.threshold:
         raise Withheld(
-            f"it can read the shares of {len(found)} devices, its own included, and"
+            f"it can read the shares of {len(shares)} devices, its own included, and"
             f" {record.threshold} are needed"
         )
-    return replace(record, shares=found, cohort=cohort, task_digest=task.task_digest.hex())
+    return replace(record, shares=shares, cohort=cohort, task_digest=task.task_digest.hex())
 
 
 def with_own_params(task: DeviceTask) -> DeviceTask:
@@ -229,12 +229,12 @@ def uncover(task: DeviceTask, device: DeviceView) -> Answer:
         shares = bytes.fromhex(record.shares.get(peer, "")) or bytes(SHARES_BYTES)
         rows.append(shares[SHARE_BYTES:] if peer in survivors else shares[:SHARE_BYTES])
         known.append(peer in record.shares)
-    told = {
+    arrays = {
         UNCOVERED: np.frombuffer(b"".join(rows), np.uint8).reshape(-1, SHARE_BYTES),
         "known": np.array(known, np.uint8),
     }
     after = replace(record, phase="uncovered", shares={})
-    return _answer(task, {UNCOVERED: told}, after.to_private())
+    return _answer(task, {UNCOVERED: arrays}, after.to_private())
 
 
 # -- what both halves compute ---------------------------------------------------------------------
@@ -304,7 +304,7 @@ def _kept(keys: CohortKeys) -> Tensors:
 
 def _kept_keys(record: SecureRecord, device: DeviceView) -> CohortKeys:
     """Return the keys that the device kept when it shared its secrets."""
-    group = {name: each for name, each in device.private[PRIVATE].items() if name != PRIVATE}
+    group = {name: array for name, array in device.private[PRIVATE].items() if name != PRIVATE}
     return CohortKeys.from_group(record.number, record.threshold, record.devices, group)
 
 
@@ -328,9 +328,9 @@ def _check_signatures(task: DeviceTask, device: DeviceView, keys: CohortKeys) ->
     """Check that every device made its keys itself, where devices have certificates."""
     if device.trust is None:
         return
-    for name, each in zip(keys.devices, keys.keys, strict=True):
-        text = keys_text(task.run, keys.number, keys.threshold, name, each)
-        _verify(device, name, each.certificate, text, each.signature, "keys")
+    for name, device_keys in zip(keys.devices, keys.keys, strict=True):
+        text = keys_text(task.run, keys.number, keys.threshold, name, device_keys)
+        _verify(device, name, device_keys.certificate, text, device_keys.signature, "keys")
 
 
 def _verify(

@@ -49,7 +49,7 @@ class DeviceKeys:
         named = {MASK: self.mask, CHANNEL: self.channel, SEED: self.seed}
         if self.signature:
             named |= {SIGNATURE: self.signature, CERTIFICATE: self.certificate}
-        return {name: np.frombuffer(each, np.uint8) for name, each in named.items()}
+        return {name: np.frombuffer(value, np.uint8) for name, value in named.items()}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> DeviceKeys:
@@ -100,8 +100,8 @@ class CohortKeys:
     def digest(self) -> bytes:
         """A digest of all fields: devices that received different keys cannot read each other."""
         rows = [
-            [name, each.mask.hex(), each.channel.hex(), each.seed.hex()]
-            for name, each in zip(self.devices, self.keys, strict=True)
+            [name, keys.mask.hex(), keys.channel.hex(), keys.seed.hex()]
+            for name, keys in zip(self.devices, self.keys, strict=True)
         ]
         return hashlib.sha256(_text("cohort", self.number, self.threshold, rows)).digest()
 
@@ -144,7 +144,7 @@ class CohortKeys:
         rows = {name: _rows(group, name, len(names)) for name in (MASK, CHANNEL, SEED)}
         extra = {name: split_up(name, group, len(names)) for name in (SIGNATURE, CERTIFICATE)}
         keys = tuple(
-            DeviceKeys(**{name: each[place] for name, each in {**rows, **extra}.items()})
+            DeviceKeys(**{name: values[place] for name, values in {**rows, **extra}.items()})
             for place in range(len(names))
         )
         return cls(number, threshold, names, keys)

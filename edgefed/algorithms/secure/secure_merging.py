@@ -70,7 +70,7 @@ def merge_keys(state: State, exchange: Exchange, answers: Iterable[Answer]) -> S
     """
     keys = {answer.device: _arrays(answer, ADVERTISED) for answer in answers}
     known = {name: DeviceKeys.from_arrays(arrays) for name, arrays in keys.items()}
-    is_signed = any(each.signature for each in known.values())
+    is_signed = any(device_keys.signature for device_keys in known.values())
     devices = tuple(sorted(n for n, k in known.items() if bool(k.signature) == is_signed))
     params = exchange.questions[0].params
     session = Session(
@@ -101,7 +101,7 @@ def merge_shares(state: State, answers: Iterable[Answer]) -> State:
     for answer in answers:
         commitments[answer.device] = _arrays(answer, COMMITMENTS)[COMMITMENTS]
         relays += answer.relayed
-    relays.sort(key=lambda each: (each.receiver, each.sender))
+    relays.sort(key=lambda relay: (relay.receiver, relay.sender))
     after = replace(session, next="fit", shared=tuple(sorted(commitments)))
     records = replace(records, session=after, relays=tuple(relays))
     ordered = {name: commitments[name] for name in after.shared}
@@ -127,11 +127,11 @@ def merge_masked(
 def merge_lists(state: State, answers: Iterable[Answer]) -> State:
     """Return the state with the signatures of the list of updates in the sum."""
     records, session = open_session(state)
-    found = {answer.device: _arrays(answer, SIGNED) for answer in answers}
-    after = replace(session, next="unmask", listed=tuple(sorted(found)))
+    lists = {answer.device: _arrays(answer, SIGNED) for answer in answers}
+    after = replace(session, next="unmask", listed=tuple(sorted(lists)))
     group: Tensors = {}
     for part in (SIGNATURE, CERTIFICATE):
-        group = {**group, **joined(part, [found[name][part].tobytes() for name in after.listed])}
+        group = {**group, **joined(part, [lists[name][part].tobytes() for name in after.listed])}
     return replace(records, session=after).kept_in(state, {LISTS_GROUP: group})
 
 
@@ -158,10 +158,10 @@ def without_masks(state: State, answers: Iterable[Answer]) -> Array:
     keys, shared = keys_of(state, session), sorted(session.shared)
     shares: dict[str, dict[int, bytes]] = {name: {} for name in shared}
     for answer in answers:
-        told = _arrays(answer, UNCOVERED)
+        arrays = _arrays(answer, UNCOVERED)
         for place, name in enumerate(shared):
-            if told["known"][place]:
-                shares[name][keys.place(answer.device)] = told[UNCOVERED][place].tobytes()
+            if arrays["known"][place]:
+                shares[name][keys.place(answer.device)] = arrays[UNCOVERED][place].tobytes()
     total = state.groups[SUM_GROUP]["sum"].view(np.uint64).copy()
     for name in shared:
         secret = _secret(name, shares[name], session, keys)
@@ -211,7 +211,7 @@ def _secret(name: str, shares: Mapping[int, bytes], session: Session, keys: Coho
 
 def _checked(total: Array, session: Session, grid: SummedGrid, uniform: bool) -> Uncovered:
     """Return the contents of the sum, if updates of these devices can have such a sum."""
-    weight, samples, loss = (int(each) for each in total[:HEADER].view(np.int64))
+    weight, samples, loss = (int(number) for number in total[:HEADER].view(np.int64))
     devices, limits = len(session.masked), [session.limits[name] for name in session.masked]
     most = devices if uniform else sum(limits)
     if not (devices <= weight <= most and devices <= samples <= sum(limits)):
@@ -224,13 +224,13 @@ def _checked(total: Array, session: Session, grid: SummedGrid, uniform: bool) ->
     return Uncovered(weight, samples, mean_loss, grid.sums(numbers))
 
 
-def weights_of(found: Uncovered, uniform: bool) -> list[int]:
+def weights_of(contents: Uncovered, uniform: bool) -> list[int]:
     """Return the weights of answers that represent a cohort's: the last one is 1."""
-    return [1] * found.weight if uniform else [*_portions(found.weight - 1), 1]
+    return [1] * contents.weight if uniform else [*_portions(contents.weight - 1), 1]
 
 
 def equivalent_answers(
-    found: Uncovered, grid: SummedGrid, weights: Sequence[int]
+    contents: Uncovered, grid: SummedGrid, weights: Sequence[int]
 ) -> Iterator[Answer]:
     """Yield answers of these weights whose weighted sum is the cohort's, to the last bit.
 
@@ -238,7 +238,7 @@ def equivalent_answers(
         UnmergeableError: there are no valid ones.
     """
     try:
-        for place, delta in enumerate(grid.parts_of_sum(found.sums, weights)):
+        for place, delta in enumerate(grid.parts_of_sum(contents.sums, weights)):
             yield Answer(_part(place), weights[place], {"delta": Group(delta)})
     except DataError as error:
         raise UnmergeableError(error.message.rstrip("."), code=error.code) from error

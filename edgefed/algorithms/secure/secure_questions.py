@@ -81,11 +81,11 @@ def masking_params(questions: Sequence[Question], session: Session, bits: int) -
 
 def commitments_for(state: State, session: Session, receiver: str) -> list[str]:
     """Return the commitments for a device's shares of each device's mask key or seed, in order."""
-    place, found = session.keyed.index(receiver), []
+    place, commitments = session.keyed.index(receiver), []
     for name in session.shared:
         row = state.groups[COMMITMENTS_GROUP][name][place].tobytes()
-        found.append((row[32:] if name in session.masked else row[:32]).hex())
-    return found
+        commitments.append((row[32:] if name in session.masked else row[:32]).hex())
+    return commitments
 
 
 def phase_detail(name: str, is_signed: bool) -> str:

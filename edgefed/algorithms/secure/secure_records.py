@@ -114,7 +114,7 @@ class SecureRecords:
             **{
                 **known,
                 "without": tuple(known["without"]),
-                "relays": tuple(Relay.from_json(each) for each in known["relays"]),
+                "relays": tuple(Relay.from_json(row) for row in known["relays"]),
                 "session": session and Session(**{k: _tuple(v) for k, v in session.items()}),
             }
         )

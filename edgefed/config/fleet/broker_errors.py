@@ -47,9 +47,9 @@ def silent(address: Address, when: str) -> UnreachableError:
         address: of the port.
         when: event or time waited for, as the end of a sentence.
     """
-    told = f"the connection was accepted, but there was no answer {when}"
+    reason = f"the connection was accepted, but there was no answer {when}"
     return UnreachableError(
-        f"No MQTT broker at {address}: {told}.",
+        f"No MQTT broker at {address}: {reason}.",
         hint="another program uses this port, or the fleet has removed this party: "
         "edgefed device enrolled, edgefed operator list"
         if address.tls

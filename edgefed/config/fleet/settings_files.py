@@ -114,19 +114,19 @@ def _read(place: SettingsLocation) -> Document | None:
     return None
 
 
-def _check_owner(name: str, found: os.stat_result) -> None:
+def _check_owner(name: str, status: os.stat_result) -> None:
     """Check that only this user could write a file."""
     user = os.geteuid()
-    if found.st_uid != user:
-        told, hint = f"belongs to {_user_name(found.st_uid)}", "chown it"
-    elif found.st_mode & stat.S_IWOTH:
-        told, hint = "can be written by everybody", f"chmod go-w {name}"
-    elif found.st_mode & stat.S_IWGRP and not _is_private_group(found.st_gid, user):
-        told, hint = "can be written by a group", f"chmod g-w {name}"
+    if status.st_uid != user:
+        reason, hint = f"belongs to {_user_name(status.st_uid)}", "chown it"
+    elif status.st_mode & stat.S_IWOTH:
+        reason, hint = "can be written by everybody", f"chmod go-w {name}"
+    elif status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid, user):
+        reason, hint = "can be written by a group", f"chmod g-w {name}"
     else:
         return
     raise RecipeError(
-        f"{name}: {told}, and is not read.",
+        f"{name}: {reason}, and is not read.",
         code="config.owner",
         hint=f"{hint} if you trust it, or name it: --config {name}; --no-config reads no file",
     )
@@ -143,7 +143,7 @@ def _is_private_group(group: int, user: int) -> bool:
     # The users with this as their own group are not among its members. Of a user's private group,
     # the name says so; to ask for all users may take long where a directory has them.
     return known.gr_name == name or all(
-        each.pw_name == name for each in pwd.getpwall() if each.pw_gid == group
+        account.pw_name == name for account in pwd.getpwall() if account.pw_gid == group
     )
 
 

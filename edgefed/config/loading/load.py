@@ -170,8 +170,8 @@ def project_problems(layer: ValueLayer, program: Program, around: Surroundings) 
     if isinstance(alerts, Mapping) and "command" in alerts:
         keys.append(("alerts", "command"))
     own = user_file(program, around.environment)
-    told = f"is not taken from a project's file; set it in your own, {own}"
-    return [Problem(layer.nearest(key), dotted(key), told, code="config.project") for key in keys]
+    text = f"is not taken from a project's file; set it in your own, {own}"
+    return [Problem(layer.nearest(key), dotted(key), text, code="config.project") for key in keys]
 
 
 def parse_sets(items: Iterable[str]) -> dict[str, str]:
@@ -237,9 +237,9 @@ def _finish(
     further: Callable[[ValueLayer], list[Problem]] = lambda layer: [],
 ) -> Loaded[ModelT]:
     """Check the merged layers."""
-    value, found = validate(model, layer.values, layer)
+    value, mistakes = validate(model, layer.values, layer)
     if value is None or problems:
-        raise problems_error([*problems, *found, *further(layer)])
+        raise problems_error([*problems, *mistakes, *further(layer)])
     return Loaded(value, layer)
 
 

@@ -34,7 +34,7 @@ _TRAIN = re.compile(r"all|head|last:[1-9][0-9]{0,3}")
 def _known_part(value: Any) -> Any:
     """Refuse a value that names no part of a model, in one sentence for both kinds of value."""
     known = isinstance(value, str) and _TRAIN.fullmatch(value)
-    names = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+    names = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
     if not known and not names:
         raise ValueError("must be all, head, last:N from 1, or a list of names of weights")
     # Behind this function, a strict tuple is not made of an array any more.

@@ -58,7 +58,7 @@ class Mistake:
         return f"{name}:{self.line}:{self.column}" if self.line else name
 
 
-def _anybody(found: os.stat_result) -> None:
+def _anybody(status: os.stat_result) -> None:
     """Accept a file of any owner."""
 
 

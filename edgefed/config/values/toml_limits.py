@@ -47,8 +47,8 @@ def excess(text: str) -> str:
             at = _string_end(text, at, word)
         elif word == "." or word in _EDGES:
             counts.take(word, token.start())
-            if told := counts.excess():
-                return told
+            if limit := counts.excess():
+                return limit
         elif not word.startswith("#") and len(word.strip()) > MAX_WORD:
             return f"it has a key or a number of more than {MAX_WORD} characters"
     return ""

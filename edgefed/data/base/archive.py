@@ -79,8 +79,8 @@ def read_arrays(
     except EdgeFedError:
         raise
     except zipfile.BadZipFile as error:
-        told = "it is a single array, damaged, or another kind of file"
-        raise _unreadable(path, f"{told} ({error})") from error
+        reason = "it is a single array, damaged, or another kind of file"
+        raise _unreadable(path, f"{reason} ({error})") from error
     # Zip files and headers can be wrong in more ways than their readers tell apart.
     except Exception as error:
         raise _unreadable(path, str(error) or type(error).__name__) from error

@@ -105,12 +105,12 @@ def deal(
         RecipeError, DataError: as `partition`; or the transform needs other inputs.
     """
     options = checked_options(_SharingOptions, section.settings(), "The partition")
-    each = options.parts_per_device
+    per_device = options.parts_per_device
     rng = generator(seed, "partition")
     parts = partition(
         section,
         dataset.train.targets,
-        devices * each,
+        devices * per_device,
         dataset.classes,
         rng,
         groups=dataset.groups,
@@ -124,7 +124,7 @@ def deal(
 
     return tuple(
         _shard(
-            joined([seen(device * each + place) for place in range(each)]),
+            joined([seen(device * per_device + place) for place in range(per_device)]),
             dataset,
             holdout,
             generator(seed, "partition", "holdout", device),
@@ -153,7 +153,7 @@ def planted_orders(section: DataSection, devices: int, seed: int) -> Indices:
     options = checked_options(_SharingOptions, section.settings(), "The partition")
     if options.transform != "permutation" or options.parts_per_device > 1:
         return np.zeros(0, np.int64)
-    return np.array([order_number(options, each, seed) for each in range(devices)], np.int64)
+    return np.array([order_number(options, device, seed) for device in range(devices)], np.int64)
 
 
 def concentration(
@@ -176,8 +176,8 @@ def concentration(
         return _told("labels, for each device", values.tolist())
     if section.partition == "pachinko" and coarse is not None:
         kinds = len(np.unique(coarse[np.unique(labels)]))
-        told = _told("coarse labels, for each device", [options.coarse_alpha] * kinds)
-        return {**told, "fine": options.fine_alpha}
+        record = _told("coarse labels, for each device", [options.coarse_alpha] * kinds)
+        return {**record, "fine": options.fine_alpha}
     return None
 
 
@@ -222,8 +222,9 @@ def _split(chosen: Partitioner, request: PartitionRequest, rng: np.random.Genera
 
 
 def _told(axis: str, values: list[float]) -> dict[str, Any]:
-    told = sorted(set(values))
-    return {"axis": axis, "components": len(values), "values": told if len(told) == 1 else values}
+    distinct = sorted(set(values))
+    shown = distinct if len(distinct) == 1 else values
+    return {"axis": axis, "components": len(values), "values": shown}
 
 
 def _shard(samples: Samples, dataset: Dataset, holdout: float, rng: np.random.Generator) -> Shard:
@@ -232,14 +233,14 @@ def _shard(samples: Samples, dataset: Dataset, holdout: float, rng: np.random.Ge
 
 
 def _chosen(section: DataSection) -> Partitioner:
-    found = find_partitioner(section.partition)
-    if found is None:
+    partitioner = find_partitioner(section.partition)
+    if partitioner is None:
         raise RecipeError(
             f"There is no partition '{section.partition}'.",
             code="recipe.data",
             hint=nearest(section.partition, list(partition_names())),
         )
-    return found
+    return partitioner
 
 
 def _check_request(
@@ -268,7 +269,7 @@ def _check_unlabelled(section: DataSection, chosen: Partitioner) -> None:
     """Refuse a partition that goes by labels where there are none."""
     if not chosen.by_label:
         return
-    others = [name for name, each in PARTITIONERS.items() if not each.by_label]
+    others = [name for name, other in PARTITIONERS.items() if not other.by_label]
     raise DataError(
         f"The partition '{section.partition}' needs labels, but the targets of data set"
         f" '{section.name}' are numbers.",

@@ -72,8 +72,8 @@ def report(holdings: Iterable[Holding]) -> dict[str, Any]:
             for name in sorted(set.intersection(*(set(device.columns) for device in devices)))
         },
         "devices": [
-            {"device": each.device, "train": each.train, "test": each.test, "labels": list(labels)}
-            for each, labels in zip(devices, padded, strict=True)
+            {"device": row.device, "train": row.train, "test": row.test, "labels": list(labels)}
+            for row, labels in zip(devices, padded, strict=True)
         ],
         "totals": {
             "train": sum(device.train for device in devices),

@@ -254,7 +254,7 @@ def _read_folder(source: Source, options: _FolderSource, holdout: float, decoded
         content.classes,
         content.warnings,
         class_names=content.class_names,
-        ignored={each.reason: each.count for each in content.ignored},
+        ignored={entry.reason: entry.count for entry in content.ignored},
     )
 
 

@@ -125,10 +125,10 @@ class _Builder:
             for path in paths:
                 waiting.append((path, pool.submit(_image, path, self._options)))
                 while len(waiting) > self._ahead(threads):
-                    first, found = waiting.popleft()
-                    yield first, found.result()
-            for first, found in waiting:
-                yield first, found.result()
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            for first, future in waiting:
+                yield first, future.result()
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -157,9 +157,9 @@ class _Builder:
         changed = {"image": shape, "done": number + 1, "digest": digest.hexdigest()}
         self._index = index.model_copy(update=changed)
 
-    def _check_room(self, each: int, number: int) -> None:
+    def _check_room(self, image_bytes: int, number: int) -> None:
         """Check, when the first image is known, that all of them may and can be kept."""
-        needed = each * (self._index.count - number)
+        needed = image_bytes * (self._index.count - number)
         most = self._options.max_bytes
         if needed > most:
             raise DataError(

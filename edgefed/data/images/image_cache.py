@@ -69,17 +69,17 @@ def cached_images(
         wanted = ImageIndex(folder=str(folder), files=fingerprint(folder, paths), count=len(paths))
         with _locked(cache):
             index = read_index(cache)
-            found = None if index is None else _open(cache, index, wanted)
-            if found is None:
+            images = None if index is None else _open(cache, index, wanted)
+            if images is None:
                 index = build(cache, _pixels(cache, wanted), wanted, paths, options)
-                found = _open(cache, index, wanted)
+                images = _open(cache, index, wanted)
             os.utime(cache / INDEX)
             _remove_replaced(cache, wanted)
         _remove_unused(root, cache)
     except OSError as error:
         raise storage_error(cache, error) from error
     assert index is not None
-    return CachedImages(found, _positions(index))
+    return CachedImages(images, _positions(index))
 
 
 def _open(cache: Path, index: ImageIndex, wanted: ImageIndex) -> StoredImages | None:
@@ -127,7 +127,7 @@ def _remove_unused(root: Path, cache: Path) -> None:
         if other == cache or not all(map(is_unused, other.glob("pixels-*"))):
             continue
         with suppress(OSError):
-            used = max(each.stat().st_mtime for each in (other, *other.iterdir()))
+            used = max(path.stat().st_mtime for path in (other, *other.iterdir()))
             gone = index is not None and not Path(index.folder).is_dir()
             if gone or now - used > UNUSED_SECONDS:
                 shutil.rmtree(other)

@@ -80,5 +80,5 @@ def _parts(
     labels: Indices, present: Indices, all_ends: list[Indices], rng: np.random.Generator
 ) -> Parts:
     shuffled = [rng.permutation(np.flatnonzero(labels == label)) for label in present]
-    by_label = [np.split(each, ends) for each, ends in zip(shuffled, all_ends, strict=True)]
+    by_label = [np.split(order, ends) for order, ends in zip(shuffled, all_ends, strict=True)]
     return tuple(rng.permutation(np.concatenate(pieces)) for pieces in zip(*by_label, strict=True))

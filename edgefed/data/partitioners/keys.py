@@ -39,5 +39,5 @@ def partition_options(section: DataSection) -> type[Section]:
     Raises:
         PluginError: a package offers the partition, but it cannot be used.
     """
-    found = find_partitioner(section.partition)
-    return Section if found is None or found.options is None else found.options
+    partitioner = find_partitioner(section.partition)
+    return Section if partitioner is None or partitioner.options is None else partitioner.options

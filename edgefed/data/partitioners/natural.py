@@ -41,4 +41,4 @@ def natural(
         )
     dealt = rng.permutation(large)
     owned = np.array_split(dealt if merge else dealt[:devices], devices)
-    return tuple(rng.permutation(np.flatnonzero(np.isin(groups, each))) for each in owned)
+    return tuple(rng.permutation(np.flatnonzero(np.isin(groups, chosen))) for chosen in owned)

@@ -78,8 +78,8 @@ def _by_class(
     function: Callable[[Indices, int, int, np.random.Generator], Parts],
 ) -> Callable[[PartitionRequest, np.random.Generator], Parts]:
     def split(request: PartitionRequest, rng: np.random.Generator) -> Parts:
-        each = request.section.classes_per_device
-        return function(request.labels, request.devices, each, rng)
+        classes = request.section.classes_per_device
+        return function(request.labels, request.devices, classes, rng)
 
     return split
 

@@ -133,10 +133,10 @@ def _users(file: Path, max_bytes: int) -> Iterator[tuple[str, Any, Any]]:
     if not isinstance(data, dict) or not isinstance(users, list):
         raise _damaged(file, "it lacks users or user_data")
     for user in users:
-        found = data.get(user) if isinstance(user, str) else None
-        if not isinstance(found, dict) or "x" not in found or "y" not in found:
+        record = data.get(user) if isinstance(user, str) else None
+        if not isinstance(record, dict) or "x" not in record or "y" not in record:
             raise _damaged(file, f"user_data lacks x and y of user {str(user)[:80]}")
-        yield user, found["x"], found["y"]
+        yield user, record["x"], record["y"]
 
 
 def _parsed_bytes(text: bytes) -> int:

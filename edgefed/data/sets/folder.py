@@ -58,7 +58,7 @@ class FolderContent:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings for the user: a line for each reason."""
-        return tuple(each.warning for each in self.ignored)
+        return tuple(entry.warning for entry in self.ignored)
 
     @property
     def classes(self) -> int:
@@ -118,20 +118,20 @@ def read_folder(folder: Path, options: ImageOptions, decoded: Path) -> FolderCon
     ignored = IgnoredFiles(folder, listings, list_folder(folder))
     files = [(path, labels.folders[sub]) for sub in listings for path in listings[sub].images]
     paths = [path for path, _ in files]
-    found = cached_images(decoded, folder, paths, options) if paths else None
-    if found is None or found.images is None:
+    cached = cached_images(decoded, folder, paths, options) if paths else None
+    if cached is None or cached.images is None:
         raise _no_images(folder, ignored, len(files))
-    positions = found.positions
+    positions = cached.positions
     targets = np.array([files[position][1] for position in positions], np.int64)
-    samples = Samples(as_inputs(found.images), targets)
+    samples = Samples(as_inputs(cached.images), targets)
     try:
         columns = read_columns(folder, [paths[position] for position in positions])
     except OSError as error:
         raise storage_error(folder, error) from error
     samples = with_columns(samples, columns, str(folder / COLUMNS_FILE))
     unreadable = [paths[place] for place in sorted({*range(len(paths))} - {*positions})]
-    told = ignored.after_decoding(unreadable, len(paths))
-    return FolderContent(samples, labels.class_names, tuple(told))
+    entries = ignored.after_decoding(unreadable, len(paths))
+    return FolderContent(samples, labels.class_names, tuple(entries))
 
 
 def _labels(folder: Path) -> _Labels:
@@ -189,8 +189,10 @@ def _no_images(folder: Path, ignored: IgnoredFiles, files: int) -> DataError:
         what = f"it holds {subs}, and no image file in them"
     else:
         what = "it holds no folders and no image files"
-    known = [each for each in ignored.before_decoding() if each.reason != "unsorted" or not loose]
-    hints = [each.hint for each in known]
+    known = [
+        entry for entry in ignored.before_decoding() if entry.reason != "unsorted" or not loose
+    ]
+    hints = [entry.hint for entry in known]
     return DataError(
         f"{folder} has no images in class folders: {'; '.join([what, *(e.what for e in known)])}.",
         code="data.empty",

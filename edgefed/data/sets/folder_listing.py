@@ -162,19 +162,19 @@ class IgnoredFiles:
 
     def _unusable(self, unreadable: Mapping[Path, int]) -> Iterator[Ignored]:
         """Name the classes that end without any image."""
-        found = [
+        names = [
             f"'{printable(folder.name, '?')}' ({_why(listing)})"
             for folder, listing in self.classes.items()
             if unreadable.get(folder, 0) == len(listing.images)
         ]
-        if found:
+        if names:
             what = (
-                f"{len(found)} of {counted(len(self.classes), 'class', 'classes')} in {self.folder}"
-                f" {'has' if len(found) == 1 else 'have'} no image that can be used:"
-                f" {_first(found)}"
+                f"{len(names)} of {counted(len(self.classes), 'class', 'classes')} in {self.folder}"
+                f" {'has' if len(names) == 1 else 'have'} no image that can be used:"
+                f" {_first(names)}"
             )
             hint = "add images, or remove the folder if this device has none of the class"
-            yield Ignored("unusable", len(found), what, hint)
+            yield Ignored("unusable", len(names), what, hint)
 
     def _named(self, path: Path) -> str:
         """Return the path below the folder, as it can be shown."""
@@ -219,13 +219,13 @@ def _files_below(folders: Sequence[Path]) -> Iterator[str]:
 def _why(listing: Listing) -> str:
     """Return why a class has no image that can be used."""
     nested = listing.nested_files
-    told = (
+    reasons = (
         "cannot be listed" if listing.problem else "",
         f"{counted(len(listing.images), 'image')} that cannot be read" if listing.images else "",
         _formats(listing.unsupported),
         f"{counted(nested, 'file')} in folders inside it" if nested else "",
     )
-    return ", ".join(filter(None, told)) or "empty"
+    return ", ".join(filter(None, reasons)) or "empty"
 
 
 def _formats(paths: Sequence[Path]) -> str:

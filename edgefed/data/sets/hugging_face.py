@@ -198,9 +198,9 @@ def _loaded(path: str, config: str, split: str, folder: Path | None) -> Any:
     except EdgeFedError:
         raise
     except Exception as error:  # of a dozen packages that read, decode and download
-        told = " ".join(f"{type(error).__name__}: {error}".split())[:300].rstrip(".")
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300].rstrip(".")
         raise DataError(
-            f"The data set {path} cannot be loaded: {told}.",
+            f"The data set {path} cannot be loaded: {reason}.",
             code="data.unreadable",
             hint="name a folder of save_to_disk, a parquet, json, csv or arrow file, or a data set"
             " of the hub",
@@ -276,20 +276,20 @@ def _numbers(value: Any) -> Any:
 def _images(
     rows: Iterable[Mapping[str, Any]], columns: ColumnOptions, max_bytes: int, where: str
 ) -> Array:
-    found: list[Array] = []
+    images: list[Array] = []
     needed = 0
     for number, row in enumerate(rows):
         pixels = pixels_of(row[columns.image], columns, f"{where}, image {number},")
-        if found and pixels.shape != found[0].shape:
+        if images and pixels.shape != images[0].shape:
             raise DataError(
-                f"{where} has images of {found[0].shape[1]}x{found[0].shape[0]} and of"
+                f"{where} has images of {images[0].shape[1]}x{images[0].shape[0]} and of"
                 f" {pixels.shape[1]}x{pixels.shape[0]} pixels.",
                 hint="scale them all: set size",
             )
         needed += pixels.size * VALUE_BYTES
         check_bytes(needed, max_bytes, where)
-        found.append(pixels)
-    return np.stack(found) if found else np.zeros((0, 1, 1), np.uint8)
+        images.append(pixels)
+    return np.stack(images) if images else np.zeros((0, 1, 1), np.uint8)
 
 
 def pixels_of(value: object, columns: ColumnOptions, where: str) -> Array:

@@ -87,8 +87,8 @@ def _pair(items: MapStyle, number: int, where: str) -> tuple[Array, Array]:
     try:
         item = items[number]
     except Exception as error:  # the data set is somebody else's code
-        told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        raise DataError(f"{where} cannot read sample {number}: {told}.") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise DataError(f"{where} cannot read sample {number}: {reason}.") from error
     if not isinstance(item, (tuple, list)) or len(item) != 2:
         raise DataError(
             f"{where} has a {type(item).__name__} for sample {number}, not a pair.",

@@ -202,29 +202,29 @@ def _groups_beside(content: NpzContent, path: Path, options: NpzOptions) -> Indi
 
 
 def _groups(arrays: dict[str, Array], samples: int, path: Path) -> Indices | None:
-    found = arrays.get("groups_train", arrays.get("writer_train"))
-    if found is None:
+    groups = arrays.get("groups_train", arrays.get("writer_train"))
+    if groups is None:
         return None
-    if found.shape != (samples,) or found.dtype.kind not in "iu":
+    if groups.shape != (samples,) or groups.dtype.kind not in "iu":
         raise DataError(
-            f"{path} has groups of type {found.dtype} and shape {found.shape},"
+            f"{path} has groups of type {groups.dtype} and shape {groups.shape},"
             f" not one integer for each of {samples} training samples.",
             hint="store one integer for each training sample, in the same order",
         )
-    return np.unique(found, return_inverse=True)[1].astype(np.int64)
+    return np.unique(groups, return_inverse=True)[1].astype(np.int64)
 
 
 def _coarse(arrays: dict[str, Array], classes: int, path: Path) -> Indices | None:
-    found = arrays.get("coarse")
-    if found is None:
+    coarse = arrays.get("coarse")
+    if coarse is None:
         return None
-    if found.shape != (classes,) or found.dtype.kind not in "iu":
+    if coarse.shape != (classes,) or coarse.dtype.kind not in "iu":
         raise DataError(
-            f"{path} has `coarse` of type {found.dtype} and shape {found.shape},"
+            f"{path} has `coarse` of type {coarse.dtype} and shape {coarse.shape},"
             f" not one integer for each of {classes} labels.",
             hint="store each label's coarse label, in the order of the labels",
         )
-    return found.astype(np.int64)
+    return coarse.astype(np.int64)
 
 
 def _test_part(path: Path, arrays: dict[str, Array], train: Samples) -> Samples | None:

@@ -81,7 +81,7 @@ def read_roles(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, str]:
     """
     try:
         if path.is_dir():
-            files = sorted(each for each in path.rglob("*.txt") if each.is_file())
+            files = sorted(file for file in path.rglob("*.txt") if file.is_file())
             total = sum(file.stat().st_size for file in files)
             check_bytes(total * TEXT_BYTES, max_bytes, str(path))
             return _some({str(file.relative_to(path)): _text(file) for file in files}, path)
@@ -116,8 +116,8 @@ def _records(text: str, path: Path) -> dict[str, str]:
             record = json.loads(line)
         except (ValueError, RecursionError):
             record = None
-        found = record if isinstance(record, dict) else {}
-        role, said = found.get("role"), found.get("text")
+        fields = record if isinstance(record, dict) else {}
+        role, said = fields.get("role"), fields.get("text")
         if not isinstance(role, str) or not isinstance(said, str):
             raise DataError(
                 f"{path}, line {number}, is not a record with a role and a text.",
@@ -159,7 +159,7 @@ def _cut(texts: dict[str, str], alphabet: Alphabet, options: TextOptions, path: 
         chosen += 1
     if chosen < max(1, options.roles):
         raise _too_short(path, chosen, least, options)
-    groups = np.repeat(np.arange(chosen), [len(each) for each in train])
+    groups = np.repeat(np.arange(chosen), [len(windows) for windows in train])
     first, second = _samples(train), _samples(test)
     warnings = _warnings(path, strange, len(texts) - chosen if not options.roles else 0)
     shape = (options.window,)

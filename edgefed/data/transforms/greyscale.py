@@ -44,8 +44,8 @@ def greyed(
     require_images(samples.inputs, "greyscale", channels=3)
     samples = replace(samples, inputs=samples.float_inputs())
     orders = [
-        rng.permutation(np.flatnonzero(samples.targets == each))
-        for each in np.unique(samples.targets)
+        rng.permutation(np.flatnonzero(samples.targets == label))
+        for label in np.unique(samples.targets)
     ]
     split = [np.split(order, [round(share * len(order))]) for order in orders]
     inputs = samples.inputs.copy()

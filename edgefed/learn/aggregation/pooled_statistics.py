@@ -52,14 +52,14 @@ def pooled_statistics(devices: Mapping[str, MeasuredStatistics]) -> Tensors:
         )
     ordered = [devices[name] for name in sorted(devices)]
     like = ordered[0].statistics
-    for each in ordered:
-        check_statistics(each, like)
-    counts = np.array([each.samples for each in ordered], np.float64)
+    for device in ordered:
+        check_statistics(device, like)
+    counts = np.array([device.samples for device in ordered], np.float64)
     shares = counts / counts.sum()
     pooled: dict[str, Array] = {}
     for name in like:
         if not is_variance(name):
-            pooled |= _pooled(name, [each.statistics for each in ordered], shares)
+            pooled |= _pooled(name, [device.statistics for device in ordered], shares)
     return {name: pooled[name].astype(like[name].dtype) for name in like}
 
 

@@ -74,8 +74,8 @@ class SummedGrid:
         Raises:
             DataError: ``merge.shape``, or ``merge.range`` for values out of bounds.
         """
-        found = {name: (array.dtype.name, array.shape) for name, array in arrays.items()}
-        if found != {name: (dtype, shape) for name, dtype, shape in self.tensors}:
+        shapes = {name: (array.dtype.name, array.shape) for name, array in arrays.items()}
+        if shapes != {name: (dtype, shape) for name, dtype, shape in self.tensors}:
             raise DataError("An update does not fit the model of its task.", code="merge.shape")
         cells = np.zeros(self.count, np.uint64)
         for name, part in self._parts(cells):
@@ -111,7 +111,7 @@ class SummedGrid:
             quotients[name], rests[name] = np.divmod(here, np.int64(total))
         for _ in weights[:-1]:
             yield self._values(quotients)
-        yield self._values({name: each + rests[name] for name, each in quotients.items()})
+        yield self._values({name: quotient + rests[name] for name, quotient in quotients.items()})
 
     def _values(self, numbers: Mapping[str, Array]) -> Tensors:
         """Return numbers of the grid as values; a float64 holds them exactly."""

@@ -64,9 +64,9 @@ def check_augment(augment: Augment, shape: tuple[int, ...]) -> None:
     if augment.transforms is not None:
         check_transforms(augment.transforms, shape)
     if len(shape) != 3:
-        told = "×".join(str(size) for size in shape) or "a single number"
+        text = "×".join(str(size) for size in shape) or "a single number"
         raise DataError(
-            f"Only images (channels×height×width) can be cropped or flipped, not inputs of {told}.",
+            f"Only images (channels×height×width) can be cropped or flipped, not inputs of {text}.",
             code="augment.input",
             hint="remove crop and flip from the recipe's [training] and [data] tables",
         )

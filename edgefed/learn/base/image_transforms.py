@@ -69,9 +69,9 @@ def check_transforms(transforms: ImageTransforms, shape: tuple[int, ...]) -> Non
         DataError: they are not images, or have no colours to change.
     """
     if len(shape) != 3:
-        told = "×".join(str(size) for size in shape) or "a single number"
+        text = "×".join(str(size) for size in shape) or "a single number"
         raise DataError(
-            f"Only images (channels×height×width) can be augmented, not inputs of {told}.",
+            f"Only images (channels×height×width) can be augmented, not inputs of {text}.",
             code="augment.input",
             hint="remove everything but mean and std from the recipe's [images] table",
         )
@@ -136,7 +136,7 @@ def _made(
     if any(wanted.colours):
         yield "colours", v2.ColorJitter(*wanted.colours)
     if wanted.erase:
-        yield "erase", v2.RandomErasing(wanted.erase, value=[float(each) for each in neutral])
+        yield "erase", v2.RandomErasing(wanted.erase, value=[float(value) for value in neutral])
 
 
 def _resized_crop(least: float, size: tuple[int, int]) -> Transform:

@@ -52,7 +52,7 @@ def kept_experts(shares: Array, threshold: float) -> tuple[int, ...]:
     The largest share is at least 1 / experts, so one is kept for any threshold up to 1.
     """
     kept = np.flatnonzero(shares >= least_share(threshold, len(shares)))
-    return tuple(int(each) for each in kept)
+    return tuple(int(expert) for expert in kept)
 
 
 def pruned(shares: Array, kept: tuple[int, ...]) -> Array:

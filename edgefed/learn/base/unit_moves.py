@@ -60,8 +60,8 @@ def most_held(counts: Tensors, widths: Mapping[str, int]) -> Tensors:
         widths: by group, how many atoms to return.
     """
     return {
-        group: np.sort(np.argsort(-each, kind="stable")[: widths[group]]).astype(np.int32)
-        for group, each in counts.items()
+        group: np.sort(np.argsort(-array, kind="stable")[: widths[group]]).astype(np.int32)
+        for group, array in counts.items()
     }
 
 
@@ -82,7 +82,7 @@ def held(name: str, groups: PermutationGroups, atoms: Assignments, shape: tuple[
         for group, entries in groups.entries(segments).items():
             if group in atoms:
                 own[np.delete(entries, atoms[group], axis=0).ravel()] = False
-        mask = mask & own.reshape([-1 if each == axis else 1 for each in range(len(shape))])
+        mask = mask & own.reshape([-1 if dim == axis else 1 for dim in range(len(shape))])
     return mask
 
 

@@ -131,8 +131,10 @@ class Chain:
             kernels.gradients(self._layers, len(inputs), *where)
         else:
             self._mixed(mixed, loss)
-        found = [self._chain.gradients[name] for name in names]
-        return (loss + self._pulled(names, context.anchor, found) if self._pull else loss), found
+        gradients = [self._chain.gradients[name] for name in names]
+        if self._pull:
+            loss = loss + self._pulled(names, context.anchor, gradients)
+        return loss, gradients
 
     def _mixed(self, mixed: Mixed, loss: torch.Tensor) -> None:
         """Write the loss of mixed targets, and all gradients."""
@@ -158,13 +160,13 @@ class Chain:
 
     @torch.no_grad()
     def _pulled(
-        self, names: Sequence[str], anchor: Params, found: list[torch.Tensor]
+        self, names: Sequence[str], anchor: Params, gradients: list[torch.Tensor]
     ) -> torch.Tensor:
         """Add the proximal term's gradients to those that were found; return the term."""
         starts = list(anchor.values())
         ways = torch._foreach_sub([self._params[name] for name in anchor], starts)
         moved = dict(zip(anchor, ways, strict=True))
-        torch._foreach_add_(found, [moved[name] for name in names], alpha=self._pull)
+        torch._foreach_add_(gradients, [moved[name] for name in names], alpha=self._pull)
         lengths = torch.stack([way.square().sum() for way in ways])
         return self._pull / 2 * lengths.sum()
 

@@ -52,8 +52,8 @@ def compiled_experts_of(
     given, parts = {**extra, **params}, plan(objective.model)
     if not parts or not _fit(objective, parts, given):
         return None
-    found = CompiledExperts(objective, parts, given, room, phase.trained)
-    return found if found.gradient_names.issuperset(phase.trained) else None
+    compiled = CompiledExperts(objective, parts, given, room, phase.trained)
+    return compiled if compiled.gradient_names.issuperset(phase.trained) else None
 
 
 def _fit(objective: ExpertMixture, parts: Sequence[ChainPart], given: Params) -> bool:
@@ -66,7 +66,7 @@ def _fit(objective: ExpertMixture, parts: Sequence[ChainPart], given: Params) ->
     conditions = given.get(CONDITIONS)
     return (
         all(name in given and given[name].shape == shape for name, shape in shapes.items())
-        and all(is_plain(each) and each.is_contiguous() for each in plain)
+        and all(is_plain(tensor) and tensor.is_contiguous() for tensor in plain)
         and (conditions is None or conditions.dtype == torch.int64)
     )
 
@@ -121,9 +121,9 @@ class CompiledExperts:
             names = objective.names_of(expert)
             weights = {name: given[held] for name, held in names.items()}
             made = ChainLayers(parts, objective.model.shape, weights, room, has_changes=False)
-            self._gradients |= {names[name]: each for name, each in made.gradients.items()}
+            self._gradients |= {names[name]: gradient for name, gradient in made.gradients.items()}
             self._experts.append(made)
-        self._layers = kernels.layers([link for each in self._experts for link in each.links])
+        self._layers = kernels.layers([link for expert in self._experts for link in expert.links])
         own_names = {
             held for expert in objective.kept for held in objective.names_of(expert).values()
         }

@@ -92,9 +92,9 @@ def way_of(
     known = _WAYS.get(owner, {}).get(key)
     if known is not None:
         return known
-    found = _find_out(forward, params, inputs, change)
+    method = _find_out(forward, params, inputs, change)
     # Numbers that are not finite agree with none; the next batch may tell.
-    return DerivativeMethod.BACKWARDS if found is None else _remember(forward, inputs, found)
+    return DerivativeMethod.BACKWARDS if method is None else _remember(forward, inputs, method)
 
 
 def _remember(forward: Forward, inputs: torch.Tensor, way: DerivativeMethod) -> DerivativeMethod:
@@ -170,14 +170,14 @@ def _agree(
     with temporarily_clear_interpreter_stack(), torch.enable_grad():
         try:
             wanted = _tried(_backwards, forward, *given)
-            found = _tried(_forwards, forward, *given)
+            actual = _tried(_forwards, forward, *given)
         except torch.cuda.OutOfMemoryError:
             raise
         except Exception:
             return False  # the network does not take float64, or not this batch
     if not all(bool(part.isfinite().all()) for part in wanted):
         return None
-    return all(_near(one, other) for one, other in zip(found, wanted, strict=True))
+    return all(_near(one, other) for one, other in zip(actual, wanted, strict=True))
 
 
 def _tried(
@@ -193,13 +193,13 @@ def _tried(
     with repeatable(inputs.device, 0):
         outputs, derivative = way(forward, wide, _widened(inputs), _widened(change), _slope)
     loss = (outputs + 1).square().sum() / (2 * len(outputs))
-    found = [outputs.detach(), derivative.detach()]
+    results = [outputs.detach(), derivative.detach()]
     for value in (loss, derivative) if weights else ():
         gradients = torch.autograd.grad(
             value, weights, retain_graph=True, allow_unused=True, materialize_grads=True
         )
-        found.append(torch.cat([part.flatten() for part in gradients]))
-    return found
+        results.append(torch.cat([part.flatten() for part in gradients]))
+    return results
 
 
 def _slope(outputs: torch.Tensor) -> torch.Tensor:

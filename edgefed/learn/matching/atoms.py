@@ -90,8 +90,8 @@ class Atoms:
         numbers = np.where(held, np.cumsum(held) - 1, -1)
         if not held.all():
             left = int(held.sum())
-            for each in (self._sums, self._precisions, self._counts):
-                each[:left] = each[: self.size][held]
+            for array in (self._sums, self._precisions, self._counts):
+                array[:left] = array[: self.size][held]
             self.size = left
         return numbers
 

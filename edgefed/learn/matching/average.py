@@ -13,7 +13,7 @@ from edgefed.learn.matching.settings import Average
 
 def pooled(devices: Sequence[Units], assignments: Sequence[Array], prior: Array) -> Atoms:
     """Return the atoms that the devices' units have joined."""
-    size = 1 + max((int(each.max(initial=-1)) for each in assignments), default=-1)
+    size = 1 + max((int(assignment.max(initial=-1)) for assignment in assignments), default=-1)
     atoms = Atoms(devices[0].values.shape[1], prior, size)
     for units, assignment in zip(devices, assignments, strict=True):
         atoms.add(units, assignment)
@@ -39,7 +39,7 @@ def averaged(
     if kind == "map":
         maximum: Array = posterior.sums / posterior.precisions
         return maximum
-    weighted = [Units(each.values, by) for each, by in zip(devices, relative, strict=True)]
+    weighted = [Units(units.values, by) for units, by in zip(devices, relative, strict=True)]
     sums = pooled(weighted, assignments, np.zeros_like(posterior.prior))
     weights = sum(relative, np.zeros(1)) if kind == "all" else sums.precisions
     # Where no device knows a number, it is the mean of atoms.

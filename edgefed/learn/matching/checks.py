@@ -22,8 +22,8 @@ def check_weights(weights: Sequence[Array]) -> None:
     if len(widths) > 1 or None in widths:
         shapes = ", ".join(str(weight.shape) for weight in weights[:8])
         raise _unfit(f"Devices have units of different sizes: {shapes}.")
-    for device, each in enumerate(weights):
-        check_finite(device, each)
+    for device, weight in enumerate(weights):
+        check_finite(device, weight)
 
 
 def check_finite(device: int, weights: Array) -> None:
@@ -55,9 +55,9 @@ def check_precisions(relative: Sequence[Array], weights: Sequence[Array]) -> Non
     """Require a finite, non-negative precision of each device, one number or one a column."""
     if len(relative) != len(weights):
         raise _unfit(f"{len(weights)} devices have {len(relative)} precisions.")
-    for device, (each, units) in enumerate(zip(relative, weights, strict=True)):
-        fits = each.shape in {(1,), units.shape[1:]}
-        if not fits or not np.isfinite(each).all() or (each < 0.0).any() or not each.any():
+    for device, (precision, units) in enumerate(zip(relative, weights, strict=True)):
+        fits = precision.shape in {(1,), units.shape[1:]} and np.isfinite(precision).all()
+        if not fits or (precision < 0.0).any() or not precision.any():
             raise _unfit(
                 f"The precision of device {device} is not a positive number or "
                 f"{units.shape[1]} of them."
@@ -72,12 +72,12 @@ def check_classes(classes: Sequence[Array], weights: Sequence[Array]) -> None:
 
 def check_recurrence(recurrence: Sequence[Array], weights: Sequence[Array]) -> None:
     """Require finite weights between the units of each device, in equally many gates."""
-    gates = {len(each) for each in recurrence}
+    gates = {len(weight) for weight in recurrence}
     shapes = [(len(weight), len(weight)) for weight in weights]
-    if len(gates) != 1 or [each.shape[1:] for each in recurrence] != shapes:
+    if len(gates) != 1 or [weight.shape[1:] for weight in recurrence] != shapes:
         raise _unfit("Recurrent weights are not (gates, units, units).")
-    for device, each in enumerate(recurrence):
-        check_finite(device, each)
+    for device, weight in enumerate(recurrence):
+        check_finite(device, weight)
 
 
 def check_bound(most: int | None, least: int) -> None:

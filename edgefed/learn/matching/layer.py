@@ -37,7 +37,7 @@ def search_classes(
     each gets as many atoms as its largest device has units, and its proportion of the rest.
     """
     rows = _rows(classes)
-    least = [max(len(each) for each in of_class) for of_class in rows]
+    least = [max(len(chosen) for chosen in of_class) for of_class in rows]
     check_bound(prior.most, sum(least))
     assignments = [np.empty(len(kind), np.int64) for kind in classes]
     sweeps, atoms = 0, 0
@@ -49,15 +49,15 @@ def search_classes(
         ]
         search = Search(members, replace(prior, most=most), settings)
         sweeps = max(sweeps, search.run(rng))
-        for whole, chosen, found in zip(assignments, of_class, search.assignments, strict=True):
-            whole[chosen] = found + atoms
+        for whole, chosen, part in zip(assignments, of_class, search.assignments, strict=True):
+            whole[chosen] = part + atoms
         atoms += search.atoms.size
     return tuple(assignments), sweeps
 
 
 def least_atoms(classes: Sequence[Array]) -> int:
     """Return the number of atoms that every matching needs."""
-    return sum(max(len(each) for each in of_class) for of_class in _rows(classes))
+    return sum(max(len(chosen) for chosen in of_class) for of_class in _rows(classes))
 
 
 def _rows(classes: Sequence[Array]) -> list[list[Array]]:
@@ -101,12 +101,12 @@ def match_layer(
     check_classes(labels, weights)
     most = settings.most_atoms if grow else least_atoms(labels)
     again = deepcopy(rng)  # both searches visit devices in the same orders
-    found = _estimated(problem, labels, most, FIRST, rng)
-    start = restarted(problem.units, problem.relative, found.assignments, settings)
+    best = _estimated(problem, labels, most, FIRST, rng)
+    start = restarted(problem.units, problem.relative, best.assignments, settings)
     if start is not None:
         second = _estimated(problem.with_variances(*start), labels, most, SECOND, again)
-        found = max(found, second, key=_Found.likelihood)
-    return found.problem.matched(found.assignments, found.sweeps)
+        best = max(best, second, key=_Found.likelihood)
+    return best.problem.matched(best.assignments, best.sweeps)
 
 
 @dataclass(frozen=True)

@@ -91,18 +91,18 @@ def merge_step(
         averaging: see there.
     """
     matches = {group: _matched(group, step, groups, devices, match) for group in step.decides}
-    after = groups.resized({group: len(found.counts) for group, found in matches.items()})
+    after = groups.resized({group: len(matched.counts) for group, matched in matches.items()})
     new = [
-        {group: found.assignments[number] for group, found in matches.items()}
+        {group: matched.assignments[number] for group, matched in matches.items()}
         for number in range(len(devices))
     ]
-    own = [{**device.atoms, **found} for device, found in zip(devices, new, strict=True)]
+    own = [{**device.atoms, **atoms} for device, atoms in zip(devices, new, strict=True)]
     shares = [device.share for device in devices]
     merged: Tensors = {}
     for name in step.weights:
         parts = [
-            scatter({name: device.weights[name]}, groups, after, found)[name]
-            for device, found in zip(devices, new, strict=True)
+            scatter({name: device.weights[name]}, groups, after, atoms)[name]
+            for device, atoms in zip(devices, new, strict=True)
         ]
         counted = () if _is_padded(name, step, after, averaging) else step.outputs
         masks = [
@@ -111,8 +111,8 @@ def merge_step(
         ]
         merged[name] = masked_mean(parts, masks, shares, after.padding.get(name, 0.0))
     if averaging.use_atoms:
-        for group, found in matches.items():
-            set_unit_vectors(merged, after, step.compared, group, found.atoms)
+        for group, matched in matches.items():
+            set_unit_vectors(merged, after, step.compared, group, matched.atoms)
     return MergedStep(merged, after, matches)
 
 

@@ -67,7 +67,7 @@ def match_perceptrons(
         DataError: the networks cannot be matched, for instance because of NaN.
     """
     weights: Tensors = {}
-    found: dict[str, Matched] = {}
+    matches: dict[str, Matched] = {}
     *hidden, output = groups.layers
     for layer, above in zip(reversed(hidden), reversed(groups.layers), strict=False):
         units = [_units(network, layer, above, layer is hidden[0]) for network in networks]
@@ -76,8 +76,8 @@ def match_perceptrons(
         if above is output:
             precisions = [np.concatenate([np.ones(incoming), share]) for share in shares]
         else:
-            atoms = found[above.outputs[0]]
-            units = [_led(each, incoming, atoms, place) for place, each in enumerate(units)]
+            atoms = matches[above.outputs[0]]
+            units = [_led(own, incoming, atoms, place) for place, own in enumerate(units)]
         matched = match_layer(
             units,
             settings=prior.settings(groups.widths[layer.outputs[0]]),
@@ -85,12 +85,12 @@ def match_perceptrons(
             mean=_means(units[0].shape[1], incoming - 1, prior.bias),
             precisions=precisions,
         )
-        found[layer.outputs[0]] = matched
+        matches[layer.outputs[0]] = matched
         weights |= _split(matched.atoms, layer, above, incoming)
-    first = found[hidden[-1].outputs[0]]
+    first = matches[hidden[-1].outputs[0]]
     weights[_bias(output)] = _output_bias(networks, output, shares, first, prior)
     ordered = {name: weights[name] for name in networks[0]}
-    return MatchedPerceptron(ordered, dict(reversed(found.items())))
+    return MatchedPerceptron(ordered, dict(reversed(matches.items())))
 
 
 def _units(network: Tensors, layer: Layer, above: Layer, is_first: bool) -> Array:

@@ -141,8 +141,8 @@ class MatchingProblem:
     def with_variances(self, sigma: float, sigma0: float) -> MatchingProblem:
         """Return the problem with other variances."""
         units = [
-            Units(each.values, by / sigma)
-            for each, by in zip(self.units, self.relative, strict=True)
+            Units(units.values, by / sigma)
+            for units, by in zip(self.units, self.relative, strict=True)
         ]
         prior = np.full_like(self.prior, 1.0 / sigma0)
         return replace(self, units=units, prior=prior, sigma=sigma, sigma0=sigma0)
@@ -205,7 +205,7 @@ def stated(
     if precisions is not None:
         relative = [np.atleast_1d(np.asarray(precision, np.float64)) for precision in precisions]
         check_precisions(relative, weights)
-    units = [Units(each, by) for each, by in zip(values, relative, strict=True)]
-    prior = np.ones(max(len(each) for each in relative))
+    units = [Units(array, by) for array, by in zip(values, relative, strict=True)]
+    prior = np.ones(max(len(precision) for precision in relative))
     problem = MatchingProblem(units, relative, center, prior, count, 1.0, 1.0, settings)
     return problem.with_variances(*variances(values, relative, settings))

@@ -137,7 +137,7 @@ class _RecurrentSearch:
     ) -> None:
         prior = Prior(problem.prior, problem.devices, problem.settings.most_atoms)
         self._search = Search(problem.units, prior, problem.settings)
-        self._recurrence = [np.asarray(each, np.float64) for each in recurrence]
+        self._recurrence = [np.asarray(weights, np.float64) for weights in recurrence]
         self._precisions = [float(unit.precision[0]) for unit in problem.units]
         self._settings = problem.settings
         self.pairs = Pairs(len(recurrence[0]), 1.0 / problem.sigma0)

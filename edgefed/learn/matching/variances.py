@@ -169,7 +169,7 @@ def bounded(
 def _nearest(values: Sequence[Array], relative: Sequence[Array]) -> float:
     """Return a low quantile of half the mean square difference to the nearest unit elsewhere."""
     largest = sorted(range(len(values)), key=lambda device: -len(values[device]))[:_DEVICES]
-    found = []
+    all_nearest = []
     for one in largest:
         units = values[one][:: max(1, -(-len(values[one]) // _UNITS))]
         nearest = np.full(len(units), np.inf)
@@ -179,8 +179,8 @@ def _nearest(values: Sequence[Array], relative: Sequence[Array]) -> float:
             if other != one and known:
                 distances = _distances(units, values[other], weight)
                 nearest = np.minimum(nearest, distances.min(axis=1, initial=np.inf) / known)
-        found.append(nearest)
-    every = np.concatenate(found)
+        all_nearest.append(nearest)
+    every = np.concatenate(all_nearest)
     return (
         float(np.quantile(every[np.isfinite(every)], _QUANTILE))
         if np.isfinite(every).any()
@@ -192,7 +192,7 @@ def _within(
     values: Sequence[Array], relative: Sequence[Array], assignments: Sequence[Array]
 ) -> float:
     """Return the mean square of units around the means of their atoms."""
-    weighted = [Units(each, by) for each, by in zip(values, relative, strict=True)]
+    weighted = [Units(units, by) for units, by in zip(values, relative, strict=True)]
     atoms = pooled(weighted, assignments, np.zeros(max(len(by) for by in relative)))
     known = np.zeros_like(atoms.precisions)
     means = atoms.sums / np.where(atoms.precisions > 0.0, atoms.precisions, 1.0)

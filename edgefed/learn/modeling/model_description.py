@@ -105,7 +105,7 @@ def read_description(metadata: Mapping[str, str], where: Path) -> ModelDescripti
         DataError: ``model.file``: it is not a model file of this version.
     """
     try:
-        found = ModelDescription(
+        description = ModelDescription(
             section=ModelSection.model_validate_json(metadata["model"]),
             shape=_SHAPE.validate_json(metadata["shape"]),
             outputs=int(metadata["outputs"]),
@@ -116,21 +116,23 @@ def read_description(metadata: Mapping[str, str], where: Path) -> ModelDescripti
             weights_digest=metadata["weights_digest"],
         )
         if "classes" in metadata:
-            found = replace(found, class_names=_NAMES.validate_json(metadata["classes"]))
+            description = replace(
+                description, class_names=_NAMES.validate_json(metadata["classes"])
+            )
         if "scale" in metadata:
-            found = replace(found, scale=_SCALE.validate_json(metadata["scale"]))
+            description = replace(description, scale=_SCALE.validate_json(metadata["scale"]))
         if "models" in metadata:
-            found = replace(found, models=_NAMES.validate_json(metadata["models"]))
+            description = replace(description, models=_NAMES.validate_json(metadata["models"]))
         if "score" in metadata:
             score = float(metadata["score"])
-            found = replace(found, metric=metadata["metric"], score=score)
+            description = replace(description, metric=metadata["metric"], score=score)
         if "shares" in metadata:
-            found = replace(found, shares=_SHARES.validate_json(metadata["shares"]))
-        found = replace(found, numbers=metadata.get("targets") == "numbers")
+            description = replace(description, shares=_SHARES.validate_json(metadata["shares"]))
+        description = replace(description, numbers=metadata.get("targets") == "numbers")
     except (KeyError, ValueError, ValidationError) as error:
         raise DataError(
             f"{where} does not say which model it holds.",
             code="model.file",
             hint="give the model.safetensors of a run of EdgeFed",
         ) from error
-    return found
+    return description

@@ -36,22 +36,22 @@ def halves(module: nn.Module, split: int) -> Halves:
         DataError: ``model.split``: the module is not a chain of layers, or has too few.
     """
     if isinstance(module, Splittable):
-        found = module.cuts()
+        cuts = module.cuts()
     elif isinstance(module, nn.Sequential):
-        found = _cuts(module)
+        cuts = _cuts(module)
     else:
         raise DataError(
             f"This model cannot be split: its {type(module).__name__} is not a chain of layers.",
             code="model.split",
             hint="choose cnn, lenet5, vgg9, mlp or lstm, or make your model a torch.nn.Sequential",
         )
-    if 1 <= split <= len(found):
-        return found[split - 1]
+    if 1 <= split <= len(cuts):
+        return cuts[split - 1]
     raise DataError(
         f"This model cannot be split after {split} layers.",
         code="model.split",
-        hint=f"choose split from 1 to {len(found)}"
-        if found
+        hint=f"choose split from 1 to {len(cuts)}"
+        if cuts
         else "a model with a single layer has nothing to split",
     )
 

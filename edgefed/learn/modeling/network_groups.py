@@ -52,7 +52,7 @@ def _known(section: ModelSection) -> Network:
     """Return the network of a section, which has groups."""
     network = NETWORKS.get(section.name) or NETWORK_PLUGINS.find(section.name)
     if network is None or network.groups is None:
-        known = sorted(name for name, each in NETWORKS.items() if each.groups is not None)
+        known = sorted(name for name, other in NETWORKS.items() if other.groups is not None)
         raise RecipeError(
             f"The units of the model {section.name} cannot be matched: nothing says which of its"
             " weights are permuted together.",

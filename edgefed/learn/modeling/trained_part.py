@@ -67,7 +67,7 @@ def _of_last_layers(module: nn.Module, count: int) -> set[str]:
     """
     layers: list[set[str]] = []
     for name, layer in module.named_modules():
-        own = {f"{name}.{each}" if name else each for each, _ in _own_parameters(layer)}
+        own = {f"{name}.{weight}" if name else weight for weight, _ in _own_parameters(layer)}
         if not own:
             continue
         if layers and isinstance(layer, NORMALISATION):
@@ -88,25 +88,25 @@ def _own_parameters(layer: nn.Module) -> Iterable[tuple[str, nn.Parameter]]:
 
 def _own_names(name: str, layer: nn.Module) -> list[str]:
     own = [*_own_parameters(layer), *layer.named_buffers(recurse=False)]
-    return [f"{name}.{each}" if name else each for each, _ in own]
+    return [f"{name}.{weight}" if name else weight for weight, _ in own]
 
 
 def _statistics(module: nn.Module, trained: set[str]) -> set[str]:
     """Return the names of all that belongs to normalisation layers with trained weights."""
-    found: set[str] = set()
+    names: set[str] = set()
     for name, layer in module.named_modules():
         own = _own_names(name, layer)
         if isinstance(layer, NORMALISATION) and trained.intersection(own):
-            found |= set(own)
-    return found
+            names |= set(own)
+    return names
 
 
 def _matching(pattern: str, names: list[str]) -> set[str]:
-    found = {name for name in names if fnmatchcase(name, pattern)}
-    if not found:
+    matching = {name for name in names if fnmatchcase(name, pattern)}
+    if not matching:
         shown = ", ".join(names[-MOST_NAMES:])
         raise _unfit(f"No weight of the model is called {pattern!r}", f"its last weights: {shown}")
-    return found
+    return matching
 
 
 def _within(name: str, layer: str) -> bool:

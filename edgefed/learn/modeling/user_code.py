@@ -48,24 +48,24 @@ def imported(kind: Kind, name: str) -> Callable[..., Any]:
             hint=f"write package.module:{what}",
         )
     module_name, _, path = name.partition(":")
-    found: Any = _module(kind, name, module_name)
+    value: Any = _module(kind, name, module_name)
     for attribute in path.split("."):
         try:
-            found = getattr(found, attribute)
+            value = getattr(value, attribute)
         except AttributeError as error:
             raise RecipeError(
                 f"The {kind} {name} cannot be found: {module_name} has no {path}.",
                 code=f"{kind}.import",
                 hint=f"define {path} in {module_name}, at the top level",
             ) from error
-    if not callable(found):
-        raise _not_callable(kind, name, found)
-    function: Callable[..., Any] = found
+    if not callable(value):
+        raise _not_callable(kind, name, value)
+    function: Callable[..., Any] = value
     return function
 
 
-def _not_callable(kind: Kind, name: str, found: object) -> RecipeError:
-    problem = f"The {kind} {name} is {type(found).__name__}, which cannot be called."
+def _not_callable(kind: Kind, name: str, value: object) -> RecipeError:
+    problem = f"The {kind} {name} is {type(value).__name__}, which cannot be called."
     if kind == "model":
         hint = "name a function or a class that creates the module"
         return RecipeError(problem, code="model.factory", hint=hint)

@@ -60,7 +60,7 @@ def chain(names_and_blocks: Sequence[tuple[str, int]]) -> list[Described]:
     described = []
     inputs: Segments = ()
     for number, (name, block) in enumerate(names_and_blocks, start=1):
-        inputs = tuple(Segment(each.group, block) for each in inputs)
+        inputs = tuple(Segment(segment.group, block) for segment in inputs)
         outputs = (Segment(name),) if number < len(names_and_blocks) else ()
         described.append(affine(name, outputs, inputs))
         inputs = outputs

@@ -120,11 +120,11 @@ class LstmLayers(nn.Module):
             state: hidden and cell state of each layer in turn, each (batch, width); an empty one
                 stands for zeros.
         """
-        each = [self._weights(layer) for layer in range(len(self.widths))]
+        by_layer = [self._weights(layer) for layer in range(len(self.widths))]
         if peek_interpreter_stack() is None and len(set(self.widths)) == 1:
-            return _kernel(values, each, state, self.training)
+            return _kernel(values, by_layer, state, self.training)
         after: State = ()
-        for layer, weights in enumerate(each):
+        for layer, weights in enumerate(by_layer):
             own = state[2 * layer : 2 * layer + 2]
             if peek_interpreter_stack() is None:
                 values, ended = _kernel(values, [weights], own, self.training)

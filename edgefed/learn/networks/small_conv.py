@@ -51,7 +51,7 @@ def can_take(
         and padding >= 0
         and least > kernel
         and (bias is None or bias.shape == (after,))
-        and all(is_plain(each) for each in (inputs, weight, bias) if each is not None)
+        and all(is_plain(tensor) for tensor in (inputs, weight, bias) if tensor is not None)
     )
 
 
@@ -249,12 +249,12 @@ def _by_torch(
     They are taken with respect to views, so that no path from one argument to another counts.
     """
     with torch.enable_grad():
-        views = [None if each is None else each.view_as(each) for each in given]
+        views = [None if tensor is None else tensor.view_as(tensor) for tensor in given]
         outputs = layer(*views, padding)
         targets = [
             view
             for view, is_wanted in zip(views, wanted, strict=True)
             if is_wanted and view is not None
         ]
-        found = iter(torch.autograd.grad(outputs, targets, gradients, create_graph=True))
-    return [next(found) if is_wanted else None for is_wanted in wanted]
+        derivatives = iter(torch.autograd.grad(outputs, targets, gradients, create_graph=True))
+    return [next(derivatives) if is_wanted else None for is_wanted in wanted]

@@ -54,9 +54,9 @@ def unpacked(extra: Mapping[str, torch.Tensor] | Params, which: torch.Tensor) ->
     inputs = extra["inputs"].index_select(0, which)
     if "scale" not in extra:
         return inputs
-    each = (-1, *[1] * (inputs.dim() - 1))
+    shape = (-1, *[1] * (inputs.dim() - 1))
     scale, offset = (
-        extra[name].index_select(0, which).reshape(each) for name in ("scale", "offset")
+        extra[name].index_select(0, which).reshape(shape) for name in ("scale", "offset")
     )
     return offset + scale * inputs.to(scale.dtype)
 

@@ -170,9 +170,9 @@ class ExpertMixture:
     def _stepped(self, own: torch.Tensor, joint: torch.Tensor) -> torch.Tensor:
         """Return the shares after equation 13; experts that are not here keep theirs."""
         here = self._here(own)
-        found = torch.softmax(joint.masked_fill(~here, -torch.inf), dim=0).to(own.dtype)
+        joint_shares = torch.softmax(joint.masked_fill(~here, -torch.inf), dim=0).to(own.dtype)
         mass = torch.where(here, own, torch.zeros_like(own)).sum()
-        return torch.where(here, self.damping * own + (1 - self.damping) * mass * found, own)
+        return torch.where(here, self.damping * own + (1 - self.damping) * mass * joint_shares, own)
 
     def _flows(
         self, kept: torch.Tensor, own: torch.Tensor, used: torch.Tensor
@@ -210,11 +210,11 @@ class ExpertMixture:
         """Return a kept expert's weights under the model's names."""
         return {name: given[here] for name, here in self.names_of(expert).items()}
 
-    def _spread(self, found: torch.Tensor, dim: int) -> torch.Tensor:
+    def _spread(self, values: torch.Tensor, dim: int) -> torch.Tensor:
         """Return values of kept experts, with zeros for the others."""
         if len(self.kept) == self.experts:
-            return found
-        parts = list(found.unbind(dim))
+            return values
+        parts = list(values.unbind(dim))
         nothing = torch.zeros_like(parts[0])
         places = {expert: place for place, expert in enumerate(self.kept)}
         every = [
@@ -268,15 +268,15 @@ class ExpertMixture:
         if self.entropy == "direct":
             here = (right + log_gate).masked_fill(~used, -torch.inf)
             open_gate = log_gate.masked_fill(~used, -torch.inf)
-            each = torch.logsumexp(here, dim=1) - torch.logsumexp(open_gate, dim=1)
-            return -each.mean()
-        each = (kept * right).sum(dim=1)
-        each = each + ((kept if self.prunes_gate else shares) * log_gate).sum(dim=1)
+            terms = torch.logsumexp(here, dim=1) - torch.logsumexp(open_gate, dim=1)
+            return -terms.mean()
+        terms = (kept * right).sum(dim=1)
+        terms = terms + ((kept if self.prunes_gate else shares) * log_gate).sum(dim=1)
         if self.entropy == "local":
             # The slope of the entropy is infinite at 0; that of 1 is finite, and both are 0.
             inside = torch.where(used, kept, torch.ones_like(kept))
-            each = each + torch.special.entr(inside).sum(dim=1)
-        return -each.mean()
+            terms = terms + torch.special.entr(inside).sum(dim=1)
+        return -terms.mean()
 
 
 def check_conditions(conditions: Array, values: int) -> bool:

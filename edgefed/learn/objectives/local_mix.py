@@ -57,5 +57,5 @@ class LocalMixObjective(Mixing):
         """Return the mixed batch of a step."""
         partner = context.draws["partner"]
         share = context.draws["share"].to(batch.inputs.dtype)
-        inputs, targets = (each.index_select(0, partner) for each in (batch.inputs, batch.targets))
+        inputs, targets = (part.index_select(0, partner) for part in (batch.inputs, batch.targets))
         return Mixed(mixture(share, batch.inputs, inputs), batch.targets, targets, share)

@@ -112,5 +112,5 @@ def _without_true(logits: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     """Return the mean of Σ_y wanted_y (log Σ_{i≠y} exp(z_i) - z_y)."""
     own = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
     others = torch.where(own, -torch.inf, logits.unsqueeze(-2))
-    each = torch.logsumexp(others, dim=-1) - logits
-    return torch.where(wanted > 0, wanted * each, 0).sum(dim=-1).mean()
+    losses = torch.logsumexp(others, dim=-1) - logits
+    return torch.where(wanted > 0, wanted * losses, 0).sum(dim=-1).mean()

@@ -55,7 +55,7 @@ class Proximal:
     def phases(self, model: Model, trained: tuple[str, ...]) -> tuple[Phase, ...]:
         """Return the inner objective's updates, each with the term."""
         inner = capabilities.phases(self.inner, model, trained)
-        return tuple(Phase(Proximal(each.objective, self.mu), each.trained) for each in inner)
+        return tuple(Phase(Proximal(phase.objective, self.mu), phase.trained) for phase in inner)
 
     def __call__(
         self, forward: Forward, params: Params, batch: Batch, context: Context

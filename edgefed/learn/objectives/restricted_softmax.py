@@ -95,8 +95,8 @@ class RestrictedSoftmax:
 
 def classifier_bias(model: Model) -> str:
     """Return the name of the bias of a model's last linear layer for its classes, or nothing."""
-    found = ""
+    bias = ""
     for name, part in model.module.named_modules():
         if isinstance(part, nn.Linear) and part.out_features == model.classes:
-            found = f"{name}.bias" if part.bias is not None else ""
-    return found.removeprefix(".")
+            bias = f"{name}.bias" if part.bias is not None else ""
+    return bias.removeprefix(".")

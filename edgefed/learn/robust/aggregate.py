@@ -21,16 +21,16 @@ def aggregated(updates: Updates, section: MergingSection) -> Tensors:
         section: the rule, which must be one that ``replaces``.
     """
     if section.rule == "median":
-        found = coordinate_mean(updates, median_count(updates.count))
+        merged = coordinate_mean(updates, median_count(updates.count))
     elif section.rule == "trimmed_mean":
-        found = coordinate_mean(updates, trimmed_count(section.trimmed, updates.count))
+        merged = coordinate_mean(updates, trimmed_count(section.trimmed, updates.count))
     elif section.rule in ("krum", "multi_krum"):
-        found = _nearest(updates, section)
+        merged = _nearest(updates, section)
     elif section.rule == "geometric_median":
-        found = _geometric(updates, section)
+        merged = _geometric(updates, section)
     else:
         raise ValueError(f"{section.rule} replaces no update")
-    return {name: found[name] for name in updates.shapes}
+    return {name: merged[name] for name in updates.shapes}
 
 
 def _nearest(updates: Updates, section: MergingSection) -> Tensors:
@@ -46,7 +46,7 @@ def _nearest(updates: Updates, section: MergingSection) -> Tensors:
 
 def _geometric(updates: Updates, section: MergingSection) -> Tensors:
     """Return the geometric median of the weights and, apart from it, of running statistics."""
-    found = integer_medians(updates)
+    medians = integer_medians(updates)
     for names in _parts(updates):
         shares = weiszfeld_shares(
             squared_distances(updates, names),
@@ -54,8 +54,8 @@ def _geometric(updates: Updates, section: MergingSection) -> Tensors:
             section.iterations,
             section.tolerance,
         )
-        found |= mixed(updates, shares, names)
-    return found
+        medians |= mixed(updates, shares, names)
+    return medians
 
 
 def _parts(updates: Updates) -> list[Sequence[str]]:

@@ -18,13 +18,13 @@ from edgefed.learn.robust.updates import Updates
 
 def squared_distances(updates: Updates, names: Sequence[str]) -> Array:
     """Return float64 (devices, devices): squared distances of the named tensors."""
-    found = np.zeros((updates.count, updates.count), np.float64)
+    distances = np.zeros((updates.count, updates.count), np.float64)
     for _, rows in updates.stacks(names):
         wide = rows.astype(np.float64)
         for number in range(updates.count - 1):
             difference = wide[number + 1 :] - wide[number]
-            found[number, number + 1 :] += np.square(difference).sum(axis=1)
-    return found + found.T
+            distances[number, number + 1 :] += np.square(difference).sum(axis=1)
+    return distances + distances.T
 
 
 def mixed(updates: Updates, shares: Array, names: Sequence[str]) -> Tensors:

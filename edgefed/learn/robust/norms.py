@@ -32,7 +32,7 @@ def norms_of(update: Tensors) -> dict[str, float]:
     for name, array in update.items():
         if array.dtype.kind == "f":
             squares.setdefault(part_of(name), []).append(_square(array))
-    return {part: math.sqrt(math.fsum(each)) for part, each in squares.items()}
+    return {part: math.sqrt(math.fsum(values)) for part, values in squares.items()}
 
 
 def median_norms(norms: Sequence[Norms]) -> dict[str, float]:

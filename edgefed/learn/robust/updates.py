@@ -98,11 +98,11 @@ class Updates:
         """Yield pieces that fit into a batch, with their bytes of all devices."""
         for name in names:
             size = int(np.prod(self.shapes[name], dtype=np.int64))
-            each = self.count * self.dtypes[name].itemsize
-            length = max(1, self.batch_bytes // each)
+            entry_bytes = self.count * self.dtypes[name].itemsize
+            length = max(1, self.batch_bytes // entry_bytes)
             for start in range(0, size, length):
                 stop = min(size, start + length)
-                yield Piece(name, start, stop), (stop - start) * each
+                yield Piece(name, start, stop), (stop - start) * entry_bytes
 
     def empty(self, names: Sequence[str]) -> Tensors:
         """Return flat tensors to be filled piece by piece."""

@@ -65,15 +65,15 @@ class FeatureCache:
         """Return the features (count, width) of samples, computed in evaluation mode."""
         model = self._model
         model.module.eval()
-        found = torch.empty(
+        all_features = torch.empty(
             count, model.output_layer.width, dtype=model.float_dtype, device=self._device
         )
         with repeatable(self._device):
             for start in range(0, count, FEATURE_BATCH):
                 batch = data.part(start, start + FEATURE_BATCH)
                 _, features = model.forward_with_features({}, batch.inputs)
-                found[start : start + len(features)] = features
-        return found
+                all_features[start : start + len(features)] = features
+        return all_features
 
 
 def trains_on_features(model: Model, job: Job) -> bool:

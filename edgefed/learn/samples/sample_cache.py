@@ -72,7 +72,7 @@ class CachedSamples:
             return False
         if self.images is not None:
             return True
-        blocks = (self.scaling.shares(each) for each in torch.split(self.inputs, BLOCK))
+        blocks = (self.scaling.shares(block) for block in torch.split(self.inputs, BLOCK))
         far = sum(int(((block - 0.5).abs() > 0.5 + FAR).sum()) for block in blocks)
         return far <= MOST_FAR * self.inputs.numel()
 

@@ -107,9 +107,9 @@ class StackedAdam:
             weight.add_(mean / root * length)
 
 
-def _along(each: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def _along(numbers: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Return a number of each client (some clients,) in the kind and dimensions of a weight."""
-    return each.to(weight.dtype).reshape(-1, *[1] * (weight.dim() - 1))
+    return numbers.to(weight.dtype).reshape(-1, *[1] * (weight.dim() - 1))
 
 
 def _shrink(weights: list[torch.Tensor], decay: float, rate: Rate) -> None:

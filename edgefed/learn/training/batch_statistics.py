@@ -101,8 +101,8 @@ class _Moments:
     def add(self, values: torch.Tensor) -> None:
         """Take values (batch, channels, …)."""
         axes = [axis for axis in range(values.dim()) if axis != 1]
-        found = torch.var_mean(values, axes, correction=0)
-        variance, mean = (each.double().cpu().numpy() for each in found)
+        moments = torch.var_mean(values, axes, correction=0)
+        variance, mean = (moment.double().cpu().numpy() for moment in moments)
         count = values.numel() // values.shape[1]
         share = count / (self.count + count)
         apart = mean - self.mean
@@ -214,13 +214,13 @@ def _check(model: Model, weights: Tensors, inputs: Array, known: frozenset[str])
 
 def _finite(measured: dict[str, _Moments], model: Model, params: Params) -> Tensors:
     """Return moments as weights, in the model's own order and kind of number."""
-    found = {
+    arrays = {
         f"{name}.{part}": array
         for name, moments in measured.items()
         for part, array in ((MEAN, moments.mean), (VARIANCE, moments.variance))
     }
     kind = model.float_kind
-    statistics = {name: found[name].astype(kind) for name in model.names if name in found}
+    statistics = {name: arrays[name].astype(kind) for name in model.names if name in arrays}
     if not all(np.isfinite(array).all() for array in statistics.values()):
         raise diverged("the statistics of batch normalisation are")
     return statistics

@@ -142,8 +142,8 @@ class ClientStack:
         for epoch in range(schedule.epochs):
             order = [next(drawn) for drawn in orders]
             plans = [
-                each[: max(0, steps - epoch * len(each))]
-                for each, steps in zip(sizes, self._total, strict=True)
+                batches[: max(0, steps - epoch * len(batches))]
+                for batches, steps in zip(sizes, self._total, strict=True)
             ]
             self._begin([k for k, plan in enumerate(plans) if plan])
             for tick in ticks(plans, schedule.batch_size):
@@ -153,7 +153,7 @@ class ClientStack:
 
     def _plain_inputs(self) -> torch.Tensor | None:
         """Return all clients' inputs one after another; None where each batch is made by itself."""
-        if any(each.job.augment or each.data.images for each in self._clients):
+        if any(client.job.augment or client.data.images for client in self._clients):
             return None
         return torch.cat([client.data.inputs for client in self._clients])
 
@@ -164,10 +164,10 @@ class ClientStack:
             weights = client.job.weights
             if id(weights) not in loaded:
                 loaded[id(weights)] = load(self._model, weights, self._device)
-        each = [loaded[id(client.job.weights)] for client in self._clients]
-        params = {name: torch.stack([one[name] for one in each]) for name in self._model.names}
+        starts = [loaded[id(client.job.weights)] for client in self._clients]
+        params = {name: torch.stack([one[name] for one in starts]) for name in self._model.names}
         shared = len(loaded) == 1
-        start = each[0] if shared else {name: part.clone() for name, part in params.items()}
+        start = starts[0] if shared else {name: part.clone() for name, part in params.items()}
         anchor = {name: start[name] for name in self._trained if name in start}
         own = [load_variables(client.job, self._device) for client in self._clients]
         variables = {name: torch.stack([one[name] for one in own]) for name in own[0]}
@@ -180,7 +180,7 @@ class ClientStack:
         for name, array in self._job.extra.items():
             arrays = [client.job.extra[name] for client in self._clients]
             same = all(other is array for other in arrays)
-            tensors = [loaded.get(each) for each in arrays[: 1 if same else None]]
+            tensors = [loaded.get(values) for values in arrays[: 1 if same else None]]
             extra[name] = tensors[0] if same else torch.stack(tensors)
             stacked[name] = None if same else 0
         return extra, stacked
@@ -251,7 +251,7 @@ class ClientStack:
             for number in tick.clients
         ]
         return {
-            name: torch.from_numpy(np.stack([each[name] for each in drawn])).to(self._device)
+            name: torch.from_numpy(np.stack([draws[name] for draws in drawn])).to(self._device)
             for name in drawn[0]
         }
 
@@ -268,8 +268,8 @@ class ClientStack:
         if self._inputs is not None:
             return Batch(self._inputs[index], self._targets[index], own)
         made = [
-            self._batches[number].get(each, epoch).inputs
-            for number, each in zip(tick.clients, own, strict=True)
+            self._batches[number].get(indices, epoch).inputs
+            for number, indices in zip(tick.clients, own, strict=True)
         ]
         return Batch(torch.stack(made), self._targets[index], own)
 

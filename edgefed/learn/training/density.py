@@ -61,8 +61,8 @@ class _Autoencoder(nn.Module):
         shown = -functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
         prior = -0.5 * z.square()
         posterior = -0.5 * noise.square() - log_std
-        found: torch.Tensor = shown.sum(-1) + (prior - posterior).sum(-1)
-        return found
+        log_weights: torch.Tensor = shown.sum(-1) + (prior - posterior).sum(-1)
+        return log_weights
 
 
 def _layers(sizes: Sequence[int]) -> nn.Sequential:
@@ -80,7 +80,7 @@ def density_specs(size: int) -> dict[str, TensorSpec]:
     """Return names and shapes of the weights for inputs of so many numbers."""
     with torch.device("meta"):
         state = _Autoencoder(size).state_dict()
-    return {name: TensorSpec("float32", tuple(each.shape)) for name, each in state.items()}
+    return {name: TensorSpec("float32", tuple(array.shape)) for name, array in state.items()}
 
 
 def can_be_fitted(inputs: Array) -> bool:
@@ -159,9 +159,9 @@ def density_shares(
     log_prior = np.log(np.asarray(samples, np.float64) / sum(samples))
 
     def shares(inputs: Array) -> Floats:
-        each = [log_densities(weights, inputs, draws, seed) for weights in densities]
-        found: Floats = np.exp(log_softmax(np.stack(each, axis=1) + log_prior))
-        return found
+        log_likelihoods = [log_densities(weights, inputs, draws, seed) for weights in densities]
+        probabilities: Floats = np.exp(log_softmax(np.stack(log_likelihoods, axis=1) + log_prior))
+        return probabilities
 
     return shares
 
@@ -189,12 +189,12 @@ def _train_epoch(
 @torch.no_grad()
 def _bounds(model: _Autoencoder, inputs: torch.Tensor, draws: int, seed: int) -> Floats:
     numbers = generator(seed)
-    found = [np.empty(0)]
+    bounds = [np.empty(0)]
     for start in range(0, len(inputs), ROWS):
         rows = inputs[start : start + ROWS]
         terms = model(rows, _noise(numbers, draws, rows)).double()
-        found.append((torch.logsumexp(terms, dim=0) - math.log(draws)).cpu().numpy())
-    return np.concatenate(found)
+        bounds.append((torch.logsumexp(terms, dim=0) - math.log(draws)).cpu().numpy())
+    return np.concatenate(bounds)
 
 
 def _noise(numbers: np.random.Generator, draws: int, rows: torch.Tensor) -> torch.Tensor:
@@ -203,4 +203,4 @@ def _noise(numbers: np.random.Generator, draws: int, rows: torch.Tensor) -> torc
 
 
 def _arrays(model: _Autoencoder) -> Tensors:
-    return {name: each.detach().cpu().numpy().copy() for name, each in model.state_dict().items()}
+    return {name: part.detach().cpu().numpy().copy() for name, part in model.state_dict().items()}

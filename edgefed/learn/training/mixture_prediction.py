@@ -137,8 +137,8 @@ def marginal_predictor(
 
     def scores(outputs: ExpertOutputs, inputs: Array) -> Array:
         shares = device_shares(inputs)
-        each = (shares[:, [s]] * _gated(outputs, gate) for s, gate in enumerate(gates))
-        return mixture_scores(outputs.logits, sum(each, start=np.zeros(1)))
+        terms = (shares[:, [s]] * _gated(outputs, gate) for s, gate in enumerate(gates))
+        return mixture_scores(outputs.logits, sum(terms, start=np.zeros(1)))
 
     return lambda predict: _in_parts(predict, experts, scores)
 
@@ -172,8 +172,8 @@ def _in_parts(
         return np.concatenate([part(inputs[k : k + PREDICTED_ROWS]) for k in starts])
 
     def part(inputs: Array) -> Array:
-        found = {k: predict.with_features(weights, inputs) for k, weights in experts.items()}
-        logits = {k: pair[0] for k, pair in found.items()}
-        return scores(ExpertOutputs(logits, {k: pair[1] for k, pair in found.items()}), inputs)
+        outputs = {k: predict.with_features(weights, inputs) for k, weights in experts.items()}
+        logits = {k: pair[0] for k, pair in outputs.items()}
+        return scores(ExpertOutputs(logits, {k: pair[1] for k, pair in outputs.items()}), inputs)
 
     return predicted

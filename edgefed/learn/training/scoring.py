@@ -55,13 +55,13 @@ def score(
     shifted = scores - scores.max(axis=1, keepdims=True)
     log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     if samples.has_labels:
-        each, labels = log_softmax[np.arange(len(targets)), targets], targets
+        log_likelihoods, labels = log_softmax[np.arange(len(targets)), targets], targets
     else:
-        each, labels = (log_softmax * targets).sum(axis=1), targets.argmax(axis=1)
+        log_likelihoods, labels = (log_softmax * targets).sum(axis=1), targets.argmax(axis=1)
     tally = Tally(measures)
     tally.add(scores, scores.argmax(axis=1), labels)
     return Score(
-        loss=float(-each.mean()) if own is None else own,
+        loss=float(-log_likelihoods.mean()) if own is None else own,
         accuracy=tally.right / len(targets),
         samples=len(targets),
         top_k_hits=tally.top_k_hits,

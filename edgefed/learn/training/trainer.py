@@ -211,8 +211,8 @@ class Trainer:
         def both(params: Params, part: torch.Tensor) -> torch.Tensor:
             return torch.cat(self.model.forward_with_features(params, part), dim=1)
 
-        found = self._run(both, (self.model.classes + width,), weights, inputs)
-        return found[:, : self.model.classes], found[:, self.model.classes :]
+        outputs = self._run(both, (self.model.classes + width,), weights, inputs)
+        return outputs[:, : self.model.classes], outputs[:, self.model.classes :]
 
     @torch.no_grad()
     def encode(self, weights: Tensors, inputs: Array, split: int) -> Array:
@@ -369,7 +369,7 @@ class _Descent:
         if not drawn:
             return context
         device = self.trainer.device
-        draws = {name: torch.tensor(each, device=device) for name, each in drawn.items()}
+        draws = {name: torch.tensor(array, device=device) for name, array in drawn.items()}
         return Context(context.anchor, context.extra, draws)
 
 

@@ -55,18 +55,18 @@ class UserLoss:
         """
         function = _function(self.name)
         try:
-            found = function(outputs, targets)
+            loss = function(outputs, targets)
         except EdgeFedError:
             raise
         except FAILED as error:
             raise DataError(
                 f"The loss {self.name} failed: {told(error)}.", code="loss.failed", hint=HINT
             ) from error
-        if not isinstance(found, torch.Tensor) or not found.is_floating_point():
-            raise self._unusable(type(found).__name__)
-        if found.shape not in ((), outputs.shape[:1]):
-            raise self._unusable(f"a tensor {tuple(found.shape)}")
-        return found.mean()
+        if not isinstance(loss, torch.Tensor) or not loss.is_floating_point():
+            raise self._unusable(type(loss).__name__)
+        if loss.shape not in ((), outputs.shape[:1]):
+            raise self._unusable(f"a tensor {tuple(loss.shape)}")
+        return loss.mean()
 
     def _unusable(self, what: str) -> DataError:
         return DataError(
@@ -98,8 +98,8 @@ def try_out_loss(name: str, outputs: int, targets: Array | None) -> None:
         _function(name)
         return
     zeros = torch.zeros(len(targets), outputs, requires_grad=True)
-    found = loss.of(zeros, torch.tensor(targets))
-    if not found.requires_grad:
+    value = loss.of(zeros, torch.tensor(targets))
+    if not value.requires_grad:
         raise DataError(
             f"The loss {name} cannot be differentiated.",
             code="loss.output",

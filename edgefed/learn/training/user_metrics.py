@@ -56,12 +56,12 @@ def divided(fractions: Mapping[str, Sequence[Fraction]]) -> dict[str, float]:
 
     The sums do not depend on the order.
     """
-    found = {}
+    quotients = {}
     for name, parts in fractions.items():
         whole = math.fsum(denominator for _, denominator in parts)
         if whole > 0:
-            found[name] = math.fsum(numerator for numerator, _ in parts) / whole
-    return found
+            quotients[name] = math.fsum(numerator for numerator, _ in parts) / whole
+    return quotients
 
 
 @cache

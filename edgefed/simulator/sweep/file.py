@@ -183,9 +183,9 @@ def _problems(made: SweepFile, variants: Iterable[Variant], layer: ValueLayer) -
     for number, variant in enumerate(variants):
         place: KeyPath = ("cases", number) if made.cases else ("grid",)
         if variant.name in seen:
-            told = f"there is a case '{variant.name}' already; give each a name of its own"
-            yield Problem(layer.nearest(place), dotted(place), told, BAD_VALUE)
+            text = f"there is a case '{variant.name}' already; give each a name of its own"
+            yield Problem(layer.nearest(place), dotted(place), text, BAD_VALUE)
         seen.add(variant.name)
         if "seed" in variant.settings:
-            told = "seeds are not varied here; name them in seeds = […]"
-            yield Problem(layer.nearest((*place, "seed")), f"{dotted(place)}.seed", told)
+            text = "seeds are not varied here; name them in seeds = […]"
+            yield Problem(layer.nearest((*place, "seed")), f"{dotted(place)}.seed", text)

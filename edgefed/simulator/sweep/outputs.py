@@ -34,11 +34,11 @@ def write_outputs(plan: Plan, outcome: TrialOutcome, folder: Path) -> None:
     Raises:
         StorageError: the disk does not take them.
     """
-    told = json.dumps(summary(plan, outcome, folder), indent=2, allow_nan=False)
+    table_json = json.dumps(summary(plan, outcome, folder), indent=2, allow_nan=False)
     for name, text in (
         ("table.csv", cases_csv(case_rows(plan, outcome))),
         ("runs.csv", runs_csv(plan, outcome)),
-        ("table.json", f"{told}\n"),
+        ("table.json", f"{table_json}\n"),
         ("accuracy.svg", accuracy_plot(plan, outcome)),
     ):
         write_output(folder / name, text.encode())

@@ -57,10 +57,10 @@ class PlantedClusters:
         }
 
 
-def overlaps(planted: Mapping[str, int], found: Mapping[str, int]) -> Array:
+def overlaps(planted: Mapping[str, int], experts: Mapping[str, int]) -> Array:
     """Return how many devices each expert shares with each cluster, int64 (experts, clusters)."""
-    counts = np.zeros((max(found.values()) + 1, max(planted.values()) + 1), np.int64)
-    for device, expert in found.items():
+    counts = np.zeros((max(experts.values()) + 1, max(planted.values()) + 1), np.int64)
+    for device, expert in experts.items():
         counts[expert, planted[device]] += 1
     return counts
 

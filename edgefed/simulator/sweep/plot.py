@@ -48,15 +48,15 @@ def accuracy_plot(
 
 
 def _series(name: str, results: Sequence[TrialResult], across: str) -> Series:
-    found = list(_rounds(results))
+    scores = list(_rounds(results))
     if across == "bytes":
         sent = _bytes(results)
-        found = [(sent[number], each) for number, each in found]
-    points = [(number, each.mean) for number, each in found]
+        scores = [(sent[number], score) for number, score in scores]
+    points = [(number, score.mean) for number, score in scores]
     band = [
-        (number, max(0.0, each.mean - each.deviation), min(1.0, each.mean + each.deviation))
-        for number, each in found
-        if each.mean is not None and each.deviation is not None
+        (number, max(0.0, score.mean - score.deviation), min(1.0, score.mean + score.deviation))
+        for number, score in scores
+        if score.mean is not None and score.deviation is not None
     ]
     return Series(name, points, band)
 
@@ -74,8 +74,8 @@ def _rounds(results: Sequence[TrialResult]) -> Iterator[tuple[int, Spread]]:
 
 def _bytes(results: Sequence[TrialResult]) -> Mapping[int, int]:
     """Return the bytes up to the end of each round, as a whole mean over seeds."""
-    found: dict[int, list[int]] = {}
+    by_round: dict[int, list[int]] = {}
     for result in results:
         for number, count in bytes_by_round(result).items():
-            found.setdefault(number, []).append(count)
-    return {number: sum(counts) // len(counts) for number, counts in found.items()}
+            by_round.setdefault(number, []).append(count)
+    return {number: sum(counts) // len(counts) for number, counts in by_round.items()}

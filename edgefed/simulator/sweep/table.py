@@ -100,11 +100,11 @@ def rounds_to(result: TrialResult, target: float | None) -> int | None:
 
 def bytes_by_round(result: TrialResult) -> dict[int, int]:
     """Return the bytes of each round and all before it, both ways."""
-    total, found = 0, {}
+    total, by_round = 0, {}
     for row in result.history:
         total += row.get("sent", 0) + row.get("received", 0)
-        found[row["round"]] = total
-    return found
+        by_round[row["round"]] = total
+    return by_round
 
 
 def bytes_to(result: TrialResult, target: float | None) -> int | None:

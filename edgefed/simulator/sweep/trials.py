@@ -108,10 +108,10 @@ class _Sweep:
         done: dict[str, TrialResult] = {}
         failed: dict[str, str] = {}
         for number, trial in enumerate(self._trials, 1):
-            found = done.get(trial.digest) or self._results.find(trial)
-            if found is not None:
-                done[trial.digest] = found
-                self._say(trial, number, "known", round=found.rounds, accuracy=found.accuracy)
+            result = done.get(trial.digest) or self._results.find(trial)
+            if result is not None:
+                done[trial.digest] = result
+                self._say(trial, number, "known", round=result.rounds, accuracy=result.accuracy)
                 continue
             try:
                 done[trial.digest] = self._work(trial, number)
