@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgefed.errors import EdgeFedError, TimeLimitError
+from edgefed.events.base.snapshot import TEST_COUNTS
 
 
 def result_of(record: dict[str, Any], model: str) -> dict[str, Any]:
@@ -18,6 +19,7 @@ def result_of(record: dict[str, Any], model: str) -> dict[str, Any]:
         "rounds": record["round"],
         "devices": record["devices"],
         "accuracy": record["accuracy"],
+        **{name: record.get(name, 0) for name in TEST_COUNTS},
         "loss": record["loss"],
         "weights_digest": record["weights_digest"],
         "bytes_up": record["bytes_up"],

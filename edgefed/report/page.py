@@ -16,7 +16,7 @@ from edgefed.report import sections
 from edgefed.report.html import render
 from edgefed.report.run_data import RunData
 from edgefed.report.tables import table_sections
-from edgefed.terminal.units import clock_time, short_time, size
+from edgefed.terminal.units import clock_time, short_time, size, tested_by
 
 BEFORE = "accuracy_before"
 """The devices' accuracy before they fine-tuned the model."""
@@ -61,6 +61,8 @@ def report(run_data: RunData) -> str:
 def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "accuracy", _number(record.get("accuracy"))
     yield "loss", _number(record.get("loss"))
+    if counts := tested_by(record):
+        yield "tested by", counts
     if record.get("epsilon") is not None:
         least = "at least " if record.get("restored") else ""
         yield "epsilon", f"{least}{record['epsilon']:.4g}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 
 def size(count: float) -> str:
@@ -64,6 +66,29 @@ def score(accuracy: float | None, loss: float | None, *, shown: str = ".3f") -> 
     if accuracy is not None:
         return f"accuracy {accuracy:{shown}}"
     return "" if loss is None else f"loss {loss:.4g}"
+
+
+def tested_by(result: Mapping[str, Any]) -> str:
+    """Return who tested and which labels, such as ``1 of 4 devices · 3 of 10 labels``.
+
+    Args:
+        result: a round or a run, with the numbers of ``snapshot.TEST_COUNTS``; may lack them.
+    """
+    parts = [
+        f"{result[tested]} of {result[every]} {name}"
+        for tested, every, name in (
+            ("tested_devices", "all_testers", "devices"),
+            ("tested_labels", "all_labels", "labels"),
+        )
+        if result.get(every)
+    ]
+    return " · ".join(parts)
+
+
+def score_of(result: Mapping[str, Any], *, shown: str = ".3f") -> str:
+    """Return the result of a test with who tested; empty without a test."""
+    scores = score(result.get("accuracy"), result.get("loss"), shown=shown)
+    return " · ".join(filter(None, (scores, tested_by(result)))) if scores else ""
 
 
 def seconds_of(text: str) -> float:

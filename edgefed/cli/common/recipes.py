@@ -54,7 +54,7 @@ def checked_recipe(options: Globals, typed: Typed) -> Recipe:
 
 def describe_result(result: dict[str, Any]) -> str:
     """Return the result in words."""
-    from edgefed.terminal.units import counted, score, short_time, size
+    from edgefed.terminal.units import counted, score, short_time, size, tested_by
 
     tested = score(result["accuracy"], result["loss"]) or "accuracy not tested"
     rows = [
@@ -64,6 +64,7 @@ def describe_result(result: dict[str, Any]) -> str:
             f"{counted(result['devices'], 'device')}, seed {result['seed']}",
         ),
         tuple(tested.split(" ", 1)),
+        *([("tested by", counts)] if (counts := tested_by(result)) else []),
         (
             "bytes",
             f"{size(result['bytes_up'])} up, {size(result['bytes_down'])} down, "

@@ -11,7 +11,7 @@ from edgefed.cli.common.cells import ago, run_status
 from edgefed.cli.common.context import globals_of
 from edgefed.cli.common.help import examples
 from edgefed.terminal.console import columns
-from edgefed.terminal.units import counted, score, size
+from edgefed.terminal.units import counted, score_of, size
 
 MOST_NAMED = 3
 """Excluded devices, and senders of too many messages, that are named."""
@@ -57,7 +57,7 @@ def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ..
     rows.append(("round", f"{run['round']} of {run['rounds']}"))
     if run["waiting"] is not None:
         rows.append(("waiting for", waiting_until(WaitingView.model_validate(run["waiting"]))))
-    scores = score(run["accuracy"], run["loss"], shown=".4f")
+    scores = score_of(run, shown=".4f")
     if scores:
         rows.append(tuple(scores.split(" ", 1)))
     rows += [

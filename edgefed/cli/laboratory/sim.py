@@ -23,7 +23,7 @@ from edgefed.cli.laboratory.trial_progress import parse_seeds, raise_failures, r
 from edgefed.process.stop_signals import terminable
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import columns, data, hide_progress, json_out, show_progress, talk
-from edgefed.terminal.units import score
+from edgefed.terminal.units import score_of
 
 if TYPE_CHECKING:
     from edgefed.events.base.model import Event
@@ -198,7 +198,7 @@ class _Reporter:
                 talk(fields["reason"])
         elif event.kind == "scored":
             self._done = fields["round"]
-            self._found = score(fields.get("accuracy"), fields.get("loss"))
+            self._found = score_of(fields)
             self._show()
         elif event.kind == "exchange":
             self._show()

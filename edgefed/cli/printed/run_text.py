@@ -9,7 +9,7 @@ from typing import Any
 from edgefed.cli.common.cells import ago, run_status
 from edgefed.cli.printed.class_output import class_tables
 from edgefed.terminal.console import columns
-from edgefed.terminal.units import counted, short_time, size
+from edgefed.terminal.units import counted, short_time, size, tested_by
 
 
 def run_text(record: dict[str, Any]) -> str:
@@ -28,6 +28,7 @@ def run_text(record: dict[str, Any]) -> str:
         ("rounds", f"{record['round']} of {record['rounds']}"),
         ("accuracy", accuracy),
         ("loss", loss),
+        ("tested by", tested_by(record)),
         *_more_scores(record["history"]),
         *_own_scores(record),
         *_modes(record["history"]),

@@ -15,7 +15,7 @@ from edgefed.events.base.waiting import waiting_until
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.process.clock import Clock
 from edgefed.terminal.console import data, hide_progress, show_progress, talk
-from edgefed.terminal.units import counted, score
+from edgefed.terminal.units import counted, score_of
 
 _WARNINGS = ("!", "■", "✗")
 """Marks of warnings, and of answers that were refused, rejected or failed."""
@@ -113,7 +113,7 @@ class _Printer:
             if self._json:
                 data(json.dumps(point.model_dump(mode="json")))
             elif not live and not self._quiet:
-                scores = score(point.accuracy, point.loss)
+                scores = score_of(point.model_dump())
                 tested = f"  {scores}" if scores else ""
                 replies = counted(point.replies, "reply", "replies")
                 talk(f"round {point.round}/{run.rounds}{tested}  {replies}")
@@ -150,7 +150,7 @@ def _note(snapshot: Snapshot, run: RunView) -> str:
         f"round {run.round}",
         run.question_in_words if run.detail else "",
         done,
-        score(run.accuracy, run.loss),
+        score_of(run.model_dump()),
         f"waiting for {waiting_until(run.waiting)}" if run.waiting else "",
     ]
     return "  ".join(filter(None, parts))

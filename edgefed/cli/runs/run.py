@@ -277,6 +277,8 @@ def _deleted(options: Globals, run: str, *, local: bool, yes: bool) -> dict[str,
 
 def _row(run: dict[str, Any]) -> tuple[str, ...]:
     accuracy = "" if run["accuracy"] is None else f"{run['accuracy']:.3f}"
+    if accuracy and run.get("tested_devices", 0) < run.get("all_testers", 0):
+        accuracy += f" ({run['tested_devices']} of {run['all_testers']})"
     progress = f"{run['round']}/{run['rounds']}"
     moved = size(run["bytes_up"] + run["bytes_down"])
     started = ago(run["created"])

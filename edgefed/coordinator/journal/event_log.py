@@ -9,7 +9,7 @@ from edgefed.events.base.alert_events import alert_in_words
 from edgefed.events.base.model import Event
 from edgefed.events.state.lines import describe
 from edgefed.process.clock import Clock
-from edgefed.terminal.units import counted, score
+from edgefed.terminal.units import counted, score_of
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class EventLog:
         parts = [f"run {run} {status}"]
         if status in _ENDED and "round" in fields:
             parts[0] += f" after round {fields['round']} of {self._rounds}"
-            parts.append(score(fields.get("accuracy"), fields.get("loss")))
+            parts.append(score_of(fields))
         elif "algorithm" in fields:
             parts.append(f"{fields['algorithm']}, {counted(self._rounds, 'round')}")
         line = ", ".join(part for part in parts if part)

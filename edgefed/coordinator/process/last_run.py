@@ -16,6 +16,7 @@ from edgefed.events.base.log import Log
 from edgefed.events.base.method_tables import MethodTables
 from edgefed.events.base.model import UNFINISHED
 from edgefed.events.base.snapshot import (
+    TEST_COUNTS,
     PreviousRunView,
     RoundView,
     RunView,
@@ -100,6 +101,7 @@ def _run_view(record: RunRecord) -> RunView:
         started_at=record.created,
         ended_at=record.ended,
         accuracy=record.accuracy,
+        **{name: getattr(record, name) for name in TEST_COUNTS},
         loss=record.loss,
         weights_digest=record.weights_digest,
         class_names=record.class_names,

@@ -19,8 +19,8 @@ from edgefed.evaluation.confusion import Confusion
 from edgefed.evaluation.nothing_learned import Finding, nothing_learned
 from edgefed.events.base.class_names import name_of
 from edgefed.events.base.model import RunStatus
+from edgefed.events.base.snapshot import TEST_COUNTS
 from edgefed.events.history.early_stopping import (
-    COUNTS,
     DEVICE_TESTS,
     LABELS,
     REMOVED_TESTERS,
@@ -133,6 +133,7 @@ class RunRecorder:
             reason=record.reason,
             accuracy=record.accuracy,
             loss=record.loss,
+            **{name: getattr(record, name) for name in TEST_COUNTS},
             weights_digest=record.weights_digest,
             class_names=list(record.class_names),
             **({"restored": record.restored} if record.restored else {}),
@@ -219,7 +220,7 @@ class RunRecorder:
             **(dict(zip(LABELS, scores.labels, strict=True)) if any(scores.labels) else {}),
             **{name: _if_finite(value) for name, value in {**measured, **scores.values}.items()},
         }
-        shown = ("accuracy", "loss", *COUNTS)
+        shown = ("accuracy", "loss", *TEST_COUNTS)
         tested = {name: row.get(name, 0) for name in shown} if scores else {}
         closed = replace(now, round=number, progress={}, **tested)
         confusions = [view.model_dump(mode="json") for view in scores.confusions]

@@ -24,7 +24,7 @@ class RunRecord:
         exchanges: number of exchanges begun.
         preparatory_exchanges: number of preparatory ones among them (``Exchange.preparatory``).
         tested_devices, all_testers, tested_labels, all_labels: of ``accuracy`` and ``loss``; see
-            ``early_stopping.COUNTS``.
+            ``TEST_COUNTS``.
         epsilon: privacy cost of the merged rounds; None without differential privacy.
         bytes_up, bytes_down: payload bytes from and to devices.
         seconds: working time of the run.

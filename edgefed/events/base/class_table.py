@@ -12,8 +12,14 @@ from edgefed.events.base.evaluation_views import ConfusionView
 from edgefed.terminal.units import counted
 
 
+_NAMED = 10
+"""Untested classes that a summary names."""
+
+
 def confusion_json(view: ConfusionView, names: Sequence[str]) -> dict[str, Any]:
     """Return counts, with the scores of each class that occurs, the worst first.
+
+    ``untested`` names the classes of which no sample was tested.
 
     Args:
         view: the counts.
@@ -23,24 +29,34 @@ def confusion_json(view: ConfusionView, names: Sequence[str]) -> dict[str, Any]:
     matrix = None if confusion.matrix is None else confusion.rows()
     rows = worst_first(class_scores(confusion))
     fields = view.model_dump(mode="json", exclude={"counts"})
-    return {**fields, "matrix": matrix, "classes": [_row(row, names) for row in rows]}
+    untested = [name_of(int(label), names) for label in (confusion.samples == 0).nonzero()[0]]
+    classes = [_row(row, names) for row in rows]
+    return {**fields, "matrix": matrix, "classes": classes, "untested": untested}
 
 
 def whose(test: Mapping[str, Any]) -> str:
-    """Return in words the tested samples, and the number of devices with counts.
+    """Return in words the tested samples, the number of devices with counts, and untested classes.
 
     Args:
         test: the result of ``confusion_json``.
     """
     samples = sum(row["samples"] for row in test["classes"])
     text = f"round {test['round']}, {counted(samples, 'held-out sample')}"
+    untested = _untested(test.get("untested", ()))
     if test["place"] == "coordinator":
-        return f"{text} of the coordinator"
+        return f"{text} of the coordinator{untested}"
     silent = test["tested"] - test["devices"]
     text = f"{text} of {counted(test['devices'], 'device')}"
-    if not silent:
-        return text
-    return f"{text}; {silent} of {counted(test['tested'], 'device')} shared no labels"
+    if silent:
+        text = f"{text}; {silent} of {counted(test['tested'], 'device')} shared no labels"
+    return f"{text}{untested}"
+
+
+def _untested(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"; not tested: {', '.join(names[:_NAMED])}{more}"
 
 
 def _row(score: ClassScore, names: Sequence[str]) -> dict[str, Any]:

@@ -32,6 +32,11 @@ class WaitingView(View):
     until: str = ""
 
 
+TEST_COUNTS = ("tested_devices", "all_testers", "tested_labels", "all_labels")
+"""Names of the numbers that go with a score: devices that tested and those that could have; labels
+that the tested samples have, and all."""
+
+
 class RunView(View):
     """The current run, or the last one.
 
@@ -45,6 +50,8 @@ class RunView(View):
         waiting: the devices that it waits for; None before its quorum while no device is lost.
         slowest, slowest_seconds: of the current round, as in ``RoundView``.
         refused: replies of that round that were rejected or refused, or whose device failed.
+        tested_devices, all_testers, tested_labels, all_labels: of ``accuracy`` and ``loss``, as in
+            ``RoundView``.
         restored: time of the backup from which it resumed; its epsilon is then a lower bound.
     """
 
@@ -75,6 +82,10 @@ class RunView(View):
     ended_at: str = ""
     accuracy: float | None = None
     loss: float | None = None
+    tested_devices: int = 0
+    all_testers: int = 0
+    tested_labels: int = 0
+    all_labels: int = 0
     weights_digest: str = ""
     class_names: tuple[str, ...] = ()
     restored: str = ""
@@ -89,6 +100,13 @@ class RoundView(View):
     """One finished round: a point of the curves.
 
     Attributes:
+        tested_devices, all_testers: numbers of devices that tested, and of those that could have;
+            0 without tests on devices.
+        tested_labels, all_labels: numbers of labels that the tested samples have, and of all; 0
+            where this is unknown.
+        compared: whether enough devices tested for a comparison with other rounds.
+        is_best: whether the round is better than all before it, by comparable tests on devices;
+            None for other tests.
         late: replies that were late, rejected or refused, or whose device failed.
         slowest, slowest_seconds: the device whose accepted reply took longest, and how long.
     """
@@ -97,6 +115,12 @@ class RoundView(View):
     accuracy: float | None = None
     loss: float | None = None
     train_loss: float | None = None
+    tested_devices: int = 0
+    all_testers: int = 0
+    tested_labels: int = 0
+    all_labels: int = 0
+    compared: bool = True
+    is_best: bool | None = None
     epsilon: float | None = None
     replies: int = 0
     late: int = 0

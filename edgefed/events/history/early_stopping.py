@@ -14,6 +14,7 @@ from typing import Any
 
 from edgefed.config.recipes.recipe import EvaluationSection
 from edgefed.errors import UsageError
+from edgefed.events.base.snapshot import TEST_COUNTS
 from edgefed.terminal.units import counted
 
 Row = Mapping[str, Any]
@@ -36,13 +37,11 @@ counts."""
 REMOVED_TESTERS = "removed_testers"
 """Name of the number, in a row, of devices that tested earlier rounds but no longer can."""
 
-IS_BEST, IMPROVED = "is_best", "improved"
+COMPARED, IS_BEST, IMPROVED = "compared", "is_best", "improved"
 TESTED_SHARE = "tested_share"
-DEVICES, LABELS = ("tested_devices", "all_testers"), ("tested_labels", "all_labels")
-COUNTS = (*DEVICES, *LABELS)
-"""Names, in a row, of the numbers of devices that tested and of those that could have, and of the
-numbers of labels that were tested and of all. ``tested_share`` is the share of these devices' test
-samples."""
+"""Name of the share of the able devices' test samples that was tested."""
+
+DEVICES, LABELS = TEST_COUNTS[:2], TEST_COUNTS[2:]
 
 NO_SCORES = frozenset(
     {
@@ -56,10 +55,11 @@ NO_SCORES = frozenset(
         "sent",
         "received",
         REMOVED_TESTERS,
+        COMPARED,
         IS_BEST,
         IMPROVED,
         TESTED_SHARE,
-        *COUNTS,
+        *TEST_COUNTS,
         DEVICE_TESTS,
     }
 )
@@ -140,7 +140,7 @@ class EvaluationHistory:
         if score is None or not math.isfinite(score) or not _is_of_devices(name, scores):
             return row
         if share < self._section.least_tested:
-            return {**row, IS_BEST: False, IMPROVED: False}
+            return {**row, COMPARED: False, IS_BEST: False, IMPROVED: False}
 
         def gain(reference: _Reference | None) -> float:
             """Return the gain over a round, infinite over one with tests of too few devices."""
@@ -179,7 +179,7 @@ class EvaluationHistory:
             self.best, self._best = BestRound(int(row["round"]), self._metric, now.score), now
         if row.get(IMPROVED, self._exceeds(now, self._improved, self._section.stop_min_change)):
             self._improved, self._since = now, 0
-        elif row.get(TESTED_SHARE, 1.0) >= self._section.least_tested or IMPROVED not in row:
+        elif row.get(COMPARED, True):
             self._since += 1
 
     def check(self, warn: Callable[[str], None]) -> None:

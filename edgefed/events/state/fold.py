@@ -20,6 +20,7 @@ from edgefed.events.base.device_rounds import (
 from edgefed.events.base.method_tables import MethodTables, TableChange
 from edgefed.events.base.model import Event
 from edgefed.events.base.snapshot import (
+    TEST_COUNTS,
     DeviceSnapshot,
     LineView,
     PreviousRunView,
@@ -307,9 +308,9 @@ def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     for name in ("sent", "received"):
         update[name] = getattr(snapshot, name) + getattr(point, name)
     run: dict[str, Any] = {"waiting": None}
-    for name in ("accuracy", "loss"):
-        if getattr(point, name) is not None:
-            run[name] = getattr(point, name)
+    scores = point.model_dump(include={"accuracy", "loss", *TEST_COUNTS})
+    if point.accuracy is not None or point.loss is not None:
+        run |= {name: value for name, value in scores.items() if value is not None}
     return _with_run(snapshot.model_copy(update=update), run)
 
 

@@ -8,7 +8,7 @@ from edgefed.events.base.alert_events import alert_in_words
 from edgefed.events.base.bounty_tables import totals_in_words
 from edgefed.events.base.model import Event
 from edgefed.events.base.snapshot import LineView
-from edgefed.terminal.units import counted, score, short_time, size
+from edgefed.terminal.units import counted, score_of, short_time, size
 
 _MARKS = {"accepted": "✓", "rejected": "■", "late": "◷", "refused": "■", "failed": "✗"}
 
@@ -68,7 +68,7 @@ def shared_in_words(entries: int, group: int) -> str:
 
 
 def _describe_round(fields: dict[str, Any]) -> str:
-    scores = score(fields.get("accuracy"), fields.get("loss"))
+    scores = score_of(fields)
     tested = f"{scores}, " if scores else ""
     late = f", {fields['late']} late" if fields.get("late") else ""
     spent = f", epsilon {fields['epsilon']:.3g}" if fields.get("epsilon") is not None else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Literal
 
@@ -12,7 +12,8 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from edgefed.events.base.snapshot import RoundView, Snapshot
+from edgefed.events.base.snapshot import TEST_COUNTS, RoundView, Snapshot
+from edgefed.terminal.units import tested_by
 from edgefed.tui.look.braille import plot
 from edgefed.tui.look.symbols import Glyphs
 from edgefed.tui.look.theme import MUTED
@@ -33,6 +34,9 @@ _TICKS_EVERY = 5
 
 _BEST = "●"
 """Mark of the round with the best value."""
+
+_NOT_COMPARED = "○"
+"""Mark of a round that too few devices tested to compare it with others."""
 
 _FLAT = 0.05
 """Half the height of the drawing when all values are equal."""
@@ -62,13 +66,20 @@ class CurvePane(Pane):
             name = f"{name} of the last {LAST_ROUNDS} rounds"
         if not points:
             return name
+        last = next(row for row in self._rounds(shown) if row.round == points[-1][0])
+        counts = tested_by(last.model_dump(include=set(TEST_COUNTS)))
         heading = f"{name}  {points[-1][1]:.3f}"
+        tested = f"{heading} · {counts}" if counts else heading
         if len(points) > 1:
             change = points[-1][1] - points[-2][1]
             heading += f" {'▲' if change > 0 else '▼' if change < 0 else '·'} {change:+.3f}"
-        at, value = best(points, self._measure)
-        with_best = f"{heading}  best {value:.3f} r{at}"
-        return with_best if len(with_best) + 4 <= self.size.width else heading
+        at, value = best(self._rounds(shown), self._measure)
+        with_best = f"best {value:.3f} r{at}"
+        whole = " · ".join(filter(None, (heading, counts)))
+        forms = [f"{whole}  {with_best}", whole, tested]
+        if not _is_partial(last):
+            forms = [forms[0], f"{heading}  {with_best}", heading]
+        return next((form for form in forms if len(form) + 4 <= self.size.width), forms[-1])
 
     def footing(self, shown: Shown) -> str:
         """Return the keys of the other curve, if only one fits, and of more or fewer rounds."""
@@ -90,17 +101,18 @@ class CurvePane(Pane):
             return ""
         return f"Drawn from the first round that measures {self._measure}."
 
+    @staticmethod
+    def _rounds(shown: Shown) -> Sequence[RoundView]:
+        return shown.snapshot.rounds if shown.snapshot else ()
+
     def points(self, snapshot: Snapshot | None) -> list[Point]:
         """Return round and value of every round that has one."""
-        return self._measured(snapshot.rounds) if snapshot else []
+        return points_of(snapshot.rounds, self._measure) if snapshot else []
 
     def previous(self, snapshot: Snapshot | None) -> list[Point]:
         """Return the same of the run before."""
-        return self._measured(snapshot.previous.rounds) if snapshot and snapshot.previous else []
-
-    def _measured(self, rounds: Sequence[RoundView]) -> list[Point]:
-        pairs = ((row.round, getattr(row, self._measure)) for row in rounds)
-        return [(at, value) for at, value in pairs if value is not None and math.isfinite(value)]
+        earlier = snapshot.previous if snapshot else None
+        return points_of(earlier.rounds, self._measure) if earlier else []
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the points as text; a change of it makes the pane redraw."""
@@ -119,17 +131,27 @@ class CurvePane(Pane):
         """Return one line of the drawing."""
         if self.shown is None or self.face(self.shown) is not None:
             return super().render_line(y)
-        rows = self._drawing(*self._drawn_points(self.shown.snapshot))
+        points, before = self._drawn_points(self.shown.snapshot)
+        drawn = {at for at, _ in points}
+        rounds = [row for row in self._rounds(self.shown) if row.round in drawn]
+        marks = {at: _NOT_COMPARED for at, _ in points_of(_not_compared(rounds), self._measure)}
+        marks[best(rounds, self._measure)[0]] = _BEST
+        marked = [(point, marks[point[0]]) for point in points if point[0] in marks]
+        rows = self._drawing(points, before, marked)
         return rows[y] if y < len(rows) else Strip.blank(self.size.width, self.rich_style)
 
-    def _drawing(self, points: list[Point], before: list[Point]) -> list[Strip]:
-        key = (self.size, self.rich_style, tuple(points), tuple(before))
+    def _drawing(
+        self, points: list[Point], before: list[Point], marked: list[tuple[Point, str]]
+    ) -> list[Strip]:
+        key = (self.size, self.rich_style, tuple(points), tuple(before), tuple(marked))
         if self._rows is None or self._rows[0] != key:
-            self._rows = (key, self._strips(points, before))
+            self._rows = (key, self._strips(points, before, marked))
         return self._rows[1]
 
-    def _strips(self, points: list[Point], before: list[Point]) -> list[Strip]:
-        """Return the lines: the curve over that of the run before, and its best round marked."""
+    def _strips(
+        self, points: list[Point], before: list[Point], marked: list[tuple[Point, str]]
+    ) -> list[Strip]:
+        """Return the lines: the curve over that of the run before, with marks of some rounds."""
         width, height = self.size.width - _AXIS - 1, self.size.height - 2
         if width < 4 or height < 2:
             return []
@@ -137,7 +159,8 @@ class CurvePane(Pane):
         across = (min(at for at, _ in every), max(at for at, _ in every))
         up = value_range(every, self._measure)
         lines = plot(points, width=width, height=height, across=across, up=up)
-        lines = _with_dot(lines, best(points, self._measure), across, up)
+        for point, mark in marked:
+            lines = _with_mark(lines, mark, point, across, up)
         under = plot(before, width=width, height=height, across=across, up=up)
         axis, curve = (
             self.rich_style + Style(color=MUTED),
@@ -156,19 +179,39 @@ class CurvePane(Pane):
         return Strip(segments).adjust_cell_length(self.size.width, self.rich_style)
 
 
-def best(points: Sequence[Point], measure: Measure) -> Point:
-    """Return the round with the best value, the first of equal ones."""
+def points_of(rounds: Iterable[RoundView], measure: Measure) -> list[Point]:
+    """Return round and value of every round that has one."""
+    pairs = ((row.round, getattr(row, measure)) for row in rounds)
+    return [(at, value) for at, value in pairs if value is not None and math.isfinite(value)]
+
+
+def best(rounds: Sequence[RoundView], measure: Measure) -> Point:
+    """Return the round with the best value, the first of equal ones.
+
+    Where tests on devices were judged, only rounds count that comparable devices tested.
+    """
     sign = 1 if measure == "accuracy" else -1
+    judged = [row for row in rounds if (row.is_best if measure == "accuracy" else row.compared)]
+    points = points_of(judged, measure) or points_of(rounds, measure)
     return max(points, key=lambda point: sign * point[1])
 
 
-def _with_dot(
-    lines: list[str], point: Point, across: tuple[int, int], up: tuple[float, float]
+def _not_compared(rounds: Iterable[RoundView]) -> list[RoundView]:
+    return [row for row in rounds if not row.compared]
+
+
+def _is_partial(row: RoundView) -> bool:
+    """Whether only some of the devices, or of the labels, were tested."""
+    return row.tested_devices < row.all_testers or row.tested_labels < row.all_labels
+
+
+def _with_mark(
+    lines: list[str], mark: str, point: Point, across: tuple[int, int], up: tuple[float, float]
 ) -> list[str]:
     """Return the lines of a curve with a mark in the cell of a point."""
     alone = plot([point], width=len(lines[0]), height=len(lines), across=across, up=up)
     return [
-        "".join(_BEST if dot != " " else cell for cell, dot in zip(line, dots, strict=True))
+        "".join(mark if dot != " " else cell for cell, dot in zip(line, dots, strict=True))
         for line, dots in zip(lines, alone, strict=True)
     ]
 
