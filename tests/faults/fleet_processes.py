@@ -201,10 +201,6 @@ class FleetProcesses:
         """Give an order about a device, such as ``quarantine``, and return what follows."""
         return dict(self._order(f"device.{action}", device=device))
 
-    def order_labels(self, run: str, action: str, **what: Any) -> dict[str, Any]:
-        """Give an order about a run's label bounties and return the acknowledgement."""
-        return dict(self._order("label.order", run=run, action=action, **what))
-
     def bounties(self) -> list[dict[str, Any]]:
         """Return the label bounties of the current or last run."""
         snapshot = Snapshot.model_validate(self._ask("snapshot")["snapshot"])
