@@ -23,8 +23,8 @@ from tests.tui.drawn_colours import (
     unreadable,
     wrong_colours,
 )
-from tests.tui.drawn_screens import drawn_styles, drawn_text, recorded, resize
-from tests.tui.driving import screen_text
+from tests.tui.drawn_screens import drawn_styles, drawn_text, recorded
+from tests.tui.driving import resize, screen_text
 from tests.tui.screenshot_apps import Screenshot
 from tests.tui.screenshot_states import STATES, StateId
 from tests.tui.screenshots import DIALOGS, SCREENS, VARIANTS
