@@ -202,10 +202,6 @@ class FleetProcesses:
         """Give an order to the run at work."""
         self._order("run.order", run=run, action=action)
 
-    def order_device(self, action: str, device: str) -> dict[str, Any]:
-        """Give an order about a device, such as ``quarantine``, and return what follows."""
-        return dict(self._order(f"device.{action}", device=device))
-
     def bounties(self) -> list[dict[str, Any]]:
         """Return the label bounties of the current or last run."""
         snapshot = Snapshot.model_validate(self._ask("snapshot")["snapshot"])
