@@ -24,8 +24,8 @@ from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FLEET, FleetProcesses, begin_watched, fleet
 from tests.faults.traffic_recorder import Moment, Spy
-from tests.relaying import Combined, installed
 from tests.seeded_agent import from_seed
+from tests.support.relaying import Combined, installed
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 

@@ -13,7 +13,7 @@ from edgefed.config.loading.write import to_toml
 from edgefed.config.recipes.recipe import Recipe
 from tests.cli.commands import Told, edgefed, recipe_file
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
-from tests.lacking import COUNT, LABELS, MIXES, WANTED, installed
+from tests.support.lacking import COUNT, LABELS, MIXES, WANTED, installed
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
