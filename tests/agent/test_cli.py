@@ -20,8 +20,8 @@ from device_agent.reports.status_file import read_status_file
 from edgefed.config.values.address import parse_address
 from edgefed.errors import UnknownNameError, UsageError
 from tests.agent.agent_harness import start_agent, write_data
-from tests.generated_images import write_pictures
 from tests.processes import outcome, start_module
+from tests.support.generated_images import write_pictures
 
 NOWHERE = f"mqtt://{LOOPBACK}:{free_port()}"
 

@@ -28,7 +28,7 @@ from edgefed.files.writing import (
     write_output,
     write_shared,
 )
-from tests.open_modes import open_to_others, umask
+from tests.support.open_modes import open_to_others, umask
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from edgefed.wire.messages import Chunk, Need, Reply, Task
 from edgefed.wire.topics import Topics
 from tests.broker.test_secured_fleet import DEVICES, FLEET, login, secured_broker, write_data
 from tests.forked_fleet import ForkedProcesses
-from tests.relaying import installed
+from tests.support.relaying import installed
 from tests.transport.listening import Inbox, linked, wait_until
 
 THIRD = "cam-3"

@@ -17,6 +17,7 @@ import pytest
 from broker.address import LOOPBACK, free_port
 from edgefed.cli.support.redaction import REMOVED, Redactor
 from tests.cli.commands import TINY, edgefed, recipe_file
+from tests.forked_programs import ended
 from tests.processes import clean_environment
 
 LOGIN, PASSWORD = "plantuser", "Pl4nted%2FPassw0rd"
@@ -106,9 +107,7 @@ def planted(tmp_path: Path) -> tuple[Path, dict[str, str]]:
 
 def reported(environment: dict[str, str], file: Path, *words: str) -> dict[str, str]:
     """Write a report in a process of its own, and return its parts."""
-    program: list[str | Path] = [Path(sys.executable).with_name("edgefed")]
-    command = [*program, "report", "--output", file, *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = ended(["edgefed.cli.main", "report", "--output", str(file), *words], environment)
     assert done.returncode == 0, done.stderr
     return parts(file)
 

@@ -14,9 +14,9 @@ from edgefed.simulator.local_fleet import device_names
 from edgefed.terminal.units import size
 from tests.cli.commands import Told, edgefed
 from tests.cli.conftest import FLEET, SmallFleet
-from tests.open_modes import open_to_others
 from tests.processes import PATIENCE, outcome
 from tests.processes import edgefed as start_edgefed
+from tests.support.open_modes import open_to_others
 from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto

@@ -74,17 +74,6 @@ def test_a_simulation_shows_its_rounds_and_the_time_left(tmp_path: Path) -> None
     assert last_line(command.shown) == ""
 
 
-def test_ctrl_c_leaves_a_clean_terminal(tmp_path: Path) -> None:
-    recipe = recipe_file(tmp_path, TINY.replace("count = 3", "count = 100000"))
-    command = OnTerminal(["sim", "run", recipe], tmp_path)
-    command.read_until(" left  accuracy")
-    command.process.send_signal(signal.SIGINT)
-    code, out = command.ended()
-    assert (code, out) == (130, "")
-    assert command.shown.endswith("\r\x1b[Kedgefed: error: Interrupted.  [interrupted]\r\n")
-    assert HIDE_CURSOR not in command.shown
-
-
 @pytest.fixture
 def no_nohup() -> Iterator[None]:
     """Let programs hear of a terminal that was closed, also where the tests themselves do not."""
@@ -95,16 +84,19 @@ def no_nohup() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_nohup")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_simulation_that_is_ended_is_listed_as_aborted(
+def test_a_simulation_that_is_ended_leaves_a_clean_terminal_and_is_listed_as_aborted(
     number: signal.Signals, tmp_path: Path
 ) -> None:
     recipe = recipe_file(tmp_path, TINY.replace("count = 3", "count = 100000"))
     command = OnTerminal(["sim", "run", recipe], tmp_path)
     command.read_until(" left  accuracy")
     command.process.send_signal(number)
-    code, _ = command.ended()
-    assert code == 128 + number
+    code, out = command.ended()
+    assert (code, out) == (128 + number, "")
     assert last_line(command.shown) == ""
+    assert HIDE_CURSOR not in command.shown
+    if number == signal.SIGINT:
+        assert command.shown.endswith("\r\x1b[Kedgefed: error: Interrupted.  [interrupted]\r\n")
     listed = edgefed("run", "list", "--local", "--json", state=tmp_path).json
     assert [(run["status"], run["reason"]) for run in listed] == [("aborted", "interrupted")]
 
@@ -123,10 +115,6 @@ def test_a_sweep_counts_runs_and_names_the_one_at_work(tmp_path: Path) -> None:
 
 
 def test_without_a_terminal_there_is_no_bar(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [Path(sys.executable).with_name("edgefed"), "sim", "run", recipe_file(tmp_path, TINY)],
-        env={**clean_environment(), "EDGEFED_STATE": str(tmp_path)},
-        capture_output=True,
-        check=True,
-    )
-    assert b"\r" not in done.stderr and b"left" not in done.stderr
+    told = edgefed("sim", "run", recipe_file(tmp_path, TINY), state=tmp_path)
+    assert told.code == 0
+    assert "\r" not in told.err and "left" not in told.err

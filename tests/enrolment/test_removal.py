@@ -18,7 +18,7 @@ from edgefed.trust.credentials import load_credentials
 from edgefed.wire.topics import Topics
 from tests.broker.test_secured_fleet import write_data
 from tests.enrolment.hub import FLEET, Hub, running_hub
-from tests.open_modes import open_to_others
+from tests.support.open_modes import open_to_others
 from tests.transport.listening import linked
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]

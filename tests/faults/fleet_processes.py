@@ -78,7 +78,7 @@ class FleetProcesses:
         self.recipe = recipe
         self._agent = agent
         self._coordinator = coordinator
-        self._settings = settings or {}
+        self._settings = {} if settings is None else settings
         self._holdout = holdout if sources else 0.0
         self.address = Address(LOOPBACK, free_ports() if signed else free_port())
         self._ruled = ruled
@@ -126,6 +126,11 @@ class FleetProcesses:
         else:
             self.processes[name].kill()
             self.processes[name].wait()
+
+    def restart(self, name: str) -> None:
+        """Kill a part and start it with the settings that it has now."""
+        self.kill(name)
+        self.start(name)
 
     def reload(self) -> None:
         """Have the broker admit who has been added, and nobody who has been removed."""
@@ -196,14 +201,6 @@ class FleetProcesses:
     def order(self, run: str, action: str) -> None:
         """Give an order to the run at work."""
         self._order("run.order", run=run, action=action)
-
-    def order_device(self, action: str, device: str) -> dict[str, Any]:
-        """Give an order about a device, such as ``quarantine``, and return what follows."""
-        return dict(self._order(f"device.{action}", device=device))
-
-    def order_labels(self, run: str, action: str, **what: Any) -> dict[str, Any]:
-        """Give an order about a run's label bounties and return the acknowledgement."""
-        return dict(self._order("label.order", run=run, action=action, **what))
 
     def bounties(self) -> list[dict[str, Any]]:
         """Return the label bounties of the current or last run."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,34 +85,48 @@ def replies(
     return {reply["device"]: reply for reply in found}
 
 
-def test_averages_go_up_once_and_come_down_once(tmp_path: Path) -> None:
-    plan = recipe(5)
-    with fleet(tmp_path / "home", plan) as home:
-        meter = Meter(home.address, FLEET)
-        try:
-            run = home.begin()
-            record = finished(home, run)
-        finally:
-            meter.close()
-        assert len(mean_exchanges(home, run)) == 1
-        shared = home.events(run, "reply", question="mean", outcome="accepted")
-        assert len(home.events(run, "reply", question="fit", outcome="accepted")) == 15
-    assert sorted(reply["device"] for reply in shared) == list(device_names(5))
-    sizes = [len(shard.train) for shard in dealt(plan).values()]
+FOUR = device_names(4)
+Settings = dict[str, dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def settings() -> Settings:
+    """What owners have set, for the next start of their agents."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def home(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    """A fleet whose owners share at first."""
+    with fleet(tmp_path_factory.mktemp("home"), recipe(4), settings=settings) as made:
+        yield made
+
+
+def test_averages_go_up_once_and_come_down_once(home: FleetProcesses, tmp_path: Path) -> None:
+    meter = Meter(home.address, FLEET)
+    try:
+        run = home.begin()
+        record = finished(home, run)
+    finally:
+        meter.close()
+    assert len(mean_exchanges(home, run)) == 1
+    shared = home.events(run, "reply", question="mean", outcome="accepted")
+    assert len(home.events(run, "reply", question="fit", outcome="accepted")) == 12
+    assert sorted(reply["device"] for reply in shared) == list(FOUR)
+    sizes = [len(shard.train) for shard in dealt(home.recipe).values()]
     assert sorted(reply["shared"]["group"] for reply in shared) == sorted(sizes)
     assert {reply["shared"]["entries"] for reply in shared} == {1}
+    assert [kinds_released(home, name) for name in FOUR] == [["labels", "means"]] * 4
 
     (averaged,) = meter.blobs("averaged")
-    assert {task.device for task in meter.tasks if "averaged" in task.blobs} == set(device_names(5))
+    assert {task.device for task in meter.tasks if "averaged" in task.blobs} == set(FOUR)
     assert {task.round for task in meter.tasks if "averaged" in task.blobs} == {1, 2, 3}
     pieces = [piece for piece in meter.pieces if piece.digest == averaged]
     assert {piece.round for piece in pieces} == {1}
     # All together, or each device by itself where they did not ask at the same time.
-    assert 1 <= len(pieces) <= 5
-    assert sorted(device for device, blob in meter.needs if blob == averaged) == list(
-        device_names(5)
-    )
-    virtual = simulated(tmp_path / "sim", plan)
+    assert 1 <= len(pieces) <= 4
+    assert sorted(device for device, blob in meter.needs if blob == averaged) == list(FOUR)
+    virtual = simulated(tmp_path / "sim", home.recipe)
     assert record["weights_digest"] == virtual.weights_digest
     assert record["accuracy"] == virtual.accuracy
 
@@ -123,44 +137,47 @@ def kinds_released(home: FleetProcesses, device: str) -> list[str]:
     return [str(each.entry["kind"]) for each in read_releases(folder, device)]
 
 
-def test_who_does_not_share_says_why_and_trains_all_the_same(tmp_path: Path) -> None:
-    plan = recipe(4)
-    settings = {"device-01": {"share_means": "false"}, "device-02": {"least_group": "5000"}}
-    with fleet(tmp_path / "home", plan, settings=settings) as home:
-        run = home.begin()
-        record = finished(home, run)
-        refused = replies(home, run, "mean", "refused")
-        trained = home.events(run, "reply", question="fit", outcome="accepted")
-        notes = [note["text"] for note in home.events(run, "note")]
-        released = {name: kinds_released(home, name) for name in device_names(4)}
-    samples = len(dealt(plan)["device-02"].train)
-    assert released == {
-        "device-00": ["labels", "means"],
-        "device-01": ["labels"],
-        "device-02": ["labels"],
-        "device-03": ["labels", "means"],
-    }
+def test_who_does_not_share_says_why_and_trains_all_the_same(
+    home: FleetProcesses, settings: Settings, tmp_path: Path
+) -> None:
+    settings |= {"device-01": {"share_means": "false"}, "device-02": {"least_group": "5000"}}
+    before = {name: kinds_released(home, name) for name in FOUR}
+    for name in settings:
+        home.restart(name)
+    home.wait_for_devices(4)
+    run = home.begin()
+    record = finished(home, run)
+    refused = replies(home, run, "mean", "refused")
+    trained = home.events(run, "reply", question="fit", outcome="accepted")
+    samples = len(dealt(home.recipe)["device-02"].train)
+    for name in settings:
+        assert kinds_released(home, name) == before[name]
     assert {device: reply["reason"] for device, reply in refused.items()} == {
         "device-01": "it does not share averaged data (share_means = false)",
         "device-02": f"it has {samples} samples, and its policy requires 5000 for an average",
     }
-    assert sorted(reply["device"] for reply in trained) == sorted(device_names(4) * 3)
+    assert sorted(reply["device"] for reply in trained) == sorted(FOUR * 3)
+    notes = [note["text"] for note in home.events(run, "note")]
     assert "2 of 4 devices shared averaged data: 2 entries in all" in notes
     policies = {"device-01": Policy(share_means=False), "device-02": Policy(least_group=5000)}
-    assert record["weights_digest"] == simulated(tmp_path / "sim", plan, policies).weights_digest
+    virtual = simulated(tmp_path / "sim", home.recipe, policies)
+    assert record["weights_digest"] == virtual.weights_digest
 
 
-def test_where_nobody_shares_it_is_fedavg_to_the_bit_and_says_so(tmp_path: Path) -> None:
-    plan = recipe(3)
-    silent = {name: {"share_means": "false"} for name in device_names(3)}
-    with fleet(tmp_path / "home", plan, settings=silent) as home:
-        run = home.begin()
-        record = finished(home, run)
-        warnings = [note["text"] for note in home.events(run, "note", level="warning")]
-    assert warnings == ["none of 3 devices shares averaged data: this is FedAvg"]
-    plain = simulated(tmp_path / "plain", recipe(3, algorithm="fedavg"))
+def test_where_nobody_shares_it_is_fedavg_to_the_bit_and_says_so(
+    home: FleetProcesses, settings: Settings, tmp_path: Path
+) -> None:
+    for name in FOUR:
+        settings[name] = {"share_means": "false"}
+        home.restart(name)
+    home.wait_for_devices(4)
+    run = home.begin()
+    record = finished(home, run)
+    warnings = [note["text"] for note in home.events(run, "note", level="warning")]
+    assert warnings == ["none of 4 devices shares averaged data: this is FedAvg"]
+    plain = simulated(tmp_path / "plain", recipe(4, algorithm="fedavg"))
     assert record["weights_digest"] == plain.weights_digest
-    sharing = simulated(tmp_path / "sharing", plan)
+    sharing = simulated(tmp_path / "sharing", home.recipe)
     assert record["weights_digest"] != sharing.weights_digest
 
 

@@ -1,12 +1,14 @@
-"""Invalid messages on every topic during a run: nothing fails, and the bits are the same."""
+"""Invalid messages, and floods of them, during a run without an access list: the same bits."""
 
 from __future__ import annotations
 
+import json
 import random
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from benchmarks.attacks.flooding import FLOODS, publish
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.run import Simulation
@@ -15,7 +17,9 @@ from edgefed.wire.envelope import encode
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import Chunk, Progress
 from edgefed.wire.topics import Topics
-from tests.faults.fleet_processes import FLEET, fleet, wait_until
+from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
 RECIPE = Recipe.model_validate(
     {
@@ -23,11 +27,39 @@ RECIPE = Recipe.model_validate(
         "seed": 3,
         "model": {"name": "mlp", "hidden": [32]},
         "data": {"classes_per_device": 5, "limit": 200},
-        "rounds": {"count": 12, "lost_grace": "deadline", "quorum": 1.0, "min_devices": 2},
+        "rounds": {"count": 16, "lost_grace": "deadline", "quorum": 1.0, "min_devices": 2},
         "wire": {"downlink": "int8", "uplink": "int8"},
         "simulation": {"devices": 2},
     }
 )
+COUNTS = {"needs": 5_000, "births": 20_000, "tasks": 30_000, "states": 5_000}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    """The fleet of all tests."""
+    with fleet(tmp_path_factory.mktemp("home"), RECIPE) as made:
+        made.wait_for_devices(2)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digest that the recipe ends in when nothing happens."""
+    folder = tmp_path_factory.mktemp("sim")
+    return Simulation(RECIPE, folder, SystemClock()).run().record.weights_digest
+
+
+def disturbed(home: FleetProcesses, disturb: Callable[[], None]) -> str:
+    """Return the digest of a run that is disturbed, in which nothing ends and nobody joins."""
+    run = home.begin()
+    wait_until(lambda: home.record(run)["round"] >= 2, "the second round")
+    disturb()
+    record = home.finish(run)
+    assert record["status"] == "finished", record["reason"]
+    assert {process.poll() for process in home.processes.values()} == {None}
+    assert set(home.devices()) == {"device-00", "device-01"}
+    return str(record["weights_digest"])
 
 
 def payloads(rng: random.Random) -> list[bytes]:
@@ -64,15 +96,12 @@ def topics(rng: random.Random) -> list[str]:
     return every
 
 
-@pytest.mark.slow
-@pytest.mark.mosquitto
-def test_garbage_on_every_topic_changes_nothing(tmp_path: Path) -> None:
-    undisturbed = Simulation(RECIPE, tmp_path / "sim", SystemClock()).run().record
+def test_garbage_on_every_topic_changes_nothing(home: FleetProcesses, undisturbed: str) -> None:
     rng = random.Random(5)
-    with fleet(tmp_path / "home", RECIPE) as home:
-        vandal = Link(home.address, "vandal", lambda arrival: None)
-        vandal.start_now(10)
-        run = home.begin()
+    vandal = Link(home.address, "vandal", lambda arrival: None)
+    vandal.start_now(10)
+
+    def spoil() -> None:
         for _ in range(3):
             for topic in topics(rng):
                 for payload in payloads(rng):
@@ -80,32 +109,27 @@ def test_garbage_on_every_topic_changes_nothing(tmp_path: Path) -> None:
                     # real devices are left alone, since those who lack rights may not write there.
                     if payload or not topic.endswith(("birth", "coordinator")):
                         vandal.publish(topic, payload, qos=0)
-        record = home.finish(run)
-        alive = {name: process.poll() for name, process in home.processes.items()}
-        vandal.stop()
-    assert record["status"] == "finished", record["reason"]
-    assert record["weights_digest"] == undisturbed.weights_digest
-    assert set(alive.values()) == {None}
+
+    assert disturbed(home, spoil) == undisturbed
+    vandal.stop()
 
 
-@pytest.mark.slow
-@pytest.mark.mosquitto
-def test_a_broker_that_is_away_for_a_while_costs_only_time(tmp_path: Path) -> None:
-    undisturbed = Simulation(RECIPE, tmp_path / "sim", SystemClock()).run().record
-    with fleet(tmp_path / "home", RECIPE) as home:
-        run = home.begin()
-        wait_until(lambda: home.record(run)["round"] >= 2, "the second round")
-        home.kill("broker")
-        wait_until(
-            lambda: "connection to the broker lost" in (_events(home.folder, run)),
-            "the coordinator to notice",
-        )
-        home.start("broker")
-        record = home.finish(run)
-    assert record["status"] == "finished", record["reason"]
-    assert record["weights_digest"] == undisturbed.weights_digest
+def not_read(home: FleetProcesses, flood: str) -> int:
+    """Return how many messages of a flood were counted and not read."""
+    if flood == "tasks":
+        (status,) = home.folder.glob("state/agents/*/device-00/status.json")
+        return sum(json.loads(status.read_text())["over_limits"].values())
+    return sum(home._ask("snapshot")["inbox"]["refused"].values())
 
 
-def _events(folder: Path, run: str) -> str:
-    path = folder / "state" / "coordinator" / FLEET / "runs" / run / "events.jsonl"
-    return path.read_text()
+@pytest.mark.parametrize("flood", COUNTS)
+def test_a_run_ends_with_the_same_bits_in_a_flood(
+    flood: str, home: FleetProcesses, undisturbed: str
+) -> None:
+    before = not_read(home, flood)
+
+    def pour() -> None:
+        publish(home.address, FLOODS[flood](Topics(FLEET), [*home._sources], COUNTS[flood]))
+        wait_until(lambda: not_read(home, flood) > before + 1000, "the count")
+
+    assert disturbed(home, pour) == undisturbed

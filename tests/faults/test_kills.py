@@ -1,4 +1,4 @@
-"""SIGKILL of every part in every phase, with three methods: the run completes with the same bits.
+"""SIGKILL of every part in every phase, with two methods: the run completes with the same bits.
 
 Together they have every kind of exchange: broadcasts and updates, blobs between devices with a
 growing model and two weight sets, and label bounties, whose mixes come from the agents' private
@@ -24,8 +24,8 @@ from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FLEET, FleetProcesses, begin_watched, fleet
 from tests.faults.traffic_recorder import Moment, Spy
-from tests.relaying import Combined, installed
 from tests.seeded_agent import from_seed
+from tests.support.relaying import Combined, installed
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -35,11 +35,6 @@ COORDINATOR, DEVICE, BROKER = PARTS = "coordinator", "device-01", "broker"
 Kill = tuple[int, str, Moment, str]
 """A round, what the device has been asked, a moment after that, and the part that is killed."""
 
-TRAINING: tuple[tuple[int, str, Moment], ...] = (
-    (1, "fit", "broadcast"),
-    (2, "fit", "training"),
-    (3, "fit", "upload"),
-)
 RELAYS: tuple[tuple[int, str, Moment], ...] = (
     (1, "pass", "upload"),
     (1, "fit", "broadcast"),
@@ -64,7 +59,6 @@ BOUNTIES: tuple[Kill, ...] = (
 """In one run: devices keep mixes, and exchange them once."""
 
 CASES: dict[str, tuple[str, tuple[Kill, ...]]] = {
-    **{f"averaging-{part}": ("averaging", tuple((*p, part) for p in TRAINING)) for part in PARTS},
     **{f"relays-{part}": ("relays", tuple((*p, part) for p in RELAYS)) for part in PARTS},
     "bounties": ("bounties", BOUNTIES),
 }
@@ -161,7 +155,7 @@ def simulated(plan: Recipe, folder: Path) -> str:
 
 def check_charges(home: FleetProcesses, run: str, method: str) -> None:
     """Check that each device notes all that it sends to each other one, and nothing twice."""
-    times = {"averaging": 0, "relays": ROUNDS["relays"], "bounties": 1}[method]
+    times = {"relays": ROUNDS["relays"], "bounties": 1}[method]
     for device in DEVICES:
         found = read_releases(home.folder / "state" / "agents" / FLEET / device, device)
         mixes = [each for each in found if each.entry["kind"] == "mixes" and each.run == run]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,21 @@ def recipe(grace: float, **rounds: object) -> Recipe:
     )
 
 
-def kill_in_round_one(home: FleetProcesses) -> str:
-    """Start the run, kill the victim while it trains in round 1, and return the run's id."""
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    """The fleet of all tests."""
+    with fleet(tmp_path_factory.mktemp("home"), recipe(2.0)) as made:
+        yield made
+
+
+def kill_in_round_one(home: FleetProcesses, plan: Recipe) -> str:
+    """Start a run of all devices, kill the victim in round 1, and return the run's id."""
     spy = Spy(home.address, FLEET)
     try:
-        run = home.begin()
+        if home.processes[VICTIM].poll() is not None:
+            home.start(VICTIM)
+        home.wait_for_devices(3)
+        run = home.begin(plan)
         spy.at(1, "training", VICTIM, lambda: home.kill(VICTIM))
     finally:
         spy.close()
@@ -80,42 +91,41 @@ def waits_for_the_lost(home: FleetProcesses, run: str) -> None:
     wait_until(told, "word of the lost device", home.logs)
 
 
-def test_a_run_goes_on_and_ends_without_a_device_that_stays_lost(tmp_path: Path) -> None:
-    with fleet(tmp_path / "home", recipe(2.0)) as home:
-        run = kill_in_round_one(home)
-        record = home.finish(run)
-        texts = [note["text"] for note in home.events(run, "note")]
+def test_a_run_goes_on_and_ends_without_a_device_that_stays_lost(home: FleetProcesses) -> None:
+    run = kill_in_round_one(home, recipe(2.0))
+    record = home.finish(run)
+    texts = [note["text"] for note in home.events(run, "note")]
     assert (record["status"], record["round"]) == ("finished", 3), record["reason"]
     assert [point["replies"] for point in record["history"]] == [2, 2, 2]
     assert f"round 1 continues without {VICTIM} (lost)" in texts
 
 
-def test_an_order_to_finish_waits_no_longer_than_the_grace(tmp_path: Path) -> None:
-    with fleet(tmp_path / "home", recipe(2.0, count=1000)) as home:
-        run = kill_in_round_one(home)
-        home.order(run, "finish")
-        record = home.finish(run)
+def test_an_order_to_finish_waits_no_longer_than_the_grace(home: FleetProcesses) -> None:
+    run = kill_in_round_one(home, recipe(2.0, count=1000))
+    home.order(run, "finish")
+    record = home.finish(run)
     assert record["status"] == "finished", record["reason"]
     assert record["round"] == 1
 
 
-def test_who_is_back_within_the_grace_changes_no_bit_and_is_named_meanwhile(tmp_path: Path) -> None:
+def test_who_is_back_within_the_grace_changes_no_bit_and_is_named_meanwhile(
+    home: FleetProcesses, tmp_path: Path
+) -> None:
     chosen = recipe(HOURS / 2)
     alone = Simulation(chosen, tmp_path / "alone", SystemClock()).run().record
-    with fleet(tmp_path / "home", chosen) as home:
-        run = kill_in_round_one(home)
-        watching = command(home, "run", "watch", run)
-        waits_for_the_lost(home, run)
-        code, out, err = run_module("edgefed.cli.main", *operator(home), "status")
-        assert (code, err) == (0, "")
-        until = waiting_events(home, run)[-1]["until"][11:19]
-        assert f"{VICTIM} (lost), until {until}" in out
-        assert watching.stderr is not None
-        line = f"waiting for {VICTIM} (lost), until {until}\n"
-        assert line in iter(watching.stderr.readline, "")
-        home.start(VICTIM)
-        record = home.finish(run)
-        assert outcome(watching)[0] == 0
-        assert not [each for each in home.events(run, "note") if "goes on" in each["text"]]
+    run = kill_in_round_one(home, chosen)
+    watching = command(home, "run", "watch", run)
+    waits_for_the_lost(home, run)
+    code, out, err = run_module("edgefed.cli.main", *operator(home), "status")
+    assert (code, err) == (0, "")
+    until = waiting_events(home, run)[-1]["until"][11:19]
+    assert f"{VICTIM} (lost), until {until}" in out
+    assert watching.stderr is not None
+    line = f"waiting for {VICTIM} (lost), until {until}\n"
+    assert line in iter(watching.stderr.readline, "")
+    home.start(VICTIM)
+    record = home.finish(run)
+    assert outcome(watching)[0] == 0
+    assert not [each for each in home.events(run, "note") if "goes on" in each["text"]]
     assert [point["replies"] for point in record["history"]] == [3, 3, 3]
     assert record["weights_digest"] == alone.weights_digest

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from edgefed.config.recipes.recipe import Recipe
-from tests.faults.fleet_processes import FleetProcesses
+from tests.faults.fleet_processes import fleet
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -27,26 +25,20 @@ RECIPE = Recipe.model_validate(
 )
 
 
-def ended(folder: Path, settings: Mapping[str, Mapping[str, str]]) -> tuple[dict[str, Any], Any]:
-    """Run it and return the run's row, and its replies and questions."""
-    fleet = FleetProcesses(folder, RECIPE, settings=settings)
-    try:
-        run = fleet.begin()
-        record = fleet.finish(run)
-        return record, {kind: fleet.events(run, kind) for kind in ("exchange", "reply", "device")}
-    finally:
-        fleet.close()
+def test_who_lacks_the_memory_refuses_and_says_what_it_lacks(tmp_path: Path) -> None:
+    settings = {"coordinator": LITTLE}
+    with fleet(tmp_path / "home", RECIPE, settings=settings) as home:
+        run = home.begin()
+        record = home.finish(run)
+        assert (record["status"], record["error"]) == ("failed", "model.too_large"), record
+        assert "19.5 KiB (20000 bytes) are available here" in record["reason"]
+        assert home.events(run, "exchange") == []
 
-
-def test_the_coordinator_refuses_it_and_asks_no_device(tmp_path: Path) -> None:
-    record, events = ended(tmp_path, {"coordinator": LITTLE})
-    assert (record["status"], record["error"]) == ("failed", "model.too_large"), record
-    assert "19.5 KiB (20000 bytes) are available here" in record["reason"]
-    assert events["exchange"] == []
-
-
-def test_a_device_refuses_it_and_says_what_it_lacks(tmp_path: Path) -> None:
-    record, events = ended(tmp_path, {"device-00": LITTLE})
-    assert record["status"] == "failed", record
-    told = [str(event) for event in events["reply"] if event.get("device") == "device-00"]
-    assert any("refused" in each and "20000 bytes" in each for each in told), events
+        settings["device-00"] = settings.pop("coordinator")
+        home.restart("coordinator")
+        home.restart("device-00")
+        home.wait_for_devices(2)
+        run = home.begin()
+        assert home.finish(run)["status"] == "failed"
+        told, *_ = home.events(run, "reply", device="device-00", outcome="refused")
+        assert "20000 bytes" in told["reason"]

@@ -20,12 +20,12 @@ from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
 from tests.faults.traffic_recorder import Spy
-from tests.private_randomness import of_round
 from tests.seeded_agent import from_seed
+from tests.support.private_randomness import of_round
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
-SEEDED = {"agent": "tests.seeded_agent", "coordinator": "tests.seeded_coordinator"}
+SEEDED = {"agent": "tests.seeded_agent", "coordinator": "tests.support.seeded_coordinator"}
 VICTIM = "device-01"
 
 

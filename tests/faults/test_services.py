@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -31,6 +31,13 @@ RECIPE = Recipe.model_validate(
 )
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    """The fleet of both tests, of which the first one is to be the first."""
+    with fleet(tmp_path_factory.mktemp("home"), RECIPE) as made:
+        yield made
+
+
 def said(home: FleetProcesses, part: str) -> str:
     return (home.folder / f"{part}.log").read_text()
 
@@ -57,21 +64,20 @@ def forget(home: FleetProcesses, device: str) -> list[str]:
         client.close()
 
 
-def test_the_logs_tell_who_comes_and_goes_rounds_and_connections(tmp_path: Path) -> None:
-    with fleet(tmp_path / "home", RECIPE) as home:
-        run = home.begin()
-        home.finish(run)
-        home.kill(GONE)
-        wait_for_line(home, "coordinator", f"WARNING device {GONE} lost")
-        home.start(GONE)
-        wait_for_line(home, "coordinator", f"INFO device {GONE} returned, ")
-        home.kill("broker")
-        home.start("broker")
-        for part in ("coordinator", "device-00"):
-            wait_for_line(home, part, "WARNING connection to the broker lost: ")
-            wait_for_line(home, part, "INFO connection to the broker restored")
-        lines = said(home, "coordinator").splitlines()
-        agent = said(home, "device-00").splitlines()
+def test_the_logs_tell_who_comes_and_goes_rounds_and_connections(home: FleetProcesses) -> None:
+    run = home.begin()
+    home.finish(run)
+    home.kill(GONE)
+    wait_for_line(home, "coordinator", f"WARNING device {GONE} lost")
+    home.start(GONE)
+    wait_for_line(home, "coordinator", f"INFO device {GONE} returned, ")
+    home.kill("broker")
+    home.start("broker")
+    for part in ("coordinator", "device-00"):
+        wait_for_line(home, part, "WARNING connection to the broker lost: ")
+        wait_for_line(home, part, "INFO connection to the broker restored")
+    lines = said(home, "coordinator").splitlines()
+    agent = said(home, "device-00").splitlines()
     told = [line.split(" INFO ", 1)[-1] for line in lines]
     assert told.count("connected to the broker") == 1
     assert [line for line in told if line.startswith("device device-00 joined, ")]
@@ -85,28 +91,27 @@ def test_the_logs_tell_who_comes_and_goes_rounds_and_connections(tmp_path: Path)
     assert told.count(f"reply to {run}-0 accepted") == 1
 
 
-def test_a_forgotten_device_stays_away_until_it_is_born_again(tmp_path: Path) -> None:
-    with fleet(tmp_path / "home", RECIPE) as home:
-        topic = Topics(FLEET).birth(GONE)
-        wait_for_state(home, GONE, lost=False)
-        home.kill(GONE)
-        wait_for_state(home, GONE, lost=True)
-        with linked(home.address, "before", topic) as (_, inbox):
-            kept = inbox.wait(topic=topic)
-            assert isinstance(kept, Incoming)
-            assert decode(kept.payload, Birth).status == "lost"
-        assert forget(home, "") == [GONE]
-        assert list(home.devices()) == ["device-00"]
-        with pytest.raises(EdgeFedError, match=f"No device {GONE}") as caught:
-            forget(home, GONE)
-        assert caught.value.code == "device.unknown"
-        with linked(home.address, "after", topic) as (link, inbox):
-            link.subscribe(Topics(FLEET).birth("device-00"))
-            inbox.wait(topic=Topics(FLEET).birth("device-00"))
-            assert [each.payload for each in inbox.messages() if each.topic == topic] == []
-        home.kill("coordinator")
-        home.start("coordinator")
-        wait_for_state(home, "device-00", lost=False)
-        assert list(home.devices()) == ["device-00"]
-        home.start(GONE)
-        wait_for_state(home, GONE, lost=False)
+def test_a_forgotten_device_stays_away_until_it_is_born_again(home: FleetProcesses) -> None:
+    topic = Topics(FLEET).birth(GONE)
+    wait_for_state(home, GONE, lost=False)
+    home.kill(GONE)
+    wait_for_state(home, GONE, lost=True)
+    with linked(home.address, "before", topic) as (_, inbox):
+        kept = inbox.wait(topic=topic)
+        assert isinstance(kept, Incoming)
+        assert decode(kept.payload, Birth).status == "lost"
+    assert forget(home, "") == [GONE]
+    assert list(home.devices()) == ["device-00"]
+    with pytest.raises(EdgeFedError, match=f"No device {GONE}") as caught:
+        forget(home, GONE)
+    assert caught.value.code == "device.unknown"
+    with linked(home.address, "after", topic) as (link, inbox):
+        link.subscribe(Topics(FLEET).birth("device-00"))
+        inbox.wait(topic=Topics(FLEET).birth("device-00"))
+        assert [each.payload for each in inbox.messages() if each.topic == topic] == []
+    home.kill("coordinator")
+    home.start("coordinator")
+    wait_for_state(home, "device-00", lost=False)
+    assert list(home.devices()) == ["device-00"]
+    home.start(GONE)
+    wait_for_state(home, GONE, lost=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ ALLOWED = {"user_models": "true"}
 REFUSING = "device-02"
 
 
-def recipe(**rounds: Any) -> Recipe:
+def recipe(quorum: float) -> Recipe:
     return Recipe.model_validate(
         {
             "name": "own-functions",
@@ -29,47 +28,43 @@ def recipe(**rounds: Any) -> Recipe:
             "model": {"name": "mlp", "hidden": [16]},
             "data": {"partition": "classes", "classes_per_device": 4, "limit": 300},
             "training": {"batch_size": 8, "learning_rate": 0.1, "loss": f"{HERE}:focal"},
-            "rounds": {"count": 2, "lost_grace": "deadline", "min_devices": 3, **rounds},
+            "rounds": {"count": 2, "lost_grace": "deadline", "min_devices": 3, "quorum": quorum},
             "evaluation": {"metrics": [f"{HERE}:even_recall"]},
             "simulation": {"devices": 3},
         }
     )
 
 
-def test_a_fleet_that_allows_it_ends_as_a_simulation(tmp_path: Path) -> None:
-    plan = recipe(quorum=1.0)
-    everybody = ("coordinator", "device-00", "device-01", "device-02")
-    settings = dict.fromkeys(everybody, ALLOWED)
-    with fleet(tmp_path / "home", plan, settings=settings) as home:
+def test_a_fleet_that_allows_it_ends_as_a_simulation_and_who_does_not_refuses(
+    tmp_path: Path,
+) -> None:
+    settings = dict.fromkeys(("coordinator", "device-00", "device-01", REFUSING), ALLOWED)
+    with fleet(tmp_path / "home", recipe(1.0), settings=settings) as home:
         record = home.finish(home.begin())
-    assert record["status"] == "finished", record["reason"]
-    virtual = Simulation(plan, tmp_path / "sim", SystemClock()).run()
+        assert record["status"] == "finished", record["reason"]
+
+        del settings[REFUSING]
+        home.restart(REFUSING)
+        home.wait_for_devices(3)
+        without = home.finish(home.begin(recipe(0.5)))
+        refused = home.events(without["run"], "reply", outcome="refused")
+
+        del settings["coordinator"]
+        home.restart("coordinator")
+        with pytest.raises(EdgeFedError) as caught:
+            home.begin()
+    virtual = Simulation(recipe(1.0), tmp_path / "sim", SystemClock()).run()
     assert record["weights_digest"] == virtual.record.weights_digest
     rows = Store(tmp_path / "sim").rounds(virtual.record.run)
-    told = [[row[name] for name in ("loss", "accuracy", "even_recall")] for row in rows]
-    assert told == [
-        [row[name] for name in ("loss", "accuracy", "even_recall")] for row in record["history"]
+    names = ("loss", "accuracy", "even_recall")
+    assert [[row[name] for name in names] for row in rows] == [
+        [row[name] for name in names] for row in record["history"]
     ]
-
-
-def test_a_device_without_consent_refuses_and_the_round_goes_on(tmp_path: Path) -> None:
-    settings = dict.fromkeys(("coordinator", "device-00", "device-01"), ALLOWED)
-    with fleet(tmp_path / "home", recipe(quorum=0.5), settings=settings) as home:
-        record = home.finish(home.begin())
-        refused = home.events(record["run"], "reply", outcome="refused")
-    assert record["status"] == "finished", record["reason"]
-    assert [row["replies"] for row in record["history"]] == [2, 2]
+    assert without["status"] == "finished", without["reason"]
+    assert [row["replies"] for row in without["history"]] == [2, 2]
     assert {each["device"] for each in refused} == {REFUSING}
     assert refused[0]["reason"] == (
         f"it does not run {HERE}:focal: user_models is off in its settings"
     )
-
-
-def test_a_coordinator_without_consent_starts_no_such_run(tmp_path: Path) -> None:
-    with (
-        fleet(tmp_path / "home", recipe(), absent=("device-00", "device-01", REFUSING)) as home,
-        pytest.raises(EdgeFedError) as caught,
-    ):
-        home.begin()
     assert caught.value.code == "loss.refused"
     assert f"{HERE}:focal" in caught.value.message

@@ -79,7 +79,7 @@ def attacker(
 
 
 def plan() -> Recipe:
-    made = recipe(3, {}, count=4)
+    made = recipe({}, count=4)
     # A clone has no memory of what codecs dropped, and may be the one of the two that stays.
     return made.model_copy(update={"wire": WireSection(uplink="fp32", error_feedback=False)})
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from device_agent.tasks.device_store import read_releases
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.simulator.local_fleet import device_names
 from edgefed.transport.link import Arrival, Incoming, Link
@@ -22,7 +23,7 @@ from edgefed.wire.messages import Birth, Cancel, Chunk, Progress, Receipt, Reply
 from edgefed.wire.tensors import digest
 from edgefed.wire.topics import Topics
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
-from tests.faults.test_label_bounties import SEEDED, recipe, released, sharing, simulated
+from tests.faults.test_label_bounties import recipe, simulated
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -54,15 +55,17 @@ class Insider:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
     """The fleet of all tests, whose devices let mixes leave them."""
-    folder, settings = tmp_path_factory.mktemp("home"), sharing(3)
-    with fleet(folder, plain_recipe(), agent=SEEDED, settings=settings, signed=True) as made:
+    folder, own = tmp_path_factory.mktemp("home"), {"share_mixes": "true", "least_mix_noise": "0"}
+    settings = dict.fromkeys(device_names(3), own)
+    parts = {"agent": "tests.seeded_agent", "settings": settings, "signed": True}
+    with fleet(folder, plain_recipe(), **parts) as made:
         yield made
 
 
 def test_bounties_over_tls_end_in_the_simulators_bits_and_nobody_reads_the_mixes(
     home: FleetProcesses, tmp_path: Path
 ) -> None:
-    plan = recipe(3, {"count": 3000, "mix_share": 0.9, "noise": "none", "wait": 300})
+    plan = recipe({"count": 3000, "mix_share": 0.9, "noise": "none", "wait": 300})
     insider = Insider(home, "reader")
     try:
         record = home.finish(home.begin(plan))
@@ -103,8 +106,18 @@ def entropy(data: bytes) -> float:
     return float(-(shares[shares > 0] * np.log2(shares[shares > 0])).sum())
 
 
+def released(home: FleetProcesses, device: str) -> list[tuple[str, str, int]]:
+    """Return exchange, receiver and number of mixes of each entry about mixes in a ledger."""
+    found = read_releases(home.folder / "state" / "agents" / FLEET / device, device)
+    return [
+        (each.exchange, each.entry["receiver"], sum(each.entry["counts"].values()))
+        for each in found
+        if each.entry["kind"] == "mixes"
+    ]
+
+
 def plain_recipe() -> Recipe:
-    return recipe(3, {}, count=6)
+    return recipe({}, count=6)
 
 
 def test_forged_replayed_and_moved_messages_change_nothing(

@@ -22,9 +22,9 @@ from edgefed.wire.messages import Task
 from edgefed.wire.tensors import pack
 from edgefed.worker.persistent_state import PersistentState
 from edgefed.worker.replies import Outcome
-from tests.releasing import NAME, installed
 from tests.run_fixture import Ticking, shards
 from tests.simulator.work import process_pool
+from tests.support.releasing import NAME, installed
 from tests.worker.tasks import task, weights
 
 PARTS = shards((9, 5), tested=4)

@@ -18,8 +18,8 @@ from edgefed.report.run_data import run_data_of_folder
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.wire.messages import Task
-from tests.private_randomness import of_round
 from tests.simulator.work import process_pool
+from tests.support.private_randomness import of_round
 
 
 def from_task(task: Task) -> np.random.Generator:

@@ -17,9 +17,9 @@ from edgefed.wire.blobs import BlobCache
 from edgefed.wire.message_parts import DeliveredRelay
 from edgefed.wire.messages import Reply
 from edgefed.wire.tensors import digest, pack
-from tests.relaying import bytes_for, installed
 from tests.run_fixture import Ticking, shards
 from tests.simulator.work import process_pool
+from tests.support.relaying import bytes_for, installed
 from tests.worker.tasks import task, weights
 
 PARTS = shards((9, 5), tested=4)

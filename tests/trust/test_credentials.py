@@ -19,7 +19,7 @@ from edgefed.trust.credentials import load_credentials, save_credentials
 from edgefed.trust.issuing import issue, make_request, new_keys, read_request
 from edgefed.wire import limits
 from tests.signed_fleet import LIFE, Trust
-from tests.synced import synced_folders
+from tests.support.synced import synced_folders
 
 AUTHORITY_KEY, BASIC_CONSTRAINTS = b"\x06\x03\x55\x1d\x23", b"\x06\x03\x55\x1d\x13"
 """Object identifiers of extensions, encoded."""

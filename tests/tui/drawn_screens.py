@@ -30,13 +30,6 @@ def drawn_styles(pilot: Pilot[None]) -> str:
     return "\n".join([*(f"{number} = {style}" for style, number in numbers.items()), *shown])
 
 
-async def resize(pilot: Pilot[None], size: tuple[int, int]) -> None:
-    """Give the terminal another size, and wait until all is drawn."""
-    await pilot.resize_terminal(*size)
-    await pilot.pause()
-    await pilot.pause()
-
-
 def recorded(parts: Iterable[tuple[str, str]]) -> str:
     """Return pictures below their names."""
     return "\n\n".join(f"== {name}\n{picture}" for name, picture in parts)

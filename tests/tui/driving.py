@@ -14,18 +14,29 @@ from edgefed.tui.app import Dashboard
 PATIENCE = 60.0
 """Seconds after which a wait has failed."""
 
+Size = tuple[int, int]
 Scenario = Callable[["Pilot[None]"], Awaitable[None]]
 
 
-def drive(app: Dashboard, scenario: Scenario, size: tuple[int, int] = (120, 36)) -> None:
-    """Run ``scenario`` on the app once it has drawn its first snapshot."""
+def drive(app: Dashboard, scenario: Scenario, size: Size = (120, 36), *others: Size) -> None:
+    """Run ``scenario`` on the app once it has drawn its first snapshot, in each of the sizes."""
 
     async def run() -> None:
         async with app.run_test(size=size, notifications=True) as pilot:
             await settle(pilot)
             await scenario(pilot)
+            for each in others:
+                await resize(pilot, each)
+                await scenario(pilot)
 
     asyncio.run(run())
+
+
+async def resize(pilot: Pilot[None], size: tuple[int, int]) -> None:
+    """Give the terminal another size, and wait until all is drawn."""
+    await pilot.resize_terminal(*size)
+    await pilot.pause()
+    await pilot.pause()
 
 
 async def settle(pilot: Pilot[None]) -> None:

@@ -14,8 +14,8 @@ from syrupy.assertion import SnapshotAssertion
 from edgefed.events.base.snapshot import Snapshot
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.tui.app import Dashboard
-from tests.tui.drawn_screens import drawn_styles, drawn_text, recorded, resize
-from tests.tui.driving import press, settle
+from tests.tui.drawn_screens import drawn_styles, drawn_text, recorded
+from tests.tui.driving import press, resize, settle
 from tests.tui.samples import (
     RecordingControl,
     ago,

@@ -23,8 +23,8 @@ from edgefed.worker.persistent_state import PersistentState, checked_changes
 from edgefed.worker.replies import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
-from tests.releasing import NAME, installed
 from tests.run_fixture import samples
+from tests.support.releasing import NAME, installed
 from tests.worker.tasks import read, task, worker
 
 

@@ -16,7 +16,7 @@ from edgefed.wire.message_parts import DeliveredRelay, SentRelay
 from edgefed.wire.messages import Reply
 from edgefed.wire.tensors import digest
 from edgefed.worker.replies import Outcome, make_reply
-from tests.relaying import Relaying, bytes_for, installed
+from tests.support.relaying import Relaying, bytes_for, installed
 from tests.worker.tasks import read, task, work, worker
 
 OTHERS = ("device-01", "device-02")

@@ -26,7 +26,7 @@ from edgefed.trust.known_keys import KnownKeys
 from edgefed.wire.enrolment_messages import IssuedCertificate, RenewalOrder, RenewalRequest
 from edgefed.worker.device_credentials import DeviceCredentials
 from tests.coordinator.authorities import FLEET, LIFE, Hub, renewal
-from tests.synced import synced_folders
+from tests.support.synced import synced_folders
 
 
 class Device:

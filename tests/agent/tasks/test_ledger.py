@@ -26,10 +26,10 @@ from edgefed.wire.messages import BlobRef, Need, Reply, Task
 from edgefed.wire.tensors import digest
 from tests.agent.agent_harness import FLEET, PATIENCE, Stage, agent_words, fork_agent, write_data
 from tests.forked_programs import run_module
-from tests.relaying import HOLD
-from tests.relaying import installed as relaying_installed
-from tests.releasing import NAME as ALGORITHM
-from tests.releasing import installed
+from tests.support.relaying import HOLD
+from tests.support.relaying import installed as relaying_installed
+from tests.support.releasing import NAME as ALGORITHM
+from tests.support.releasing import installed
 
 pytestmark = pytest.mark.mosquitto
 

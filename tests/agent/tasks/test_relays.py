@@ -15,7 +15,7 @@ from edgefed.wire.message_parts import DeliveredRelay
 from edgefed.wire.messages import BlobRef, Need, Task
 from edgefed.wire.tensors import digest
 from tests.agent.agent_harness import Stage, fork_agent, write_data
-from tests.relaying import bytes_for, installed
+from tests.support.relaying import bytes_for, installed
 from tests.worker.tasks import task as plain_task
 
 NAME = "board-1"

@@ -27,7 +27,7 @@ from edgefed.sharing.private_sum import norm_of
 from edgefed.sharing.releases import update_release
 from edgefed.sharing.update_accounting import Releases, epsilon_of
 from tests.algorithms.play import Players, asked, bits, task_fields
-from tests.private_randomness import of_round
+from tests.support.private_randomness import of_round
 
 CENTRAL = {"mechanism": "central", "noise_multiplier": 1.0, "clip": 0.5}
 LOCAL = {"mechanism": "local", "noise_multiplier": 1.0, "clip": 0.5}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import pty
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from edgefed.terminal.console import Coloured, checks, columns
 from edgefed.tui.look.symbols import DEVICE_LOOKS, RUN_LOOKS, Glyphs
 from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
 from tests.cli.commands import TINY, edgefed, recipe_file
+from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
 
 HUES = {
@@ -95,24 +95,17 @@ def test_checks_are_green_yellow_and_red(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [line[:5] for line in lines] == ["\x1b[32m", "\x1b[33m", "\x1b[31m"]
 
 
-@pytest.mark.parametrize("options", [[], ["--no-color"]])
-def test_a_list_of_runs_is_coloured_unless_nobody_wants_it(
-    options: list[str], tmp_path: Path
-) -> None:
+def test_a_list_of_runs_is_coloured_unless_nobody_wants_it(tmp_path: Path) -> None:
     state = tmp_path / "state"
     assert edgefed("sim", "run", recipe_file(tmp_path, TINY), state=state).code == 0
-    ours, theirs = pty.openpty()
-    command: list[str | Path] = [
-        Path(sys.executable).with_name("edgefed"),
-        *options,
-        "run",
-        "list",
-        "--local",
-    ]
     environment = {**clean_environment(), "EDGEFED_STATE": str(state), "TERM": "xterm"}
-    subprocess.run(command, env=environment, stdout=theirs, check=True)
-    os.close(theirs)
-    shown = os.read(ours, 65_536).decode()
-    os.close(ours)
-    assert "✓ finished" in shown
-    assert ("\x1b[32m" in shown) == (not options)
+    for options in ([], ["--no-color"]):
+        ours, theirs = pty.openpty()
+        words = ["edgefed.cli.main", *options, "run", "list", "--local"]
+        program = ForkedProgram(words, environment, Path(os.ttyname(theirs)))
+        assert program.wait() == 0
+        shown = os.read(ours, 65_536).decode()
+        os.close(theirs)
+        os.close(ours)
+        assert "✓ finished" in shown
+        assert ("\x1b[32m" in shown) == (not options)

@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from broker.address import LOOPBACK, free_port
 from edgefed.algorithms.composed.registry import built_in
 from edgefed.cli.common.completion import _safe, algorithm_names
 from edgefed.cli.main import app
+from tests.cli.commands import only
 from tests.cli.conftest import FLEET, SmallFleet
 from tests.cli.test_help_width import commands
 from tests.processes import clean_environment
@@ -31,8 +33,18 @@ def completed(
     words: str, state: Path, shell: str = "bash", *, broker: str = NOWHERE, fleet: str = "default"
 ) -> list[str]:
     """Return what a shell is told about the last of some words."""
+    environment = asked(words, state, shell, broker, fleet)
+    done = subprocess.run([EDGEFED], env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.strip().splitlines()
+
+
+def asked(
+    words: str, state: Path, shell: str = "bash", broker: str = NOWHERE, fleet: str = "default"
+) -> dict[str, str]:
+    """Return the environment in which a shell starts the program."""
     parts = words.split(" ")
-    environment = {
+    return {
         **clean_environment(),
         "EDGEFED_STATE": str(state),
         "EDGEFED_BROKER": broker,
@@ -43,9 +55,6 @@ def completed(
         "_TYPER_COMPLETE_ARGS": words,
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
-    done = subprocess.run([EDGEFED], env=environment, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    return done.stdout.strip().splitlines()
 
 
 @pytest.fixture
@@ -64,15 +73,13 @@ def state(tmp_path: Path) -> Path:
 
 
 @pytest.mark.mosquitto
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_ids_come_from_the_running_coordinator(
-    shell: str, fleet: SmallFleet, tmp_path: Path
-) -> None:
-    told = completed("edgefed device show ", tmp_path, shell, broker=fleet.url, fleet=FLEET)
-    shown = " ".join(told)
-    assert "device-00" in shown and "device-01" in shown
+def test_ids_come_from_the_running_coordinator(fleet: SmallFleet, tmp_path: Path) -> None:
     run = fleet.begin("--paused")
-    told = completed("edgefed run watch r-", tmp_path, shell, broker=fleet.url, fleet=FLEET)
+    for shell in ("bash", "zsh", "fish"):
+        words = "edgefed device show "
+        shown = " ".join(completed(words, tmp_path, shell, broker=fleet.url, fleet=FLEET))
+        assert "device-00" in shown and "device-01" in shown
+    told = completed("edgefed run watch r-", tmp_path, broker=fleet.url, fleet=FLEET)
     assert run in " ".join(told)
     fleet("run", "abort", run, "--yes")
 
@@ -102,7 +109,9 @@ def test_typed_options_choose_the_coordinator(fleet: SmallFleet, tmp_path: Path)
 def test_without_a_coordinator_names_come_from_the_state_folder(
     words: str, expected: list[str], state: Path
 ) -> None:
-    assert completed(words, state) == expected
+    with only(asked(words, state)):
+        told = CliRunner().invoke(app, prog_name="edgefed")
+    assert (told.stdout.split(), told.stderr) == (expected, "")
 
 
 def test_a_broker_that_accepts_and_says_nothing_costs_a_second(state: Path) -> None:

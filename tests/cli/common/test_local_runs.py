@@ -161,10 +161,13 @@ def test_without_runs_it_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["report", "show", "means"])
-def test_an_ambiguous_id_names_the_runs_that_it_may_mean(command: str, tmp_path: Path) -> None:
-    runs = [simulate(tmp_path, "--rounds", "1").json["run"] for _ in range(2)]
-    told = edgefed("run", command, "r-", "--local", state=tmp_path)
-    told.failed(5, "run.unknown", f"2 runs in {tmp_path}", f"{runs[1]}, {runs[0]}.", "more of the")
+def test_an_ambiguous_id_names_the_runs_that_it_may_mean(
+    command: str, one: tuple[Path, str, str]
+) -> None:
+    state, run, folder = one
+    (older,) = (each.name for each in Path(folder).parent.glob("r-*") if each.name != run)
+    told = edgefed("run", command, "r-", "--local", state=state)
+    told.failed(5, "run.unknown", f"2 runs in {state}", f"{run}, {older}.", "more of the")
 
 
 @pytest.mark.parametrize("command", ["report", "show", "means"])

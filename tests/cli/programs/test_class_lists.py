@@ -16,7 +16,7 @@ from edgefed.cli.programs.processes import Processes, running, wait_for_coordina
 from edgefed.config.values.address import Address
 from tests.cli.commands import Told, edgefed, recipe_file
 from tests.forked_fleet import ForkedProcesses
-from tests.generated_images import write_pictures
+from tests.support.generated_images import write_pictures
 from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from edgefed.config.loading.write import to_toml
+from edgefed.config.recipes.recipe import Recipe
 from tests.cli.commands import Told, edgefed, recipe_file
-from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
-from tests.faults.test_label_orders import paused, plan
-from tests.lacking import COUNT, LABELS, MIXES, installed
-from tests.transport.listening import wait_until
+from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
+from tests.support.lacking import COUNT, LABELS, MIXES, WANTED, installed
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -25,6 +24,31 @@ Operator = Callable[..., Told]
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with installed(tmp_path / "site", monkeypatch):
         yield
+
+
+def plan() -> Recipe:
+    """Return a recipe whose devices hold every label, so only the double has bounties."""
+    return Recipe.model_validate(
+        {
+            "name": "labels",
+            "seed": 7,
+            "model": {"name": "mlp", "hidden": [8]},
+            "algorithm": {"name": "lacking"},
+            "labels": WANTED,
+            "data": {"name": "digits", "limit": 300, "partition": "iid"},
+            "training": {"learning_rate": 0.05},
+            "rounds": {"count": 3, "quorum": 1.0, "min_devices": 2},
+            "simulation": {"devices": 2},
+        }
+    )
+
+
+def paused(home: FleetProcesses) -> str:
+    """Start a run and return its id once it waits with all bounties open."""
+    run = home.begin(paused=True)
+    wait_until(lambda: home.record(run)["status"] == "paused", "the pause", home.logs)
+    assert [row["status"] for row in home.bounties()] == ["open"] * (2 * LABELS)
+    return run
 
 
 def operator(home: FleetProcesses) -> Operator:

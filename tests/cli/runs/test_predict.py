@@ -20,9 +20,9 @@ from device_agent.commands.cli import app as agent_app
 from edgefed.prediction.export import onnx_run
 from edgefed.prediction.load import load_model
 from tests.cli.commands import Told, edgefed, only, recipe_file
-from tests.generated_images import write_pictures
 from tests.prediction.model_files import described, model_file, network, write_model
 from tests.processes import clean_environment
+from tests.support.generated_images import write_pictures
 
 CLASSES = ("ants", "bees", "cats")
 

@@ -93,21 +93,28 @@ def shown(state: Path, *words: str) -> Iterator[Terminal]:
         os.close(ours)
 
 
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A state folder with a run, and the run's id."""
+    state = tmp_path_factory.mktemp("state")
+    return state, simulate(state)
+
+
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_simulation_is_replayed_to_its_end_without_a_broker(
-    words: list[str], tmp_path: Path
+    words: list[str], simulated: tuple[Path, str]
 ) -> None:
-    run = simulate(tmp_path)
-    count = len(events_of(tmp_path, run).read_text().splitlines())
-    with shown(tmp_path, *words, run[:6], "--speed", "64") as terminal:
+    state, run = simulated
+    count = len(events_of(state, run).read_text().splitlines())
+    with shown(state, *words, run[:6], "--speed", "64") as terminal:
         terminal.wait_for(f"event {count} of {count}")
         terminal.press("7")
         terminal.wait_for("STARTED")
         assert terminal.close() == 0
 
 
-def test_an_event_file_is_replayed_in_steps(tmp_path: Path) -> None:
-    file = shutil.copy(events_of(tmp_path, simulate(tmp_path)), tmp_path / "mine.jsonl")
+def test_an_event_file_is_replayed_in_steps(simulated: tuple[Path, str], tmp_path: Path) -> None:
+    file = shutil.copy(events_of(*simulated), tmp_path / "mine.jsonl")
     with Path(file).open("a") as log:
         log.write('{"time": "2026-')
     with shown(tmp_path, "ui", "--replay", str(file), "--speed", "max") as terminal:
@@ -158,12 +165,12 @@ def test_a_file_without_events(tmp_path: Path) -> None:
     replay(tmp_path, file).failed(1, "events.invalid", "broken")
 
 
-def test_a_run_is_found_by_id_folder_and_file(tmp_path: Path) -> None:
-    run = simulate(tmp_path)
-    path = events_of(tmp_path, run)
+def test_a_run_is_found_by_id_folder_and_file(simulated: tuple[Path, str]) -> None:
+    state, run = simulated
+    path = events_of(state, run)
     for named in (run, run[:4], path, path.parent):
-        replay(tmp_path, named).failed(2, "ui.terminal")
-    edgefed("run", "replay", state=tmp_path).failed(2, "ui.terminal")
+        replay(state, named).failed(2, "ui.terminal")
+    edgefed("run", "replay", state=state).failed(2, "ui.terminal")
 
 
 def test_a_speed_is_for_a_replay_and_one_of_a_few(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from edgefed.wire.tensors import digest
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.exchanges.test_resume import Fuse, PowerCut, scores
 from tests.coordinator.fleets import Forge, Tamper, TamperedFleet, forged, silent, told
-from tests.relaying import Combined, Relaying, installed
 from tests.run_fixture import COARSE, World, recipe, shards
+from tests.support.relaying import Combined, Relaying, installed
 
 DEVICES = ("device-00", "device-01", "device-02")
 FIRST, SECOND, THIRD = DEVICES

@@ -22,8 +22,8 @@ from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.exchanges.test_resume import Fuse, PowerCut
 from tests.coordinator.fleets import TamperedFleet
 from tests.coordinator.told_events import logged, snapshot_of
-from tests.lacking import LABELS, WANTED, installed
 from tests.run_fixture import CLASSES, World, recipe, samples, shards
+from tests.support.lacking import LABELS, WANTED, installed
 
 DEVICES = 2
 IMAGE = (2, 4)

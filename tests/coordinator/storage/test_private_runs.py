@@ -20,8 +20,8 @@ from edgefed.sharing.update_accounting import Releases, epsilon_of
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.exchanges.test_resume import Fuse, PowerCut
 from tests.coordinator.fleets import TamperedFleet
-from tests.private_randomness import of_round
 from tests.run_fixture import COARSE, World, recipe, shards
+from tests.support.private_randomness import of_round
 
 NOISE = 2.0
 

@@ -39,7 +39,7 @@ from edgefed.learn.steps.capabilities import Phase
 from edgefed.learn.training.trainer import Trainer
 from edgefed.native.library import native
 from tests.learn.compiled.test_chain import MODELS, a_batch, a_model, params_of
-from tests.pairwise import pairwise
+from tests.support.pairwise import pairwise
 
 pytestmark = pytest.mark.skipif(native().library is None, reason=native().reason or "built")
 

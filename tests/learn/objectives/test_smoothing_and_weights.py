@@ -35,7 +35,7 @@ from edgefed.native.library import native
 from tests.learn import worlds
 from tests.learn.compiled.test_chain import MODELS, a_batch, a_model, params_of
 from tests.learn.objectives.test_chain_mixing import a_context, an_extra
-from tests.pairwise import pairwise
+from tests.support.pairwise import pairwise
 
 WEIGHTS = torch.tensor([0.5, 2.0, 0.0, 1.5, 1.0], dtype=torch.float64)
 ADJUSTED = [CrossEntropy(0.1), CrossEntropy(0.0, "balanced"), CrossEntropy(0.3, "balanced")]

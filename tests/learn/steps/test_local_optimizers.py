@@ -27,7 +27,7 @@ from edgefed.learn.training.stacked_trainer import StackedTrainer
 from edgefed.learn.training.trainer import Trainer
 from edgefed.native.library import native
 from tests.learn import worlds
-from tests.pairwise import pairwise
+from tests.support.pairwise import pairwise
 
 ADAMW = Schedule(3, 6, 0.01, optimizer="adamw", weight_decay=0.1, epsilon=1e-3)
 NESTEROV = Schedule(3, 6, 0.05, momentum=0.9, nesterov=True, weight_decay=0.01)

@@ -56,8 +56,7 @@ def attention_of(pilot: Pilot[None]) -> tuple[str, list[str]]:
     return pane.border_title or "", [row[box.x : box.right].rstrip() for row in rows]
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_what_is_wrong_is_named_the_worst_first(size: tuple[int, int]) -> None:
+def test_what_is_wrong_is_named_the_worst_first() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         title, lines = attention_of(pilot)
         assert title == "Attention 3"
@@ -66,7 +65,7 @@ def test_what_is_wrong_is_named_the_worst_first(size: tuple[int, int]) -> None:
         assert [line[: len(start)] for line, start in zip(found, starts, strict=True)] == starts
         assert found[0].endswith("10 min")
 
-    drive(dashboard(fine(troubled())), scenario, size)
+    drive(dashboard(fine(troubled())), scenario, *SIZES)
 
 
 def test_a_long_reason_takes_the_lines_that_are_free() -> None:
@@ -226,8 +225,7 @@ def test_the_round_names_whom_it_waits_for_the_lost_ones_first() -> None:
     drive(dashboard(fine(shown)), scenario)
 
 
-@pytest.mark.parametrize("width", [100, 120, 200])
-def test_those_without_room_in_the_line_are_counted(width: int) -> None:
+def test_those_without_room_in_the_line_are_counted() -> None:
     views = tuple(
         device_view(i, state="train", fraction=i / 41, exchange="e-12") for i in range(1, 41)
     )
@@ -238,7 +236,7 @@ def test_those_without_room_in_the_line_are_counted(width: int) -> None:
         assert line.startswith("waits for 40: jetson-01 2 % · jetson-02 5 %")
         assert line.endswith(f" and {40 - line.count('jetson')} more")
 
-    drive(dashboard(fine(shown)), scenario, (width, 36))
+    drive(dashboard(fine(shown)), scenario, (100, 36), (120, 36), (200, 36))
 
 
 def test_once_all_have_answered_the_slowest_is_named() -> None:
@@ -251,19 +249,17 @@ def test_once_all_have_answered_the_slowest_is_named() -> None:
     drive(dashboard(fine(shown)), scenario)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_quorum_is_marked_on_the_bar(size: tuple[int, int]) -> None:
+def test_the_quorum_is_marked_on_the_bar() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         cells = round_of(pilot)[1][1].rpartition("  ")[0].rstrip()
         assert cells.count("│") == 1
         assert cells.index("│") / len(cells) == pytest.approx(0.8, abs=0.02)
         assert cells.index("░") / len(cells) == pytest.approx(0.7, abs=0.02)
 
-    drive(dashboard(fine(snapshot())), scenario, size)
+    drive(dashboard(fine(snapshot())), scenario, *SIZES)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_run_that_waits_says_for_how_many_and_since_when(size: tuple[int, int]) -> None:
+def test_a_run_that_waits_says_for_how_many_and_since_when() -> None:
     views = tuple(device_view(i, state="idle", seen_at=ago(1)) for i in range(1, 4))
     run = run_view(status="waiting", round=0, min_devices=8, started_at=ago(130), exchange="",
                    phase="select")  # fmt: skip
@@ -272,7 +268,7 @@ def test_a_run_that_waits_says_for_how_many_and_since_when(size: tuple[int, int]
     async def scenario(pilot: Pilot[None]) -> None:
         assert round_of(pilot)[1][0].endswith("waiting for devices: 3 of 8, for 02:10")
 
-    drive(dashboard(fine(shown)), scenario, size)
+    drive(dashboard(fine(shown)), scenario, *SIZES)
 
 
 def test_a_run_that_waits_for_the_disk_says_so() -> None:
@@ -284,8 +280,7 @@ def test_a_run_that_waits_for_the_disk_says_so() -> None:
     drive(dashboard(fine(snapshot(run=run))), scenario)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_failed_run_is_loud_and_says_how_to_go_on(size: tuple[int, int]) -> None:
+def test_a_failed_run_is_loud_and_says_how_to_go_on() -> None:
     run = run_view(status="failed", phase="done", reason="Only 2 of 3 devices.", ended_at=ago(9))
 
     async def scenario(pilot: Pilot[None]) -> None:
@@ -299,21 +294,20 @@ def test_a_failed_run_is_loud_and_says_how_to_go_on(size: tuple[int, int]) -> No
         error = pilot.app.theme_variables["error"].lower()
         assert pane.styles.border_top[1].hex.lower() == error
 
-    drive(dashboard(fine(snapshot(run=run))), scenario, size)
+    drive(dashboard(fine(snapshot(run=run))), scenario, *SIZES)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_an_aborted_run_tells_which_model_is_kept_and_how_to_go_on(size: tuple[int, int]) -> None:
+def test_an_aborted_run_tells_which_model_is_kept_and_how_to_go_on() -> None:
     run = run_view(status="aborted", phase="done", round=12, reason="by the operator")
 
     async def scenario(pilot: Pilot[None]) -> None:
         lines = round_of(pilot)[1]
         assert lines[0] == "■ ABORTED  by the operator; the model of round 11 is kept"
         assert lines[1] == "go on with edgefed run resume r-0142"
-        if size != (80, 24):
+        if pilot.app.size != (80, 24):
             assert lines[2].startswith("11 of 50 rounds · best accuracy")
 
-    drive(dashboard(fine(snapshot(run=run, rounds=round_views(11)))), scenario, size)
+    drive(dashboard(fine(snapshot(run=run, rounds=round_views(11)))), scenario, *SIZES)
 
 
 def test_a_run_that_was_aborted_before_a_round_keeps_no_model() -> None:
@@ -387,7 +381,6 @@ def test_a_wait_for_devices_across_a_changed_clock_is_no_number(seconds: float) 
     drive(dashboard(fine(snapshot(run=run, rounds=()))), scenario)
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     ("phase", "rounds", "place", "over"),
     [
@@ -400,7 +393,7 @@ def test_a_wait_for_devices_across_a_changed_clock_is_no_number(seconds: float) 
     ],
 )
 def test_a_paused_run_says_between_which_phases_and_marks_none_as_going_on(
-    phase: str, rounds: int, place: str, over: int, size: tuple[int, int]
+    phase: str, rounds: int, place: str, over: int
 ) -> None:
     views = (device_view(1, state="train", fraction=0.67, exchange="e-12"),)
     run = run_view(status="paused", phase=phase)
@@ -414,12 +407,11 @@ def test_a_paused_run_says_between_which_phases_and_marks_none_as_going_on(
         assert "paused: p resumes, . steps" in lines[0]
         assert "waits for" not in "".join(lines)
 
-    drive(dashboard(fine(shown)), scenario, size)
+    drive(dashboard(fine(shown)), scenario, *SIZES)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 36), (200, 50)])
 @pytest.mark.parametrize("status", ["running", "finishing", "pausing"])
-def test_the_header_keeps_state_and_run(size: tuple[int, int], status: str) -> None:
+def test_the_header_keeps_state_and_run(status: str) -> None:
     run = run_view(run=LONG_RUN, status=status, round=120, rounds=500)
 
     async def scenario(pilot: Pilot[None]) -> None:
@@ -428,20 +420,17 @@ def test_the_header_keeps_state_and_run(size: tuple[int, int], status: str) -> N
         assert f"{status.upper()} " in line
         assert "120/500" in line
         assert "broker ✓ coord ✓" in line
-        assert ("EdgeFed" in line) == (size[0] == 200)
-        assert len(line.rstrip()) <= size[0]
+        assert ("EdgeFed" in line) == (pilot.app.size[0] == 200)
+        assert len(line.rstrip()) <= pilot.app.size[0]
 
-    drive(dashboard(fine(snapshot(40, run=run))), scenario, size)
+    drive(dashboard(fine(snapshot(40, run=run))), scenario, *SIZES, (100, 30))
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     ("broker", "coordinator", "marks"),
     [(True, False, "broker ✓ coord ✗"), (False, True, "broker ✗ coord ?")],
 )
-def test_cut_off_nothing_is_shown_as_live(
-    size: tuple[int, int], broker: bool, coordinator: bool, marks: str
-) -> None:
+def test_cut_off_nothing_is_shown_as_live(broker: bool, coordinator: bool, marks: str) -> None:
     away = FeedUpdate(snapshot(), broker, coordinator, problem="Away.", since=ago(12))
 
     async def scenario(pilot: Pilot[None]) -> None:
@@ -455,7 +444,7 @@ def test_cut_off_nothing_is_shown_as_live(
         assert "deadline" not in screen_text(pilot)
         assert round_of(pilot)[1][0].endswith("as of 14:02:19")
 
-    drive(dashboard(away), scenario, size)
+    drive(dashboard(away), scenario, *SIZES)
 
 
 def header_parts(pilot: Pilot[None]) -> list[tuple[str, str]]:
@@ -536,8 +525,7 @@ def test_rounds_have_their_times_and_the_device_that_is_slowest_most_often() -> 
         else:
             assert lines[1] == "▼ 412.0 MiB  ▲ 388.0 MiB"
 
-    for size in SIZES:
-        drive(dashboard(fine(snapshot(rounds=rows))), scenario, size)
+    drive(dashboard(fine(snapshot(rounds=rows))), scenario, *SIZES)
 
 
 def curve_of(pilot: Pilot[None]) -> list[list[tuple[str, str]]]:

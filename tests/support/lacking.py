@@ -27,8 +27,6 @@ from edgefed.learn.base.types import Tensors
 from edgefed.sharing.bounty_report import Bounty, BountyOrder, Budget
 from tests.plugin_package import importable, write_package
 
-ROOT = Path(__file__).parents[1]
-
 COUNT, MIXES = 6, 2
 LABELS = 3
 

@@ -33,8 +33,6 @@ from edgefed.sharing.releases import mixes_release
 from tests.coordinator.model_algorithms import Widening, wider
 from tests.plugin_package import importable, write_package
 
-ROOT = Path(__file__).parents[1]
-
 HOLD = "RELAYING_HOLD"
 """The variable that names the file for whose end ``Charging`` waits."""
 

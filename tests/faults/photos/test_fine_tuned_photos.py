@@ -16,7 +16,7 @@ from edgefed.data.base.types import Dataset
 from edgefed.data.devices.sources import load_device
 from edgefed.files.samples import stored
 from tests.faults.fleet_processes import FLEET, fleet
-from tests.faults.photo_folders import CLASSES, NETWORK, SIDE, write_photos, write_weights
+from tests.faults.photos.photo_folders import CLASSES, NETWORK, SIDE, write_photos, write_weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from tests.cli.web_server import Served, served, until_gone
-from tests.tui.browser import Browser, Page, chromium, needs_chromium
 from tests.tui.recorded_fleet import RUN, record
+from tests.tui.terminals.browser import Browser, Page, chromium, needs_chromium
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 

@@ -14,7 +14,7 @@ from PIL import Image
 from edgefed.config.recipes.recipe import Recipe
 from tests.data.bombs import write_png
 from tests.faults.fleet_processes import FleetProcesses, fleet, wait_until
-from tests.faults.photo_folders import CLASSES, NETWORK, SIDE, write_photos, write_weights
+from tests.faults.photos.photo_folders import CLASSES, NETWORK, SIDE, write_photos, write_weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 

@@ -21,7 +21,7 @@ from edgefed.data.devices.shard_files import write_shard
 from edgefed.errors import EdgeFedError
 from tests.faults.fleet_processes import dealt
 from tests.forked_fleet import ForkedProcesses
-from tests.tui.tmux import Terminal, needs_tmux, terminal
+from tests.tui.terminals.tmux import Terminal, needs_tmux, terminal
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow, needs_tmux]
 
