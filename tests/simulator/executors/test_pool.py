@@ -117,7 +117,7 @@ def test_stopping_does_not_wait_for_an_order_to_be_done(workers: Workers) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("busy", [True, False], ids=["working", "idle"])
 def test_workers_end_with_a_parent_that_is_killed(busy: bool) -> None:
-    process = start_module("tests.simulator.pool_holder", "busy" if busy else "idle")
+    process = start_module("tests.simulator.executors.pool_holder", "busy" if busy else "idle")
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     workers = psutil.Process(process.pid).children()

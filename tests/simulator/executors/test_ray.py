@@ -30,7 +30,7 @@ from edgefed.simulator.ray_actor import check_versions, versions
 from edgefed.simulator.ray_executor import gpu_share, on_ray
 from edgefed.simulator.run import Simulation
 from tests.processes import PATIENCE, edgefed, outcome, start_module
-from tests.simulator.sweeps import GRID, write
+from tests.simulator.sweep.sweeps import GRID, write
 from tests.simulator.work import never, orders, recipe, shards
 
 needs_ray = pytest.mark.skipif(
@@ -73,7 +73,7 @@ def held() -> Iterator[Held]:
 
 
 def holding() -> Iterator[Held]:
-    process = start_module("tests.simulator.ray_holder")
+    process = start_module("tests.simulator.executors.ray_holder")
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()

@@ -10,7 +10,7 @@ from tests.processes import outcome, start_module
 def test_a_program_that_has_used_autograds_threads_simulates_in_its_own_process(
     tmp_path: Path,
 ) -> None:
-    program = start_module("tests.simulator.autograd_threads", str(tmp_path))
+    program = start_module("tests.simulator.executors.autograd_threads", str(tmp_path))
     code, out, err = outcome(program)
     assert code == 0, err
     assert out.splitlines() == ["[true, false]", "finished "]
