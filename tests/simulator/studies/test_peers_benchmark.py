@@ -12,7 +12,7 @@ from tests.forked_programs import run_module
 
 @pytest.mark.slow
 def test_it_times_rounds_and_compares(tmp_path: Path) -> None:
-    words = ["--only", "edgefed,plain", "--rounds", "4", "--cache", str(tmp_path), "--json"]
+    words = ["--only", "edgefed,plain", "--rounds", "1", "--cache", str(tmp_path), "--json"]
     code, out, err = run_module("benchmarks.sim_vs_peers", *words)
     assert code == 0, err
     found = json.loads(out)
