@@ -123,10 +123,12 @@ def test_lstm(tmp_path: Path, quadratic: bool, carried: bool) -> None:
 
 
 def test_averages(tmp_path: Path) -> None:
+    changes: tuple[dict[str, Any], ...] = (
+        *({}, {"average": "map"}, {"average": "all"}),
+        *({"weighting": "examples"}, {"reference": True}),
+    )
     losses = set()
-    for number, settings in enumerate(
-        ({}, {"average": "map"}, {"average": "all"}, {"weighting": "examples"}, {"reference": True})
-    ):
+    for number, settings in enumerate(changes):
         chosen = {**GROWING, "layer_codec": "fp32", **settings}
         row, _, _ = simulated(tmp_path / str(number), recipe(MLP, 2, algorithm=chosen))
         losses.add(row["loss"])
