@@ -1,16 +1,17 @@
-"""A run on a disk that fills up and is freed again, in its own process on its own disk.
+"""Runs on a disk that fills up and is freed again, in their own process on its own disk.
 
-``python -m tests.coordinator.full_disk FOLDER WHEN`` prints what became of the run, as JSON. WHEN
-says before which write of round 2 the disk fills up: ``merge`` (the commit), ``scored`` (the next
-exchange), ``evaluate`` (the round's row) or ``last`` (the model). It is freed once the run has said
-that it waits; or an order is given, ``abort`` or ``stop``. With ``rubbish`` as the order there are
-blobs that nobody needs, and nothing is freed. With ``restart`` the process ends at WHEN, and the
-disk is full when the next one takes the run up.
+``python -m tests.coordinator.full_disk FOLDER CASE …`` prints what became of the run of each case,
+as JSON. A case says before which write of round 2 the disk fills up: ``merge`` (the commit),
+``scored`` (the next exchange), ``evaluate`` (the round's row) or ``last`` (the model). It is freed
+once the run has said that it waits; or an order is given, as in ``merge:abort`` or ``merge:stop``.
+With ``rubbish`` as the order there are blobs that nobody needs, and nothing is freed. With
+``restart`` the engine ends there, and the disk is full when the next one takes the run up.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -98,8 +99,8 @@ def stop_early(here: World, when: str) -> None:
     here.stores[-1].shrink()
 
 
-def main(folder: Path, when: str, order: str) -> None:
-    set_threads(1)
+def played(folder: Path, when: str, order: str) -> dict[str, Any]:
+    """Return what became of one case's run."""
     here = World(folder / "state", big_recipe(), durable=True)
     ballast = folder / "ballast"
     rubbish = "" if order != "rubbish" else here.cache.put(bytes(RUBBISH))
@@ -138,8 +139,19 @@ def main(folder: Path, when: str, order: str) -> None:
         "notes": [event["text"] for event in here.seen("note")],
     }
     here.close()
+    return told
+
+
+def main(disk: Path, cases: list[str]) -> None:
+    """Play the cases one after another on an empty disk."""
+    set_threads(1)
+    told = {}
+    for case in cases:
+        when, _, order = case.partition(":")
+        told[case] = played(disk / "case", when, order)
+        shutil.rmtree(disk / "case")
     sys.stdout.write(json.dumps(told))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -69,14 +69,14 @@ def test_an_npz_file_of_3_mb_that_unpacks_to_more_than_2_gib(tmp_path: Path) -> 
 def test_lzma_that_unpacks_to_more_than_it_declares_fills_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "lzma.npz"
     packed = lzma.compress(
-        npy_header("(100, 3000)") + np.random.default_rng(0).bytes(30_000) + bytes(2**29),
+        npy_header("(100, 3000)") + np.random.default_rng(0).bytes(30_000) + bytes(2**28),
         lzma.FORMAT_RAW,
         filters=[{"id": lzma.FILTER_LZMA1, "preset": 0, "dict_size": 2**16}],
     )
     write_lzma(path, packed, declared=len(npy_header("(100, 3000)")) + 1_200_000)
-    assert path.stat().st_size < 200_000
+    assert path.stat().st_size < 100_000
     # What is too much ends at its checksum, long before memory does.
-    assert_refused(loaded(f"npz:{path}"), path, "CRC-32", code="data.unreadable")
+    assert_refused(loaded(f"npz:{path}", 128), path, "CRC-32", code="data.unreadable")
 
 
 def test_bzip2_is_refused(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_values_of_no_or_of_great_length(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_header_that_is_a_bomb_itself(tmp_path: Path) -> None:
-    long = b"\x93NUMPY\x02\x00" + (2**29).to_bytes(4, "little") + b"(" * 2**29
+    long = b"\x93NUMPY\x02\x00" + (2**27).to_bytes(4, "little") + b"(" * 2**27
     path = write_members(tmp_path / "a.npz", x=long, y=b"")
     assert_refused(loaded(f"npz:{path}", 64), path, code="data.unreadable")
     deep = npy_header("(" * 4000 + ")" * 4000)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.docs.pages import ROOT, blocks
-from tests.simulator.test_local_fleet import Bus, exchange
+from tests.simulator.executors.test_local_fleet import Bus, exchange
 
 
 def test_two_exchanges_are_open_at_the_same_time(tmp_path: Path) -> None:

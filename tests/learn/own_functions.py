@@ -29,12 +29,6 @@ def huber(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return functional.huber_loss(outputs, targets, reduction="none").mean(dim=1)
 
 
-def counts_in_python(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return a loss that torch cannot batch over devices."""
-    scale = 2.0 if float(outputs.detach().abs().max()) > 1e9 else 1.0
-    return scale * functional.cross_entropy(outputs, targets)
-
-
 def fails(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Fail, on two lines."""
     raise ValueError("no such\nthing")

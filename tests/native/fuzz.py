@@ -35,7 +35,7 @@ from tests.native.reference import Array, Layer
 Inputs = tuple[Any, int, int, tuple[int, ...]]
 """A chain, the samples of a batch, where its inputs are, and their strides."""
 
-CONVOLUTIONS, CHAINS, MIXTURES, SUMS, IMAGES, MAPS = 100, 60, 25, 60, 100, 6
+CONVOLUTIONS, CHAINS, MIXTURES, SUMS, IMAGES, MAPS = 100, 60, 25, 60, 40, 3
 
 
 def main(path: Path, seed: int, names: list[str]) -> None:

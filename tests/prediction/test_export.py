@@ -40,8 +40,13 @@ def example(name: str, count: int) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", [*EXPORTED, "torchvision:mobilenet_v3_small"])
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        *((name, "onnx") for name in (*EXPORTED, "torchvision:mobilenet_v3_small")),
+        *((name, "torch-export") for name in ("cnn", "lstm", "resnet20")),
+    ],
+)
 def test_every_network_is_exported(tmp_path: Path, name: str, form: Any) -> None:
     model = load_model(model_file(tmp_path, name), device="cpu")
     export_model(model, form, tmp_path / "program")

@@ -93,8 +93,13 @@ def test_what_a_recipe_leaves_out_its_data_set_declares(
         assert told.training.model_dump(exclude_defaults=True) == {}, "tasks carry nothing"
 
 
-def test_a_fleet_whose_inputs_are_no_images_is_asked_nothing(tmp_path: Path) -> None:
-    here = World(tmp_path, recipe(training={"crop": 1, "flip": True}))
+@pytest.mark.parametrize(
+    "sections", [{"training": {"crop": 1, "flip": True}}, {"images": {"resized_crop": 0.5}}]
+)
+def test_a_fleet_whose_inputs_are_no_images_is_asked_nothing(
+    sections: dict[str, Any], tmp_path: Path
+) -> None:
+    here = World(tmp_path, recipe(**sections))
     fleet = TamperedFleet(here.devices)
     here.engine(fleet).run()
     assert (here.record.status, here.record.error) == ("failed", "augment.input")
@@ -105,7 +110,7 @@ def test_a_fleet_whose_inputs_are_no_images_is_asked_nothing(tmp_path: Path) -> 
 # -- whole runs -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("augmented", [{"crop": 1}, {"flip": True}, {"crop": 1, "flip": True}])
+@pytest.mark.parametrize("augmented", [{"crop": 1}, {"flip": True}])
 def test_augmentation_changes_the_result_and_repeats(
     augmented: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -181,12 +186,15 @@ def test_transforms_change_the_result_and_repeat(algorithm: str, tmp_path: Path)
         chosen = plan(path, training, wanted).model_dump(mode="json", exclude_unset=True)
         chosen["algorithm"] = {"name": algorithm}
         chosen["model"] = {"name": "mlp", "hidden": [8]}
+        chosen["rounds"] = {"count": 1}
         return digest(tmp_path / name, Recipe.model_validate(chosen))
 
     plain, first = ended("plain", {}), ended("first", SOME)
-    assert first == ended("again", SOME)
-    both = ended("both", SOME, {"crop": 1, "flip": True})
-    assert len({plain, first, both, ended("other", {**SOME, "erase": 1.0})}) == 4
+    assert plain != first
+    if algorithm == "fedavg":  # how a job is trained does not depend on who made it
+        assert first == ended("again", SOME)
+        both = ended("both", SOME, {"crop": 1, "flip": True})
+        assert len({plain, first, both, ended("other", {**SOME, "erase": 1.0})}) == 4
 
 
 @pytest.mark.parametrize(
@@ -206,15 +214,6 @@ def test_what_cannot_be_transformed_is_refused_before_anything_is_written(
         Simulation(chosen, tmp_path / "state", Ticking())
     assert caught.value.code == code
     assert not (tmp_path / "state").exists()
-
-
-def test_a_fleet_whose_inputs_are_no_images_is_not_asked_to_transform_them(tmp_path: Path) -> None:
-    here = World(tmp_path, recipe(images={"resized_crop": 0.5}))
-    fleet = TamperedFleet(here.devices)
-    here.engine(fleet).run()
-    assert (here.record.status, here.record.error) == ("failed", "augment.input")
-    assert fleet.asked == []
-    here.close()
 
 
 @pytest.mark.parametrize("table", [{}, {"magnitude": 3}])

@@ -59,10 +59,15 @@ def digits(name: str = "fedavg", **labels: Any) -> Recipe:
         {
             "seed": 5,
             "model": {"name": "mlp", "hidden": [8]},
-            "data": {"name": "digits", "partition": "classes", "classes_per_device": 1},
+            "data": {
+                "name": "digits",
+                "limit": 600,
+                "partition": "classes",
+                "classes_per_device": 1,
+            },
             "algorithm": {"name": name},
             "training": {"batch_size": 32, "learning_rate": 0.1},
-            "rounds": {"count": 2},
+            "rounds": {"count": 1},
             "labels": {"supplement": 0.1, "noise": "white", **labels},
             "simulation": {"devices": 10},
             "wire": {"downlink": "fp32", "uplink": "fp32"},
@@ -94,7 +99,7 @@ def bounties(result: SimulationResult) -> tuple[Bounty, ...]:
         store.close()
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedmix", "fedlc"])
+@pytest.mark.parametrize("name", ["fedavg", "fedmix"])
 def test_every_executor_ends_in_the_same_bits(name: str, tmp_path: Path) -> None:
     plan = digits(name)
     one, same = (
@@ -106,9 +111,8 @@ def test_every_executor_ends_in_the_same_bits(name: str, tmp_path: Path) -> None
     assert one.record.preparatory_exchanges >= 4
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedlc"])
-def test_devices_at_once_get_the_same_mixes(name: str, tmp_path: Path) -> None:
-    plan = digits(name)
+def test_devices_at_once_get_the_same_mixes(tmp_path: Path) -> None:
+    plan = digits("fedlc")
     one, stacked = (
         simulate(plan, tmp_path / str(number), executor)
         for number, executor in enumerate([one_by_one, at_once])
@@ -215,7 +219,7 @@ def test_cut_anywhere_it_ends_in_the_same_bits_and_leaves_no_blob(tmp_path: Path
     undisturbed.close()
     for passes in range(400):
         here = world(tmp_path / str(passes))
-        here.clock.on_read = Fuse(7 * passes)
+        here.clock.on_read = Fuse(11 * passes)
         try:
             here.engine().run()
         except PowerCut:

@@ -66,24 +66,6 @@ def test_a_users_loss_trains_and_is_reported(tmp_path: Path) -> None:
         assert focal.keys() == row.keys()
 
 
-def test_an_own_loss_trains_with_label_supplements(tmp_path: Path) -> None:
-    """The supplements are drawn privately, so that two runs agree to some thousandths only."""
-    labels = {"supplement": 0.5}
-    usual, same, focal = (
-        rows(simulate(recipe(labels=labels, training=training), tmp_path / name))
-        for name, training in (
-            ("usual", {}),
-            ("same", {"loss": own("cross_entropy")[0]}),
-            ("focal", {"loss": own("focal")[0]}),
-        )
-    )
-    bare = rows(simulate(recipe(), tmp_path / "bare"))
-    for row, again, other, without in zip(usual, same, focal, bare, strict=True):
-        assert again["train_loss"] == pytest.approx(row["train_loss"], rel=5e-3)
-        assert other["train_loss"] < 0.9 * row["train_loss"]
-        assert row["train_loss"] > 1.02 * without["train_loss"], "the supplements are trained on"
-
-
 @pytest.mark.parametrize(("engine", "workers"), [("sequential", 1), ("auto", 2), ("stacked", 1)])
 def test_a_metric_is_summed_over_devices_and_told_like_any_score(
     tmp_path: Path, engine: str, workers: int

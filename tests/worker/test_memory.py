@@ -205,11 +205,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "training"),
-    [
-        ("fedavg", {"momentum": 0.9}),
-        ("fedprox", {"momentum": 0.9}),
-        ("fedprox", {"optimizer": "adam"}),
-    ],
+    [("fedavg", {"momentum": 0.9}), ("fedprox", {"optimizer": "adam"})],
 )
 def test_what_is_counted_is_what_a_task_takes(
     algorithm: str, training: dict[str, Any], weights: Path

@@ -66,7 +66,8 @@ def test_an_installed_algorithm_is_listed_shown_and_runs(tmp_path: Path) -> None
         "good"
     ]
     assert "mu" in json.loads(edgefed(root, "algo", "show", "good", "--json").stdout)["settings"]
-    words = ("--state", str(tmp_path / "state"), "sim", "run", "--rounds", "1", "--devices", "2")
+    words = ["--state", str(tmp_path / "state"), "sim", "run", "--rounds", "1", "--devices", "2"]
+    words += ["--set", "data.limit=100"]
     runs = [
         edgefed(root, *words, "--json", "--algorithm", name, "--set", f"simulation.workers={count}")
         for name, count in (("good", 2), ("fedavg", 1))

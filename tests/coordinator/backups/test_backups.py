@@ -114,7 +114,7 @@ def test_a_run_of_a_backup_ends_in_the_same_bits_beside_devices_that_are_ahead(
     straight = world(plan(wire), shards((5, 9, 6, 4)))
     digest = straight.engine().run().weights_digest
     taken = 0
-    for passes in range(0, 90, 7 if how is cut_in_time else 2):
+    for passes in range(0, 90, 17 if how is cut_in_time else 2):
         here = world(plan(wire), shards((5, 9, 6, 4)))
         if not cut(here, how, passes):
             break
@@ -133,7 +133,7 @@ def test_a_run_of_a_backup_ends_in_the_same_bits_beside_devices_that_are_ahead(
         nonces = {task.nonce for each in ahead.asked for task in each.tasks}
         assert not nonces & {task.nonce for each in moved.asked for task in each.tasks}
         taken += 1
-    assert taken > 3
+    assert taken >= 4
 
 
 def test_one_backup_that_is_put_back_twice_gives_no_id_twice(
@@ -149,7 +149,7 @@ def test_one_backup_that_is_put_back_twice_gives_no_id_twice(
     assert not {e.exchange for e in first.asked} & {e.exchange for e in second.asked}
 
 
-@pytest.mark.parametrize("passes", [3, 13, 23, 33, 43])
+@pytest.mark.parametrize("passes", [3, 23, 43])
 def test_a_secure_round_of_a_backup_begins_anew_with_later_keys(
     world: MakeWorld, passes: int, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -27,17 +28,34 @@ from tests.coordinator.fleets import (
     with_blob,
     with_delta,
 )
-from tests.run_fixture import CLASSES, recipe, samples, shards
+from tests.run_fixture import CLASSES, World, recipe, samples, shards
 
 LIAR = "device-01"
 """Neither the first nor the last to answer."""
 
 
-def _run(world: MakeWorld, tamper: Tamper | None) -> str:
-    here = world()
+def _digest(here: World, tamper: Tamper | None) -> str:
     record = here.engine(TamperedFleet(here.devices, tamper)).run()
     assert record.status == "finished"
     return record.weights_digest
+
+
+def _run(world: MakeWorld, tamper: Tamper | None) -> str:
+    return _digest(world(), tamper)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digest of a run whose devices are all honest."""
+    with closing(World(tmp_path_factory.mktemp("honest"))) as here:
+        return _digest(here, None)
+
+
+@pytest.fixture(scope="module")
+def without_the_liar(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digest of a run to which the liar does not answer."""
+    with closing(World(tmp_path_factory.mktemp("silent"))) as here:
+        return _digest(here, silent(LIAR))
 
 
 def _without_last(arrays: Tensors) -> Tensors:
@@ -96,7 +114,7 @@ FORGERIES: dict[str, tuple[Forge, str]] = {
 
 @pytest.mark.parametrize("wrong", FORGERIES)
 def test_a_wrong_reply_is_rejected_with_a_reason_and_the_round_goes_on(
-    world: MakeWorld, wrong: str
+    world: MakeWorld, wrong: str, without_the_liar: str
 ) -> None:
     forge, reason = FORGERIES[wrong]
     here = world()
@@ -111,14 +129,16 @@ def test_a_wrong_reply_is_rejected_with_a_reason_and_the_round_goes_on(
         told for _, told in rejected
     ]
     assert [(row["replies"], row["late"]) for row in here.rows] == [(3, 1)] * 3
-    assert record.weights_digest == _run(world, silent(LIAR))
+    assert record.weights_digest == without_the_liar
 
 
-def test_a_reply_weighs_no_more_than_its_device_announced(world: MakeWorld) -> None:
-    assert _run(world, forged(LIAR, told(samples=2**50))) == _run(world, None)
+def test_a_reply_weighs_no_more_than_its_device_announced(
+    world: MakeWorld, undisturbed: str
+) -> None:
+    assert _run(world, forged(LIAR, told(samples=2**50))) == undisturbed
 
 
-def test_what_arrives_twice_counts_once(world: MakeWorld) -> None:
+def test_what_arrives_twice_counts_once(world: MakeWorld, undisturbed: str) -> None:
     def twice(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
         for each in replies:
             yield each
@@ -129,19 +149,18 @@ def test_what_arrives_twice_counts_once(world: MakeWorld) -> None:
         *early, last = replies
         yield from (*early, *early, last)
 
-    undisturbed = _run(world, None)
     assert _run(world, twice) == undisturbed
     assert _run(world, again_at_the_end) == undisturbed
 
 
-def test_the_order_of_replies_does_not_matter(world: MakeWorld) -> None:
+def test_the_order_of_replies_does_not_matter(world: MakeWorld, undisturbed: str) -> None:
     def backwards(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
         yield from reversed(list(replies))
 
-    assert _run(world, backwards) == _run(world, None)
+    assert _run(world, backwards) == undisturbed
 
 
-def test_replies_to_earlier_exchanges_change_nothing(world: MakeWorld) -> None:
+def test_replies_to_earlier_exchanges_change_nothing(world: MakeWorld, undisturbed: str) -> None:
     kept: list[Delivered] = []
 
     def late(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
@@ -151,7 +170,7 @@ def test_replies_to_earlier_exchanges_change_nothing(world: MakeWorld) -> None:
 
     here = world()
     fleet = TamperedFleet(here.devices, late)
-    assert here.engine(fleet).run().weights_digest == _run(world, None)
+    assert here.engine(fleet).run().weights_digest == undisturbed
     rejected = [reason for _, outcome, reason in fleet.verdicts if outcome == "rejected"]
     assert rejected == ["it answers another exchange"] * 12
 

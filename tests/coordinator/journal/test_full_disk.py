@@ -181,19 +181,26 @@ def test_an_event_after_one_that_a_kill_cut_short_has_a_line_of_its_own(tmp_path
     assert [event["text"] for event in Log(path).events()] == ["whole"]
 
 
-def on_a_small_disk(tmp_path: Path, when: str, order: str = "") -> dict[str, Any]:
-    """Run on a disk of 24 MB in memory, that only the process which fills it can see."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
+MOMENTS = ("merge", "evaluate", "scored", "last")
+ORDERS = ("abort", "stop", "restart", "rubbish")
+
+
+@pytest.fixture(scope="module")
+def on_a_small_disk(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Runs on a disk of 24 MB in memory, that only the process which fills it can see."""
+    if shutil.which("unshare") is None:
+        pytest.skip("no unshare here")
+    disk = tmp_path_factory.mktemp("disk")
     mount = f"mount -t tmpfs -o size=24m tmpfs {disk}"
     alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     if subprocess.run([*alone, mount], capture_output=True, check=False).returncode:
         pytest.skip("a process may not mount a disk of its own here")
-    module = f"{sys.executable} -m tests.coordinator.full_disk {disk} {when} '{order}'"
+    cases = " ".join((*MOMENTS, *(f"merge:{order}" for order in ORDERS)))
+    module = f"{sys.executable} -m tests.coordinator.full_disk {disk} {cases}"
     command = [*alone, f"{mount} && exec {module}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
+    told: dict[str, dict[str, Any]] = json.loads(done.stdout)
     return told
 
 
@@ -207,15 +214,11 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> str:
         here.close()
 
 
-needs_unshare = pytest.mark.skipif(shutil.which("unshare") is None, reason="no unshare here")
-
-
-@needs_unshare
-@pytest.mark.parametrize("when", ["merge", "evaluate", "scored", "last"])
+@pytest.mark.parametrize("when", MOMENTS)
 def test_a_run_waits_while_the_disk_is_full_and_goes_on_by_itself(
-    tmp_path: Path, straight: str, when: str
+    on_a_small_disk: dict[str, Any], straight: str, when: str
 ) -> None:
-    told = on_a_small_disk(tmp_path, when)
+    told = on_a_small_disk[when]
     assert told["waits"] >= 2
     for status, reason in told["shown"].values():
         assert status == "running"
@@ -228,31 +231,30 @@ def test_a_run_waits_while_the_disk_is_full_and_goes_on_by_itself(
     assert told["rounds"] == [4, 4, 4]
 
 
-@needs_unshare
 def test_a_run_taken_up_on_a_full_disk_keeps_what_devices_hold(
-    tmp_path: Path, straight: str
+    on_a_small_disk: dict[str, Any], straight: str
 ) -> None:
-    told = on_a_small_disk(tmp_path, "merge", "restart")
+    told = on_a_small_disk["merge:restart"]
     assert told["waits"] >= 2
     assert not [note for note in told["notes"] if "the blob cache lost" in note]
     assert told["ended"]["weights_digest"] == straight
 
 
-@needs_unshare
-def test_what_nobody_needs_makes_room_before_anything_waits(tmp_path: Path, straight: str) -> None:
-    told = on_a_small_disk(tmp_path, "merge", "rubbish")
+def test_what_nobody_needs_makes_room_before_anything_waits(
+    on_a_small_disk: dict[str, Any], straight: str
+) -> None:
+    told = on_a_small_disk["merge:rubbish"]
     assert told["was_full"]
     assert not told["rubbish"]
     assert told["waits"] == 0
     assert told["ended"]["weights_digest"] == straight
 
 
-@needs_unshare
 @pytest.mark.parametrize(("order", "status"), [("abort", "aborted"), ("stop", "running")])
 def test_an_order_ends_the_wait_for_space(
-    tmp_path: Path, straight: str, order: str, status: str
+    on_a_small_disk: dict[str, Any], straight: str, order: str, status: str
 ) -> None:
-    told = on_a_small_disk(tmp_path, "merge", order)
+    told = on_a_small_disk[f"merge:{order}"]
     assert told["row"]["status"] == status
     assert told["resumed"]["status"] == "finished"
     assert told["resumed"]["weights_digest"] == straight

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -296,12 +294,3 @@ def test_nothing_is_wanted_by_default_and_each_key_wants_something() -> None:
     assert not ImageTransforms().wanted
     assert not replace(ImageTransforms(), magnitude=20).wanted
     assert all(ImageTransforms(**each).wanted for each in EACH.values())
-
-
-def test_torchvision_is_loaded_only_where_something_is_transformed() -> None:
-    program = (
-        "import sys, edgefed.learn.training.stacked_trainer;"
-        "import edgefed.algorithms.composed.registry as r;"
-        "r.algorithms(); sys.exit('torchvision.transforms' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -303,12 +301,3 @@ def test_no_units_match_to_no_atoms() -> None:
     found = matched([np.zeros((0, 3)), np.zeros((0, 3))])
     assert found.atoms.shape == (0, 3)
     assert [len(each) for each in found.assignments] == [0, 0]
-
-
-def test_only_a_matching_imports_scipy() -> None:
-    code = (
-        "import sys, edgefed.learn.matching, edgefed.learn.matching.recurrence\n"
-        "print('scipy' in sys.modules)"
-    )
-    command = [sys.executable, "-c", code]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"

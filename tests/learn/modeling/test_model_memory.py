@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -56,19 +54,6 @@ def test_the_size_of_a_users_model_too_and_its_draws_are_not_disturbed() -> None
     assert all((mine[name] == theirs[name]).all() for name in theirs)
 
 
-def test_counting_loads_no_compiler() -> None:
-    code = """
-import sys
-from edgefed.config.recipes.recipe import ModelSection
-from edgefed.learn.modeling.model_memory import training_bytes
-before = set(sys.modules)
-training_bytes(ModelSection.model_validate({"name": "lstm"}), (12,), 7)
-print(len(set(sys.modules) - before))
-"""
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(ended.stdout) < 50
-
-
 BUILD = """
 import json
 from edgefed.config.recipes.recipe import ModelSection
@@ -77,9 +62,8 @@ section = ModelSection.model_validate(json.loads(sys.argv[1]))
 """
 
 
-@pytest.mark.parametrize("layers", [2, 64])
-def test_a_model_that_does_not_fit_is_refused_before_it_is_built(layers: int) -> None:
-    model = {"name": "mlp", "hidden": [65536] * layers}
+def test_a_model_that_does_not_fit_is_refused_before_it_is_built() -> None:
+    model = {"name": "mlp", "hidden": [65536] * 64}
     act = "build_within(section, (1, 8, 8), 10, 0, 2**30)"
     ended = bounded(BUILD, act, json.dumps(model), megabytes=64)
     assert ended.trouble == ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -134,19 +132,6 @@ def test_the_first_step_moves_every_weight_by_the_learning_rate() -> None:
     )
     assert moved[moved > 1e-6] == pytest.approx(np.full((moved > 1e-6).sum(), 0.01), rel=1e-3)
     assert (moved > 1e-6).mean() > 0.5
-
-
-def test_training_with_adam_loads_no_optimiser_of_torchs() -> None:
-    code = """
-import sys
-from edgefed.learn.training.trainer import Trainer
-from edgefed.learn.base.types import Schedule
-from tests.learn import worlds
-model = worlds.model("mlp")
-Trainer(model, "cpu").train(worlds.job(model, Schedule(1, 6, optimizer="adam")), worlds.samples(6))
-assert "torch._dynamo" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_settings_that_do_not_belong_together_are_refused() -> None:

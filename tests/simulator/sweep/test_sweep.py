@@ -20,7 +20,7 @@ from edgefed.simulator.sweep.results import Results
 from edgefed.simulator.sweep.table import case_rows, rounds_to, runs_csv, spread, text_rows
 from edgefed.simulator.sweep.trials import TrialStep, run_trials
 from tests.run_fixture import Ticking
-from tests.simulator.sweeps import GRID, RECIPE, Swept, planned, write
+from tests.simulator.sweep.sweeps import GRID, RECIPE, Swept, planned, write
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 

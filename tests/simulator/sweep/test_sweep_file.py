@@ -8,7 +8,7 @@ import pytest
 
 from edgefed.errors import EdgeFedError, RecipeError, UsageError
 from edgefed.simulator.sweep.file import MAX_RUNS
-from tests.simulator.sweeps import GRID, RECIPE, planned, write
+from tests.simulator.sweep.sweeps import GRID, RECIPE, planned, write
 
 
 def names(file: Path) -> list[str]:

@@ -15,7 +15,7 @@ from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.worker.replies import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from tests.run_fixture import Ticking
-from tests.simulator.test_local_fleet import PARTS, Bus, exchange
+from tests.simulator.executors.test_local_fleet import PARTS, Bus, exchange
 from tests.simulator.work import orders, shards
 
 COUNT = 6

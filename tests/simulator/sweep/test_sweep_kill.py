@@ -13,7 +13,7 @@ import pytest
 
 from tests.forked_programs import run_module
 from tests.processes import PATIENCE, edgefed, outcome
-from tests.simulator.sweeps import GRID, write
+from tests.simulator.sweep.sweeps import GRID, write
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 

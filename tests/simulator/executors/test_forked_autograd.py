@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.processes import outcome, start_module
+from tests.forked_programs import run_module
 
 
 def test_a_program_that_has_used_autograds_threads_simulates_in_its_own_process(
     tmp_path: Path,
 ) -> None:
-    program = start_module("tests.simulator.autograd_threads", str(tmp_path))
-    code, out, err = outcome(program)
+    code, out, err = run_module("tests.simulator.executors.autograd_threads", str(tmp_path))
     assert code == 0, err
     assert out.splitlines() == ["[true, false]", "finished "]
     (events,) = tmp_path.glob("**/events.jsonl")

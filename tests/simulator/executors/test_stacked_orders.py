@@ -27,7 +27,7 @@ from edgefed.worker.replies import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from tests.complete_task import complete
 from tests.run_fixture import CLASSES, SHAPE, shards
-from tests.simulator.test_stacked_executor import MODEL, assert_near
+from tests.simulator.executors.test_stacked_executor import MODEL, assert_near
 
 
 def orders(

@@ -17,8 +17,10 @@ from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import Sequential
 from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.run import Simulation
-from tests.processes import PATIENCE, start_module
+from tests.forked_programs import ForkedProgram
+from tests.processes import PATIENCE, clean_environment
 from tests.simulator.work import LONG, MANY, never, orders, recipe, shards
+from tests.transport.listening import wait_until
 
 Workers = Callable[[], list[int]]
 """The processes that a test has started and that still run."""
@@ -116,14 +118,15 @@ def test_stopping_does_not_wait_for_an_order_to_be_done(workers: Workers) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("busy", [True, False], ids=["working", "idle"])
-def test_workers_end_with_a_parent_that_is_killed(busy: bool) -> None:
-    process = start_module("tests.simulator.pool_holder", "busy" if busy else "idle")
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    workers = psutil.Process(process.pid).children()
+def test_workers_end_with_a_parent_that_is_killed(busy: bool, tmp_path: Path) -> None:
+    words = ["tests.simulator.executors.pool_holder", "busy" if busy else "idle"]
+    log = tmp_path / "log"
+    program = ForkedProgram(words, clean_environment(), log)
+    wait_until(lambda: log.exists() and "ready\n" in log.read_text(), "the pool")
+    workers = psutil.Process(program.pid).children()
     assert len(workers) == 3
-    process.kill()
-    process.communicate()
+    program.kill()
+    program.wait()
     _, left = psutil.wait_procs(workers, timeout=PATIENCE)
     assert not left
 

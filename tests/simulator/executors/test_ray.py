@@ -29,8 +29,9 @@ from edgefed.simulator.executors import Executor, Maker, Sequential
 from edgefed.simulator.ray_actor import check_versions, versions
 from edgefed.simulator.ray_executor import gpu_share, on_ray
 from edgefed.simulator.run import Simulation
+from tests.forked_programs import run_module
 from tests.processes import PATIENCE, edgefed, outcome, start_module
-from tests.simulator.sweeps import GRID, write
+from tests.simulator.sweep.sweeps import GRID, write
 from tests.simulator.work import never, orders, recipe, shards
 
 needs_ray = pytest.mark.skipif(
@@ -73,7 +74,7 @@ def held() -> Iterator[Held]:
 
 
 def holding() -> Iterator[Held]:
-    process = start_module("tests.simulator.ray_holder")
+    process = start_module("tests.simulator.executors.ray_holder")
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
@@ -187,8 +188,8 @@ def test_a_sweep_on_a_cluster_has_the_results_of_one_without(held: Held, tmp_pat
     told = []
     for place in ([], ["--on", "ray", "--address", held.address]):
         out = tmp_path / f"out{len(place)}"
-        process = edgefed("sim", "sweep", str(file), "--out", str(out), "--json", *place)
-        code, text, error = outcome(process)
+        words = ("sim", "sweep", str(file), "--out", str(out), "--json", *place)
+        code, text, error = run_module("edgefed.cli.main", *words)
         assert code == 0, error
         told.append([(c["case"], c["accuracy"], c["loss"]) for c in json.loads(text)["cases"]])
     assert told[0] == told[1]
