@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from edgefed.terminal.units import age, clock_time, counted, score, short_time, size
+from edgefed.events.base.snapshot import TEST_COUNTS
+from edgefed.terminal.units import age, clock_time, counted, score, score_of, short_time, size
 
 
 @pytest.mark.parametrize(
@@ -90,3 +91,19 @@ def test_a_score_has_as_many_digits_as_are_asked_for() -> None:
 def test_a_number_with_its_noun(count: int, text: str) -> None:
     assert counted(count, "reply", "replies") == text
     assert counted(count, "sample").endswith("sample" if count == 1 else "samples")
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"),
+    [
+        ((1, 4, 3, 10), "accuracy 1.000 · 1 of 4 devices · 3 of 10 labels"),
+        ((4, 4, 0, 0), "accuracy 1.000 · 4 of 4 devices"),
+        ((0, 0, 10, 10), "accuracy 1.000 · 10 of 10 labels"),
+        ((0, 0, 0, 0), "accuracy 1.000"),
+    ],
+)
+def test_a_score_says_who_tested(counts: tuple[int, ...], text: str) -> None:
+    fields = dict(zip(TEST_COUNTS, counts, strict=True))
+    assert score_of({"accuracy": 1.0, "loss": 0.1, **fields}) == text
+    assert score_of({"accuracy": None, **fields}) == ""
+    assert score_of({"accuracy": 1.0}) == "accuracy 1.000"

@@ -400,6 +400,19 @@ def test_the_last_score_stays_where_a_round_was_not_tested() -> None:
     assert run.accuracy == 0.5
 
 
+def test_a_score_keeps_who_tested_it() -> None:
+    counts = {"tested_devices": 1, "all_testers": 4, "tested_labels": 3, "all_labels": 10}
+    judged = {**counts, "compared": False, "is_best": False}
+    scored = happens("scored", run="r-1", round=1, accuracy=1.0, loss=0.0, **judged)
+    shown = folded(scored, start=begun())
+    assert shown.run is not None and shown.rounds[-1].compared is False
+    for view in (shown.run, shown.rounds[-1]):
+        assert view.model_dump(include=set(counts)) == counts
+    assert any(
+        "accuracy 1.000 · 1 of 4 devices · 3 of 10 labels" in line.text for line in shown.lines
+    )
+
+
 def test_curves_and_lines_are_bounded() -> None:
     rows = [happens("scored", run="r-1", round=number) for number in range(MAX_ROUNDS + 5)]
     snapshot = folded(*rows, start=begun())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from edgefed.evaluation.classification import ClassScore, class_scores, worst_first
@@ -12,8 +13,8 @@ from edgefed.events.base.evaluation_views import ConfusionView
 from edgefed.terminal.units import counted
 
 
-_NAMED = 10
-"""Untested classes that a summary names."""
+_NAMES, _LONGEST_NAME = 50, 18
+"""Characters of the untested classes that a summary names, and of each, so that it fits into 80."""
 
 
 def confusion_json(view: ConfusionView, names: Sequence[str]) -> dict[str, Any]:
@@ -55,8 +56,13 @@ def whose(test: Mapping[str, Any]) -> str:
 def _untested(names: Sequence[str]) -> str:
     if not names:
         return ""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"; not tested: {', '.join(names[:_NAMED])}{more}"
+    cut = [
+        name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in names
+    ]
+    ends = list(accumulate(len(name) + 2 for name in cut))
+    fitting = sum(end <= _NAMES for end in ends)
+    more = f" and {len(names) - fitting} more" if len(names) > fitting else ""
+    return f"; not tested: {', '.join(cut[:fitting])}{more}"
 
 
 def _row(score: ClassScore, names: Sequence[str]) -> dict[str, Any]:

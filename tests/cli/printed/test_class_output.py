@@ -26,9 +26,10 @@ def shown(
 
 def test_classes_by_name_the_worst_first() -> None:
     confusion = Confusion.of([0] * 8 + [1] * 4 + [2] * 2, [0] * 8 + [0, 0, 0, 1] + [2, 1], 4)
-    blank, empty, told, *rows = shown(confusion, ["cat", "dog", "", "bird"])
+    blank, empty, told, untested, *rows = shown(confusion, ["cat", "dog", "", "bird"])
     assert (blank, empty) == ("", "")
-    assert told == "Tested in round 7, 14 held-out samples of 3 devices."
+    assert told == "Tested in round 7, 14 held-out samples of 3 devices;"
+    assert untested == "not tested: bird."
     assert [" ".join(row.split()) for row in rows] == [
         "CLASS SAMPLES RECALL PRECISION F1 MOST MISTAKEN FOR",
         "dog 4 0.250 0.500 0.333 cat (75%)",
@@ -52,7 +53,7 @@ def test_classes_by_name_the_worst_first() -> None:
     ],
 )
 def test_whose_tests_they_are(place: TestPlace, devices: int, tested: int, words: str) -> None:
-    confusion = Confusion.of([0] * 14, [0] * 14, 2)
+    confusion = Confusion.of([0] * 7 + [1] * 7, [0] * 14, 2)
     lines = shown(confusion, [], place, devices, tested)
     told = lines[2 : next(k for k, line in enumerate(lines) if line.startswith("CLASS"))]
     assert " ".join(told) == f"Tested in round 7, {words}"
@@ -76,5 +77,17 @@ def test_a_row_fits_into_eighty_columns(classes: int) -> None:
 
 def test_what_has_no_value_is_a_dash() -> None:
     lines = shown(Confusion.of([0, 0], [1, 0], 3), ["a", "b", "c"])
-    assert " ".join(lines[4].split()) == "b 0 - 0.000 0.000"
-    assert len(lines) == 6, "a class that does not occur has no row"
+    assert lines[3] == "not tested: b, c."
+    assert " ".join(lines[5].split()) == "b 0 - 0.000 0.000"
+    assert len(lines) == 7, "a class that does not occur has no row"
+
+
+def test_untested_classes_are_named_as_far_as_they_fit() -> None:
+    lines = shown(Confusion.of([0] * 14, [0] * 14, 62), [f"{k}{'long' * 20}" for k in range(62)])
+    assert lines[3] == "not tested: 1longlonglonglong…, 2longlonglonglong… and 59 more."
+    assert max(map(len, lines)) <= 80
+    coordinator = shown(Confusion.of([0], [0], 2), [], "coordinator", 0, 0)
+    assert coordinator[2:4] == [
+        "Tested in round 7, 1 held-out sample of the coordinator;",
+        "not tested: 1.",
+    ]

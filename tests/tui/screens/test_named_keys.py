@@ -192,7 +192,7 @@ def test_no_text_of_the_dashboard_has_a_key_of_an_action_in_it() -> None:
         if " " in text and _NAMES_A_KEY.search(text)
     }
     own = {
-        "device_question.py: y yes, esc leaves",
+        "device_keys.py: y yes, esc leaves",
         "question.py: y yes, esc leaves",
         "run_form.py: y leaves, esc stays",
     }

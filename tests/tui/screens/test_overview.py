@@ -548,6 +548,28 @@ def test_the_best_round_is_marked_and_named() -> None:
     drive(dashboard(fine(snapshot(rounds=rows))), scenario, (200, 50))
 
 
+def test_a_round_that_few_devices_tested_is_hollow_and_not_the_best() -> None:
+    partial = {"tested_devices": 1, "all_testers": 4, "tested_labels": 3, "all_labels": 10}
+    rows = tuple(
+        row.model_copy(
+            update={"accuracy": 0.9, "compared": False, "is_best": False, **partial}
+            if row.round == 11
+            else {"accuracy": 0.5 - row.round / 100, "is_best": row.round == 1}
+        )
+        for row in round_views(11)
+    )
+    run = run_view(status="finished", phase="done", round=11, rounds=11)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        text = "".join(part for line in curve_of(pilot) for part, _ in line)
+        assert (text.count("○"), text.count("●")) == (1, 1)
+        tested = "1 of 4 devices · 3 of 10 labels"
+        assert f"Accuracy  0.900 · {tested}" in screen_text(pilot)
+        assert f"best accuracy 0.490 in round 1 · final 0.900 · {tested}" in screen_text(pilot)
+
+    drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario, (200, 50))
+
+
 def test_the_previous_run_is_drawn_below_the_curve() -> None:
     before = PreviousRunView(run="r-0141", rounds=round_views(30))
 
