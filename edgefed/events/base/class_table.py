@@ -12,7 +12,6 @@ from edgefed.events.base.confusion_events import confusion_of
 from edgefed.events.base.evaluation_views import ConfusionView
 from edgefed.terminal.units import counted
 
-
 _NAMES, _LONGEST_NAME = 50, 18
 """Characters of the untested classes that a summary names, and of each, so that it fits into 80."""
 
