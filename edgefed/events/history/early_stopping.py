@@ -152,7 +152,8 @@ class EvaluationHistory:
             return self._gain(name, _Reference(score, tests), reference)
 
         least = self._section.stop_min_change
-        return {**row, IS_BEST: gain(self._best) > 0, IMPROVED: gain(self._improved) > least}
+        better, improved = gain(self._best) > 0, gain(self._improved) > least
+        return {**row, COMPARED: True, IS_BEST: better, IMPROVED: improved}
 
     def add(self, row: Row) -> None:
         """Add the row of the next round; a round without an evaluation changes nothing.
