@@ -99,7 +99,7 @@ def fleet_testers(recipe: Recipe, record: RunRecord, opened: OpenExchange) -> Fl
     drawn = rounds.cohort if rounds.test_cohort is None else rounds.test_cohort
     return FleetTesters(
         known=record.testers,
-        drawn=opened.wanted if 0 < drawn < len(record.testers) else 0,
+        drawn=opened.wanted if drawn else 0,
         removed=bool(record.progress.get(REMOVED_TESTERS)),
     )
 

@@ -80,9 +80,8 @@ class FleetTesters:
     """The devices that can test a round's model.
 
     Attributes:
-        known: all that have ever tested in the run and still can.
-        drawn: number of devices whose tests the round waits for if these are a sample of the fleet,
-            otherwise 0.
+        known: all that have ever tested in the run and still can; empty if none are ever removed.
+        drawn: number of devices whose tests the round waits for if it draws so many; otherwise 0.
         removed: whether one that tested before no longer can.
     """
 
@@ -129,7 +128,8 @@ class EvaluationHistory:
         if not tests:
             return {}
         samples = self._samples | {device: test[SAMPLES] for device, test in tests.items()}
-        every, drawn = {*testers.known, *tests}, testers.drawn
+        every = {*(testers.known or self._samples), *tests}
+        drawn = testers.drawn if testers.drawn < len(every) else 0
         share = min(1.0, len(tests) / drawn) if drawn else _share(tests, every, samples)
         row: dict[str, Any] = {
             **dict(zip(DEVICES, (len(tests), drawn or len(every)), strict=True)),

@@ -215,3 +215,14 @@ def test_where_a_sample_of_the_fleet_tests_it_counts_by_itself(
     expected = drawn or len(here.record.testers)
     assert {row["all_testers"] for row in here.rows[2:]} == {expected}
     assert {row["tested_share"] for row in here.rows} == {1.0}
+
+
+def test_a_simulation_that_draws_testers_keeps_the_best_round(world: MakeWorld) -> None:
+    """One device tests each round, so that the accuracies compare as they are."""
+    plan = recipe(rounds={"count": 6, "test_cohort": 1}, evaluation={"on": "devices"})
+    here = world(plan, shards((5, 9, 6, 4), tested=3))
+    here.engine().run()
+    accuracies = [row["accuracy"] for row in here.rows]
+    better = [value > max([-1.0, *accuracies[:k]]) for k, value in enumerate(accuracies)]
+    assert [row["is_best"] for row in here.rows] == better
+    assert not all(better)
