@@ -7,12 +7,14 @@ from datetime import tzinfo
 from functools import partial
 from pathlib import Path
 
+from platformdirs import user_downloads_path
 from textual.app import SystemCommand
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 
 from edgefed.errors import EdgeFedError, StorageError
 from edgefed.events.state.feed_update import FeedUpdate
+from edgefed.files.writing import make_folder
 from edgefed.process.clock import Clock
 from edgefed.tui.alert_bell import AlertBell
 from edgefed.tui.board_app import BoardApp
@@ -353,6 +355,14 @@ class Dashboard(BoardApp):
             yield from self._commands("replay")
         elif takes_orders(self.latest.snapshot.run if self.latest.snapshot else None):
             yield from self._commands("run")
+
+    def deliver_screenshot(
+        self, filename: str | None = None, path: str | None = None, time_format: str | None = None
+    ) -> str | None:
+        """Save a picture of the screen among the user's downloads, else in the state folder."""
+        if path is None and self._preferences and not user_downloads_path().is_dir():
+            path = str(make_folder(self._preferences.parent))
+        return super().deliver_screenshot(filename, path, time_format)
 
     def _commands(self, *places: Place) -> Iterator[SystemCommand]:
         for action in actions_of(*places):

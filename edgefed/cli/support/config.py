@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edgefed.config.values.layers import ValueLayer
     from edgefed.config.values.problems import Problem
 
-app = CommandLine(help="Show, check and explain settings and recipes.")
+app = CommandLine(help="Show and check settings and recipes.")
 
 
 class FileKind(str, Enum):

@@ -111,6 +111,31 @@ def remembering(path: Path) -> Dashboard:
     return Dashboard(feed(clock, fine(snapshot())), None, clock, preferences=path)
 
 
+@pytest.mark.parametrize("downloads", [True, False])
+def test_a_screenshot_is_saved_where_the_user_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, downloads: bool
+) -> None:
+    """Textual would fail where the user has no folder of downloads."""
+    state = tmp_path / "state"
+    folder = tmp_path / "home" / "Downloads"
+    folder.parent.mkdir()
+    monkeypatch.setenv("HOME", str(folder.parent))
+    monkeypatch.setenv("XDG_DOWNLOAD_DIR", "")
+    if downloads:
+        folder.mkdir()
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        pilot.app.deliver_screenshot("now.svg")
+        file = (folder if downloads else state) / "now.svg"
+        for _ in range(200):
+            if file.exists() and file.read_text().rstrip().endswith("</svg>"):
+                return
+            await pilot.pause(0.05)
+        raise AssertionError(sorted(tmp_path.rglob("*")))
+
+    drive(remembering(state / "dashboard.json"), scenario)
+
+
 def test_the_theme_is_remembered(tmp_path: Path) -> None:
     path = tmp_path / "state" / "dashboard.json"
 
