@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from edgefed.charts.axes import Scale, legend, plain, ticks, whole_ticks
 from edgefed.charts.svg import (
@@ -37,11 +37,13 @@ class Series:
     Attributes:
         points: round, or number of bytes, and value; one without a value is left out.
         band: round or number of bytes, lower and upper value.
+        hollow: rounds that are marked by a hollow point.
     """
 
     name: str
     points: Sequence[Point]
     band: Sequence[tuple[int, float, float]] = ()
+    hollow: Collection[int] = ()
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ def line_chart(chart: LineChart) -> str:
         *_grid(chart, y_axis, y_ticks, x_axis, x_ticks),
         *(_band(number, series, x_axis, y_axis) for number, series in enumerate(drawn)),
         *(_line(number, series, x_axis, y_axis) for number, series in enumerate(drawn)),
+        *(_hollow(number, series, x_axis, y_axis) for number, series in enumerate(drawn)),
         *named,
     ]
     return picture(chart.width, chart.height + below, parts, title=chart.title)
@@ -93,14 +96,14 @@ def line_chart(chart: LineChart) -> str:
 def _finite(series: Series) -> Series:
     good = [(x, y) for x, y in series.points if y is not None and abs(y) <= LARGEST]
     band = [bounds for bounds in series.band if all(abs(value) <= LARGEST for value in bounds)]
-    return Series(series.name, good, band)
+    return replace(series, points=good, band=band)
 
 
 def _thinned(series: Series) -> Series:
     every = math.ceil(len(series.points) / MAX_POINTS) or 1
     shown = [*series.points[:-1:every], *series.points[-1:]]
     band = [*series.band[:-1:every], *series.band[-1:]]
-    return Series(series.name, shown, band)
+    return replace(series, points=shown, band=band)
 
 
 def _y_axis(chart: LineChart, drawn: Sequence[Series]) -> tuple[Scale, list[float]]:
@@ -161,6 +164,15 @@ def _line(number: int, series: Series, x_axis: Scale, y_axis: Scale) -> str:
         )
         if places
         else ""
+    )
+
+
+def _hollow(number: int, series: Series, x_axis: Scale, y_axis: Scale) -> str:
+    class_ = f"line {series_class(number)}"
+    return "".join(
+        element("circle", cx=x_axis.at(x), cy=y_axis.at(y), r=4, class_=class_)
+        for x, y in series.points
+        if x in series.hollow and y is not None
     )
 
 

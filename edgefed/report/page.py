@@ -140,7 +140,8 @@ def _distinct(series: list[Series]) -> list[Series]:
 
 def _curve(run_data: RunData, key: str, name: str) -> Series:
     points = [(row["round"], row[key]) for row in run_data.rounds if row.get(key) is not None]
-    return Series(name, points)
+    hollow = {row["round"] for row in run_data.rounds if row.get("compared") is False}
+    return Series(name, points, hollow=() if key == "train_loss" else hollow)
 
 
 def _number(value: float | None) -> str:

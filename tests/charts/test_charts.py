@@ -210,3 +210,12 @@ def test_pictures_are_stacked_without_covering_each_other() -> None:
     end = below + float(inner[1].attrib["height"])
     assert float(parsed(svg).attrib["height"]) >= end
     assert "<two>" in texts(svg)
+
+
+def test_rounds_that_few_devices_tested_have_hollow_points() -> None:
+    series = [Series("a", [(1, 0.5), (2, 0.6), (3, 0.9)], hollow={3}), Series("b", [(1, 0.1)])]
+    drawn = line_chart(LineChart("accuracy", series))
+    assert drawn.count("<circle") == 2, "the only point of a curve, and the hollow one"
+    assert 'r="4" class="line ' in drawn
+    plain = line_chart(LineChart("accuracy", [Series("a", series[0].points)]))
+    assert "<circle" not in plain

@@ -177,6 +177,20 @@ def test_devices_of_different_modes_have_curves_of_their_own(tmp_path: Path) -> 
     assert f"fitted accuracy {row['accuracy_fitted']:.4f} on" in " ".join(shown.split())
 
 
+def test_a_round_that_few_devices_tested_is_said_and_hollow(world: MakeWorld) -> None:
+    folder = folder_of(world())
+    log = folder / "events.jsonl"
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    counts = {"tested_devices": 1, "all_testers": 4, "tested_labels": 3, "all_labels": 10}
+    for event in events:
+        if event["kind"] in ("run", "scored"):
+            event |= {**counts, "compared": event["round"] < 3}
+    log.write_text("".join(json.dumps(event) + "\n" for event in events))
+    text = report(run_data_of_folder(folder))
+    assert "1 of 4 devices · 3 of 10 labels" in text
+    assert text.count('r="4" class="line') == 2, "accuracy and loss of round 3"
+
+
 def test_averaged_data_have_a_section_where_there_are_some(world: MakeWorld) -> None:
     here = world(recipe(algorithm={"name": "fedmix"}))
     page = Page(report(run_data_of_folder(folder_of(here))))
