@@ -66,6 +66,16 @@ def test_the_best_round_is_the_first_with_the_highest_accuracy_or_the_lowest_los
     assert best(details(), "accuracy") is None
 
 
+def test_a_round_that_few_devices_tested_is_not_the_best() -> None:
+    judged = [
+        row(1, accuracy=0.5, loss=1.5, is_best=True),
+        row(2, accuracy=0.6, loss=1.0, is_best=True),
+        row(3, accuracy=1.0, loss=0.1, is_best=False, compared=False),
+    ]
+    run = details(history=judged)
+    assert (best(run, "accuracy"), best(run, "loss")) == (Best(0.6, 2), Best(1.0, 2))
+
+
 def test_results_have_what_a_run_reached_and_what_it_cost() -> None:
     run = details(
         name="night", algorithm="fedavg", status="finished", round=2, rounds=5, accuracy=0.5,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from edgefed.events.base.snapshot import RoundView
 from edgefed.events.history.known_runs import RunDetails
 from edgefed.terminal.units import short_time, size
 
@@ -97,7 +98,16 @@ def compare(runs: Sequence[RunDetails]) -> Comparison:
 
 def best(run: RunDetails, measure: Measure) -> Best | None:
     """Return the best value of a run's rounds, None without any."""
-    values = ((getattr(row, measure), row.round) for row in run.history)
+    return best_of(run.history, measure)
+
+
+def best_of(rounds: Sequence[RoundView], measure: Measure) -> Best | None:
+    """Return the best value of some rounds and the first that reached it, None without any.
+
+    Where tests on devices were judged, only rounds count that comparable devices tested.
+    """
+    judged = [row for row in rounds if (row.is_best if measure == "accuracy" else row.compared)]
+    values = ((getattr(row, measure), row.round) for row in judged or rounds)
     known = [Best(value, at) for value, at in values if value is not None and math.isfinite(value)]
     sign = 1 if measure == "accuracy" else -1
     return max(known, key=lambda candidate: sign * candidate.value, default=None)

@@ -13,6 +13,7 @@ from rich.text import Text
 from textual.strip import Strip
 
 from edgefed.events.base.snapshot import TEST_COUNTS, RoundView, Snapshot
+from edgefed.events.history.run_comparison import best_of
 from edgefed.terminal.units import tested_by
 from edgefed.tui.look.braille import plot
 from edgefed.tui.look.symbols import Glyphs
@@ -73,8 +74,8 @@ class CurvePane(Pane):
         if len(points) > 1:
             change = points[-1][1] - points[-2][1]
             heading += f" {'▲' if change > 0 else '▼' if change < 0 else '·'} {change:+.3f}"
-        at, value = best(self._rounds(shown), self._measure)
-        with_best = f"best {value:.3f} r{at}"
+        best = best_of(self._rounds(shown), self._measure)
+        with_best = f"best {best.value:.3f} r{best.round}" if best else ""
         whole = " · ".join(filter(None, (heading, counts)))
         forms = [f"{whole}  {with_best}", whole, tested]
         if not _is_partial(last):
@@ -135,7 +136,8 @@ class CurvePane(Pane):
         drawn = {at for at, _ in points}
         rounds = [row for row in self._rounds(self.shown) if row.round in drawn]
         marks = {at: _NOT_COMPARED for at, _ in points_of(_not_compared(rounds), self._measure)}
-        marks[best(rounds, self._measure)[0]] = _BEST
+        if best := best_of(rounds, self._measure):
+            marks[best.round] = _BEST
         marked = [(point, marks[point[0]]) for point in points if point[0] in marks]
         rows = self._drawing(points, before, marked)
         return rows[y] if y < len(rows) else Strip.blank(self.size.width, self.rich_style)
@@ -183,17 +185,6 @@ def points_of(rounds: Iterable[RoundView], measure: Measure) -> list[Point]:
     """Return round and value of every round that has one."""
     pairs = ((row.round, getattr(row, measure)) for row in rounds)
     return [(at, value) for at, value in pairs if value is not None and math.isfinite(value)]
-
-
-def best(rounds: Sequence[RoundView], measure: Measure) -> Point:
-    """Return the round with the best value, the first of equal ones.
-
-    Where tests on devices were judged, only rounds count that comparable devices tested.
-    """
-    sign = 1 if measure == "accuracy" else -1
-    judged = [row for row in rounds if (row.is_best if measure == "accuracy" else row.compared)]
-    points = points_of(judged, measure) or points_of(rounds, measure)
-    return max(points, key=lambda point: sign * point[1])
 
 
 def _not_compared(rounds: Iterable[RoundView]) -> list[RoundView]:

@@ -13,12 +13,13 @@ from edgefed.events.base.device_rounds import ASKING
 from edgefed.events.base.model import Phase
 from edgefed.events.base.snapshot import TEST_COUNTS, RoundView, RunView, WaitingView
 from edgefed.events.base.waiting import MOST_NAMED, waiting_in_words
+from edgefed.events.history.run_comparison import best_of
 from edgefed.events.state.attention import device_count, devices_there
 from edgefed.terminal.units import clock_time, short_time, tested_by
 from edgefed.tui.look.symbols import RUN_LOOKS
 from edgefed.tui.look.text_format import bar, clean, countdown, cut, moment
 from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, RULE, SKY
-from edgefed.tui.panes.base.curve import Measure, best, points_of
+from edgefed.tui.panes.base.curve import Measure, points_of
 from edgefed.tui.panes.base.pane import Pane, what_and_next
 from edgefed.tui.panes.runs.waited_devices import slowest_line, waits_line
 from edgefed.tui.state.display_state import Shown
@@ -56,11 +57,12 @@ def _measures(rounds: tuple[RoundView, ...]) -> list[str]:
     measures: tuple[Measure, ...] = ("accuracy", "loss")
     for measure in measures:
         if points := points_of(rounds, measure):
-            at, value = best(rounds, measure)
+            best = best_of(rounds, measure)
+            reached = f"best {measure} {best.value:.3f} in round {best.round}" if best else ""
             last = next(row for row in reversed(rounds) if row.round == points[-1][0])
             final = f"final {points[-1][1]:.3f}"
             counts = tested_by(last.model_dump(include=set(TEST_COUNTS)))
-            return list(filter(None, (f"best {measure} {value:.3f} in round {at}", final, counts)))
+            return list(filter(None, (reached, final, counts)))
     return []
 
 
