@@ -565,6 +565,9 @@ def test_a_round_that_few_devices_tested_is_hollow_and_not_the_best() -> None:
         assert (text.count("○"), text.count("●")) == (1, 1)
         tested = "1 of 4 devices · 3 of 10 labels"
         assert f"Accuracy  0.900 · {tested}" in screen_text(pilot)
+        await pilot.resize_terminal(120, 36)
+        await pilot.pause()
+        assert "Accuracy  0.900 · 1/4 devices ─" in screen_text(pilot)
         assert f"best accuracy 0.490 in round 1 · final 0.900 · {tested}" in screen_text(pilot)
 
     drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario, (200, 50))

@@ -77,7 +77,8 @@ class CurvePane(Pane):
         best = best_of(self._rounds(shown), self._measure)
         with_best = f"best {best.value:.3f} r{best.round}" if best else ""
         whole = " · ".join(filter(None, (heading, counts)))
-        forms = [f"{whole}  {with_best}", whole, tested]
+        short = tested.replace(" of ", "/")  # for a narrow pane, which has room for devices only
+        forms = [f"{whole}  {with_best}", whole, tested, short, short.rpartition(" · ")[0]]
         if not _is_partial(last):
             forms = [forms[0], f"{heading}  {with_best}", heading]
         return next((form for form in forms if len(form) + 4 <= self.size.width), forms[-1])
