@@ -263,6 +263,16 @@ def test_the_judgement_is_the_same_after_a_restart_and_for_readers() -> None:
     assert found == {name: written[3][name] for name in found}
 
 
+def test_a_round_whose_testers_are_unknown_is_compared_by_its_score() -> None:
+    """Such as one from before an upgrade."""
+    history = EvaluationHistory(EvaluationSection())
+    history.add({"round": 1, "accuracy": 0.8, "loss": None})
+    tests = {device: {"samples": 10.0, "accuracy": 0.7} for device in ALL}
+    found = history.judged({"accuracy": 0.7}, tests, FleetTesters(ALL))
+    assert (found["is_best"], found["tested_share"]) == (False, 1.0)
+    assert history.judged({"accuracy": 0.9}, tests, FleetTesters(ALL))["is_best"]
+
+
 def test_a_test_of_the_coordinator_is_not_judged_by_devices() -> None:
     history = EvaluationHistory(EvaluationSection())
     row = {"round": 1, "accuracy": 0.9, "device_accuracy": 0.5, "loss": 0.1}

@@ -146,7 +146,8 @@ class EvaluationHistory:
             """Return the gain over a round, infinite over one with tests of too few devices."""
             if reference is None or testers.removed:
                 return math.inf
-            covered = 1.0 if drawn else _share(reference.tests, every, samples)
+            known = bool(reference.tests)  # not of a round from before devices' scores were stored
+            covered = _share(reference.tests, every, samples) if known and not drawn else 1.0
             if covered < self._section.least_tested:
                 return math.inf
             return self._gain(name, _Reference(score, tests), reference)
