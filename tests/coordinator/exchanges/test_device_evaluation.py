@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
 
 from edgefed.algorithms.averaged_data.fedmix import FedMix
+from edgefed.algorithms.averaging.fedavg import FedAvg
 from edgefed.algorithms.composed.composition import compose
 from edgefed.algorithms.composed.method import Method
 from edgefed.algorithms.composed.registry import make
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.algorithms.interface.member import Roster
+from edgefed.config.recipes.recipe import EvaluationSection
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet
 from edgefed.coordinator.models.model_file_contents import file_round
+from edgefed.coordinator.rounds import run_beginning
 from edgefed.coordinator.storage.stored_runs import OpenExchange
-from edgefed.events.history.early_stopping import history_of
+from edgefed.events.history.early_stopping import EvaluationHistory, Row, history_of
 from edgefed.learn.modeling.model_file_reader import BEST_FILE
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.exchanges.test_resume import Fuse, PowerCut, cut_in_replies
@@ -226,3 +229,24 @@ def test_a_simulation_that_draws_testers_keeps_the_best_round(world: MakeWorld) 
     better = [value > max([-1.0, *accuracies[:k]]) for k, value in enumerate(accuracies)]
     assert [row["is_best"] for row in here.rows] == better
     assert not all(better)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "own", "expected"),
+    [(None, "samples", "samples"), (None, "devices", "devices"), ("samples", "devices", "samples")],
+)
+def test_rounds_are_compared_by_the_weighting_of_their_scores(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch, chosen: str, own: str, expected: str
+) -> None:
+    weightings = []
+
+    def seen(section: EvaluationSection, rows: Iterable[Row]) -> EvaluationHistory:
+        weightings.append(section.weighting)
+        return history_of(section, rows)
+
+    monkeypatch.setattr(run_beginning, "history_of", seen)
+    monkeypatch.setattr(FedAvg, "evaluation_weighting", own)
+    plan = recipe(rounds={"count": 1}, evaluation={"on": "devices", "weighting": chosen})
+    here = world(plan, shards((5, 9, 6, 4), tested=3))
+    assert here.engine().run().status == "finished"
+    assert weightings == [expected]
