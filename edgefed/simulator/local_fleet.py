@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.config.recipes.recipe import SimulationSection
+from edgefed.coordinator.exchanges.contributions import Contributions
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.data.base.types import Shard
 from edgefed.data.devices.partition import label_counts
 from edgefed.events.base.device_columns import roster_parts
+from edgefed.events.base.method_tables import MethodTable, TableView
 from edgefed.events.base.model import EventKind
 from edgefed.learn.base.types import Tensors
 from edgefed.process.clock import Clock
@@ -111,6 +113,7 @@ class LocalFleet(Fleet):
         self._up = 0
         self._down = 0
         self._open: dict[str, dict[str, Task]] = {}
+        self._contributions = Contributions()
         self._executor: Executor = executor or Sequential(shards, clock=clock)
         names = names or device_names(len(shards))
         self._devices = {
@@ -132,6 +135,7 @@ class LocalFleet(Fleet):
     def put(self, exchange: OpenExchange) -> None:
         """Open an exchange; its tasks are done while its replies are read."""
         self._open[exchange.exchange] = {task.device: task for task in exchange.tasks}
+        self._contributions.put(exchange)
 
     def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
         """Pass the remaining tasks to the executor and yield replies as they arrive."""
@@ -149,10 +153,25 @@ class LocalFleet(Fleet):
         self._open.pop(exchange.exchange, None)
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
-        """Do nothing: a virtual device keeps no replies."""
+        """Count the verdict; a virtual device keeps no replies."""
+        del reason
+        self._contributions.verdict(reply, outcome)
+
+    def merged(self, exchange: OpenExchange) -> None:
+        """Count the contributions to an exchange."""
+        self._contributions.merged(exchange)
 
     def closed(self, run: str, through: int) -> None:
-        """Do nothing: a virtual device keeps no replies."""
+        """Count the exchanges that were not merged; a virtual device keeps no replies."""
+        self._contributions.closed(run, through)
+
+    def begin_run(self, run: str, tables: Iterable[TableView]) -> None:
+        """Begin to count the contributions to a run."""
+        self._contributions.begin(run, tables)
+
+    def tables(self) -> Iterable[MethodTable]:
+        """Return the contributions of the devices."""
+        return self._contributions.tables()
 
     def traffic(self) -> tuple[int, int]:
         """Return the payload bytes that a real fleet would have moved: up, down."""

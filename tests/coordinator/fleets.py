@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import zstandard
@@ -10,6 +10,7 @@ import zstandard
 from edgefed.algorithms.interface.member import Roster
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
 from edgefed.coordinator.storage.stored_runs import OpenExchange
+from edgefed.events.base.method_tables import MethodTable, TableView
 from edgefed.learn.base.types import Tensors
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.messages import BlobRef, Reply
@@ -57,9 +58,20 @@ class TamperedFleet(Fleet):
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
         self.verdicts.append((reply.device, outcome, reason))
+        self._inner.verdict(reply, outcome, reason)
+
+    def merged(self, exchange: OpenExchange) -> None:
+        self._inner.merged(exchange)
 
     def closed(self, run: str, through: int) -> None:
         self.through = through
+        self._inner.closed(run, through)
+
+    def begin_run(self, run: str, tables: Iterable[TableView]) -> None:
+        self._inner.begin_run(run, tables)
+
+    def tables(self) -> Iterable[MethodTable]:
+        return self._inner.tables()
 
     def traffic(self) -> tuple[int, int]:
         return self._inner.traffic()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
 from edgefed.algorithms.interface.member import Roster
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.dispatch.dispatcher import Dispatcher
+from edgefed.coordinator.exchanges.contributions import Contributions
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.storage.stored_runs import OpenExchange
+from edgefed.events.base.method_tables import MethodTable, TableView
 from edgefed.events.base.snapshot import WaitingView
 from edgefed.events.base.waiting import waiting_in_words
 from edgefed.process.clock import Clock, timestamp
@@ -59,6 +61,7 @@ class MqttFleet(Fleet):
         self._on_closed = on_closed
         self._open: dict[str, _OpenExchange] = {}
         self._missed: dict[str, tuple[int, frozenset[str]]] = {}
+        self._contributions = Contributions()
         registry.listen(self._note_presence)
 
     def roster(self) -> Roster:
@@ -79,6 +82,7 @@ class MqttFleet(Fleet):
 
     def put(self, exchange: OpenExchange) -> None:
         """Open an exchange and send its tasks."""
+        self._contributions.put(exchange)
         pending = PendingExchange(exchange, self._clock.monotonic())
         report = WaitingReport(pending, self._journal, self._clock)
         self._open[exchange.exchange] = _OpenExchange(pending, report)
@@ -152,18 +156,32 @@ class MqttFleet(Fleet):
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
         """Send a device the verdict on its reply; accepted replies count towards the quorum."""
+        self._contributions.verdict(reply, outcome)
         if outcome == "accepted":
             self._on_accepted(reply.device)
             self.hold(reply)
         self._dispatcher.send_receipt(reply.device, reply.exchange, outcome, reason)
 
+    def merged(self, exchange: OpenExchange) -> None:
+        """Count the contributions to an exchange."""
+        self._contributions.merged(exchange)
+
     def closed(self, run: str, through: int) -> None:
         """Tell the fleet which exchanges are over."""
+        self._contributions.closed(run, through)
         for exchange, (index, _) in [*self._missed.items()]:  # those that nobody asked for
             if exchange == f"{run}-{index}" and index <= through:
                 self._missed.pop(exchange, None)
         self._dispatcher.forget(run, through)
         self._on_closed(run, through)
+
+    def begin_run(self, run: str, tables: Iterable[TableView]) -> None:
+        """Begin to count the contributions to a run."""
+        self._contributions.begin(run, tables)
+
+    def tables(self) -> Iterable[MethodTable]:
+        """Return the contributions of the devices."""
+        return self._contributions.tables()
 
     def traffic(self) -> tuple[int, int]:
         """Return payload bytes from and to devices."""

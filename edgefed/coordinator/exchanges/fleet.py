@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from edgefed.algorithms.interface.member import Roster
 from edgefed.coordinator.storage.stored_runs import OpenExchange
+from edgefed.events.base.method_tables import MethodTable, TableView
 from edgefed.wire.messages import Reply
 
 
@@ -114,9 +115,21 @@ class Fleet(Protocol):
         """Send a device the verdict on its reply; accepted replies count towards the quorum."""
         ...
 
+    def merged(self, exchange: OpenExchange) -> None:
+        """Note that the accepted answers to an exchange are merged and stored."""
+        del exchange
+
     def closed(self, run: str, through: int) -> None:
         """Tell the devices that replies up to this exchange index may be thrown away."""
         ...
+
+    def begin_run(self, run: str, tables: Iterable[TableView]) -> None:
+        """Begin a run, given the tables that it had before a restart."""
+        del run, tables
+
+    def tables(self) -> Iterable[MethodTable]:
+        """Return the fleet's own tables, which are shown beside those of the run's method."""
+        return ()
 
     def traffic(self) -> tuple[int, int]:
         """Return payload bytes to and from devices since the fleet was made."""

@@ -1,16 +1,18 @@
-"""Send the tables of a run's algorithm to the journal, with only the rows that changed."""
+"""Send the tables of a run to the journal, with only the rows that changed."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.events.base.method_tables import (
+    MAX_CELLS,
     MAX_NAME,
+    SYSTEM,
     MethodTable,
     TableView,
     removal,
@@ -28,19 +30,30 @@ class TableUpdates:
 
     Args:
         run: its id.
-        algorithm: its ``view`` returns the tables; one that raises costs a warning and no run.
+        algorithm: its ``view`` returns the method's tables; one that raises costs a warning and no
+            run.
         journal: receives the events.
+        devices: whether tables may name the devices that are asked.
     """
 
-    def __init__(self, run: str, algorithm: CompleteAlgorithm[Any], journal: EventJournal) -> None:
+    def __init__(
+        self,
+        run: str,
+        algorithm: CompleteAlgorithm[Any],
+        journal: EventJournal,
+        *,
+        devices: bool = True,
+    ) -> None:
         self._run = run
         self._algorithm = algorithm
         self._journal = journal
+        self._devices = devices
         self._sent: dict[str, TableView] = {}
+        self._own: dict[str, TableView] = {}
         self._warned = False
 
     def tell(self, state: State) -> None:
-        """Emit the changes since the last call; at the first one, all tables."""
+        """Emit the changes of the method's tables since the last call; at the first one, all."""
         try:
             views = within_limits(_checked(self._algorithm.view(state)))
         except Exception as error:  # what a plug-in's code raises is not known
@@ -50,26 +63,46 @@ class TableUpdates:
         for name in [name for name in self._sent if name not in names]:
             self._journal.emit("table", **removal(self._run, state.round, name))
             del self._sent[name]
+        self._send(views, state.round, self._sent)
+
+    def tell_own(self, number: int, tables: Iterable[MethodTable]) -> None:
+        """Emit the changes of the tables of engine and fleet after a round.
+
+        All of them together have as many cells as those of a method that name no devices. A
+        method's table of the same name goes first.
+        """
+        shown = [
+            table
+            for table in tables
+            if table.name not in self._sent and (self._devices or not table.names_devices)
+        ]
+        self._send(within_limits(shown, device_cells=MAX_CELLS), number, self._own)
+
+    def _send(
+        self, views: Sequence[TableView], round_number: int, sent: dict[str, TableView]
+    ) -> None:
         for made in views:
-            number = state.round if made.table.round is None else made.table.round
+            number = round_number if made.table.round is None else made.table.round
             table = made.table.model_copy(update={"round": None})
             update = {"table": table, "round": number if table.series else 0}
             view = made.model_copy(update=update)
-            before = self._sent.get(view.table.name)
+            before = sent.get(view.table.name)
             if view == before:
                 continue
             for fields in table_events(self._run, number, before, view):
                 self._journal.emit("table", **fields)
-            self._sent[view.table.name] = view
+            sent[view.table.name] = view
 
     def round_metrics(self, state: State) -> Mapping[str, float]:
         """Return the numbers of the state for the row of a round.
 
-        These are the last values of all series, named ``TABLE.SERIES``, and the metrics.
+        These are the last values of all series, named ``TABLE.SERIES``, and the metrics. Names of
+        those of fleet and engine begin with ``system.``.
         """
+        views = {**self._sent, **{SYSTEM + name: view for name, view in self._own.items()}}
         series = {
             _NOT_IN_NAMES.sub("_", f"{name}.{series}")[:MAX_NAME]: value
-            for name, view in self._sent.items()
+            for name, view in views.items()
             for series, value in view.table.series.items()
             if value is not None
         }

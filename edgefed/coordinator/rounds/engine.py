@@ -20,11 +20,13 @@ from edgefed.coordinator.exchanges.relay_checks import delivered_relays
 from edgefed.coordinator.exchanges.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.models.run_model import check_dataset
 from edgefed.coordinator.reports.bounty_orders import after_orders
+from edgefed.coordinator.reports.logged_tables import logged_tables
 from edgefed.coordinator.reports.table_updates import TableUpdates
 from edgefed.coordinator.rounds.engine_deps import EngineDeps
 from edgefed.coordinator.rounds.evaluation import Evaluation
 from edgefed.coordinator.rounds.label_audit import audited
 from edgefed.coordinator.rounds.model_saver import ModelSaver
+from edgefed.coordinator.rounds.phase_seconds import PhaseSeconds
 from edgefed.coordinator.rounds.reply_collector import make_collector
 from edgefed.coordinator.rounds.reply_stats import ReplyStats
 from edgefed.coordinator.rounds.robust_merging import with_least_answers
@@ -41,6 +43,7 @@ from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
+from edgefed.events.base.method_tables import TableView
 from edgefed.events.history.early_stopping import DEVICE_TESTS
 from edgefed.process.clock import timestamp
 from edgefed.seeds import derive
@@ -84,7 +87,9 @@ class Engine:
             self._recipe, self._algorithm, self._device_answers, self._recorder.warn
         )
         self._models = ModelSaver(self._recorder, self._recipe, self._algorithm, deps.store)
-        self._tables = TableUpdates(record.run, self._algorithm, deps.journal)
+        secret = deps.recipe.privacy.population > 0
+        self._tables = TableUpdates(record.run, self._algorithm, deps.journal, devices=not secret)
+        self._phases = PhaseSeconds(deps.clock)
 
     # -- the whole run ------------------------------------------------------------------------
 
@@ -150,8 +155,23 @@ class Engine:
         self._close_through(state)
         self._recorder.status("running")
         self._roster(state, state.state.round + 1)  # tells who is left out, also after a restart
-        self._tables.tell(state.state)
+        self._begin_tables(state)
         return state
+
+    def _begin_tables(self, state: RunState) -> None:
+        """Emit all tables, those of fleet and engine as they were before a restart."""
+        record = self._recorder.record
+        folder = self._deps.store.run_folder(record.run)
+        before: tuple[TableView, ...] = ()
+        with suppress(StorageError):  # the tables then begin anew
+            before = logged_tables(folder) if record.exchanges else ()
+        self._fleet.begin_run(record.run, before)
+        self._phases.restore(before, state.scored)
+        self._tables.tell(state.state)
+        self._tell_own_tables(state.scored)
+
+    def _tell_own_tables(self, number: int) -> None:
+        self._tables.tell_own(number, (*self._fleet.tables(), *self._phases.tables()))
 
     def _loop(self, state: RunState) -> str:
         """Work round after round; return why the run ends before its last one, or nothing."""
@@ -166,6 +186,7 @@ class Engine:
             if state.state.round < self._recipe.rounds.count:  # else nothing is left to wait for
                 self._pass_gate(state)
             self._controls.check()
+            self._phases.enter("select")
             opened = state.open or self._plan(state)
             if opened is None:
                 return ""
@@ -280,7 +301,8 @@ class Engine:
         """Ask, merge and commit; repeat an exchange that cannot be merged with a new cohort."""
         collector = make_collector(self._deps, state.run_model, opened)
         asked = asked_exchange(opened)
-        answers = audited(self._deps, self._recorder.record.run, state, asked, collector.answers())
+        waited = self._phases.waiting(collector.answers())
+        answers = audited(self._deps, self._recorder.record.run, state, asked, waited)
         robust = collector.merged(answers)
         merged = merged_or_problem(self._algorithm, state.state, asked, robust)
         self._controls.check()
@@ -302,6 +324,7 @@ class Engine:
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
         state.downlink.committed()
+        self._fleet.merged(opened)
         self._tables.tell(merged)
         self._close_through(state)
 
@@ -346,9 +369,12 @@ class Engine:
         """Test the model if it is time to, and close the round."""
         number = state.state.round
         self._deps.journal.emit("exchange", phase="evaluate", detail="")
+        self._phases.enter("evaluate")
         # An exchange that an earlier life left open tells that it found it was time.
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
         scores = self._evaluation.scores(state) if due else NO_SCORES
+        self._phases.end_round(number)
+        self._tell_own_tables(number)
         measured = dict(self._tables.round_metrics(state.state))
         if scores.device_tests and state.open is not None:
             able = fleet_testers(self._recipe, self._recorder.record, state.open)
