@@ -135,7 +135,6 @@ class LocalFleet(Fleet):
     def put(self, exchange: OpenExchange) -> None:
         """Open an exchange; its tasks are done while its replies are read."""
         self._open[exchange.exchange] = {task.device: task for task in exchange.tasks}
-        self._contributions.put(exchange)
 
     def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
         """Pass the remaining tasks to the executor and yield replies as they arrive."""
@@ -153,21 +152,20 @@ class LocalFleet(Fleet):
         self._open.pop(exchange.exchange, None)
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
-        """Count the verdict; a virtual device keeps no replies."""
-        del reason
-        self._contributions.verdict(reply, outcome)
-
-    def merged(self, exchange: OpenExchange) -> None:
-        """Count the contributions to an exchange."""
-        self._contributions.merged(exchange)
+        """Do nothing: a virtual device keeps no replies."""
 
     def closed(self, run: str, through: int) -> None:
-        """Count the exchanges that were not merged; a virtual device keeps no replies."""
-        self._contributions.closed(run, through)
+        """Do nothing: a virtual device keeps no replies."""
 
-    def begin_run(self, run: str, tables: Iterable[TableView]) -> None:
+    def begin_run(self, tables: Iterable[TableView]) -> None:
         """Begin to count the contributions to a run."""
-        self._contributions.begin(run, tables)
+        self._contributions = Contributions(tables)
+
+    def note_answers(
+        self, exchange: OpenExchange, merged: Mapping[str, int], refused: Collection[str]
+    ) -> None:
+        """Count the contributions to an exchange."""
+        self._contributions.add(exchange, merged, refused)
 
     def tables(self) -> Iterable[MethodTable]:
         """Return the contributions of the devices."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 import zstandard
@@ -58,17 +58,17 @@ class TamperedFleet(Fleet):
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
         self.verdicts.append((reply.device, outcome, reason))
-        self._inner.verdict(reply, outcome, reason)
-
-    def merged(self, exchange: OpenExchange) -> None:
-        self._inner.merged(exchange)
 
     def closed(self, run: str, through: int) -> None:
         self.through = through
-        self._inner.closed(run, through)
 
-    def begin_run(self, run: str, tables: Iterable[TableView]) -> None:
-        self._inner.begin_run(run, tables)
+    def begin_run(self, tables: Iterable[TableView]) -> None:
+        self._inner.begin_run(tables)
+
+    def note_answers(
+        self, exchange: OpenExchange, merged: Mapping[str, int], refused: Collection[str]
+    ) -> None:
+        self._inner.note_answers(exchange, merged, refused)
 
     def tables(self) -> Iterable[MethodTable]:
         return self._inner.tables()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -82,7 +82,6 @@ class MqttFleet(Fleet):
 
     def put(self, exchange: OpenExchange) -> None:
         """Open an exchange and send its tasks."""
-        self._contributions.put(exchange)
         pending = PendingExchange(exchange, self._clock.monotonic())
         report = WaitingReport(pending, self._journal, self._clock)
         self._open[exchange.exchange] = _OpenExchange(pending, report)
@@ -156,28 +155,28 @@ class MqttFleet(Fleet):
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
         """Send a device the verdict on its reply; accepted replies count towards the quorum."""
-        self._contributions.verdict(reply, outcome)
         if outcome == "accepted":
             self._on_accepted(reply.device)
             self.hold(reply)
         self._dispatcher.send_receipt(reply.device, reply.exchange, outcome, reason)
 
-    def merged(self, exchange: OpenExchange) -> None:
-        """Count the contributions to an exchange."""
-        self._contributions.merged(exchange)
-
     def closed(self, run: str, through: int) -> None:
         """Tell the fleet which exchanges are over."""
-        self._contributions.closed(run, through)
         for exchange, (index, _) in [*self._missed.items()]:  # those that nobody asked for
             if exchange == f"{run}-{index}" and index <= through:
                 self._missed.pop(exchange, None)
         self._dispatcher.forget(run, through)
         self._on_closed(run, through)
 
-    def begin_run(self, run: str, tables: Iterable[TableView]) -> None:
+    def begin_run(self, tables: Iterable[TableView]) -> None:
         """Begin to count the contributions to a run."""
-        self._contributions.begin(run, tables)
+        self._contributions = Contributions(tables)
+
+    def note_answers(
+        self, exchange: OpenExchange, merged: Mapping[str, int], refused: Collection[str]
+    ) -> None:
+        """Count the contributions to an exchange."""
+        self._contributions.add(exchange, merged, refused)
 
     def tables(self) -> Iterable[MethodTable]:
         """Return the contributions of the devices."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -115,17 +115,26 @@ class Fleet(Protocol):
         """Send a device the verdict on its reply; accepted replies count towards the quorum."""
         ...
 
-    def merged(self, exchange: OpenExchange) -> None:
-        """Note that the accepted answers to an exchange are merged and stored."""
-        del exchange
-
     def closed(self, run: str, through: int) -> None:
         """Tell the devices that replies up to this exchange index may be thrown away."""
         ...
 
-    def begin_run(self, run: str, tables: Iterable[TableView]) -> None:
+    def begin_run(self, tables: Iterable[TableView]) -> None:
         """Begin a run, given the tables that it had before a restart."""
-        del run, tables
+        del tables
+
+    def note_answers(
+        self, exchange: OpenExchange, merged: Mapping[str, int], refused: Collection[str]
+    ) -> None:
+        """Take the outcome of an exchange that asked devices to train.
+
+        Args:
+            exchange: it is over.
+            merged: devices whose answers were accepted, with the samples in the model; 0 if the
+                exchange was not merged.
+            refused: devices whose replies were refused.
+        """
+        del exchange, merged, refused
 
     def tables(self) -> Iterable[MethodTable]:
         """Return the fleet's own tables, which are shown beside those of the run's method."""

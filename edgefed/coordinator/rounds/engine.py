@@ -165,7 +165,7 @@ class Engine:
         before: tuple[TableView, ...] = ()
         with suppress(StorageError):  # the tables then begin anew
             before = logged_tables(folder) if record.exchanges else ()
-        self._fleet.begin_run(record.run, before)
+        self._fleet.begin_run(before)
         self._phases.restore(before, state.scored)
         self._tables.tell(state.state)
         self._tell_own_tables(state.scored)
@@ -299,15 +299,18 @@ class Engine:
 
     def _exchange(self, state: RunState, opened: OpenExchange) -> None:
         """Ask, merge and commit; repeat an exchange that cannot be merged with a new cohort."""
-        collector = make_collector(self._deps, state.run_model, opened)
+        self._phases.enter("collect")
+        collector = make_collector(
+            self._deps, state.run_model, opened, lambda: self._phases.enter("merge")
+        )
         asked = asked_exchange(opened)
-        waited = self._phases.waiting(collector.answers())
-        answers = audited(self._deps, self._recorder.record.run, state, asked, waited)
+        answers = audited(self._deps, self._recorder.record.run, state, asked, collector.answers())
         robust = collector.merged(answers)
         merged = merged_or_problem(self._algorithm, state.state, asked, robust)
         self._controls.check()
         update_trust(self._deps, self._recorder, opened, collector)
         if problem := problem_of(opened, collector.stats, merged, self._recipe):
+            self._note_answers(opened, collector.stats, merged=False)
             self._ask_again(state, opened, problem)
             return
         assert isinstance(merged, State)
@@ -324,9 +327,15 @@ class Engine:
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
         state.downlink.committed()
-        self._fleet.merged(opened)
+        self._note_answers(opened, collector.stats, merged=True)
         self._tables.tell(merged)
         self._close_through(state)
+
+    def _note_answers(self, opened: OpenExchange, stats: ReplyStats, *, merged: bool) -> None:
+        """Note which devices contributed to an exchange that is no preparatory one."""
+        if not opened.preparatory:
+            samples = stats.devices if merged else dict.fromkeys(stats.devices, 0)
+            self._fleet.note_answers(opened, samples, stats.refused)
 
     def _give_up(self, opened: OpenExchange) -> None:
         """Close an exchange that is not merged."""

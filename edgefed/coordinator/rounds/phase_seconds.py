@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from edgefed.algorithms.interface.answer import Answer
 from edgefed.events.base.method_tables import (
     Column,
     MethodTable,
@@ -23,7 +22,8 @@ COLUMNS = (
     Column(name="share", format=".1%", show="bar"),
 )
 MEASURED: tuple[Phase, ...] = ("select", "collect", "merge", "evaluate")
-"""The rows: plan and store an exchange; wait for answers; merge and store them; test the model."""
+"""The rows: plan and store an exchange; wait for answers, which are merged as they come; finish the
+merge and store it; test the model."""
 
 
 @dataclass
@@ -63,15 +63,6 @@ class PhaseSeconds:
         if self._phase is not None:
             self._seconds[self._phase].current += now - self._since
         self._phase, self._since = phase, now
-
-    def waiting(self, answers: Iterable[Answer]) -> Iterator[Answer]:
-        """Yield answers; the wait for each belongs to ``collect``, the time after to ``merge``."""
-        self.enter("collect")
-        for answer in answers:
-            self.enter("merge")
-            yield answer
-            self.enter("collect")
-        self.enter("merge")
 
     def end_round(self, number: int) -> None:
         """End the current phase and a round."""

@@ -40,6 +40,7 @@ class CollectorDeps:
         reject_reason: the algorithm's own check of an answer.
         merge_group: the group of answers that the algorithm averages together.
         relays: keeps the blobs that answers send to other devices.
+        collected: called when no further answer is waited for.
         cache: keeps the blobs of replies that are held.
         quarantined: whether a device's replies are refused.
         checks, merging: the recipe's tables.
@@ -55,6 +56,7 @@ class CollectorDeps:
     quarantined: Callable[[str], bool]
     checks: ChecksSection
     merging: MergingSection
+    collected: Callable[[], None]
 
 
 class ReplyCollector:
@@ -80,13 +82,19 @@ class ReplyCollector:
 
     def answers(self) -> Iterator[Answer]:
         """Yield checked answers until enough are there; one is decoded at a time."""
-        opened = self._opened
         self._report("broadcast")
-        if not opened.tasks:
-            return
-        if self._holds:
-            yield from self._held_answers()
-            return
+        if self._opened.tasks:
+            yield from self._held_answers() if self._holds else self._arriving_answers()
+        self._deps.collected()
+
+    def merged(self, answers: Iterable[Answer]) -> Iterator[Answer]:
+        """Yield answers with the rule of ``[merging]`` applied."""
+        for answer in answers:
+            yield answer if self._robust is None else self._robust.changed(answer)
+
+    def _arriving_answers(self) -> Iterator[Answer]:
+        """Yield each answer when it arrives."""
+        opened = self._opened
         self._robust = self._merging((), None)
         for delivered in self._fleet.ask(opened, self._deps.controls.interrupted):
             if delivered.reply.device in self.stats.devices:
@@ -97,11 +105,6 @@ class ReplyCollector:
             yield answer
             if self.stats.accepted >= opened.wanted:
                 return
-
-    def merged(self, answers: Iterable[Answer]) -> Iterator[Answer]:
-        """Yield answers with the rule of ``[merging]`` applied."""
-        for answer in answers:
-            yield answer if self._robust is None else self._robust.changed(answer)
 
     # -- replies that wait for all others -------------------------------------------------------
 
@@ -165,7 +168,7 @@ class ReplyCollector:
         """Return the answer of a reply that may be merged; tell why of another one."""
         reply = delivered.reply
         if reply.status != "ok":
-            self.stats.decline(reply.reason)
+            self.stats.decline(reply.device, reply.reason)
             self._fleet.verdict(reply, "rejected", reply.reason)
             self._note(delivered, reply.status, reply.reason)
             return None
@@ -200,7 +203,7 @@ class ReplyCollector:
         reply, reason = delivered.reply, str(rejection)
         if rejection.blamed:
             self.blamed[reply.device] = reason
-        self.stats.decline(reason)
+        self.stats.decline(reply.device, reason)
         self._fleet.verdict(reply, "rejected", reason)
         self._note(delivered, "rejected", reason)
 
@@ -246,7 +249,12 @@ class ReplyCollector:
         )
 
 
-def make_collector(deps: EngineDeps, run_model: RunModel, opened: OpenExchange) -> ReplyCollector:
+def make_collector(
+    deps: EngineDeps,
+    run_model: RunModel,
+    opened: OpenExchange,
+    collected: Callable[[], None] = lambda: None,
+) -> ReplyCollector:
     """Return the collector of an exchange; the run's algorithm checks the answers."""
     asked = asked_exchange(opened)
     model = run_model.trainers.get(asked.model).model
@@ -268,6 +276,7 @@ def make_collector(deps: EngineDeps, run_model: RunModel, opened: OpenExchange) 
             quarantined=lambda device: deps.trust.is_quarantined(device, opened.exchange),
             checks=deps.recipe.checks,
             merging=deps.recipe.merging,
+            collected=collected,
         ),
     )
 
