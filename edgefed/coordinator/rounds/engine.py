@@ -16,7 +16,7 @@ from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import Exchange, Finished
 from edgefed.algorithms.interface.member import Roster
-from edgefed.coordinator.exchanges.relay_checks import delivered_relays
+from edgefed.coordinator.exchanges.relayed_blobs import delivered_relays
 from edgefed.coordinator.exchanges.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.models.run_model import check_dataset
 from edgefed.coordinator.reports.bounty_orders import after_orders
