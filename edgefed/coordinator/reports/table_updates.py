@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,9 @@ from edgefed.events.base.method_tables import (
     within_limits,
 )
 from edgefed.terminal.printable import printable
+
+SEND_EVERY = 1.0
+"""Least seconds between two events of a table of fleet or engine; rounds may be shorter."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
 """Characters that names of metrics do not contain."""
@@ -49,7 +53,10 @@ class TableUpdates:
         self._journal = journal
         self._devices = devices
         self._sent: dict[str, TableView] = {}
-        self._own: dict[str, TableView] = {}
+        self._own_sent: dict[str, TableView] = {}
+        self._own: list[TableView] = []
+        self._own_round = 0
+        self._sent_at = -math.inf
         self._warned = False
 
     def tell(self, state: State) -> None:
@@ -65,18 +72,30 @@ class TableUpdates:
             del self._sent[name]
         self._send(views, state.round, self._sent)
 
-    def tell_own(self, number: int, tables: Iterable[MethodTable]) -> None:
-        """Emit the changes of the tables of engine and fleet after a round.
+    def tell_own(self, number: int, tables: Iterable[MethodTable], now: float) -> None:
+        """Take the tables of engine and fleet after a round, and emit their changes if it is time.
 
         All of them together have as many cells as those of a method that name no devices. A
-        method's table of the same name goes first.
+        method's table of the same name is shown instead.
+
+        Args:
+            number: the round.
+            tables: the tables.
+            now: the monotonic second.
         """
         shown = [
             table
             for table in tables
             if table.name not in self._sent and (self._devices or not table.names_devices)
         ]
-        self._send(within_limits(shown, device_cells=MAX_CELLS), number, self._own)
+        self._own, self._own_round = within_limits(shown, device_cells=MAX_CELLS), number
+        if self._own and now - self._sent_at >= SEND_EVERY:
+            self._sent_at = now
+            self.flush()
+
+    def flush(self) -> None:
+        """Emit the changes of the tables of engine and fleet that were not emitted yet."""
+        self._send(self._own, self._own_round, self._own_sent)
 
     def _send(
         self, views: Sequence[TableView], round_number: int, sent: dict[str, TableView]
@@ -99,7 +118,7 @@ class TableUpdates:
         These are the last values of all series, named ``TABLE.SERIES``, and the metrics. Names of
         those of fleet and engine begin with ``system.``.
         """
-        views = {**self._sent, **{SYSTEM + name: view for name, view in self._own.items()}}
+        views = {**self._sent, **{SYSTEM + view.table.name: view for view in self._own}}
         series = {
             _NOT_IN_NAMES.sub("_", f"{name}.{series}")[:MAX_NAME]: value
             for name, view in views.items()

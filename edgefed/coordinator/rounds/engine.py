@@ -109,7 +109,7 @@ class Engine:
                 reason = f"{reason}; {finding.text}" if reason else finding.text
             self._end(state, "finished", reason, hint="" if finding is None else finding.hint)
         except Stopping:
-            pass
+            self._tables.flush()
         except Aborted:
             self._end(state, "aborted", "by the operator", "run.aborted")
         except EdgeFedError as error:
@@ -171,7 +171,8 @@ class Engine:
         self._tell_own_tables(state.scored)
 
     def _tell_own_tables(self, number: int) -> None:
-        self._tables.tell_own(number, (*self._fleet.tables(), *self._phases.tables()))
+        tables = (*self._fleet.tables(), *self._phases.tables())
+        self._tables.tell_own(number, tables, self._deps.clock.monotonic())
 
     def _loop(self, state: RunState) -> str:
         """Work round after round; return why the run ends before its last one, or nothing."""
@@ -203,6 +204,7 @@ class Engine:
         hint: str = "",
     ) -> None:
         """Write the model and the last row; the state stays, so a failed run can be resumed."""
+        self._tables.flush()
         digest = self._recorder.record.weights_digest
         try:
             if state is not None:
@@ -418,6 +420,7 @@ class Engine:
 
     def _pass_gate(self, state: RunState) -> None:
         if self._controls.paused:
+            self._tables.flush()
             self._recorder.status("paused")
         while (request := self._controls.pass_gate()) is not None:
             evaluate_paused(request, self._deps, self._recorder, state)

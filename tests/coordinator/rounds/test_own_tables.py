@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from edgefed.algorithms.interface.base import State
 from edgefed.api.rounds import metrics_of
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.contributions import COLUMNS, CONTRIBUTIONS
@@ -27,6 +28,7 @@ from edgefed.events.base.method_tables import (
     method_table,
     table_named,
 )
+from edgefed.events.base.model import Phase
 from edgefed.process.clock import SystemClock
 from edgefed.report.page import report
 from edgefed.report.run_data import run_data_of_folder
@@ -174,7 +176,9 @@ def test_each_phase_has_its_seconds() -> None:
     assert phases.tables() == ()
 
     for number, slower in ((1, 1.0), (2, 2.0)):
-        for phase, wait in (("select", slower), ("collect", 8.0), ("merge", slower)):
+        waits: list[tuple[Phase, float]]
+        waits = [("select", slower), ("collect", 8.0), ("merge", slower)]
+        for phase, wait in waits:
             phases.enter(phase)
             clock.at += wait
         if number == 2:
@@ -238,10 +242,34 @@ def test_a_large_fleet_has_as_many_rows_as_may_be_sent(world: MakeWorld) -> None
     run.devices.begin_run((before,))
     journal.emit("run", run="r-1", status="running")
     updates = TableUpdates("r-1", of(Layerwise, run.recipe), journal)
-    updates.tell_own(1, run.devices.tables())
+    updates.tell_own(1, run.devices.tables(), 0.0)
     (view,) = journal.snapshot.tables
     assert (len(view.table.rows), view.left_out) == (most, 3)
     assert view.table.verdict == f"1 of {most + 3} devices contributed nothing: d-00000"
+
+
+def test_short_rounds_share_an_event(world: MakeWorld) -> None:
+    run, journal, clock = world(), EventJournal("tests", Ticking()), Steps()
+    updates, phases = TableUpdates("r-1", of(Layerwise, run.recipe), journal), PhaseSeconds(clock)
+    journal.emit("run", run="r-1", status="running")
+
+    def rounds_sent(first: int, seconds: float) -> list[int]:
+        for number in range(first, first + 5):
+            phases.enter("collect")
+            clock.at += seconds
+            phases.end_round(number)
+            updates.tell_own(number, phases.tables(), clock.at)
+            measured = updates.round_metrics(State(number, {}, {}))
+            assert measured["system.phases.collect"] == seconds
+        (view,) = journal.snapshot.tables
+        return [point.round for point in view.history]
+
+    updates.tell_own(0, (), 0.0)
+    assert rounds_sent(1, 0.25) == [1, 5]
+    assert rounds_sent(6, 0.125) == [1, 5]
+    updates.flush()
+    updates.flush()
+    assert rounds_sent(11, 2.0) == [1, 5, 10, 11, 12, 13, 14, 15]
 
 
 def simulated(folder: Path) -> Path:
