@@ -350,6 +350,7 @@ class Engine:
 
     def _ask_again(self, state: RunState, opened: OpenExchange, problem: MergeProblem) -> None:
         """Plan again after an exchange that is not merged, for as often as the recipe says."""
+        self._phases.enter("select")
         self._begin_anew(state, opened, problem.devices)
         if opened.attempt >= self._recipe.rounds.retries:
             # A run that is resumed asks those who are there then, not those who were silent now.
