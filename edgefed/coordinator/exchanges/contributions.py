@@ -89,7 +89,7 @@ class Contributions:
 
 def _verdict(devices: int, idle: list[str], total: int) -> str:
     if not idle:
-        return f"{counted(devices, 'device')} contributed {counted(total, 'sample')}"
+        return f"{counted(devices, 'device')} contributed {total:,} samples"
     more = f" and {len(idle) - NAMED} more" if len(idle) > NAMED else ""
     named = f"{', '.join(idle[:NAMED])}{more}"
     return f"{len(idle)} of {devices} devices contributed nothing: {named}"

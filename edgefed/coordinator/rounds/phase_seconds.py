@@ -85,6 +85,7 @@ class PhaseSeconds:
             rows.append((phase, [round(cell, 4) for cell in cells]))
         longest = max(self._seconds, key=lambda phase: self._seconds[phase].total)
         share = self._seconds[longest].total / whole
+        rounds = counted(self._round, "round")
         return (
             method_table(
                 PHASES,
@@ -92,6 +93,6 @@ class PhaseSeconds:
                 rows,
                 key="phase",
                 series={phase: cells[0] for phase, cells in rows},
-                verdict=f"{longest} took {share:.0%} of {counted(self._round, 'round')}",
+                verdict=f"{longest} took {share:.0%} of the time of {rounds}",
             ),
         )

@@ -197,7 +197,7 @@ def test_each_phase_has_its_seconds() -> None:
     assert [row.cells[4] for row in table.rows] == pytest.approx(
         [3 / 29, 16 / 29, 3 / 29, 7 / 29], abs=1e-4
     )
-    assert table.verdict == "collect took 55% of 2 rounds"
+    assert table.verdict == "collect took 55% of the time of 2 rounds"
     assert table.series == {"select": 2.0, "collect": 8.0, "merge": 2.0, "evaluate": 7.0}
 
 
