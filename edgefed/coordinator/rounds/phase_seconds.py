@@ -19,7 +19,7 @@ from edgefed.terminal.units import counted
 PHASES = "phases"
 COLUMNS = (
     *(Column(name=name, unit="s", format=".3f") for name in ("last", "mean", "longest", "total")),
-    Column(name="share", format=".1%", show="bar"),
+    Column(name="share", format=".1%", show="share"),
 )
 MEASURED: tuple[Phase, ...] = ("select", "collect", "merge", "evaluate")
 """The rows: plan and store an exchange; wait for answers, which are merged as they come; finish the
