@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edgefed.algorithms.interface.member import Member, Roster
@@ -14,7 +14,6 @@ from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.data.base.types import Shard
 from edgefed.data.devices.partition import label_counts
 from edgefed.events.base.device_columns import roster_parts
-from edgefed.events.base.method_tables import MethodTable, TableView
 from edgefed.events.base.model import EventKind
 from edgefed.learn.base.types import Tensors
 from edgefed.process.clock import Clock
@@ -113,7 +112,7 @@ class LocalFleet(Fleet):
         self._up = 0
         self._down = 0
         self._open: dict[str, dict[str, Task]] = {}
-        self._contributions = Contributions()
+        self.contributions = Contributions()
         self._executor: Executor = executor or Sequential(shards, clock=clock)
         names = names or device_names(len(shards))
         self._devices = {
@@ -156,20 +155,6 @@ class LocalFleet(Fleet):
 
     def closed(self, run: str, through: int) -> None:
         """Do nothing: a virtual device keeps no replies."""
-
-    def begin_run(self, tables: Iterable[TableView]) -> None:
-        """Begin to count the contributions to a run."""
-        self._contributions = Contributions(tables)
-
-    def note_answers(
-        self, exchange: OpenExchange, merged: Mapping[str, int], refused: Collection[str]
-    ) -> None:
-        """Count the contributions to an exchange."""
-        self._contributions.add(exchange, merged, refused)
-
-    def tables(self) -> Iterable[MethodTable]:
-        """Return the contributions of the devices."""
-        return self._contributions.tables()
 
     def traffic(self) -> tuple[int, int]:
         """Return the payload bytes that a real fleet would have moved: up, down."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import zstandard
@@ -10,7 +10,6 @@ import zstandard
 from edgefed.algorithms.interface.member import Roster
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
 from edgefed.coordinator.storage.stored_runs import OpenExchange
-from edgefed.events.base.method_tables import MethodTable, TableView
 from edgefed.learn.base.types import Tensors
 from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.messages import BlobRef, Reply
@@ -39,6 +38,7 @@ class TamperedFleet(Fleet):
         self.asked: list[OpenExchange] = []
         self.verdicts: list[tuple[str, Verdict, str]] = []
         self.through = -1
+        self.contributions = inner.contributions
 
     def roster(self) -> Roster:
         return self._inner.roster()
@@ -61,17 +61,6 @@ class TamperedFleet(Fleet):
 
     def closed(self, run: str, through: int) -> None:
         self.through = through
-
-    def begin_run(self, tables: Iterable[TableView]) -> None:
-        self._inner.begin_run(tables)
-
-    def note_answers(
-        self, exchange: OpenExchange, merged: Mapping[str, int], refused: Collection[str]
-    ) -> None:
-        self._inner.note_answers(exchange, merged, refused)
-
-    def tables(self) -> Iterable[MethodTable]:
-        return self._inner.tables()
 
     def traffic(self) -> tuple[int, int]:
         return self._inner.traffic()

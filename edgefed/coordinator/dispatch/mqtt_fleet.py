@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -15,7 +15,6 @@ from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.storage.stored_runs import OpenExchange
-from edgefed.events.base.method_tables import MethodTable, TableView
 from edgefed.events.base.snapshot import WaitingView
 from edgefed.events.base.waiting import waiting_in_words
 from edgefed.process.clock import Clock, timestamp
@@ -61,7 +60,7 @@ class MqttFleet(Fleet):
         self._on_closed = on_closed
         self._open: dict[str, _OpenExchange] = {}
         self._missed: dict[str, tuple[int, frozenset[str]]] = {}
-        self._contributions = Contributions()
+        self.contributions = Contributions()
         registry.listen(self._note_presence)
 
     def roster(self) -> Roster:
@@ -167,20 +166,6 @@ class MqttFleet(Fleet):
                 self._missed.pop(exchange, None)
         self._dispatcher.forget(run, through)
         self._on_closed(run, through)
-
-    def begin_run(self, tables: Iterable[TableView]) -> None:
-        """Begin to count the contributions to a run."""
-        self._contributions = Contributions(tables)
-
-    def note_answers(
-        self, exchange: OpenExchange, merged: Mapping[str, int], refused: Collection[str]
-    ) -> None:
-        """Count the contributions to an exchange."""
-        self._contributions.add(exchange, merged, refused)
-
-    def tables(self) -> Iterable[MethodTable]:
-        """Return the contributions of the devices."""
-        return self._contributions.tables()
 
     def traffic(self) -> tuple[int, int]:
         """Return payload bytes from and to devices."""

@@ -27,7 +27,7 @@ NAMED = 8
 
 
 @dataclass
-class _Counts:
+class _Outcomes:
     """The tasks of a device by their outcome, and the samples of its merged answers."""
 
     answered: int = 0
@@ -46,21 +46,30 @@ class Contributions:
     """Counts the tasks of a run's devices by their outcome.
 
     A task is answered, refused, or late: without a valid reply when its exchange was closed.
-
-    Args:
-        tables: those that the run had before a restart.
     """
 
-    def __init__(self, tables: Iterable[TableView] = ()) -> None:
+    def __init__(self) -> None:
+        self._counts: dict[str, _Outcomes] = {}
+
+    def begin(self, tables: Iterable[TableView]) -> None:
+        """Begin a run, with the counts in the tables that it had before a restart."""
         before = numbers_in(tables, CONTRIBUTIONS, COLUMNS)
-        self._counts = {device: _Counts(*map(int, cells[1:5])) for device, cells in before.items()}
+        self._counts = {
+            device: _Outcomes(*map(int, cells[1:5])) for device, cells in before.items()
+        }
 
     def add(
         self, exchange: OpenExchange, merged: Mapping[str, int], refused: Collection[str]
     ) -> None:
-        """Count an exchange; see ``Fleet.note_answers``."""
+        """Count an exchange that is over.
+
+        Args:
+            exchange: the exchange.
+            merged: devices whose answers were accepted, with the samples in the model.
+            refused: devices whose replies were refused.
+        """
         for task in exchange.tasks:
-            counts = self._counts.setdefault(task.device, _Counts())
+            counts = self._counts.setdefault(task.device, _Outcomes())
             if task.device in merged:
                 counts.answered += 1
                 counts.samples += merged[task.device]

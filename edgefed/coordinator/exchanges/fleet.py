@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from edgefed.algorithms.interface.member import Roster
+from edgefed.coordinator.exchanges.contributions import Contributions
 from edgefed.coordinator.storage.stored_runs import OpenExchange
-from edgefed.events.base.method_tables import MethodTable, TableView
+from edgefed.events.base.method_tables import MethodTable
 from edgefed.wire.messages import Reply
 
 
@@ -42,9 +43,11 @@ class Fleet(Protocol):
 
     Attributes:
         simulated: whether raw data of all devices is at hand.
+        contributions: of the devices to the current run; the engine keeps them up to date.
     """
 
     simulated: bool
+    contributions: Contributions
 
     def roster(self) -> Roster:
         """Return the devices that are there now, sorted by id."""
@@ -119,26 +122,9 @@ class Fleet(Protocol):
         """Tell the devices that replies up to this exchange index may be thrown away."""
         ...
 
-    def begin_run(self, tables: Iterable[TableView]) -> None:
-        """Begin a run, given the tables that it had before a restart."""
-        del tables
-
-    def note_answers(
-        self, exchange: OpenExchange, merged: Mapping[str, int], refused: Collection[str]
-    ) -> None:
-        """Take the outcome of an exchange that asked devices to train.
-
-        Args:
-            exchange: it is over.
-            merged: devices whose answers were accepted, with the samples in the model; 0 if the
-                exchange was not merged.
-            refused: devices whose replies were refused.
-        """
-        del exchange, merged, refused
-
     def tables(self) -> Iterable[MethodTable]:
         """Return the fleet's own tables, which are shown beside those of the run's method."""
-        return ()
+        return self.contributions.tables()
 
     def traffic(self) -> tuple[int, int]:
         """Return payload bytes to and from devices since the fleet was made."""

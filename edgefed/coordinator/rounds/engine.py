@@ -165,7 +165,7 @@ class Engine:
         before: tuple[TableView, ...] = ()
         with suppress(StorageError):  # the tables then begin anew
             before = logged_tables(folder) if record.exchanges else ()
-        self._fleet.begin_run(before)
+        self._fleet.contributions.begin(before)
         self._phases.restore(before, state.scored)
         self._tables.tell(state.state)
         self._tell_own_tables(state.scored)
@@ -302,9 +302,8 @@ class Engine:
     def _exchange(self, state: RunState, opened: OpenExchange) -> None:
         """Ask, merge and commit; repeat an exchange that cannot be merged with a new cohort."""
         self._phases.enter("collect")
-        collector = make_collector(
-            self._deps, state.run_model, opened, lambda: self._phases.enter("merge")
-        )
+        collector = make_collector(self._deps, state.run_model, opened)
+        collector.on_collected = lambda: self._phases.enter("merge")
         asked = asked_exchange(opened)
         answers = audited(self._deps, self._recorder.record.run, state, asked, collector.answers())
         robust = collector.merged(answers)
@@ -337,7 +336,7 @@ class Engine:
         """Note which devices contributed to an exchange that is no preparatory one."""
         if not opened.preparatory:
             samples = stats.devices if merged else dict.fromkeys(stats.devices, 0)
-            self._fleet.note_answers(opened, samples, stats.refused)
+            self._fleet.contributions.add(opened, samples, stats.refused)
 
     def _give_up(self, opened: OpenExchange) -> None:
         """Close an exchange that is not merged."""

@@ -40,7 +40,6 @@ class CollectorDeps:
         reject_reason: the algorithm's own check of an answer.
         merge_group: the group of answers that the algorithm averages together.
         relays: keeps the blobs that answers send to other devices.
-        collected: called when no further answer is waited for.
         cache: keeps the blobs of replies that are held.
         quarantined: whether a device's replies are refused.
         checks, merging: the recipe's tables.
@@ -56,7 +55,6 @@ class CollectorDeps:
     quarantined: Callable[[str], bool]
     checks: ChecksSection
     merging: MergingSection
-    collected: Callable[[], None]
 
 
 class ReplyCollector:
@@ -66,12 +64,14 @@ class ReplyCollector:
         stats: statistics of the replies.
         relayed: references to the blobs that answers send to other devices.
         blamed: devices whose replies were refused for their contents, with reasons.
+        on_collected: called when no further answer is waited for.
     """
 
     def __init__(self, opened: OpenExchange, deps: CollectorDeps) -> None:
         self.stats = ReplyStats()
         self.relayed: list[Relay] = []
         self.blamed: dict[str, str] = {}
+        self.on_collected: Callable[[], None] = lambda: None
         self._opened = opened
         self._deps = deps
         self._fleet = deps.fleet
@@ -85,7 +85,7 @@ class ReplyCollector:
         self._report("broadcast")
         if self._opened.tasks:
             yield from self._held_answers() if self._holds else self._arriving_answers()
-        self._deps.collected()
+        self.on_collected()
 
     def merged(self, answers: Iterable[Answer]) -> Iterator[Answer]:
         """Yield answers with the rule of ``[merging]`` applied."""
@@ -249,12 +249,7 @@ class ReplyCollector:
         )
 
 
-def make_collector(
-    deps: EngineDeps,
-    run_model: RunModel,
-    opened: OpenExchange,
-    collected: Callable[[], None] = lambda: None,
-) -> ReplyCollector:
+def make_collector(deps: EngineDeps, run_model: RunModel, opened: OpenExchange) -> ReplyCollector:
     """Return the collector of an exchange; the run's algorithm checks the answers."""
     asked = asked_exchange(opened)
     model = run_model.trainers.get(asked.model).model
@@ -276,7 +271,6 @@ def make_collector(
             quarantined=lambda device: deps.trust.is_quarantined(device, opened.exchange),
             checks=deps.recipe.checks,
             merging=deps.recipe.merging,
-            collected=collected,
         ),
     )
 

@@ -134,7 +134,7 @@ def test_another_run_of_the_same_fleet_begins_anew(world: MakeWorld) -> None:
     run = world(recipe(), shards(SIZES))
     run.engine().run()
     assert run.devices.tables()
-    run.devices.begin_run(())
+    run.devices.contributions.begin(())
     assert run.devices.tables() == ()
 
 
@@ -239,7 +239,7 @@ def test_a_large_fleet_has_as_many_rows_as_may_be_sent(world: MakeWorld) -> None
     rows = [(f"d-{number:05d}", (1, 1, 0, 0, number, 0.0)) for number in range(most + 3)]
     before = TableView(table=method_table(CONTRIBUTIONS, COLUMNS, rows, key="device"))
     run, journal = world(), EventJournal("tests", Ticking())
-    run.devices.begin_run((before,))
+    run.devices.contributions.begin((before,))
     journal.emit("run", run="r-1", status="running")
     updates = TableUpdates("r-1", of(Layerwise, run.recipe), journal)
     updates.tell_own(1, run.devices.tables(), 0.0)
