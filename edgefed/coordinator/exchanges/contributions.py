@@ -53,10 +53,8 @@ class Contributions:
 
     def begin(self, tables: Iterable[TableView]) -> None:
         """Begin a run, with the counts in the tables that it had before a restart."""
-        before = numbers_in(tables, CONTRIBUTIONS, COLUMNS)
-        self._counts = {
-            device: _Outcomes(*map(int, cells[1:5])) for device, cells in before.items()
-        }
+        rows = numbers_in(tables, CONTRIBUTIONS, COLUMNS)
+        self._counts = {device: _Outcomes(*map(int, cells[1:5])) for device, cells in rows.items()}
 
     def add(
         self, exchange: OpenExchange, merged: Mapping[str, int], refused: Collection[str]

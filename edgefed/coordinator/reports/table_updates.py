@@ -37,21 +37,12 @@ class TableUpdates:
         algorithm: its ``view`` returns the method's tables; one that raises costs a warning and no
             run.
         journal: receives the events.
-        devices: whether tables may name the devices that are asked.
     """
 
-    def __init__(
-        self,
-        run: str,
-        algorithm: CompleteAlgorithm[Any],
-        journal: EventJournal,
-        *,
-        devices: bool = True,
-    ) -> None:
+    def __init__(self, run: str, algorithm: CompleteAlgorithm[Any], journal: EventJournal) -> None:
         self._run = run
         self._algorithm = algorithm
         self._journal = journal
-        self._devices = devices
         self._sent: dict[str, TableView] = {}
         self._own_sent: dict[str, TableView] = {}
         self._own: list[TableView] = []
@@ -83,11 +74,7 @@ class TableUpdates:
             tables: the tables.
             now: the monotonic second.
         """
-        shown = [
-            table
-            for table in tables
-            if table.name not in self._sent and (self._devices or not table.names_devices)
-        ]
+        shown = [table for table in tables if table.name not in self._sent]
         self._own, self._own_round = within_limits(shown, device_cells=MAX_CELLS), number
         if self._own and now - self._sent_at >= SEND_EVERY:
             self._sent_at = now

@@ -87,8 +87,7 @@ class Engine:
             self._recipe, self._algorithm, self._device_answers, self._recorder.warn
         )
         self._models = ModelSaver(self._recorder, self._recipe, self._algorithm, deps.store)
-        secret = deps.recipe.privacy.population > 0
-        self._tables = TableUpdates(record.run, self._algorithm, deps.journal, devices=not secret)
+        self._tables = TableUpdates(record.run, self._algorithm, deps.journal)
         self._phases = PhaseSeconds(deps.clock)
 
     # -- the whole run ------------------------------------------------------------------------
@@ -171,7 +170,9 @@ class Engine:
         self._tell_own_tables(state.scored)
 
     def _tell_own_tables(self, number: int) -> None:
-        tables = (*self._fleet.tables(), *self._phases.tables())
+        tables = [*self._fleet.tables(), *self._phases.tables()]
+        if self._recipe.privacy.population:  # cohorts are secret
+            tables = [table for table in tables if not table.names_devices]
         self._tables.tell_own(number, tables, self._deps.clock.monotonic())
 
     def _loop(self, state: RunState) -> str:
