@@ -11,6 +11,7 @@ import numpy as np
 from edgefed.coordinator.rounds.run_controls import RunControls
 from edgefed.coordinator.trackers.base import Row, numbers
 from edgefed.errors import EdgeFedError
+from edgefed.events.base.method_tables import SYSTEM
 from edgefed.learn.base.types import Tensors
 
 ACCOUNTS = ("replies", "late", "slowest", "slowest_seconds", "seconds", "sent", "received")
@@ -111,4 +112,8 @@ def round_result(row: Row, weights: Callable[[], Tensors]) -> RoundResult:
 
 def metrics_of(row: Row) -> dict[str, float]:
     """Return a round's measurements, by name."""
-    return {name: value for name, value in numbers(row).items() if name not in ACCOUNTS}
+    return {
+        name: value
+        for name, value in numbers(row).items()
+        if name not in ACCOUNTS and not name.startswith(SYSTEM)
+    }

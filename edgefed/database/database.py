@@ -8,16 +8,17 @@ their digests, so it never hides damage.
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from edgefed.database.checksums import Value, group_digest, row_digest
 from edgefed.database.commit_counter import CommitCounter
-from edgefed.database.recent_groups import Group, RecentGroups
 from edgefed.errors import StorageError
 from edgefed.files.writing import free_bytes, open_private
 
@@ -26,6 +27,9 @@ LOG_PAGES = 256
 
 CACHED_ROWS = 64
 """Most rows of a group that is kept in memory after it was read and checked."""
+
+RECENT_GROUPS = 32
+"""Groups that are remembered. A run has a few, and its database any number of runs."""
 
 NEARLY_FULL = 256 * 1024
 """Free bytes below which an I/O error of SQLite is taken for a full disk."""
@@ -40,7 +44,15 @@ _OWN_TABLES = (
     " digest blob not null)",
 )
 
+Value = str | bytes | int | float | None
 Row = tuple[Value, ...]
+
+Group = tuple[str, str]
+"""A table's name, and the value of its group column."""
+
+Remembered = TypeVar("Remembered")
+
+_TAGS = {str: b"s", bytes: b"b", int: b"i", float: b"f", type(None): b"n"}
 
 
 @dataclass(frozen=True)
@@ -433,3 +445,46 @@ def _damaged(path: Path, title: str, why: str) -> StorageError:
         code="storage.damaged",
         hint="restore the folder from a backup, or move it away and start the run again",
     )
+
+
+class RecentGroups(Generic[Remembered]):
+    """A value for each of the groups that were used last; the oldest is forgotten for a new one."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[Group, Remembered] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, group: Group) -> Remembered | None:
+        """Return a group's value, which counts as a use; None when there is none."""
+        value = self._values.get(group)
+        if value is not None:
+            self._values.move_to_end(group)
+        return value
+
+    def put(self, group: Group, value: Remembered) -> None:
+        """Remember a value."""
+        self._values[group] = value
+        self._values.move_to_end(group)
+        if len(self._values) > RECENT_GROUPS:
+            self._values.popitem(last=False)
+
+    def drop(self, group: Group) -> None:
+        """Forget a group."""
+        self._values.pop(group, None)
+
+
+def row_digest(*values: Value) -> bytes:
+    """Return the SHA-256 of a row's values; their types and boundaries are part of it."""
+    sha = hashlib.sha256()
+    for value in values:
+        data = value if isinstance(value, bytes) else str(value).encode()
+        sha.update(b"%b%d:" % (_TAGS[type(value)], len(data)))
+        sha.update(data)
+    return sha.digest()
+
+
+def group_digest(digests: Iterable[Any]) -> bytes:
+    """Return the SHA-256 over the digests of a group's rows, in their order."""
+    return row_digest(*digests)

@@ -1,4 +1,4 @@
-"""The tables of a run's method in its report and in pictures: rows, shares, series by round."""
+"""The tables of a run in its report and in pictures: rows, shares, series by round."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_COURSES = 30
 
 
 def table_sections(run_data: RunData) -> Iterator[str]:
-    """Yield a section for each table that the run's method shows."""
+    """Yield a section for each table that the run shows."""
     for view in run_data.summary.tables:
         shown, classes = view.table, class_names_of(run_data)
         texts = shown.texts(classes)

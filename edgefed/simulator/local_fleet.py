@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.config.recipes.recipe import SimulationSection
+from edgefed.coordinator.exchanges.contributions import Contributions
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.data.base.types import Shard
@@ -111,6 +112,7 @@ class LocalFleet(Fleet):
         self._up = 0
         self._down = 0
         self._open: dict[str, dict[str, Task]] = {}
+        self.contributions = Contributions()
         self._executor: Executor = executor or Sequential(shards, clock=clock)
         names = names or device_names(len(shards))
         self._devices = {

@@ -29,9 +29,8 @@ from edgefed.learn.training.trainer import Stopped, Trainer
 from edgefed.sharing.policy import Policy, Withheld
 from edgefed.wire.messages import Task
 from edgefed.worker.persistent_state import PersistentState, checked_changes
-from edgefed.worker.replies import Outcome
+from edgefed.worker.replies import FEEDBACK, Outcome, encode_groups
 from edgefed.worker.run_work import mode_of, run_work
-from edgefed.worker.uplink import FEEDBACK, encode_groups
 
 ReadRelay = Callable[[str], bytes]
 """Returns the bytes of a blob that another device sent, by digest."""

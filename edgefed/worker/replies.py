@@ -1,6 +1,9 @@
-"""The outcome of a task on a device, and its encoding as a reply.
+"""The outcome of a task on a device, and its encoding as a reply with blobs.
 
-Small blobs are part of the message, large ones are referenced.
+Small blobs are part of the message, large ones are referenced. Error feedback (Seide et al. 2014;
+Karimireddy et al. 2019) keeps the encoding error: with C the lossy code and e the memory,
+
+    sent_t = C(delta_t + e_{t-1})        e_t = delta_t + e_{t-1} - sent_t
 """
 
 from __future__ import annotations
@@ -9,12 +12,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
+from edgefed.algorithms.interface.answer import Group
 from edgefed.algorithms.interface.device_side import LedgerEntry
 from edgefed.learn.base.types import Tensors
+from edgefed.seeds import generator
+from edgefed.wire.codecs import CODECS, decode
 from edgefed.wire.limits import INLINE_BYTES, MAX_INLINE
 from edgefed.wire.message_parts import SentRelay
 from edgefed.wire.messages import BlobRef, Reply, Task
-from edgefed.wire.tensors import digest
+from edgefed.wire.tensors import digest, specs_of
+
+FEEDBACK = "feedback/"
+"""Prefix of the private state with the encoding errors, by role."""
 
 
 @dataclass(frozen=True)
@@ -80,3 +91,50 @@ def make_reply(task: Task, outcome: Outcome, session: str) -> tuple[Reply, dict[
         nonce=task.nonce,
     )
     return reply, beside
+
+
+def encode_groups(
+    groups: Mapping[str, Group],
+    codec: str,
+    seed: int,
+    memory: Mapping[str, Tensors] | None,
+) -> tuple[dict[str, bytes], dict[str, Tensors]]:
+    """Return the encoded groups by role, and the new memory.
+
+    Args:
+        groups: of the algorithm's answer.
+        codec: the task's codec, for groups that name none.
+        seed: of the task; stochastic rounding draws from it.
+        memory: encoding errors so far, or None where the recipe has no error feedback.
+    """
+    blobs: dict[str, bytes] = {}
+    dropped: dict[str, Tensors] = {}
+    for role, group in groups.items():
+        name = group.codec or codec
+        feed_back = memory is not None and group.codec is None and name != "fp32"
+        before = (memory or {}).get(FEEDBACK + role) if feed_back else None
+        wanted = _plus(group.arrays, before)
+        blobs[role] = CODECS[name].encode(wanted, generator(seed, "uplink", role))
+        if feed_back:
+            sent = decode(blobs[role], specs_of(wanted))
+            dropped[FEEDBACK + role] = _floats_minus(wanted, sent)
+    return blobs, dropped
+
+
+def _plus(arrays: Tensors, before: Tensors | None) -> Tensors:
+    """Add the earlier encoding errors; a memory of other shapes belongs to another model."""
+    if before is None or any(
+        name not in arrays or arrays[name].shape != old.shape for name, old in before.items()
+    ):
+        return arrays
+    return {
+        name: array + before[name] if name in before else array for name, array in arrays.items()
+    }
+
+
+def _floats_minus(wanted: Tensors, sent: Tensors) -> Tensors:
+    return {
+        name: array - sent[name]
+        for name, array in wanted.items()
+        if np.issubdtype(array.dtype, np.floating)
+    }

@@ -38,9 +38,8 @@ from edgefed.worker.completion import (
 from edgefed.worker.device_credentials import DeviceCredentials
 from edgefed.worker.persistent_state import PersistentState
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system, words_of
-from edgefed.worker.replies import Outcome
+from edgefed.worker.replies import FEEDBACK, Outcome
 from edgefed.worker.trainer_cache import TrainerCache
-from edgefed.worker.uplink import FEEDBACK
 
 NOTHING_KEPT = PersistentState()
 """Of a device that has kept nothing across runs yet."""

@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.database import recent_groups
-from edgefed.database.database import CACHED_ROWS, Database, DatabaseTable, Schema
+from edgefed.database.database import (
+    CACHED_ROWS,
+    RECENT_GROUPS,
+    Database,
+    DatabaseTable,
+    Schema,
+)
 from edgefed.errors import StorageError
 
 SCHEMA = Schema(
@@ -102,11 +107,11 @@ def test_a_large_group_stays_on_disk(database: Database) -> None:
 
 
 def test_only_the_groups_that_were_used_last_are_remembered(database: Database) -> None:
-    for number in range(recent_groups.MOST + 50):
+    for number in range(RECENT_GROUPS + 50):
         with database.transaction():
             database.put("parts", f"{number:04}", "a")
         database.rows("parts", f"{number:04}")
-    assert len(database._cached) == len(database._checked) == recent_groups.MOST
+    assert len(database._cached) == len(database._checked) == RECENT_GROUPS
     seen = statements(database)
     assert database.rows("parts", "0000") == [("0000", "a")]
     assert [each for each in seen if each.startswith("select")]
@@ -116,7 +121,7 @@ def test_only_the_groups_that_were_used_last_are_remembered(database: Database) 
 
 
 def test_a_group_that_was_forgotten_is_checked_again(database: Database) -> None:
-    for number in range(recent_groups.MOST + 1):
+    for number in range(RECENT_GROUPS + 1):
         with database.transaction():
             database.put("parts", f"{number:04}", "a")
     database.connection.execute("delete from parts where part = '0000'")

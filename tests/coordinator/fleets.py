@@ -38,6 +38,7 @@ class TamperedFleet(Fleet):
         self.asked: list[OpenExchange] = []
         self.verdicts: list[tuple[str, Verdict, str]] = []
         self.through = -1
+        self.contributions = inner.contributions
 
     def roster(self) -> Roster:
         return self._inner.roster()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from edgefed.events.base.device_columns import MAX_CHARACTERS
 from edgefed.events.base.method_tables import (
     MAX_CELLS,
+    MAX_OWN_TABLES,
     MAX_POINTS,
     MAX_ROWS,
     MAX_TABLES,
@@ -93,6 +94,13 @@ def test_events_turn_any_table_into_any_other(course: list[dict[str, int]]) -> N
         (view,) = tables.views()
         assert view.table == before.table
         assert [row.key for row in view.table.rows] == list(shuffled), "in their order"
+
+
+def test_readers_have_room_for_all_tables_of_a_run_and_no_others() -> None:
+    tables, most = MethodTables(), MAX_TABLES + MAX_OWN_TABLES
+    for number in range(most + 1):
+        sent(tables, 1, None, table({}, str(number)))
+    assert [view.table.name for view in tables.views()] == [str(number) for number in range(most)]
 
 
 def test_only_changed_rows_travel() -> None:

@@ -25,9 +25,8 @@ from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
 from edgefed.wire.task_digest import task_digest
 from edgefed.wire.tensors import specs_of
-from edgefed.worker.replies import Outcome
+from edgefed.worker.replies import FEEDBACK, Outcome
 from edgefed.worker.trainer_cache import TrainerCache
-from edgefed.worker.uplink import FEEDBACK
 from edgefed.worker.worker import Worker
 from tests.algorithms.play import bits
 from tests.run_fixture import CLASSES, SHAPE, samples

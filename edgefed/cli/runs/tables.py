@@ -1,4 +1,4 @@
-"""The tables that a run's method shows: ``edgefed run tables``, ``expert show``, ``match show``."""
+"""The tables that a run shows: ``edgefed run tables``, ``expert show``, ``match show``."""
 
 from __future__ import annotations
 
@@ -60,9 +60,10 @@ def tables(
     local: Local = False,
     as_json: Json = False,
 ) -> None:
-    """Show the tables of a run's method, and their series by round.
+    """Show the tables of a run, and their series by round.
 
-    Which tables there are depends on the method: plug-ins bring their own.
+    The method's tables are first: plug-ins bring their own. Every run then has two: the answers and
+    samples of each device, and the seconds of a round's phases.
     """
     options = globals_of(context)
     as_json = as_json or options.json
@@ -77,7 +78,7 @@ def tables(
         elif views:
             data(tables_text(run_data, views))
         else:
-            talk(f"The method of run {name} shows no tables.")
+            talk(f"Run {name} shows no tables.")
 
 
 @expert.command(

@@ -12,8 +12,11 @@ import threading
 
 from edgefed.coordinator.devices.new_devices import NewDevices
 from edgefed.coordinator.devices.sender_limits import COORDINATOR, STATES
-from edgefed.coordinator.dispatch.blob_distributor import BlobDistributor
-from edgefed.coordinator.dispatch.device_publisher import DevicePublisher, TaskSender
+from edgefed.coordinator.dispatch.device_publisher import (
+    BlobDistributor,
+    DevicePublisher,
+    TaskSender,
+)
 from edgefed.coordinator.dispatch.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.dispatch.reply_receiver import ReplyReceiver
 from edgefed.coordinator.exchanges.fleet import Verdict

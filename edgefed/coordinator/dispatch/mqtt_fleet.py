@@ -10,6 +10,7 @@ from datetime import timedelta
 from edgefed.algorithms.interface.member import Roster
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.dispatch.dispatcher import Dispatcher
+from edgefed.coordinator.exchanges.contributions import Contributions
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
 from edgefed.coordinator.journal.event_journal import EventJournal
@@ -59,6 +60,7 @@ class MqttFleet(Fleet):
         self._on_closed = on_closed
         self._open: dict[str, _OpenExchange] = {}
         self._missed: dict[str, tuple[int, frozenset[str]]] = {}
+        self.contributions = Contributions()
         registry.listen(self._note_presence)
 
     def roster(self) -> Roster:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from edgefed.algorithms.interface.member import Roster
+from edgefed.coordinator.exchanges.contributions import Contributions
 from edgefed.coordinator.storage.stored_runs import OpenExchange
+from edgefed.events.base.method_tables import MethodTable
 from edgefed.wire.messages import Reply
 
 
@@ -41,9 +43,11 @@ class Fleet(Protocol):
 
     Attributes:
         simulated: whether raw data of all devices is at hand.
+        contributions: of the devices to the current run; the engine keeps them up to date.
     """
 
     simulated: bool
+    contributions: Contributions
 
     def roster(self) -> Roster:
         """Return the devices that are there now, sorted by id."""
@@ -117,6 +121,10 @@ class Fleet(Protocol):
     def closed(self, run: str, through: int) -> None:
         """Tell the devices that replies up to this exchange index may be thrown away."""
         ...
+
+    def tables(self) -> Iterable[MethodTable]:
+        """Return the fleet's own tables, which are shown beside those of the run's method."""
+        return self.contributions.tables()
 
     def traffic(self) -> tuple[int, int]:
         """Return payload bytes to and from devices since the fleet was made."""

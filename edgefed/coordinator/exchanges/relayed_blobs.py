@@ -15,12 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgefed.algorithms.interface.exchange import Exchange, Question, Relay
-from edgefed.coordinator.exchanges.relay_checks import check_relays, task_relays
 from edgefed.coordinator.exchanges.reply_checks import Rejection
 from edgefed.coordinator.storage.stored_runs import OpenExchange
-from edgefed.errors import StorageError, WireError
+from edgefed.errors import StorageError, UsageError, WireError
 from edgefed.files.writing import PRIVATE_FILE, make_folder, storage_error
+from edgefed.wire import limits
 from edgefed.wire.blobs import BlobCache
+from edgefed.wire.messages import Task
 
 log = logging.getLogger(__name__)
 
@@ -209,3 +210,53 @@ def open_blobs(
     for digest in pinned:  # each has its own pin by now
         cache.unpin(digest)
     return cache, relays
+
+
+def task_relays(task: Task) -> tuple[Relay, ...]:
+    """Return references to the blobs that a task delivers."""
+    return tuple(
+        Relay(relay.exchange, relay.sender, task.device, relay.digest, relay.size)
+        for relay in task.relays
+    )
+
+
+def delivered_relays(opened: OpenExchange, devices: Collection[str]) -> tuple[Relay, ...]:
+    """Return references to the blobs that an exchange delivered to these devices."""
+    answered = (task for task in opened.tasks if task.device in devices)
+    return tuple(relay for task in answered for relay in task_relays(task))
+
+
+def check_relays(exchange: Exchange) -> None:
+    """Check the blobs that an algorithm sends from device to device.
+
+    Raises:
+        UsageError: ``algorithm.relay``: it exceeds a limit, delivers a blob to another device than
+            its receiver, or the exchange is an evaluation.
+    """
+    if exchange.max_relay_bytes > limits.MAX_RELAY_BYTES:
+        raise _wrong(exchange, f"allows blobs of more than {limits.MAX_RELAY_BYTES:,} bytes")
+    for question in exchange.questions:
+        if problem := _question_problem(exchange, question):
+            raise _wrong(exchange, problem)
+
+
+def _question_problem(exchange: Exchange, question: Question) -> str:
+    device, most = question.device, limits.MAX_RELAYS
+    if exchange.name == "evaluate" and (question.receivers or question.relays):
+        return "is an evaluation, which sends no blobs from device to device"
+    if len(question.receivers) > most:
+        return f"names {len(question.receivers)} receivers to {device}; the most are {most}"
+    if len(question.relays) > most:
+        return f"delivers {len(question.relays)} blobs to {device}; the most are {most}"
+    for relay in question.relays:
+        if relay.receiver != device:
+            return f"delivers a blob for {relay.receiver} to {device}"
+    return ""
+
+
+def _wrong(exchange: Exchange, problem: str) -> UsageError:
+    return UsageError(
+        f"The algorithm's exchange '{exchange.name}' {problem}.",
+        code="algorithm.relay",
+        hint="this is an error in the algorithm; tell its author",
+    )

@@ -1,4 +1,4 @@
-"""Validate a reply before it is merged: its sender, bases, roles, shapes, values and weight."""
+"""Validate a reply before it is merged: its sender, bases, roles, shapes, values and relays."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from edgefed.algorithms.composed.evaluation_reply import (
     measures_of_task,
 )
 from edgefed.algorithms.interface.answer import Answer, Group
-from edgefed.algorithms.interface.exchange import ReplyRole
+from edgefed.algorithms.interface.exchange import Relay, ReplyRole
 from edgefed.config.recipes.user_functions import metric_name
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.exchanges.relay_checks import relay_problem, sent_relays
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import DIVERGED, WireError
 from edgefed.evaluation.confusion import MAX_SAMPLES, Confusion, counts_problem
 from edgefed.learn.base.types import Array, Tensors
 from edgefed.learn.training.user_losses import is_user_loss
 from edgefed.terminal.units import counted
+from edgefed.wire import limits
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Reply, Task
 
@@ -252,3 +252,27 @@ def _asked_scores(task: Task) -> tuple[str, ...]:
     losses = ("loss", LOSS_BEFORE) if tuned else ("loss",)
     accuracies = ("accuracy", ACCURACY_BEFORE) if tuned else ("accuracy",)
     return (*losses, *accuracies) if labelled else losses
+
+
+def relay_problem(reply: Reply, task: Task) -> str:
+    """Return why a reply's blobs for other devices are not forwarded, or nothing."""
+    for receiver, sent in sorted(reply.relays.items()):
+        if receiver == reply.device:
+            return "it sends a blob to itself"
+        if receiver not in task.receivers:
+            return f"it sends a blob to {receiver}, which its task does not name as a receiver"
+        most = task.max_relay_bytes + limits.MAX_SEAL_BYTES  # it may be encrypted
+        if sent.size > most:
+            return (
+                f"its blob for {receiver} has {sent.size:,} bytes, more than "
+                f"the {most:,} that it may have"
+            )
+    return ""
+
+
+def sent_relays(reply: Reply) -> tuple[Relay, ...]:
+    """Return references to the blobs that a reply sends to other devices, sorted by receiver."""
+    return tuple(
+        Relay(reply.exchange, reply.device, receiver, sent.digest, sent.size)
+        for receiver, sent in sorted(reply.relays.items())
+    )

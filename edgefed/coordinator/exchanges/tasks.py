@@ -13,7 +13,7 @@ from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.coordinator.exchanges.downlink_encoder import DownlinkEncoder
-from edgefed.coordinator.exchanges.relay_checks import task_relays
+from edgefed.coordinator.exchanges.relayed_blobs import task_relays
 from edgefed.coordinator.models.run_model import RunModel
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.learn.modeling.model import Model

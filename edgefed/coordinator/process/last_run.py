@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from edgefed.coordinator.reports.logged_tables import logged_tables
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.events.base.device_rounds import DeviceTests, device_test
 from edgefed.events.base.evaluation_views import ConfusionView
-from edgefed.events.base.log import Log
-from edgefed.events.base.method_tables import MethodTables
 from edgefed.events.base.model import UNFINISHED
 from edgefed.events.base.snapshot import (
     TEST_COUNTS,
@@ -22,7 +20,6 @@ from edgefed.events.base.snapshot import (
     RunView,
     Snapshot,
 )
-from edgefed.events.methods.old_tables import KINDS, changes_of
 from edgefed.events.state.fold import MAX_ROUNDS
 
 _OF_FLEET = ("fleet", "time", "devices", "alerts", "lines")
@@ -67,21 +64,15 @@ def _previous(store: Store, records: list[RunRecord], record: RunRecord) -> Prev
 
 
 def _reports(folder: Path) -> dict[str, Any]:
-    """Return what the event log says of the method's tables and of tests, for a snapshot."""
-    tables, tests = MethodTables(), DeviceTests(())
-
-    def take_table(event: Mapping[str, Any]) -> None:
-        for change in changes_of(event["kind"], event, tables):
-            tables.apply(change)
+    """Return what the event log says of the run's tables and of tests, for a snapshot."""
+    tests = DeviceTests(())
 
     def take_reply(event: Mapping[str, Any]) -> None:
         test = device_test(event)
         if test is not None:
             tests.put(test)
 
-    takers: dict[str, Taker] = dict.fromkeys(KINDS, take_table)
-    replay_events(folder, {**takers, "reply": take_reply})
-    return {"tables": tables.views(), "tests": tests.rows()}
+    return {"tables": logged_tables(folder, {"reply": take_reply}), "tests": tests.rows()}
 
 
 def _run_view(record: RunRecord) -> RunView:
@@ -107,31 +98,3 @@ def _run_view(record: RunRecord) -> RunView:
         class_names=record.class_names,
         restored=record.restored,
     )
-
-
-EVENTS = "events.jsonl"
-
-MAX_LOG_BYTES = 16 * 1024 * 1024
-"""Bytes of an event log that are read at a start."""
-
-
-Taker = Callable[[Mapping[str, Any]], object]
-"""Is called with an event as its line has it."""
-
-
-def replay_events(folder: Path, takers: Mapping[str, Taker]) -> None:
-    """Pass the events in a run's folder on, by kind; nothing without a log.
-
-    Args:
-        folder: the run's.
-        takers: called with each event of a kind; one that raises KeyError, TypeError or ValueError
-            does not understand the event, which is passed over.
-    """
-    log = Log(folder / EVENTS, MAX_LOG_BYTES)
-    if not log.path.is_file():
-        return
-    for event in log.events():
-        take = takers.get(str(event.get("kind")))
-        if take is not None:
-            with suppress(KeyError, TypeError, ValueError):
-                take(event)

@@ -1,16 +1,19 @@
-"""Send the tables of a run's algorithm to the journal, with only the rows that changed."""
+"""Send the tables of a run to the journal, with only the rows that changed."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.events.base.method_tables import (
+    MAX_CELLS,
     MAX_NAME,
+    SYSTEM,
     MethodTable,
     TableView,
     removal,
@@ -18,6 +21,9 @@ from edgefed.events.base.method_tables import (
     within_limits,
 )
 from edgefed.terminal.printable import printable
+
+SEND_EVERY = 1.0
+"""Least seconds between two events of a table of fleet or engine; rounds may be shorter."""
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]")
 """Characters that names of metrics do not contain."""
@@ -28,7 +34,8 @@ class TableUpdates:
 
     Args:
         run: its id.
-        algorithm: its ``view`` returns the tables; one that raises costs a warning and no run.
+        algorithm: its ``view`` returns the method's tables; one that raises costs a warning and no
+            run.
         journal: receives the events.
     """
 
@@ -37,10 +44,14 @@ class TableUpdates:
         self._algorithm = algorithm
         self._journal = journal
         self._sent: dict[str, TableView] = {}
+        self._own_sent: dict[str, TableView] = {}
+        self._own: list[TableView] = []
+        self._own_round = 0
+        self._sent_at = -math.inf
         self._warned = False
 
     def tell(self, state: State) -> None:
-        """Emit the changes since the last call; at the first one, all tables."""
+        """Emit the changes of the method's tables since the last call; at the first one, all."""
         try:
             views = within_limits(_checked(self._algorithm.view(state)))
         except Exception as error:  # what a plug-in's code raises is not known
@@ -50,26 +61,54 @@ class TableUpdates:
         for name in [name for name in self._sent if name not in names]:
             self._journal.emit("table", **removal(self._run, state.round, name))
             del self._sent[name]
+        self._send(views, state.round, self._sent)
+
+    def tell_own(self, number: int, tables: Iterable[MethodTable], now: float) -> None:
+        """Take the tables of engine and fleet after a round, and emit their changes if it is time.
+
+        All of them together have as many cells as those of a method that name no devices. A
+        method's table of the same name is shown instead.
+
+        Args:
+            number: the round.
+            tables: the tables.
+            now: the monotonic second.
+        """
+        shown = [table for table in tables if table.name not in self._sent]
+        self._own, self._own_round = within_limits(shown, device_cells=MAX_CELLS), number
+        if self._own and now - self._sent_at >= SEND_EVERY:
+            self._sent_at = now
+            self.flush()
+
+    def flush(self) -> None:
+        """Emit the changes of the tables of engine and fleet that were not emitted yet."""
+        self._send(self._own, self._own_round, self._own_sent)
+
+    def _send(
+        self, views: Sequence[TableView], round_number: int, sent: dict[str, TableView]
+    ) -> None:
         for made in views:
-            number = state.round if made.table.round is None else made.table.round
+            number = round_number if made.table.round is None else made.table.round
             table = made.table.model_copy(update={"round": None})
             update = {"table": table, "round": number if table.series else 0}
             view = made.model_copy(update=update)
-            before = self._sent.get(view.table.name)
+            before = sent.get(view.table.name)
             if view == before:
                 continue
             for fields in table_events(self._run, number, before, view):
                 self._journal.emit("table", **fields)
-            self._sent[view.table.name] = view
+            sent[view.table.name] = view
 
     def round_metrics(self, state: State) -> Mapping[str, float]:
         """Return the numbers of the state for the row of a round.
 
-        These are the last values of all series, named ``TABLE.SERIES``, and the metrics.
+        These are the last values of all series, named ``TABLE.SERIES``, and the metrics. Names of
+        those of fleet and engine begin with ``system.``.
         """
+        views = {**self._sent, **{SYSTEM + view.table.name: view for view in self._own}}
         series = {
             _NOT_IN_NAMES.sub("_", f"{name}.{series}")[:MAX_NAME]: value
-            for name, view in self._sent.items()
+            for name, view in views.items()
             for series, value in view.table.series.items()
             if value is not None
         }

@@ -16,15 +16,17 @@ from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import Exchange, Finished
 from edgefed.algorithms.interface.member import Roster
-from edgefed.coordinator.exchanges.relay_checks import delivered_relays
+from edgefed.coordinator.exchanges.relayed_blobs import delivered_relays
 from edgefed.coordinator.exchanges.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.models.run_model import check_dataset
 from edgefed.coordinator.reports.bounty_orders import after_orders
+from edgefed.coordinator.reports.logged_tables import logged_tables
 from edgefed.coordinator.reports.table_updates import TableUpdates
 from edgefed.coordinator.rounds.engine_deps import EngineDeps
 from edgefed.coordinator.rounds.evaluation import Evaluation
 from edgefed.coordinator.rounds.label_audit import audited
 from edgefed.coordinator.rounds.model_saver import ModelSaver
+from edgefed.coordinator.rounds.phase_seconds import PhaseSeconds
 from edgefed.coordinator.rounds.reply_collector import make_collector
 from edgefed.coordinator.rounds.reply_stats import ReplyStats
 from edgefed.coordinator.rounds.robust_merging import with_least_answers
@@ -41,6 +43,7 @@ from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
+from edgefed.events.base.method_tables import TableView
 from edgefed.events.history.early_stopping import DEVICE_TESTS
 from edgefed.process.clock import timestamp
 from edgefed.seeds import derive
@@ -85,6 +88,7 @@ class Engine:
         )
         self._models = ModelSaver(self._recorder, self._recipe, self._algorithm, deps.store)
         self._tables = TableUpdates(record.run, self._algorithm, deps.journal)
+        self._phases = PhaseSeconds(deps.clock)
 
     # -- the whole run ------------------------------------------------------------------------
 
@@ -104,7 +108,7 @@ class Engine:
                 reason = f"{reason}; {finding.text}" if reason else finding.text
             self._end(state, "finished", reason, hint="" if finding is None else finding.hint)
         except Stopping:
-            pass
+            self._tables.flush()
         except Aborted:
             self._end(state, "aborted", "by the operator", "run.aborted")
         except EdgeFedError as error:
@@ -150,8 +154,26 @@ class Engine:
         self._close_through(state)
         self._recorder.status("running")
         self._roster(state, state.state.round + 1)  # tells who is left out, also after a restart
-        self._tables.tell(state.state)
+        self._begin_tables(state)
         return state
+
+    def _begin_tables(self, state: RunState) -> None:
+        """Emit all tables, those of fleet and engine as they were before a restart."""
+        record = self._recorder.record
+        folder = self._deps.store.run_folder(record.run)
+        before: tuple[TableView, ...] = ()
+        with suppress(StorageError):  # the tables then begin anew
+            before = logged_tables(folder) if record.exchanges else ()
+        self._fleet.contributions.begin(before)
+        self._phases.restore(before, state.scored)
+        self._tables.tell(state.state)
+        self._tell_own_tables(state.scored)
+
+    def _tell_own_tables(self, number: int) -> None:
+        tables = [*self._fleet.tables(), *self._phases.tables()]
+        if self._recipe.privacy.population:  # cohorts are secret
+            tables = [table for table in tables if not table.names_devices]
+        self._tables.tell_own(number, tables, self._deps.clock.monotonic())
 
     def _loop(self, state: RunState) -> str:
         """Work round after round; return why the run ends before its last one, or nothing."""
@@ -166,6 +188,7 @@ class Engine:
             if state.state.round < self._recipe.rounds.count:  # else nothing is left to wait for
                 self._pass_gate(state)
             self._controls.check()
+            self._phases.enter("select")
             opened = state.open or self._plan(state)
             if opened is None:
                 return ""
@@ -182,6 +205,7 @@ class Engine:
         hint: str = "",
     ) -> None:
         """Write the model and the last row; the state stays, so a failed run can be resumed."""
+        self._tables.flush()
         digest = self._recorder.record.weights_digest
         try:
             if state is not None:
@@ -278,7 +302,9 @@ class Engine:
 
     def _exchange(self, state: RunState, opened: OpenExchange) -> None:
         """Ask, merge and commit; repeat an exchange that cannot be merged with a new cohort."""
+        self._phases.enter("collect")
         collector = make_collector(self._deps, state.run_model, opened)
+        collector.on_collected = lambda: self._phases.enter("merge")
         asked = asked_exchange(opened)
         answers = audited(self._deps, self._recorder.record.run, state, asked, collector.answers())
         robust = collector.merged(answers)
@@ -286,6 +312,7 @@ class Engine:
         self._controls.check()
         update_trust(self._deps, self._recorder, opened, collector)
         if problem := problem_of(opened, collector.stats, merged, self._recipe):
+            self._note_answers(opened, collector.stats, merged=False)
             self._ask_again(state, opened, problem)
             return
         assert isinstance(merged, State)
@@ -302,8 +329,15 @@ class Engine:
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
         state.downlink.committed()
+        self._note_answers(opened, collector.stats, merged=True)
         self._tables.tell(merged)
         self._close_through(state)
+
+    def _note_answers(self, opened: OpenExchange, stats: ReplyStats, *, merged: bool) -> None:
+        """Note which devices contributed to an exchange that is no preparatory one."""
+        if not opened.preparatory:
+            samples = stats.devices if merged else dict.fromkeys(stats.devices, 0)
+            self._fleet.contributions.add(opened, samples, stats.refused)
 
     def _give_up(self, opened: OpenExchange) -> None:
         """Close an exchange that is not merged."""
@@ -316,6 +350,7 @@ class Engine:
 
     def _ask_again(self, state: RunState, opened: OpenExchange, problem: MergeProblem) -> None:
         """Plan again after an exchange that is not merged, for as often as the recipe says."""
+        self._phases.enter("select")
         self._begin_anew(state, opened, problem.devices)
         if opened.attempt >= self._recipe.rounds.retries:
             # A run that is resumed asks those who are there then, not those who were silent now.
@@ -346,9 +381,12 @@ class Engine:
         """Test the model if it is time to, and close the round."""
         number = state.state.round
         self._deps.journal.emit("exchange", phase="evaluate", detail="")
+        self._phases.enter("evaluate")
         # An exchange that an earlier life left open tells that it found it was time.
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
         scores = self._evaluation.scores(state) if due else NO_SCORES
+        self._phases.end_round(number)
+        self._tell_own_tables(number)
         measured = dict(self._tables.round_metrics(state.state))
         if scores.device_tests and state.open is not None:
             able = fleet_testers(self._recipe, self._recorder.record, state.open)
@@ -383,6 +421,7 @@ class Engine:
 
     def _pass_gate(self, state: RunState) -> None:
         if self._controls.paused:
+            self._tables.flush()
             self._recorder.status("paused")
         while (request := self._controls.pass_gate()) is not None:
             evaluate_paused(request, self._deps, self._recorder, state)

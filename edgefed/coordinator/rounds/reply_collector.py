@@ -64,12 +64,14 @@ class ReplyCollector:
         stats: statistics of the replies.
         relayed: references to the blobs that answers send to other devices.
         blamed: devices whose replies were refused for their contents, with reasons.
+        on_collected: called when no further answer is waited for.
     """
 
     def __init__(self, opened: OpenExchange, deps: CollectorDeps) -> None:
         self.stats = ReplyStats()
         self.relayed: list[Relay] = []
         self.blamed: dict[str, str] = {}
+        self.on_collected: Callable[[], None] = lambda: None
         self._opened = opened
         self._deps = deps
         self._fleet = deps.fleet
@@ -80,13 +82,19 @@ class ReplyCollector:
 
     def answers(self) -> Iterator[Answer]:
         """Yield checked answers until enough are there; one is decoded at a time."""
-        opened = self._opened
         self._report("broadcast")
-        if not opened.tasks:
-            return
-        if self._holds:
-            yield from self._held_answers()
-            return
+        if self._opened.tasks:
+            yield from self._held_answers() if self._holds else self._arriving_answers()
+        self.on_collected()
+
+    def merged(self, answers: Iterable[Answer]) -> Iterator[Answer]:
+        """Yield answers with the rule of ``[merging]`` applied."""
+        for answer in answers:
+            yield answer if self._robust is None else self._robust.changed(answer)
+
+    def _arriving_answers(self) -> Iterator[Answer]:
+        """Yield each answer when it arrives."""
+        opened = self._opened
         self._robust = self._merging((), None)
         for delivered in self._fleet.ask(opened, self._deps.controls.interrupted):
             if delivered.reply.device in self.stats.devices:
@@ -97,11 +105,6 @@ class ReplyCollector:
             yield answer
             if self.stats.accepted >= opened.wanted:
                 return
-
-    def merged(self, answers: Iterable[Answer]) -> Iterator[Answer]:
-        """Yield answers with the rule of ``[merging]`` applied."""
-        for answer in answers:
-            yield answer if self._robust is None else self._robust.changed(answer)
 
     # -- replies that wait for all others -------------------------------------------------------
 
@@ -165,7 +168,7 @@ class ReplyCollector:
         """Return the answer of a reply that may be merged; tell why of another one."""
         reply = delivered.reply
         if reply.status != "ok":
-            self.stats.decline(reply.reason)
+            self.stats.decline(reply.device, reply.reason)
             self._fleet.verdict(reply, "rejected", reply.reason)
             self._note(delivered, reply.status, reply.reason)
             return None
@@ -200,7 +203,7 @@ class ReplyCollector:
         reply, reason = delivered.reply, str(rejection)
         if rejection.blamed:
             self.blamed[reply.device] = reason
-        self.stats.decline(reason)
+        self.stats.decline(reply.device, reason)
         self._fleet.verdict(reply, "rejected", reason)
         self._note(delivered, "rejected", reason)
 

@@ -20,7 +20,8 @@ class ReplyStats:
     Attributes:
         accepted, declined: answers merged; replies refused, failed or rejected.
         diverged: how many of the declined were so because training diverged; not written down.
-        devices: whose answers were merged; not written down.
+        devices: whose answers were merged, with their samples; not written down.
+        refused: devices whose replies are among the declined; not written down.
         reason: of the last declined reply; not written down.
         slowest, slowest_seconds: the device whose merged answer took longest, and how long.
     """
@@ -28,7 +29,8 @@ class ReplyStats:
     accepted: int = 0
     declined: int = 0
     diverged: int = 0
-    devices: set[str] = field(default_factory=set)
+    devices: dict[str, int] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
     reason: str = ""
     slowest: str = ""
     slowest_seconds: float = 0.0
@@ -38,7 +40,7 @@ class ReplyStats:
     def accept(self, reply: Reply, seconds: float = 0.0) -> None:
         """Count a merged reply that came after so many seconds."""
         self.accepted += 1
-        self.devices.add(reply.device)
+        self.devices[reply.device] = reply.samples
         self._slow(reply.device, seconds)
         if "loss" in reply.metrics:
             self._loss += reply.metrics["loss"] * reply.samples
@@ -48,9 +50,10 @@ class ReplyStats:
         if seconds > self.slowest_seconds:
             self.slowest, self.slowest_seconds = device, seconds
 
-    def decline(self, reason: str) -> None:
+    def decline(self, device: str, reason: str) -> None:
         """Count a reply that is not merged."""
         self.declined += 1
+        self.refused.add(device)
         self.diverged += reason.startswith(DIVERGED)
         self.reason = reason
 

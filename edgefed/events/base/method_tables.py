@@ -1,7 +1,8 @@
-"""Tables that a method shows: the value, its events, and their fold with a history.
+"""Tables that a run shows: the value, its events, and their fold with a history.
 
-A method returns ``MethodTable`` values from ``Algorithm.view``. The coordinator sends the rows that
-changed in ``table`` events, and every reader folds them with ``MethodTables``.
+A method returns ``MethodTable`` values from ``Algorithm.view``; fleet and engine have their own.
+The coordinator sends the rows that changed in ``table`` events, and every reader folds them with
+``MethodTables``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from edgefed.events.base.view import View
 from edgefed.terminal.printable import printable
 
 MAX_TABLES = 16
-"""Tables of a run."""
+"""Tables of a method."""
+
+MAX_OWN_TABLES = 4
+"""Tables of fleet and engine."""
+
+SYSTEM = "system."
+"""How the names of the latter's series begin in a round's row: they do not measure the model."""
 
 MAX_COLUMNS = MAX_SERIES = 128
 """Columns of a table, without the key; and its series."""
@@ -246,8 +253,14 @@ def method_table(
     )
 
 
-def within_limits(tables: Iterable[MethodTable]) -> list[TableView]:
+def within_limits(
+    tables: Iterable[MethodTable], device_cells: int = MAX_DEVICE_CELLS
+) -> list[TableView]:
     """Return tables with as many rows as may be sent, and how many of each are left out.
+
+    Args:
+        tables: of one source.
+        device_cells: most cells of those that have a row for each device.
 
     Raises:
         ValueError: there are too many tables, or two of one name.
@@ -255,7 +268,7 @@ def within_limits(tables: Iterable[MethodTable]) -> list[TableView]:
     listed = list(tables)
     if len(listed) > MAX_TABLES or len({table.name for table in listed}) < len(listed):
         raise ValueError(f"a method has at most {MAX_TABLES} tables, each with its own name")
-    views, room = [], {False: MAX_CELLS, True: MAX_DEVICE_CELLS}
+    views, room = [], {False: MAX_CELLS, True: device_cells}
     for table in listed:
         width, of_devices = len(table.columns) + 1, table.of_devices
         kept = table.rows[: min(_most_rows(of_devices), room[of_devices] // width)]
@@ -379,7 +392,7 @@ class MethodTables:
             self._views.pop(name, None)
             self._rows.pop(name, None)
             return set(self._of_devices.pop(name, ()))
-        if before is None and len(self._views) >= MAX_TABLES:
+        if before is None and len(self._views) >= MAX_TABLES + MAX_OWN_TABLES:
             return set()
         same = before is not None and before.table.columns == view.table.columns
         changed = set[str]()
@@ -451,6 +464,19 @@ class MethodTables:
 def table_named(views: Iterable[TableView], name: str) -> TableView | None:
     """Return the table of a name; None without it."""
     return next((view for view in views if view.table.name == name), None)
+
+
+def numbers_in(
+    views: Iterable[TableView], name: str, columns: Sequence[Column]
+) -> dict[str, tuple[float, ...]]:
+    """Return the cells of a table by key, without rows that lack a number.
+
+    Empty without the table, and if its columns are others.
+    """
+    view = table_named(views, name)
+    rows = view.table.rows if view is not None and view.table.columns == tuple(columns) else ()
+    cells = ((row.key, tuple(c for c in row.cells if isinstance(c, int | float))) for row in rows)
+    return {key: numbers for key, numbers in cells if len(numbers) == len(columns)}
 
 
 def _place(row: Row) -> tuple[str, int, str]:

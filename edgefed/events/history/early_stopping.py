@@ -14,6 +14,7 @@ from typing import Any
 
 from edgefed.config.recipes.recipe import EvaluationSection
 from edgefed.errors import UsageError
+from edgefed.events.base.method_tables import SYSTEM
 from edgefed.events.base.snapshot import TEST_COUNTS
 from edgefed.terminal.units import counted
 
@@ -173,7 +174,9 @@ class EvaluationHistory:
             tested = any(row.get(name) is not None for name in USUAL)
             self._since += tested and self.best is not None
             if tested and not self._given and self._metric not in row and not self._lacking:
-                self._lacking = tuple(name for name in row if name not in NO_SCORES)
+                self._lacking = tuple(
+                    name for name in row if name not in NO_SCORES and not name.startswith(SYSTEM)
+                )
             return
         self._given = True
         now = _Reference(float(score), tests)

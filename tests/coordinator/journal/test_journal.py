@@ -104,7 +104,7 @@ def test_the_loss_is_weighted_by_samples() -> None:
     stats.accept(reply("b", 3, loss=0.0))
     stats.accept(reply("c", 9))
     assert (stats.accepted, stats.loss) == (3, 1.0)
-    assert stats.devices == {"a", "b", "c"}
+    assert stats.devices == {"a": 1, "b": 3, "c": 9}
 
 
 def test_tallies_of_a_round_add_up_and_travel() -> None:

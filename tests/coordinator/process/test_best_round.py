@@ -157,6 +157,7 @@ def test_a_best_metric_that_no_evaluation_gives_ends_the_run_at_the_first(world:
     assert (record.status, record.error, record.round) == ("failed", "evaluation.metric", 1)
     assert "recall_of_cats" in record.reason
     assert "accuracy, loss" in record.hint
+    assert "system." not in record.hint, "these series do not measure the model"
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_orders_are_carried_out_before_the_next_exchange(world: MakeWorld) -> No
 def test_an_algorithm_without_bounties_tells_nothing(world: MakeWorld) -> None:
     run = world(recipe(), shards((5, 9)))
     run.engine().run()
-    assert run.seen("table") == []
+    assert changes(run) == []
 
 
 def undisturbed(world: MakeWorld) -> tuple[str, dict[tuple[str, int], tuple[str, int, int]]]:
