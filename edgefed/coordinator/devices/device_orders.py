@@ -9,7 +9,7 @@ from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.errors import UnknownNameError
-from edgefed.events.base.coordinator_states import RELEASE
+from edgefed.events.base.coordinator_states import QUARANTINED, RELEASE
 from edgefed.process.clock import Clock, timestamp
 
 
@@ -57,7 +57,7 @@ class DeviceOrders:
             self._clear(name)
         return forgotten
 
-    def quarantine(self, device: str) -> None:
+    def quarantine(self, device: str, operator: str) -> None:
         """Stop asking a device, and refuse its further replies.
 
         Raises:
@@ -65,7 +65,7 @@ class DeviceOrders:
             UsageError: ``device.quarantined``: it is quarantined already.
         """
         self._check_known(device)
-        self._trust.quarantine(device, timestamp(self._clock.now()))
+        self._trust.quarantine(device, operator, timestamp(self._clock.now()))
         self._tell()
 
     def release(self, device: str) -> None:
@@ -79,7 +79,8 @@ class DeviceOrders:
             self._trust.release(device, timestamp(self._clock.now()))
         self._tell()
         shown = (view for view in self._journal.snapshot.devices if view.device == device)
-        if announced and any(RELEASE in view.excluded for view in shown):
+        causes = (QUARANTINED, RELEASE) if announced else (QUARANTINED,)
+        if any(cause in view.excluded for view in shown for cause in causes):
             self._journal.emit("device", device=device, excluded="")
         self._registry.wake()
 
