@@ -113,9 +113,37 @@ def test_a_run_that_is_taken_up_again_says_anew_whom_it_does_not_ask() -> None:
     assert (fold.other.state, fold.other.excluded) == ("idle", "")
 
 
-def test_a_quarantined_device_is_excluded_until_it_is_released() -> None:
+def test_a_quarantined_device_is_so_whatever_it_does_until_it_is_released() -> None:
     fold = Fold()
     fold("device", device="a", standing="quarantined", trust=0.2, trust_reason="by the operator")
-    assert (fold.snapshot.devices[0].state, devices_there(fold.snapshot)) == ("excluded", 0)
+    assert (fold.snapshot.devices[0].state, devices_there(fold.snapshot)) == ("quarantined", 0)
+    for state in ("train", "asked", "silent", "done"):
+        fold("device", device="a", state=state)
+        assert fold.snapshot.devices[0].state == "quarantined"
+    fold("device", device="a", paused_by="operator.ann")
+    assert fold.snapshot.devices[0].state == "quarantined"
+    fold("device", device="a", state="lost")
+    assert fold.snapshot.devices[0].state == "lost"
+    fold("device", device="a", joined=True, state="idle", samples=5, paused_by="")
+    assert fold.snapshot.devices[0].state == "quarantined"
     fold("device", device="a", standing="suspect", trust=0.6, trust_reason="")
     assert fold.snapshot.devices[0].state == "idle"
+
+
+@pytest.mark.parametrize(("cause", "after"), [("excluded", "excluded"), ("paused_by", "paused")])
+def test_after_a_quarantine_another_cause_shows(cause: str, after: str) -> None:
+    fold = Fold()
+    fold("device", device="a", **{cause: WHY})
+    fold("device", device="a", standing="quarantined", trust=0.2, trust_reason="by the operator")
+    assert fold.snapshot.devices[0].state == "quarantined"
+    fold("device", device="a", standing="suspect", trust=0.6, trust_reason="")
+    assert fold.snapshot.devices[0].state == after
+
+
+def test_a_device_that_is_asked_or_silent_is_so_before_it_is_paused() -> None:
+    fold = Fold()
+    for state in ("asked", "silent"):
+        fold("device", device="a", state=state, paused_by="operator.ann")
+        assert fold.snapshot.devices[0].state == state
+    fold("device", device="a", state="idle")
+    assert fold.snapshot.devices[0].state == "paused"

@@ -113,5 +113,7 @@ def test_each_reason_is_told_apart_in_time(tmp_path: Path) -> None:
             os.kill(stalled, signal.SIGCONT)
         assert home.finish(run)["history"][0]["replies"] == 3
         assert home.devices()[STALLED]["state"] == "done"
+        ends = home.events(run, "device", device=ENDED, state="lost")
+        assert [event["reason"] for event in ends] == [STOPPED], "it is told once"
         told = [event["device"] for event in home.events(run, "device") if event.get("heard")]
         assert told == [STALLED], "it was silent once, and nobody else was"

@@ -200,7 +200,7 @@ def _reason(device: dict[str, Any], now: str) -> str:
         return silent_for(view, moment_of(now))
     if view.state == "lost" or view.reason.startswith(REFUSED_DATA):
         return view.reason
-    return why_excluded(view)
+    return view.trust_reason if view.state == "quarantined" else why_excluded(view)
 
 
 def _shared(what: str) -> _Cell:

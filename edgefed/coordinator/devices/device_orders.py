@@ -9,7 +9,7 @@ from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.errors import UnknownNameError
-from edgefed.events.base.coordinator_states import QUARANTINED, RELEASE
+from edgefed.events.base.coordinator_states import RELEASE
 from edgefed.process.clock import Clock, timestamp
 
 
@@ -79,8 +79,7 @@ class DeviceOrders:
             self._trust.release(device, timestamp(self._clock.now()))
         self._tell()
         shown = (view for view in self._journal.snapshot.devices if view.device == device)
-        causes = (QUARANTINED, RELEASE) if announced else (QUARANTINED,)
-        if any(cause in view.excluded for view in shown for cause in causes):
+        if announced and any(RELEASE in view.excluded for view in shown):
             self._journal.emit("device", device=device, excluded="")
         self._registry.wake()
 

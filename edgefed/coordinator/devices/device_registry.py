@@ -429,15 +429,14 @@ class DeviceRegistry:
             entry = self._entries.get(device)
             if entry is None or not entry.online or entry.birth.session != progress.session:
                 return False
-            before = entry.progress
-            moved = before.state != progress.state
+            states = {entry.progress.state, progress.state}
+            after = replace(entry, progress=progress)
+            moved = len(states) > 1 or _is_asked(entry) != _is_asked(after)
             quiet = not moved and now - entry.reported < REPORT_EVERY
-            paused = moved and "paused" in (before.state, progress.state)
             entry = self._entries[device] = replace(
-                entry,
-                progress=progress,
+                after,
                 reported=entry.reported if quiet else now,
-                steady=now if paused else entry.steady,
+                steady=now if len(states) > 1 and "paused" in states else entry.steady,
             )
             if moved:
                 self._changed.notify_all()

@@ -134,7 +134,7 @@ def _alerts(snapshot: Snapshot, now: datetime) -> Iterator[AttentionItem]:
 
 def _alert_text(alert: AlertView, snapshot: Snapshot, now: datetime) -> str:
     """Return an alert with the numbers of now; its own text has those of when it began."""
-    if alert.alert == "lost_devices":
+    if alert.alert == "lost_devices" and snapshot.devices:
         expected = [view for view in snapshot.devices if not view.paused_by]
         lost = sum(view.state == "lost" for view in expected)
         return f"{lost} of {counted(len(expected), 'device')} lost"

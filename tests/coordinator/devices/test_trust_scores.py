@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,22 @@ def test_scores_are_kept_on_disk(tmp_path: Path) -> None:
         again.release(LIAR, NOW)
     with closing(TrustScores(tmp_path)) as last:
         assert last.of(LIAR).score == RELEASED
+
+
+@pytest.mark.parametrize(
+    ("reason", "by"),
+    [
+        (f"{ORDERED}{ANN}", ANN),
+        ("by the operator", "an operator"),  # as an earlier version has stored it
+        ("its norm is 9, more than 2 times the median (checks.norm_factor)", "checks.norm_factor"),
+        ("its norm is NaN", "checks"),
+    ],
+)
+def test_a_quarantine_names_who_ordered_it_until_the_release(reason: str, by: str) -> None:
+    known = Trust(LIAR, 0.2, "quarantined", reason, NOW)
+    assert known.fields()["quarantined_by"] == by
+    assert known.is_ordered == (by in (ANN, "an operator"))
+    assert replace(known, standing="suspect").fields()["quarantined_by"] == ""
 
 
 def test_a_device_that_a_check_calls_quarantined_can_be_released() -> None:
