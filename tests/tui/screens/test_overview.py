@@ -72,8 +72,9 @@ def test_a_long_reason_takes_the_lines_that_are_free() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         _, lines = attention_of(pilot)
         told = [" ".join(line.split()) for line in lines]
-        assert told[:2] == ["✗ jetson-16 lost, train 83 %; 10 min", "round 12 waits"]
-        assert told[2:4] == ["■ jetson-30 refused: norm 19.4 90 s", "exceeds 10.0"]
+        assert told[0] == "✗ jetson-16 lost, train 83 %; the 10 min"
+        assert told[1:3] == ["round needs 1 more answer in 38 s", "(deadline)"]
+        assert told[3:5] == ["■ jetson-30 refused: norm 19.4 90 s", "exceeds 10.0"]
 
     drive(dashboard(fine(troubled())), scenario)
 

@@ -68,22 +68,23 @@ def test_a_pause_is_no_time_of_the_round() -> None:
     assert tell(61, "run", status="running").round_at == ago(40)
 
 
+THEN = "goes on without it in 38 s (deadline)"
+
+
 @pytest.mark.parametrize(
-    ("size", "line", "text"),
+    ("size", "line", "name", "text"),
     [
-        (
-            (120, 36),
-            2,
-            "jetson-03 silent for 24 s; the round goes on without it in 38 s (deadline)",
-        ),
-        ((80, 24), 0, "jetson-03 silent for 24 s; the round goes on without it in 38 s (deadline)"),
-        ((66, 24), 0, "jetson-03 silent for 24 s; goes on without it in 38 s (deadline)"),
+        ((120, 36), 2, "jetson-03", f"jetson-03 silent for 24 s; the round {THEN}"),
+        ((80, 24), 0, "jetson-03", f"jetson-03 silent for 24 s; the round {THEN}"),
+        ((80, 24), 0, "greenhouse-cam-03", f"greenhouse-cam-03 silent for 24 s; {THEN}"),
     ],
 )
-def test_the_round_says_why_it_is_slow(size: tuple[int, int], line: int, text: str) -> None:
+def test_the_round_says_why_it_is_slow(
+    size: tuple[int, int], line: int, name: str, text: str
+) -> None:
     views = (
         device_view(1, state="train", fraction=0.67, exchange="e-12"),
-        device_view(3, state="silent", state_since=ago(24), exchange="e-12"),
+        device_view(3, device=name, state="silent", state_since=ago(24), exchange="e-12"),
     )
     run = run_view(accepted=8)
     shown = snapshot(run=run).model_copy(update={"devices": views})

@@ -273,8 +273,10 @@ def test_the_worst_and_oldest_trouble_stands_first() -> None:
     ("changes", "told"),
     [
         ({"state": "idle"}, ""),
-        ({"state": "lost"}, "no heartbeat"),
-        ({"state": "lost", "reason": "said goodbye"}, "said goodbye"),
+        ({"state": "lost"}, "not connected"),
+        ({"state": "lost", "reason": "stopped cleanly"}, "stopped cleanly"),
+        ({"state": "silent"}, "does not answer a ping"),
+        ({"state": "idle", "reason": "refused its data: x"}, "refused its data: x"),
         ({"state": "failed", "reason": "out of memory"}, "out of memory"),
         ({"state": "idle", "refused_at": ago(3), "refused_reason": "norm 19.4"}, "norm 19.4"),
         ({"state": "rejected", "reason": "norm 19.4 exceeds 10.0"}, "norm 19.4 exceeds 10.0"),
