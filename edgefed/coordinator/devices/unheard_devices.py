@@ -23,7 +23,7 @@ class UnheardDevices:
     """Knows when devices were last heard of; owned by the dispatcher's thread.
 
     Args:
-        registry: the connected devices; told of each that is silent, and of its end.
+        registry: the connected devices; reports those that are silent, and the end of it.
         ping: sends a ping to a device.
     """
 

@@ -13,8 +13,9 @@ from edgefed.events.base.view import View
 from edgefed.wire.messages import DeviceState
 
 ShownState = Literal[DeviceState, "excluded", "asked", "silent", "quarantined"]
-"""The activity of a device, or what the coordinator states instead: ``asked`` until the device says
-that it has the task, ``silent`` if it does not answer a ping, or that the run does not ask it."""
+"""The activity of a device, or a state that the coordinator gives it: ``asked`` until the device
+says that it has the task, ``silent`` if it does not answer a ping, or that the run does not ask it.
+"""
 
 
 class WaitingView(View):

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 from edgefed.events.base.alert_events import AlertView
 from edgefed.events.base.coordinator_states import REFUSED_DATA, who_paused, why_excluded
 from edgefed.events.base.snapshot import DeviceSnapshot, RunView, Snapshot
-from edgefed.events.state.awaited_devices import is_awaited, passed, silent_for, what_happens
+from edgefed.events.state.awaited_devices import consequence, is_awaited, passed, silent_for
 from edgefed.process.clock import moment_of
 from edgefed.terminal.units import counted, short_time
 
@@ -168,19 +168,19 @@ def of_device(
 
 
 def _lost(view: DeviceSnapshot, run: RunView | None, now: datetime | None) -> AttentionItem:
-    """Return a lost device with its last activity, and what happens if a round waits for it."""
+    """Return a lost device with its last activity, and the consequence for a round that waits."""
     text = f"{_because('lost', view.reason)}{_activity(view)}"
     if run is None or not is_awaited(view, run):
         return _item(view.device, "lost", text, view.state_since)
-    then = what_happens(run, now)
+    then = consequence(run, now)
     return _item(view.device, "waited", f"{text}; {then}", view.state_since)
 
 
 def _silent(view: DeviceSnapshot, run: RunView | None, now: datetime | None) -> AttentionItem:
-    """Return a silent device with its last activity, and what happens if a round waits for it."""
+    """Return a silent device with its last activity, and the consequence for a round that waits."""
     text = f"{silent_for(view, now)}{_activity(view)}"
     if run is not None and is_awaited(view, run):
-        text = f"{text}; {what_happens(run, now)}"
+        text = f"{text}; {consequence(run, now)}"
     return _item(view.device, "silent", text, view.state_since)
 
 

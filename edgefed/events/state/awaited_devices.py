@@ -1,4 +1,4 @@
-"""The devices that keep a round waiting: who, how long silent, and what happens when."""
+"""The devices that hold a round up: for how long they are unheard, and when the round goes on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _moment(stamp: str) -> datetime | None:
 def silent_for(view: DeviceSnapshot, now: datetime | None) -> str:
     """Return for how long a silent device was not heard of, such as ``silent for 24 s``."""
     seconds = passed(view.state_since, now)
-    return "silent" if seconds is None else f"silent for {short_time(int(seconds))}"
+    return "silent" if seconds is None else f"silent for {short_time(max(1, int(seconds)))}"
 
 
 def is_awaited(view: DeviceSnapshot, run: RunView) -> bool:
@@ -41,8 +41,8 @@ def is_awaited(view: DeviceSnapshot, run: RunView) -> bool:
     return named or waits_for(view, run)
 
 
-def what_happens(run: RunView, now: datetime | None, without: str = "it") -> str:
-    """Return what the open exchange does without the awaited devices, and when.
+def consequence(run: RunView, now: datetime | None, without: str = "it") -> str:
+    """Return how the open exchange ends without the awaited devices, and when.
 
     It closes at its deadline, or sooner if it waits for lost devices alone: when the last of them
     has had its ``rounds.lost_grace``. With its quorum the round then goes on; below it, devices are
@@ -70,7 +70,7 @@ def _closing(run: RunView) -> tuple[datetime | None, str]:
 
 
 def why_slow(snapshot: Snapshot, now: datetime) -> str:
-    """Return in one line which silent or lost device holds the round up, and what happens when.
+    """Return in one line which silent or lost device holds the round up, and how it ends and when.
 
     It is the one that is unheard for longest; of others there is the number. Empty without any.
     """
@@ -79,12 +79,12 @@ def why_slow(snapshot: Snapshot, now: datetime) -> str:
     if run is None or not held:
         return ""
     first, *others = held
-    what = silent_for(first, now)
+    text = silent_for(first, now)
     if first.state == "lost":
         seconds = passed(first.state_since, now)
-        what = "lost" if seconds is None else f"lost for {short_time(int(seconds))}"
+        text = "lost" if seconds is None else f"lost for {short_time(max(1, int(seconds)))}"
     more = f" and {len(others)} more" if others else ""
-    return f"{first.device} {what}{more}; {what_happens(run, now, 'them' if others else 'it')}"
+    return f"{first.device} {text}{more}; {consequence(run, now, 'them' if others else 'it')}"
 
 
 def _holding_up(snapshot: Snapshot, run: RunView) -> Iterator[DeviceSnapshot]:

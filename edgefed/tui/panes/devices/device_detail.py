@@ -9,7 +9,7 @@ from rich.text import Text
 
 from edgefed.events.base.coordinator_states import who_paused
 from edgefed.events.base.snapshot import DeviceRoundView, DeviceSnapshot
-from edgefed.events.state.awaited_devices import is_awaited, what_happens
+from edgefed.events.state.awaited_devices import consequence, is_awaited
 from edgefed.terminal.units import counted, size
 from edgefed.tui.look.symbols import DEVICE_LOOKS, HOT, OUTCOME_LOOKS, Glyphs
 from edgefed.tui.look.text_format import age, bar, binned, clean, cut_middle, sparks, trend
@@ -238,11 +238,11 @@ def _state(view: DeviceSnapshot, shown: Shown) -> Text:
 
 
 def _reason(view: DeviceSnapshot, shown: Shown, width: int) -> Iterator[Text]:
-    """Yield why it is in trouble, in lines of ``width`` cells; of one that waits, what follows."""
+    """Yield why it is in trouble, in lines of ``width`` cells; and the consequence for a round."""
     run = shown.run
     text = why(view)
     if view.state in ("lost", "silent") and run is not None and is_awaited(view, run):
-        text = f"{text}; {what_happens(run, shown.now)}"
+        text = f"{text}; {consequence(run, shown.now)}"
     lines = wrap(clean(text), max(8, width), max_lines=_REASON_LINES, placeholder="…")
     for index, line in enumerate(lines or ["—"]):
         yield _fact("" if index else "reason", Text(line, ORANGE if lines else MUTED))

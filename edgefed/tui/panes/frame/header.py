@@ -125,9 +125,9 @@ def _state(shown: Shown, wide: bool, *, eta_shown: bool) -> Text:
 def eta(snapshot: Snapshot, run: RunView, now: datetime) -> float | None:
     """Return seconds until the end of the last round; None before a finished one.
 
-    A round takes the median of the last 15 finished ones. The open round takes what is left of
-    that. Once it has taken longer, it is expected to take as long again as it is late by, so that
-    the result rises while the round stalls.
+    A round takes the median of the last 15 finished ones. The open round takes the rest of that.
+    Once it has taken longer, it is expected to take as long again as it is late by, so that the
+    result rises while the round stalls.
     """
     rounds = snapshot.rounds[-_ROUNDS_FOR_ETA:]
     if not rounds or run.rounds <= rounds[-1].round:
