@@ -32,7 +32,7 @@ def _worst(device: DeviceSnapshot) -> AttentionItem | None:
 
 def _rank(device: DeviceSnapshot) -> int:
     worst = _worst(device)
-    kinds = ["working" if device.state in (*ACTIVE, "invited") else "idle"]
+    kinds = ["working" if device.state in (*ACTIVE, "invited", "asked") else "idle"]
     kinds += ["late"] if device.state == "late" else []
     kinds += [worst.kind] if worst is not None else []
     return min(map(_RANKS.index, kinds))

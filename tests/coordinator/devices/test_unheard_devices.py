@@ -115,7 +115,7 @@ def test_a_lost_device_is_neither_pinged_nor_silent() -> None:
     scene = Scene()
     scene.registry.take_birth("a", birth(status="lost"))
     scene.unheard.forget("a")
-    assert [scene.at(second) for second in (12.0, 15.0)] == ["lost", "lost"]
+    assert [scene.at(second) for second in (12.0, 24.0, 27.0)] == ["lost"] * 3
     assert scene.pings == []
 
 
