@@ -61,13 +61,19 @@ def run(
         )
         start_log(verbose=options.verbose, quiet=options.quiet)
         from device_agent.daemon.own_data import OwnData
+        from device_agent.daemon.refused_data import publish_refusal
         from device_agent.identity.device_name import device_name
         from edgefed.config.fleet.broker_address import broker_address
+        from edgefed.errors import EdgeFedError
 
         name = device_name(settings)
         address = broker_address(settings, (name,))
         own = OwnData(settings)
-        device_data = own.read()
+        try:
+            device_data = own.read()
+        except EdgeFedError as error:
+            publish_refusal(address, settings.fleet, name, error)
+            raise
         from device_agent.commands.launch import run_agent
 
         if not options.quiet:

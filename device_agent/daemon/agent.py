@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 
 from device_agent.daemon.arrival_limits import ArrivalLimits, OverflowReport
-from device_agent.daemon.data_watch import DataRead, DataWatch
+from device_agent.daemon.data_watch import DataRead, DataRefused, DataWatch
 from device_agent.identity.duplicate_name_guard import DuplicateNameGuard, EarlierLives
 from device_agent.identity.identity import Identity, agent_link, agent_verifier
 from device_agent.identity.presence_check import PresenceCheck, unheard
@@ -31,6 +31,7 @@ from device_agent.tasks.task_session import TaskServices, TaskSession
 from device_agent.tasks.training_thread import Progressed, TrainingDone, TrainingThread
 from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError
+from edgefed.events.base.coordinator_states import STOPPED
 from edgefed.events.base.model import UNFINISHED
 from edgefed.process.clock import Clock, timestamp
 from edgefed.transport.blob_intake import BlobIntake
@@ -65,7 +66,7 @@ class _Stop:
     """Ends the agent's loop."""
 
 
-Own = Progressed | TrainingDone | DataRead | _Stop
+Own = Progressed | TrainingDone | DataRead | DataRefused | _Stop
 """Items that other threads of this process send to the agent's thread."""
 
 
@@ -94,7 +95,7 @@ class Agent:
         clock: Clock,
         renewal: Renewal | None = None,
         log: LogRing | None = None,
-        watch: Callable[[Callable[[DataRead], None]], DataWatch] | None = None,
+        watch: Callable[[Callable[[DataRead | DataRefused], None]], DataWatch] | None = None,
     ) -> None:
         self._identity = identity
         self._address = address
@@ -191,7 +192,7 @@ class Agent:
     def _close(self) -> None:
         gone = self._birth.model_copy(update={"status": "lost"})
         if self._link.connected and self._problem is None:
-            self._publisher.birth(gone)
+            self._publisher.farewell(gone, STOPPED)
         if self._watch is not None:
             self._watch.stop()
         self._training.stop()
@@ -264,6 +265,8 @@ class Agent:
                 self._tasks.finished(item)
             case DataRead():
                 self._take_data(item)
+            case DataRefused():
+                self._reporter.note_data(item.reason, self._link.connected)
 
     def _take_message(self, arrival: Incoming) -> None:
         if not arrival.payload and arrival.topic == self._topics.birth(self._device):
@@ -321,6 +324,7 @@ class Agent:
         self._birth = birth
         self._training.renew(read.data)
         self._reporter.note_samples(birth.samples)
+        self._reporter.note_data("", self._link.connected)
         log.info("the data have changed: %d samples to train on", birth.samples)
         if self._link.connected:
             self._publisher.birth(birth)

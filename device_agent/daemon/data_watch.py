@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from device_agent.daemon.own_data import OwnData
+from device_agent.daemon.refused_data import refused_data
 from edgefed.data.base.types import DeviceData
 from edgefed.errors import EdgeFedError
 
 log = logging.getLogger(__name__)
 
-EVERY = 5.0
+EVERY = 3.0
 """Seconds between two looks."""
 
 SETTLED = 1.0
@@ -38,22 +39,33 @@ class DataRead:
     described: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class DataRefused:
+    """A device's data have changed and are not used.
+
+    Attributes:
+        reason: why, with the error's code.
+    """
+
+    reason: str
+
+
 class DataWatch:
     """Checks whether a device's data have changed, and reads them; safe from any thread.
 
-    If the new data cannot be used, the previous data stay in use, and a warning is given once.
+    If the new data cannot be used, the previous data stay in use, and this is reported once.
 
     Args:
         own: the data.
         describe: returns the fields of a birth about data.
-        report: takes ``DataRead``, on this object's thread.
+        report: takes ``DataRead`` or ``DataRefused``, on this object's thread.
     """
 
     def __init__(
         self,
         own: OwnData,
         describe: Callable[[DeviceData], dict[str, Any]],
-        report: Callable[[DataRead], None],
+        report: Callable[[DataRead | DataRefused], None],
     ) -> None:
         self._own = own
         self._describe = describe
@@ -107,6 +119,7 @@ class DataWatch:
             reading = DataRead(data, self._describe(data))
         except EdgeFedError as error:
             log.warning("the data have changed and are not used: %s", error.as_line())
+            self._report(DataRefused(refused_data(error)))
             return
         for warning in data.warnings:
             log.warning("%s", warning)

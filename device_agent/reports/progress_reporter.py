@@ -53,6 +53,7 @@ class ProgressReporter:
         self._over_limits: tuple[tuple[str, int], ...] = ()
         self._refused = 0
         self._unheard = ""
+        self._data_problem = ""
         self._samples = identity.birth.samples
         self._was_down = False
 
@@ -91,7 +92,8 @@ class ProgressReporter:
 
     def repeat(self, connected: bool) -> None:
         """Report the state again, after a request or a change of the connection."""
-        self._publish(self._progress)
+        reason = self._progress.reason or self._data_problem
+        self._publish(self._progress.model_copy(update={"reason": reason}))
         self._connected = connected
         self.due(self._clock.monotonic())
 
@@ -114,6 +116,12 @@ class ProgressReporter:
         """Show the new number of samples."""
         self._samples = samples
         self.due(self._clock.monotonic())
+
+    def note_data(self, problem: str, connected: bool) -> None:
+        """Report why changed data are not used; an empty text ends this."""
+        if problem != self._data_problem:
+            self._data_problem = problem
+            self.repeat(connected)
 
     def next_due(self) -> float | None:
         """Return the monotonic second at which the status file is to be written, or None."""
@@ -156,7 +164,7 @@ class ProgressReporter:
         return (
             progress.state,
             progress.exchange,
-            progress.reason or self._unheard,
+            progress.reason or self._unheard or self._data_problem,
             self._dropped,
             self._over_limits,
             self._refused,

@@ -25,6 +25,19 @@ class Publisher:
         """Publish the device's birth, retained for later subscribers."""
         self._publish(self._topics.birth(self._device), birth, retain=True)
 
+    def farewell(self, gone: Birth, reason: str) -> None:
+        """Publish that the device leaves, and why; ``gone`` is its birth with status ``lost``.
+
+        The reason is first, so that the coordinator has it when it takes the birth.
+        """
+        self.progress(Progress(session=gone.session, state="lost", reason=reason[:1000]))
+        self.birth(gone)
+
+    def refusal(self, gone: Birth, reason: str) -> None:
+        """Publish why a device does not join, after a birth that nobody keeps."""
+        self._publish(self._topics.birth(self._device), gone)
+        self.progress(Progress(session=gone.session, state="lost", reason=reason))
+
     def progress(self, progress: Progress) -> None:
         """Publish the device's progress."""
         if self._link.connected:

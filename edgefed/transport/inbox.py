@@ -160,6 +160,14 @@ class Inbox(Generic[Own]):
                 return self._next_latest()
             return self._next_urgent() if self._urgent else None
 
+    def take_latest(self, topic: str) -> Incoming | None:
+        """Return the waiting state of a topic before its turn; None where none waits."""
+        with self._filled:
+            _, message = self._latest.pop(topic, (0.0, None))
+            if message is not None:
+                self._latest_bytes -= _cost(message)
+            return message
+
     def handled_until(self) -> float:
         """Return the monotonic second up to which all arrivals were taken; now when none wait.
 

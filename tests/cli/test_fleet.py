@@ -286,11 +286,12 @@ def test_a_quarantined_device_is_shown_and_released_by_order(fleet: SmallFleet) 
     try:
         fleet("device", "quarantine", name).failed(2, "device.quarantined", name)
         shown = rows(fleet("device", "show", name))
-        assert (shown["standing"], shown["trust_reason"]) == ("quarantined", "by the operator")
+        assert (shown["state"], shown["quarantined_by"]) == ("quarantined", "local")
+        assert (shown["standing"], shown["trust_reason"]) == ("quarantined", "ordered by local")
         head, *lines = fleet("device", "list").out.splitlines()
         assert head.split()[2:4] == ["REASON", "TRUST"]
         words = {line.split()[0]: line.split() for line in lines}
-        assert (words[name][1], "quarantined" in words[name][2:]) == ("excluded", True)
+        assert words[name][1:5] == ["quarantined", "ordered", "by", "local"]
         assert "1.00" in words[other]
         checked = fleet("run", "check", "--json")
         fits = {each["device"]: each["reason"] for each in checked.json["devices"]}
@@ -301,7 +302,9 @@ def test_a_quarantined_device_is_shown_and_released_by_order(fleet: SmallFleet) 
     finally:
         told_release = fleet("device", "release", name).err
     assert told_release == f"released: {name}\n"
-    assert rows(fleet("device", "show", name))["standing"] == "suspect"
+    shown = rows(fleet("device", "show", name))
+    assert (shown["standing"], shown["state"]) == ("suspect", "idle")
+    assert "quarantined_by" not in shown
 
 
 def test_a_second_coordinator_is_refused(fleet: SmallFleet, tmp_path: Path) -> None:

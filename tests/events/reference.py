@@ -56,7 +56,7 @@ def plain_fold(snapshot: Snapshot, event: Event) -> Snapshot:
             _run(state, fields, time)
         case "round":
             begun = {"round": fields["round"], "phase": "select", "accepted": 0}
-            begun |= {"slowest": "", "slowest_seconds": 0.0, "refused": 0}
+            begun |= {"slowest": "", "slowest_seconds": 0.0, "refused": 0, "round_at": time}
             _of_run(state, **begun, waiting=None, detail="")
         case "exchange":
             _exchange(state, fields, time)
@@ -102,6 +102,8 @@ def _run(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         state |= {"sent": 0, "received": 0, "devices": tuple(devices)}
         state |= {"tables": (), "confusions": (), "tests": ()}
         return
+    if state["run"].status in ("waiting", "paused") and fields.get("status") == "running":
+        known["round_at"] = time
     if fields.get("status") in ("finished", "aborted", "failed"):
         known |= {"ended_at": time, "phase": "done", "waiting": None}
     _of_run(state, **known)
@@ -176,22 +178,23 @@ def _device(state: dict[str, Any], fields: dict[str, Any], time: str) -> None:
         state["devices"] = tuple(others)
         return
     before, update = _view(state, fields["device"]), _known(DeviceSnapshot, fields)
-    if fields.get("state") != "lost":
+    shown = fields.get("state", before.state)
+    if fields.get("state") not in ("lost", "silent", "asked"):
         update["seen_at"] = time
-    elif before.state != "lost" and state["run"] is not None:
+    elif "lost" == shown != before.state and state["run"] is not None:
         run = state["run"]
         open_now = run.phase in ("broadcast", "collect") and run.exchange
         if open_now and before.exchange == run.exchange != before.replied:
             update["rounds"] = _device_rounds(before, run.round, "lost", 0.0)
-    if before.state_since == "" or fields.get("state", before.state) != before.state:
-        update["state_since"] = time
-    if fields.get("state", before.state) != "lost":
+    if before.state_since == "" or shown != before.state:
+        update["state_since"] = fields.get("state_since", time)
+    if shown not in ("lost", "silent"):
         update["before_lost"] = ""
-    elif before.state != "lost":
+    elif before.state != shown:
         update["reason"] = fields.get("reason") or ""
         share = before.fraction
         done = f" {share * 100:.0f} %" if share not in (0, 1) else ""
-        update["before_lost"] = before.state + done
+        update["before_lost"] = before.before_lost or before.state + done
     _put(state, before.model_copy(update=update))
 
 

@@ -17,6 +17,7 @@ from edgefed.events.base.snapshot import (
     WaitingView,
 )
 from edgefed.events.state.attention import AttentionItem, attention
+from edgefed.events.state.awaited_devices import why_slow
 from edgefed.events.state.fold import SnapshotBuilder
 from edgefed.process.clock import timestamp
 
@@ -208,7 +209,7 @@ def test_events_tell_what_a_lost_device_did() -> None:
 def test_alerts_that_are_not_over_are_items_and_a_failed_run_is_one_only_once() -> None:
     failed = AlertView(alert="run_failed", about="r-1", text="failed: disk", since=ago(9))
     slow = AlertView(alert="no_round", about="r-1", text="no round finished for 60 s", since=ago(3))
-    lost = AlertView(alert="lost_devices", text="2 of 3 devices lost", since=ago(5))
+    lost = AlertView(alert="lost_devices", text="2 of 3 devices lost", since=ago(5))  # as it began
     run = collecting(status="failed", reason="disk", ended_at=ago(9))
     items = found(fleet(run=run, alerts=(failed, slow, lost)))
     assert items == [
@@ -218,3 +219,125 @@ def test_alerts_that_are_not_over_are_items_and_a_failed_run_is_one_only_once() 
     ]
     graves = {item.severity for item in attention(fleet(alerts=(slow, lost)), NOW)}
     assert graves == {"alarm"}
+
+
+def test_the_numbers_of_alerts_are_those_of_now() -> None:
+    slow = AlertView(
+        alert="no_round", about="r-1", text="no round finished for 60 s", since=ago(30)
+    )
+    away = AlertView(alert="lost_devices", text="2 of 3 devices lost", since=ago(30))
+    paused = lost("e", 9, paused_by="operator.ann")
+    shown = fleet(
+        *(lost(name, 40) for name in "abc"), device("d"), paused,
+        run=collecting(round_at=ago(90)), alerts=(slow, away),
+    )  # fmt: skip
+    assert found(shown)[:2] == [
+        ("", "3 of 4 devices lost"),
+        ("r-1", "no round finished for 90 s"),
+    ]
+
+
+def test_a_round_that_waits_for_its_quorum_says_who_is_there_now() -> None:
+    text = "round 13: 1 of 3 devices for the quorum are there; waiting"
+    line = LineView(time=ago(20), mark="!", text=text)
+    one, two, three = (device(name, samples=5) for name in "abc")
+    there = [item.text for item in attention(fleet(one, two, lines=(line,)), NOW)]
+    assert there == ["round 13: 2 of 3 devices for the quorum are there; waiting"]
+    assert found(fleet(one, two, three, lines=(line,))) == []
+
+
+ASKED = {"exchange": "e-13", "state_since": ago(24), "before_lost": "train 83 %"}
+"""A device that the open exchange waits for, not heard of for 24 s."""
+
+OPEN = {"opened_at": ago(24), "deadline": 60.0, "quorum": 2, "wanted": 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"accepted": 2}, "the round goes on without it in 36 s (deadline)"),
+        ({"accepted": 1}, "the round needs 1 more answer in 36 s (deadline)"),
+        ({"accepted": 0}, "the round needs 2 more answers in 36 s (deadline)"),
+        ({"accepted": 2, "deadline": 20.0}, "the round goes on without it now (deadline)"),
+        ({"accepted": 2, "deadline": 84.0}, "the round goes on without it in 00:01:00 (deadline)"),
+        ({"accepted": 2, "deadline": 0.0}, "round 13 waits"),
+        ({"accepted": 2, "opened_at": "2026-03-04T14:02:07"},
+         "the round goes on without it in 36 s (deadline)"),
+    ],
+)  # fmt: skip
+def test_a_silent_device_says_for_how_long_and_what_happens_when(
+    changes: dict[str, object], told: str
+) -> None:
+    run = collecting(**{**OPEN, **changes})
+    shown = fleet(device("a", state="silent", **ASKED), device("b"), run=run)
+    (item,) = attention(shown, NOW)
+    assert (item.subject, item.kind, item.severity) == ("a", "silent", "alarm")
+    assert item.text == f"silent for 24 s, train 83 %; {told}"
+    assert why_slow(shown, NOW) == f"a silent for 24 s; {told}"
+    (later,) = attention(shown, NOW + timedelta(seconds=5))
+    assert later.text.startswith("silent for 29 s")
+
+
+def test_a_lost_device_that_a_round_waits_for_says_when_its_grace_ends() -> None:
+    until = timestamp(NOW + timedelta(seconds=8))
+    run = collecting(**OPEN, accepted=2, waiting=WaitingView(lost=("a",), until=until))
+    shown = fleet(device("a", state="lost", reason="connection broke", **ASKED), run=run)
+    then = "the round goes on without it in 8 s (grace)"
+    assert found(shown) == [("a", f"lost: connection broke, train 83 %; {then}")]
+    assert why_slow(shown, NOW) == f"a lost for 24 s; {then}"
+
+
+def test_a_silent_device_that_no_round_waits_for_holds_none_up() -> None:
+    shown = fleet(device("a", state="silent", **{**ASKED, "replied": "e-13"}))
+    assert found(shown) == [("a", "silent for 24 s, train 83 %")]
+    assert why_slow(shown, NOW) == ""
+
+
+def test_of_several_the_one_that_is_unheard_for_longest_is_named() -> None:
+    devices = [
+        device("a", state="silent", **{**ASKED, "state_since": ago(20)}),
+        device("b", state="lost", **{**ASKED, "state_since": ago(40)}),
+        device("c", state="silent", **ASKED),
+    ]
+    run = collecting(**OPEN, accepted=2)
+    told = "b lost for 40 s and 2 more; the round goes on without them in 36 s (deadline)"
+    assert why_slow(fleet(*devices, run=run), NOW) == told
+    assert why_slow(fleet(*devices, run=collecting(phase="merge")), NOW) == ""
+
+
+def test_data_that_a_device_at_work_refuses_are_an_item() -> None:
+    reason = "refused its data: No image in photos.  [data.empty]"
+    assert found(fleet(device("a", state="idle", reason=reason))) == [("a", reason)]
+
+
+def test_a_quarantine_names_who_ordered_it() -> None:
+    by_ann = {"quarantined_by": "operator.ann", "trust_reason": "ordered by operator.ann"}
+    by_check = {"quarantined_by": "checks.norm_factor", "trust_reason": "the norm is 9"}
+    shown = fleet(
+        device("a", standing="quarantined", trust=1.0, trust_since=ago(1), **by_ann),
+        device("b", standing="quarantined", trust=0.2, trust_since=ago(2), **by_check),
+    )
+    assert found(shown) == [
+        ("a", "quarantined by operator.ann, trust 1.00"),
+        ("b", "quarantined by checks.norm_factor, trust 0.20: the norm is 9"),
+    ]
+
+
+def test_events_tell_of_silence_and_of_its_end() -> None:
+    builder = SnapshotBuilder(Snapshot())
+
+    def tell(**fields: object) -> DeviceSnapshot:
+        builder.apply(Event(time=ago(0), kind="device", fields={"device": "a", **fields}))
+        return builder.snapshot().devices[0]
+
+    tell(joined=True, state="idle", reason="")
+    tell(state="train", fraction=0.83)
+    quiet = tell(state="silent", state_since=ago(15))
+    assert (quiet.state, quiet.state_since, quiet.before_lost) == ("silent", ago(15), "train 83 %")
+    gone = tell(state="lost", fraction=0.0, reason="connection broke")
+    assert (gone.before_lost, gone.reason) == ("train 83 %", "connection broke")
+    tell(state="silent", state_since=ago(15))
+    back = tell(state="train", fraction=0.9, heard=True)
+    assert (back.state, back.before_lost, back.state_since) == ("train", "", ago(0))
+    texts = [line.text for line in builder.snapshot().lines]
+    assert texts[:2] == ["a  answers again", "a  silent: no answer to a ping"]

@@ -113,9 +113,41 @@ def test_a_run_that_is_taken_up_again_says_anew_whom_it_does_not_ask() -> None:
     assert (fold.other.state, fold.other.excluded) == ("idle", "")
 
 
-def test_a_quarantined_device_is_excluded_until_it_is_released() -> None:
+def test_a_quarantined_device_is_so_whatever_it_does_until_it_is_released() -> None:
     fold = Fold()
+
+    def state() -> str:
+        return fold.snapshot.devices[0].state
+
     fold("device", device="a", standing="quarantined", trust=0.2, trust_reason="by the operator")
-    assert (fold.snapshot.devices[0].state, devices_there(fold.snapshot)) == ("excluded", 0)
+    assert (state(), devices_there(fold.snapshot)) == ("quarantined", 0)
+    for shown in ("train", "asked", "silent", "done"):
+        fold("device", device="a", state=shown)
+        assert state() == "quarantined"
+    fold("device", device="a", paused_by="operator.ann")
+    assert state() == "quarantined"
+    fold("device", device="a", state="lost")
+    assert state() == "lost"
+    fold("device", device="a", joined=True, state="idle", samples=5, paused_by="")
+    assert state() == "quarantined"
     fold("device", device="a", standing="suspect", trust=0.6, trust_reason="")
-    assert fold.snapshot.devices[0].state == "idle"
+    assert state() == "idle"
+
+
+@pytest.mark.parametrize(("cause", "after"), [("excluded", "excluded"), ("paused_by", "paused")])
+def test_after_a_quarantine_another_cause_shows(cause: str, after: str) -> None:
+    fold = Fold()
+    fold("device", device="a", **{cause: WHY})
+    fold("device", device="a", standing="quarantined", trust=0.2, trust_reason="by the operator")
+    assert fold.snapshot.devices[0].state == "quarantined"
+    fold("device", device="a", standing="suspect", trust=0.6, trust_reason="")
+    assert fold.snapshot.devices[0].state == after
+
+
+def test_a_device_that_is_asked_or_silent_is_so_before_it_is_paused() -> None:
+    fold = Fold()
+    for state in ("asked", "silent"):
+        fold("device", device="a", state=state, paused_by="operator.ann")
+        assert fold.snapshot.devices[0].state == state
+    fold("device", device="a", state="idle")
+    assert fold.snapshot.devices[0].state == "paused"

@@ -134,7 +134,7 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "device": st.fixed_dictionaries(
         {"device": devices},
         optional={
-            "state": st.sampled_from(get_args(DeviceState)),
+            "state": st.sampled_from((*get_args(DeviceState), "asked", "silent")),
             "fraction": share,
             "reason": texts,
             "exchange": exchanges,
@@ -147,6 +147,7 @@ FIELDS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
             "sent": counts,
             "joined": st.just(True),
             "forgotten": st.just(True),
+            "heard": st.just(True),
         },
     ),
     "roster": st.integers(0, 4).flatmap(

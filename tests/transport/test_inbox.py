@@ -120,6 +120,15 @@ def test_only_the_latest_state_of_a_topic_is_kept_in_the_place_of_the_first() ->
     assert inbox.counts.replaced == 1, "the one before was handled"
 
 
+def test_a_state_can_be_taken_before_its_turn_and_leaves_its_room() -> None:
+    limits = InboxLimits(latest=2 * cost(progress("a")))
+    inbox = filled(progress("a"), progress("b"), limits=limits)
+    assert inbox.take_latest(TOPICS.progress("a")) == progress("a")
+    assert inbox.take_latest(TOPICS.progress("a")) is None
+    inbox.put(progress("c"))
+    assert rest(inbox) == [progress("b"), progress("c")]
+
+
 def test_no_queue_starves() -> None:
     """One of the others follows so many urgent ones, and they take turns."""
     count = 6 * (URGENT_IN_A_ROW + 1)

@@ -11,6 +11,7 @@ from edgefed.terminal.units import age
 
 DEVICE_MARKS: dict[str, tuple[str, str, Colour]] = {
     "idle": ("○", "o", "dim"),
+    "asked": ("◔", "i", "yellow"),
     "invited": ("◔", "i", "yellow"),
     "download": ("▽", "v", "cyan"),
     "train": ("●", "*", "cyan"),
@@ -19,9 +20,11 @@ DEVICE_MARKS: dict[str, tuple[str, str, Colour]] = {
     "done": ("✓", "+", "green"),
     "paused": ("◌", "p", "yellow"),
     "excluded": ("□", "n", "yellow"),
+    "quarantined": ("!", "!", "red"),
     "late": ("◷", "l", "yellow"),
     "rejected": ("■", "r", "red"),
     "failed": ("✗", "x", "red"),
+    "silent": ("?", "?", "red"),
     "lost": ("✗", "x", "red"),
 }
 """For each state of a device its symbol, a letter for terminals without it, and its colour."""

@@ -162,10 +162,14 @@ def _rows(devices: list[dict[str, Any]], now: str) -> list[tuple[str, ...]]:
     """Return the table with its head; columns of trust and sharing only if they have values."""
     untrusted = any(device["standing"] != "trusted" for device in devices)
     sharing = any(device["shared_entries"] for device in devices)
+
+    def reason(device: dict[str, Any]) -> str:
+        return _reason(device, now)
+
     shown: list[tuple[str, _Cell]] = [
         ("DEVICE", lambda device: str(device["device"])),
         ("STATE", lambda device: device_state(device["state"])),
-        *([("REASON", _excluded)] if any(map(_excluded, devices)) else []),
+        *([("REASON", reason)] if any(map(reason, devices)) else []),
         *([("TRUST", _trust)] if untrusted else []),
         ("SEEN", lambda device: ago(device["seen_at"], now)),
         ("SAMPLES", lambda device: str(device["samples"])),
@@ -184,12 +188,19 @@ def _trust(device: dict[str, Any]) -> str:
     return Coloured(shown, STANDING_COLOURS[standing]) if standing in STANDING_COLOURS else shown
 
 
-def _excluded(device: dict[str, Any]) -> str:
-    """Return why the run does not ask a device; empty where it may."""
-    from edgefed.events.base.coordinator_states import why_excluded
+def _reason(device: dict[str, Any], now: str) -> str:
+    """Return why a device is lost, silent, or not asked by the run; empty for any other."""
+    from edgefed.events.base.coordinator_states import REFUSED_DATA, why_excluded
     from edgefed.events.base.snapshot import DeviceSnapshot
+    from edgefed.events.state.awaited_devices import silent_for
+    from edgefed.process.clock import moment_of
 
-    return why_excluded(DeviceSnapshot.model_validate(device))
+    view = DeviceSnapshot.model_validate(device)
+    if view.state == "silent":
+        return silent_for(view, moment_of(now))
+    if view.state == "lost" or view.reason.startswith(REFUSED_DATA):
+        return view.reason
+    return view.trust_reason if view.state == "quarantined" else why_excluded(view)
 
 
 def _shared(what: str) -> _Cell:

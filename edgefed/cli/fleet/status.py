@@ -35,8 +35,10 @@ def status(context: typer.Context) -> None:
 
 
 def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ...]]:
-    from edgefed.events.base.snapshot import WaitingView
+    from edgefed.events.base.snapshot import Snapshot, WaitingView
     from edgefed.events.base.waiting import waiting_until
+    from edgefed.events.state.awaited_devices import why_slow
+    from edgefed.process.clock import moment_of
 
     devices = snapshot["devices"]
     online = [device for device in devices if device["state"] != "lost"]
@@ -57,6 +59,8 @@ def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ..
     rows.append(("round", f"{run['round']} of {run['rounds']}"))
     if run["waiting"] is not None:
         rows.append(("waiting for", waiting_until(WaitingView.model_validate(run["waiting"]))))
+    if slow := why_slow(Snapshot.model_validate(snapshot), moment_of(now)):
+        rows.append(("slow", slow))
     scores = score_of(run, shown=".4f")
     if scores:
         rows.append(tuple(scores.split(" ", 1)))

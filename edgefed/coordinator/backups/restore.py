@@ -232,7 +232,7 @@ def _keep_standings(present: Path, folder: Path, warn: Callable[[str], None], cl
         with closing(TrustScores(present)) as old, closing(TrustScores(folder)) as new:
             for trust in old.all():
                 if trust.standing == "quarantined" and not new.is_quarantined(trust.device):
-                    new.quarantine(trust.device, now)
+                    new.quarantine(trust.device, trust.quarantined_by, now)
         with closing(DevicePauses(present)) as paused, closing(DevicePauses(folder)) as again:
             for pause in paused.all():
                 if pause.device not in again:

@@ -57,7 +57,7 @@ class DeviceOrders:
             self._clear(name)
         return forgotten
 
-    def quarantine(self, device: str) -> None:
+    def quarantine(self, device: str, operator: str) -> None:
         """Stop asking a device, and refuse its further replies.
 
         Raises:
@@ -65,7 +65,7 @@ class DeviceOrders:
             UsageError: ``device.quarantined``: it is quarantined already.
         """
         self._check_known(device)
-        self._trust.quarantine(device, timestamp(self._clock.now()))
+        self._trust.quarantine(device, operator, timestamp(self._clock.now()))
         self._tell()
 
     def release(self, device: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 from edgefed.algorithms.interface.member import Member, Roster
@@ -14,7 +15,9 @@ from edgefed.coordinator.devices.sender_limits import everybody
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.errors import NotAllowedError, UnknownNameError
-from edgefed.process.clock import Clock
+from edgefed.events.base.coordinator_states import CONNECTION_BROKE, SILENT
+from edgefed.events.base.device_columns import roster_parts
+from edgefed.process.clock import Clock, timestamp
 from edgefed.trust.certificates import Certificate
 from edgefed.wire.messages import Birth, Progress, Task, Telemetry
 
@@ -26,6 +29,9 @@ MEASURED_EVERY = 1.0
 
 _PROGRESS = {"state", "fraction", "exchange", "reason"}
 
+_RESTING = ("idle", "done", "late", "rejected", "failed")
+"""States of a device that has not begun the task that it was sent since."""
+
 DOUBT = 150.0
 """Seconds in which a device that only a retained birth speaks for has to be heard of: more than
 an agent waits at most before it connects again to a broker that was away."""
@@ -35,8 +41,9 @@ an agent waits at most before it connects again to a broker that was away."""
 class _Entry:
     birth: Birth
     online: bool
-    state: str = "idle"
-    exchange: str = ""
+    progress: Progress
+    asked: str = ""
+    farewell: str = ""
     reported: float = field(default=-1e9)
     measured: float = field(default=-1e9)
     doubted: float | None = None
@@ -118,7 +125,7 @@ class DeviceRegistry:
 
     def _is_paused(self, device: str, entry: _Entry) -> bool:
         """Whether a device has paused, or an operator has paused it."""
-        return entry.state == "paused" or device in self._pauses
+        return entry.progress.state == "paused" or device in self._pauses
 
     def is_enrolled(self, device: str) -> bool:
         """Whether a device is enrolled; in a fleet without an authority every device is."""
@@ -129,7 +136,7 @@ class DeviceRegistry:
         return device in self._entries
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries.keys() | self._absent)
 
     def online(self, device: str) -> bool:
         """Whether a device is there."""
@@ -178,7 +185,7 @@ class DeviceRegistry:
             entry = self._entries.get(device)
             if entry is None or not entry.online:
                 return False
-            return entry.exchange == exchange and entry.state != "failed"
+            return entry.progress.exchange == exchange and entry.progress.state != "failed"
 
     def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
         """Wait until so many devices with samples are there, or time is up, or ``stop``."""
@@ -233,7 +240,7 @@ class DeviceRegistry:
             if birth.status == "lost":
                 if before is None or not known:
                     return False
-                self._entries[device] = replace(before, online=False, exchange="", lost=now)
+                self._entries[device] = replace(before, online=False, asked="", lost=now)
             elif before is not None and known:
                 renewed = birth.revision > before.birth.revision
                 self._entries[device] = replace(
@@ -249,7 +256,12 @@ class DeviceRegistry:
                 certificate = b"" if signer is None else signer.der
                 doubted = None if live else now
                 self._entries[device] = _Entry(
-                    birth, online=True, doubted=doubted, steady=now, certificate=certificate
+                    birth,
+                    online=True,
+                    progress=Progress(session=birth.session, state="idle"),
+                    doubted=doubted,
+                    steady=now,
+                    certificate=certificate,
                 )
             self._changed.notify_all()
         if known and birth.status == "online":
@@ -257,7 +269,8 @@ class DeviceRegistry:
             return False
         self._reports.drop(device)
         if birth.status == "lost":
-            self._journal.emit("device", device=device, state="lost", fraction=0.0)
+            reason = (before.farewell if before is not None else "") or CONNECTION_BROKE
+            self._emit_lost(device, reason)
         else:
             returned = {"returned": True} if before is not None else {}
             described = {**_described(device, birth), **self._trust.of(device).fields()}
@@ -292,14 +305,72 @@ class DeviceRegistry:
             ]
             for device in silent:
                 entry = self._entries[device]
-                self._entries[device] = replace(entry, online=False, exchange="", lost=now)
+                self._entries[device] = replace(entry, online=False, asked="", lost=now)
             if silent:
                 self._changed.notify_all()
         for device in silent:
             self._reports.drop(device)
-            self._journal.emit("device", device=device, state="lost", fraction=0.0)
+            self._emit_lost(device, SILENT)
             self._tell(device)
         return silent
+
+    def _emit_lost(self, device: str, reason: str) -> None:
+        self._journal.emit("device", device=device, state="lost", fraction=0.0, reason=reason)
+
+    def take_farewell(self, device: str, progress: Progress) -> None:
+        """Take the last message of an agent, which says why it leaves; its will may follow.
+
+        An agent that cannot begin, such as for its data, sends nothing else. It is ignored where
+        another agent of its name is connected.
+        """
+        with self._changed:
+            entry = self._entries.get(device)
+            if entry is not None and entry.online:
+                if entry.birth.session == progress.session:
+                    self._entries[device] = replace(entry, farewell=progress.reason)
+                return
+            if entry is None:
+                self._absent.add(device)
+        self._emit_lost(device, progress.reason)
+
+    # -- awaited devices ------------------------------------------------------------------------
+
+    def ask(self, devices: Iterable[str], exchange: str) -> None:
+        """Note that devices were sent their tasks of an exchange, which they are ``asked`` for."""
+        with self._changed:
+            rows = []
+            for device in devices:
+                entry = self._entries.get(device)
+                if entry is not None and entry.online:
+                    self._entries[device] = entry = replace(entry, asked=exchange)
+                    rows += [_state(entry, device)] if _is_asked(entry) else []
+        for row in rows:
+            self._reports.drop(row["device"], *_PROGRESS)
+        for part in roster_parts(rows):
+            self._journal.emit("roster", **part)
+
+    def end_asking(self, device: str) -> None:
+        """Note that a device's answer is not waited for any more."""
+        with self._changed:
+            entry = self._entries.get(device)
+            if entry is None or not entry.asked:
+                return
+            self._entries[device] = after = replace(entry, asked="")
+        if _is_asked(entry):
+            self._journal.emit("device", **_state(after, device))
+
+    def note_silent(self, device: str, seconds: float) -> None:
+        """Tell that a device, last heard of so many seconds ago, does not answer a ping."""
+        self._reports.drop(device)
+        since = timestamp(self._clock.now() - timedelta(seconds=seconds))
+        self._journal.emit("device", device=device, state="silent", state_since=since)
+
+    def note_heard(self, device: str) -> None:
+        """Tell that a silent device is heard again, with its state."""
+        with self._changed:
+            entry = self._entries.get(device)
+        if entry is not None and entry.online:
+            self._journal.emit("device", **_state(entry, device), heard=True)
 
     def forget(self, device: str) -> None:
         """Forget a lost device; it is there again once it is born again.
@@ -339,7 +410,7 @@ class DeviceRegistry:
         self._tell(device)
 
     def _note_removal(self) -> None:
-        self._trust.announced.removed(len(self._entries.keys() | self._absent))
+        self._trust.announced.removed(len(self))
 
     def lost(self) -> list[str]:
         """Return the devices that are known and not there, sorted by id."""
@@ -358,19 +429,19 @@ class DeviceRegistry:
             entry = self._entries.get(device)
             if entry is None or not entry.online or entry.birth.session != progress.session:
                 return False
-            moved = entry.state != progress.state
+            states = {entry.progress.state, progress.state}
+            after = replace(entry, progress=progress)
+            moved = len(states) > 1 or _is_asked(entry) != _is_asked(after)
             quiet = not moved and now - entry.reported < REPORT_EVERY
-            paused = moved and "paused" in (entry.state, progress.state)
-            self._entries[device] = replace(
-                entry,
-                state=progress.state,
-                exchange=progress.exchange,
+            entry = self._entries[device] = replace(
+                after,
                 reported=entry.reported if quiet else now,
-                steady=now if paused else entry.steady,
+                steady=now if len(states) > 1 and "paused" in states else entry.steady,
             )
             if moved:
                 self._changed.notify_all()
-        fields = progress.model_dump(include=_PROGRESS)
+        fields = _state(entry, device)
+        del fields["device"]
         if moved:
             self._reports.drop(device, *fields)
             self._journal.emit("device", device=device, **fields)
@@ -391,6 +462,21 @@ class DeviceRegistry:
         if not quiet:
             self._reports.add(device, **telemetry.model_dump(exclude={"session"}))
         return True
+
+
+def _is_asked(entry: _Entry) -> bool:
+    """Whether a device was sent a task and has not said since that it has it."""
+    progress = entry.progress
+    return bool(entry.asked) and progress.state in _RESTING and progress.exchange != entry.asked
+
+
+def _state(entry: _Entry, device: str) -> dict[str, Any]:
+    """Return the fields of a ``device`` event about the state of a connected device."""
+    if _is_asked(entry):
+        said = {"state": "asked", "fraction": 0.0, "exchange": entry.asked, "reason": ""}
+    else:
+        said = entry.progress.model_dump(include=_PROGRESS)
+    return {"device": device, **said}
 
 
 def _member(device: str, birth: Birth) -> Member:

@@ -18,6 +18,7 @@ kill in between, the same exchange is put again, and is not counted twice.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -36,7 +37,14 @@ from edgefed.events.base.snapshot import Standing
 RELEASED = 0.6
 """The score of a device after its release."""
 
-BY_OPERATOR = "by the operator"
+ORDERED = "ordered by "
+"""How the reason of a quarantine begins that an operator has ordered, before the operator's name;
+it is ``by the operator`` where an earlier version has stored it."""
+
+_UNNAMED = "by the operator"
+
+_SETTING = re.compile(r"\((checks\.\w+)\)$")
+"""The setting of the check at the end of a reason."""
 
 FILE = "device-trust.db"
 
@@ -88,7 +96,24 @@ class Trust:
             "standing": self.standing,
             "trust_reason": self.reason,
             "trust_since": self.since,
+            "quarantined_by": self.quarantined_by,
         }
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether an operator has quarantined the device."""
+        ordered = self.reason == _UNNAMED or self.reason.startswith(ORDERED)
+        return ordered and self.standing == "quarantined"
+
+    @property
+    def quarantined_by(self) -> str:
+        """The operator that has quarantined the device, or the setting of the check."""
+        if self.standing != "quarantined":
+            return ""
+        if self.is_ordered:
+            return self.reason.removeprefix(ORDERED) if self.reason != _UNNAMED else "an operator"
+        setting = _SETTING.search(self.reason)
+        return setting.group(1) if setting else "checks"
 
 
 @dataclass(frozen=True)
@@ -155,7 +180,7 @@ class TrustScores:
         known = self.of(device)
         if known.standing != "quarantined":
             return known.score < below and bool(known.reason)
-        return not exchange or known.exchange != exchange or known.reason == BY_OPERATOR
+        return not exchange or known.exchange != exchange or known.is_ordered
 
     def judge(self, judged: Judged, section: ChecksSection, now: str) -> None:
         """Update the scores from an exchange's replies, once for each exchange."""
@@ -197,8 +222,8 @@ class TrustScores:
                     self._write([_moved(known, "quarantined", now)])
             return not low
 
-    def quarantine(self, device: str, now: str) -> None:
-        """Quarantine a device by hand.
+    def quarantine(self, device: str, operator: str, now: str) -> None:
+        """Quarantine a device by an operator's order.
 
         Raises:
             UsageError: ``device.quarantined``: it is already.
@@ -211,7 +236,8 @@ class TrustScores:
                     code="device.quarantined",
                     hint=f"edgefed device show {device}",
                 )
-            self._write([replace(known, standing="quarantined", reason=BY_OPERATOR, since=now)])
+            reason = f"{ORDERED}{operator}"
+            self._write([replace(known, standing="quarantined", reason=reason, since=now)])
 
     def release(self, device: str, now: str) -> None:
         """End a quarantine; the device is suspect until its replies were accepted for a while.

@@ -48,8 +48,8 @@ class TaskSender:
     def put(self, pending: PendingExchange) -> None:
         """Open an exchange: its tasks go to the devices that have nothing else to do."""
         self._exchanges.add(pending)
-        for device in pending.wanted():
-            self.give_next(device)
+        sent = [device for device in pending.wanted() if self._send_next(device)]
+        self._registry.ask(sent, pending.exchange.exchange)
 
     def drop(self, pending: PendingExchange) -> None:
         """Close an exchange: cancel its tasks and send the devices their next ones."""
@@ -64,21 +64,31 @@ class TaskSender:
 
     def give_next(self, device: str) -> None:
         """Send a device the task that it is to do now, unless it was sent already."""
+        if self._send_next(device):
+            self._registry.ask([device], self._given[device])
+        elif device not in self._given:
+            self._registry.end_asking(device)
+
+    def _send_next(self, device: str) -> bool:
+        """Send a device the task that it is to do now; whether there is one not sent before."""
         task = self._exchanges.task(device)
         if task is None:
             self._given.pop(device, None)
-            return
+            return False
         pending = self._exchanges.get(task.exchange)
-        if self._given.get(device) != task.exchange and pending is not None:
-            self._given[device] = task.exchange
-            pending.sent(device, self._clock.monotonic())
-            self._publisher.task(task)
+        if self._given.get(device) == task.exchange or pending is None:
+            return False
+        self._given[device] = task.exchange
+        pending.sent(device, self._clock.monotonic())
+        self._publisher.task(task)
+        return True
 
     def give_again(self, device: str) -> None:
         """Send a device that began a new session its current task again."""
         task = self._exchanges.task(device)
         if task is not None:
             self._publisher.task(task)
+            self._registry.ask([device], task.exchange)
 
     def repeat(self, until: float) -> None:
         """Repeat the tasks that no device works on and that were due by ``until``."""

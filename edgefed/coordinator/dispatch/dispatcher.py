@@ -8,10 +8,12 @@ never trains, merges or blocks. The engine's thread opens and closes exchanges
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 
 from edgefed.coordinator.devices.new_devices import NewDevices
 from edgefed.coordinator.devices.sender_limits import COORDINATOR, STATES
+from edgefed.coordinator.devices.unheard_devices import UnheardDevices
 from edgefed.coordinator.dispatch.device_publisher import (
     BlobDistributor,
     DevicePublisher,
@@ -30,7 +32,7 @@ from edgefed.transport.rate_limits import Buckets, Rate
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.trust.certificates import Certificate
-from edgefed.wire.diagnostic_messages import LogTail, Pong
+from edgefed.wire.diagnostic_messages import LogTail, Ping, Pong
 from edgefed.wire.enrolment_messages import EnrolmentRequest, Leave, RenewalRequest
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import (
@@ -95,6 +97,7 @@ class Dispatcher:
         )
         self._lock = threading.RLock()
         self._new = NewDevices()
+        self._unheard = UnheardDevices(deps.registry, self._ping)
         self._looks = Buckets(LOOKS, MAX_LOOKS)
         self._overflow = OverflowNotes(lambda: deps.inbox.counts, self._notes)
         self._next_check = 0.0
@@ -145,6 +148,7 @@ class Dispatcher:
         """Stop asking a device that is no longer a member, in the middle of an exchange too."""
         with self._lock:
             self._registry.remove(device)
+            self._unheard.forget(device)
             self._replies.leave(device)
 
     def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
@@ -216,9 +220,17 @@ class Dispatcher:
     def _check_devices(self) -> None:
         """Give up the devices that are silent, and repeat the tasks that nobody works on."""
         for device in self._registry.expire():
+            self._unheard.forget(device)
             self._replies.leave(device)
         # A reply that waits in the inbox is no reason to ask again.
-        self._tasks.repeat(self._deps.inbox.handled_until())
+        until = self._deps.inbox.handled_until()
+        self._tasks.repeat(until)
+        self._unheard.check(self.exchanges.devices(), until)
+
+    def _ping(self, device: str) -> None:
+        """Ping a device; any message of it is an answer."""
+        ping = Ping(nonce=secrets.token_hex(8), session=self._registry.session(device))
+        self._deps.link.send(self._deps.topics.ping(device), ping, qos=0)
 
     def _take(self, arrival: Arrival) -> None:
         match arrival:
@@ -226,6 +238,7 @@ class Dispatcher:
                 self._take_message(arrival)
             case LinkUp():
                 self._registry.doubt()
+                self._unheard.reconnected(self._clock.monotonic())
                 self._deps.on_up()
                 if self._was_down:
                     self._deps.journal.emit("note", text="connection to the broker restored")
@@ -300,10 +313,24 @@ class Dispatcher:
             self._new.take(device, birth, len(arrival.payload))
 
     def _join(self, device: str, birth: Birth, signer: Certificate | None, *, live: bool) -> None:
-        if self._registry.take_birth(device, birth, signer, live=live):
+        if birth.status == "lost":
+            self._take_farewell(device)
+        begins = self._registry.take_birth(device, birth, signer, live=live)
+        online = self._registry.online(device)
+        if begins or not online:
+            self._unheard.forget(device)
+        if begins or (online and live):
+            self._unheard.hear(device, self._clock.monotonic())
+        if begins:
             self._tasks.give_again(device)
-        elif not self._registry.online(device):
+        elif not online:
             self._replies.leave(device)
+
+    def _take_farewell(self, device: str) -> None:
+        """Take the progress that a device sent before its farewell and that the inbox delayed."""
+        waiting = self._deps.inbox.take_latest(self._deps.topics.progress(device))
+        if waiting is not None:
+            self._take_message(waiting)
 
     def _take_from_device(self, parsed: ParsedTopic, message: Message, size: int) -> None:
         device = parsed.who
@@ -311,11 +338,12 @@ class Dispatcher:
             if self._deps.members is not None:
                 self._deps.members.take(device, message)
             return
-        if isinstance(message, (Progress, Telemetry)):
-            self._meet_new(device, message.session)
+        if isinstance(message, (Progress, Telemetry)) and not self._stays(device, message):
+            return
         if not (self._registry.knows(device) and self._deps.enrolled(device)):
             return
         self._registry.hear(device)
+        self._unheard.hear(device, self._clock.monotonic())
         match message:
             case Progress() | Telemetry():
                 self._take_device_state(device, message)
@@ -327,6 +355,16 @@ class Dispatcher:
                 self._replies.take_chunk(device, message)
             case Pong() | LogTail():
                 self._deps.on_diagnostic(device, message)
+
+    def _stays(self, device: str, message: Progress | Telemetry) -> bool:
+        """Let a device join that shows that it is alive; whether it does not leave by this."""
+        if not isinstance(message, Progress) or message.state != "lost":
+            self._meet_new(device, message.session)
+            return True
+        known = self._registry.knows(device) or len(self._registry) < MAX_DEVICES
+        if known and self._deps.enrolled(device):
+            self._registry.take_farewell(device, message)
+        return False
 
     def _take_device_state(self, device: str, message: Progress | Telemetry) -> None:
         if isinstance(message, Progress):

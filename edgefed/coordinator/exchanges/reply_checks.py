@@ -85,7 +85,7 @@ def check(
     if announced_factor and reply.samples > announced_factor * task.samples:
         raise Rejection(
             f"it counts {reply.samples} samples, more than {announced_factor:g} times the"
-            f" {task.samples} that its device announced"
+            f" {task.samples} that its device announced (checks.announced_factor)"
         )
     for name, value in reply.metrics.items():
         if not abs(value) <= MAX_METRIC:  # neither is NaN

@@ -59,7 +59,9 @@ def device_actions(
         "device.forget": RequestAction(_Forget, actions.forget, order=True),
         "device.pause": RequestAction(_Pause, actions.pause, order=True, by_user=True),
         "device.resume": RequestAction(_OneDevice, actions.resume, order=True),
-        "device.quarantine": RequestAction(_OneDevice, actions.quarantine, order=True),
+        "device.quarantine": RequestAction(
+            _OneDevice, actions.quarantine, order=True, by_user=True
+        ),
         "device.release": RequestAction(_OneDevice, actions.release, order=True),
         "device.ping": RequestAction(_Ping, actions.ping, costly=True),
         "device.log": RequestAction(_Log, actions.log, costly=True),
@@ -82,8 +84,8 @@ class _Actions:
         self._orders.resume(arguments.device)
         return {"resumed": arguments.device}
 
-    def quarantine(self, arguments: _OneDevice) -> dict[str, Any]:
-        self._orders.quarantine(arguments.device)
+    def quarantine(self, arguments: _OneDevice, by: str) -> dict[str, Any]:
+        self._orders.quarantine(arguments.device, by)
         return {"quarantined": arguments.device}
 
     def release(self, arguments: _OneDevice) -> dict[str, Any]:

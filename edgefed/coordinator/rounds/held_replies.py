@@ -92,7 +92,7 @@ class Medians:
         if section.samples_factor and held.answer.samples > section.samples_factor * self.samples:
             return (
                 f"it counts {held.answer.samples} samples, more than {section.samples_factor:g}"
-                f" times the cohort's median {self.samples:g}"
+                f" times the cohort's median {self.samples:g} (checks.samples_factor)"
             )
         if not section.norm_factor:
             return ""
@@ -103,6 +103,7 @@ class Medians:
                     return (
                         f"the norm of its {role} ({part}) is {norm:.3g}, more than"
                         f" {section.norm_factor:g} times the cohort's median {middle:.3g}"
+                        " (checks.norm_factor)"
                     )
         return ""
 

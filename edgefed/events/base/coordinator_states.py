@@ -1,11 +1,29 @@
-"""The states that the coordinator gives a device, and their causes: ``paused`` and ``excluded``."""
+"""The states that the coordinator gives a device that it does not ask, and their causes.
+
+They are ``quarantined``, ``paused`` and ``excluded``.
+"""
 
 from __future__ import annotations
 
 from edgefed.events.base.snapshot import DeviceSnapshot, ShownState
 
-_AT_WORK: tuple[ShownState, ...] = ("invited", "download", "train", "evaluate", "upload")
-"""The activities that a device still finishes when it is paused or excluded."""
+_AT_WORK: tuple[ShownState, ...] = (
+    *("asked", "silent"),
+    *("invited", "download", "train", "evaluate", "upload"),
+)
+"""The states that a device keeps when it is paused or excluded: it still finishes its task."""
+
+CONNECTION_BROKE = "connection broke"
+"""Why a device is lost whose connection ended without a farewell, as the broker notices."""
+
+STOPPED = "stopped cleanly"
+"""Why a device is lost whose agent was stopped."""
+
+REFUSED_DATA = "refused its data"
+"""How the reason of a device begins whose agent cannot use the data that it is given."""
+
+SILENT = "silent"
+"""Why a device is lost that was not heard of after the connection to the broker was restored."""
 
 QUARANTINED = "it is quarantined"
 """Why a device does not take part; ``edgefed device release`` ends it."""
@@ -18,22 +36,25 @@ RELEASE = "edgefed device release"
 def with_state(before: DeviceSnapshot, after: DeviceSnapshot, time: str) -> DeviceSnapshot:
     """Return a device after an event with the state that the coordinator gives it.
 
-    A device that an operator has paused is ``paused``, and one that the run does not ask is
-    ``excluded``, unless it is lost or still at work. A device that has paused itself stays so.
+    A device is ``quarantined`` unless it is lost, whatever it does. One that an operator has paused
+    is ``paused``, and one that the run does not ask is ``excluded``, unless it is lost or still at
+    work. A device that has paused itself stays so.
     """
-    if after.state in ("lost", *_AT_WORK):
+    given = _given(after)
+    if after.state == "lost" or (after.state in _AT_WORK and given != "quarantined"):
         return after
-    taken_back = not _given(after) or (after.state == "paused" and not after.paused_by)
+    taken_back = not given or (after.state == "paused" and not after.paused_by)
     if _given(before) == before.state == after.state and taken_back:
         after = after.model_copy(update={"state": "idle", "state_since": time})
-    given = _given(after)
-    if not given or after.state in ("paused", given):
+    if not given or after.state == given or (after.state == "paused" and given == "excluded"):
         return after
     since = before.state_since if before.state == given else time
     return after.model_copy(update={"state": given, "state_since": since})
 
 
 def _given(view: DeviceSnapshot) -> ShownState | None:
+    if view.standing == "quarantined":
+        return "quarantined"
     if view.paused_by:
         return "paused"
     return "excluded" if why_excluded(view) else None
@@ -44,7 +65,9 @@ def why_excluded(view: DeviceSnapshot) -> str:
 
     A device that an operator has paused is not excluded.
     """
-    return view.excluded or (QUARANTINED if view.standing == "quarantined" else "")
+    if view.standing == "quarantined":
+        return f"{QUARANTINED}, {view.trust_reason}" if view.trust_reason else QUARANTINED
+    return view.excluded
 
 
 def who_paused(view: DeviceSnapshot) -> str:

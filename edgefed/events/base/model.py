@@ -14,6 +14,8 @@
 | | ``joined`` with a birth, ``returned`` beside it when the device was known; ``forgotten``; |
 | | ``renewed`` with samples, labels, class_names and ignored when it has read its data again; |
 | | trust, standing, trust_reason, trust_since, and ``moved`` when the standing changed; |
+| | quarantined_by, empty where it is not quarantined; ``heard`` when a silent one is heard again; |
+| | state_since with the state ``silent``, the time of its last message; |
 | | paused_by and pause_reason, empty where no operator has paused it; |
 | | excluded, why the run does not ask it, empty if it does |
 | ``roster`` | devices; joined; and fields of ``device`` as columns with a value for each device |
@@ -34,8 +36,9 @@ A ``reply`` to the question ``evaluate`` that was accepted has the device's ``ac
 ``confusion`` precedes the ``scored`` of a round that was evaluated, once for the coordinator's test
 and once for the devices'.
 
-``roster`` describes many devices at once: those that are connected when a log begins, and the
-reports of a quarter of a second of devices that report often.
+``roster`` describes many devices at once: those that are connected when a log begins, those that
+an exchange asks (``state`` is ``asked``), and the reports of a quarter of a second of devices that
+report often.
 
 ``order`` follows each order, carried out or not: ``action`` as requests name it, such as
 ``run.order pause``; ``by`` the user, as certificates name it, or the client's name in a fleet

@@ -12,8 +12,10 @@ from edgefed.events.base.model import Phase, RunStatus
 from edgefed.events.base.view import View
 from edgefed.wire.messages import DeviceState
 
-ShownState = Literal[DeviceState, "excluded"]
-"""The activity of a device, or that it takes no part in the run, as the coordinator states."""
+ShownState = Literal[DeviceState, "excluded", "asked", "silent", "quarantined"]
+"""The activity of a device, or a state that the coordinator gives it: ``asked`` until the device
+says that it has the task, ``silent`` if it does not answer a ping, or that the run does not ask it.
+"""
 
 
 class WaitingView(View):
@@ -41,6 +43,7 @@ class RunView(View):
     """The current run, or the last one.
 
     Attributes:
+        round_at: UTC time at which the open round began, or the last pause in it ended.
         question, detail: name of the open exchange, and the algorithm's further description.
         min_devices: devices with which the run begins; 0 if unknown.
         wanted, quorum: answers that the open exchange asks for, and how many suffice.
@@ -62,6 +65,7 @@ class RunView(View):
     status: RunStatus = "waiting"
     reason: str = ""
     round: int = 0
+    round_at: str = ""
     rounds: int = 0
     min_devices: int = 0
     exchange: str = ""
@@ -167,8 +171,11 @@ class DeviceSnapshot(View):
 
     Attributes:
         seen_at: UTC time of its last message.
-        state_since: UTC time since when it is in its state.
-        before_lost: last activity of a lost device, such as ``train 83 %``; empty for any other.
+        reason: why it is in its state; of a lost device ``connection broke``, ``stopped cleanly``,
+            ``silent`` or ``refused its data`` with the error.
+        state_since: UTC time since when it is in its state; of a silent one, of its last message.
+        before_lost: last activity of a lost or silent device, such as ``train 83 %``; empty for any
+            other.
         exchange, replied: exchange that it works on, and the last one with a reply.
         refused_at, refused_reason: when and why its last reply in the current run was refused;
             empty once another one was accepted.
@@ -192,6 +199,8 @@ class DeviceSnapshot(View):
         trust: score from 0 to 1, which refused replies lower.
         standing: its consequence; a device that is ``quarantined`` is not asked.
         trust_reason: why its last reply was refused, or that an operator quarantined it.
+        quarantined_by: the operator that ordered its quarantine, or the setting of the check, such
+            as ``checks.norm_factor``; empty without one.
         trust_since: UTC time since when it has this standing.
         paused_by, pause_reason: the operator that paused it, and why; empty if none has.
         excluded: why the current run, or the last one, does not ask it; empty if it does.
@@ -244,6 +253,7 @@ class DeviceSnapshot(View):
     standing: Standing = "trusted"
     trust_reason: str = ""
     trust_since: str = ""
+    quarantined_by: str = ""
     paused_by: str = ""
     pause_reason: str = ""
     excluded: str = ""

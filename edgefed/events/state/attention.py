@@ -1,4 +1,7 @@
-"""Problems for an operator: devices that are lost, refused or hot, and why a run waits."""
+"""Problems for an operator: devices that are lost, silent, refused or hot, and why a run waits.
+
+All texts are made from the snapshot and the time, so that their numbers are those of now.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, get_args
 
-from edgefed.events.base.coordinator_states import who_paused, why_excluded
-from edgefed.events.base.device_rounds import waits_for
+from edgefed.events.base.alert_events import AlertView
+from edgefed.events.base.coordinator_states import REFUSED_DATA, who_paused, why_excluded
 from edgefed.events.base.snapshot import DeviceSnapshot, RunView, Snapshot
+from edgefed.events.state.awaited_devices import consequence, is_awaited, passed, silent_for
 from edgefed.process.clock import moment_of
+from edgefed.terminal.units import counted, short_time
 
 AttentionKind = Literal[
-    "run", "alert", "waited", "lost", "failed", "refused", "standing", "excluded", "hot", "paused",
-    "battery", "waiting", "warning",
+    "run", "alert", "waited", "silent", "lost", "failed", "refused", "standing", "excluded", "hot",
+    "paused", "battery", "waiting", "warning",
 ]  # fmt: skip
 """The subject of an item, the worst first: a run that failed or learned nothing, an alert that is
-not over, and a lost device that a round waits for.
+not over, a lost device that a round waits for, and one that does not answer a ping.
 
 ``waiting`` is a run that waits for devices or for space on the disk."""
 
@@ -35,7 +40,7 @@ WARNINGS_FOR = timedelta(minutes=5)
 """How long a warning stays."""
 
 _ORDER = get_args(AttentionKind)
-_ALARMS = ("run", "alert", "waited", "lost", "failed", "refused")
+_ALARMS = ("run", "alert", "waited", "silent", "lost", "failed", "refused")
 _REFUSALS = ("refused", "rejected", "failed")
 NOTHING_LEARNED = "the model learned nothing"
 """How the reason of a finished run says so."""
@@ -48,6 +53,9 @@ _VARYING = re.compile(rf"^round \d+: |(?<=^{STRANGERS}: ).*")
 
 _SUBJECT_END = re.compile(r"  | is (?:excluded|quarantined): ")
 """The text after a device's id in a warning about its own state."""
+
+_GATHERING = re.compile(r"(?<=: )\d+ of (\d+)(?= devices for the quorum are there; waiting)")
+"""The count in the warning of a round that waits for devices."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,8 @@ class AttentionItem:
 
 def attention(snapshot: Snapshot, now: datetime) -> tuple[AttentionItem, ...]:
     """Return the problems at ``now``, the fleet's time: the worst first, of equals the newest."""
-    items = [*_of_run(snapshot), *_alerts(snapshot)]
-    items += [*_of_devices(snapshot), *_warnings(snapshot, now)]
+    items = [*_of_run(snapshot), *_alerts(snapshot, now)]
+    items += [*_of_devices(snapshot, now), *_warnings(snapshot, now)]
     items.sort(key=lambda item: item.subject)
     items.sort(key=lambda item: item.since, reverse=True)
     return tuple(sorted(items, key=lambda item: _ORDER.index(item.kind)))
@@ -117,23 +125,39 @@ def _of_run(snapshot: Snapshot) -> Iterator[AttentionItem]:
         yield _item(run.run, "waiting", f"waits for devices: {there}", run.started_at)
 
 
-def _alerts(snapshot: Snapshot) -> Iterator[AttentionItem]:
+def _alerts(snapshot: Snapshot, now: datetime) -> Iterator[AttentionItem]:
     """Yield the alerts that are not over; a failed run is an item of its own."""
     for alert in snapshot.alerts:
         if alert.alert != "run_failed":
-            yield _item(alert.about, "alert", alert.text, alert.since)
+            yield _item(alert.about, "alert", _alert_text(alert, snapshot, now), alert.since)
 
 
-def _of_devices(snapshot: Snapshot) -> Iterator[AttentionItem]:
+def _alert_text(alert: AlertView, snapshot: Snapshot, now: datetime) -> str:
+    """Return an alert with the numbers of now; its own text has those of when it began."""
+    if alert.alert == "lost_devices" and snapshot.devices:
+        expected = [view for view in snapshot.devices if not view.paused_by]
+        lost = sum(view.state == "lost" for view in expected)
+        return f"{lost} of {counted(len(expected), 'device')} lost"
+    begun = passed(snapshot.run.round_at, now) if snapshot.run else None
+    return alert.text if begun is None else f"no round finished for {short_time(begun)}"
+
+
+def _of_devices(snapshot: Snapshot, now: datetime) -> Iterator[AttentionItem]:
     for view in snapshot.devices:
-        yield from of_device(view, snapshot.run)
+        yield from of_device(view, snapshot.run, now)
 
 
-def of_device(view: DeviceSnapshot, run: RunView | None = None) -> Iterator[AttentionItem]:
-    """Yield the problems of one device, in a run if one is given."""
+def of_device(
+    view: DeviceSnapshot, run: RunView | None = None, now: datetime | None = None
+) -> Iterator[AttentionItem]:
+    """Yield the problems of one device, in a run and at a time if they are given."""
     if view.state == "lost":
-        yield _lost(view, run)
+        yield _lost(view, run, now)
+    elif view.state == "silent":
+        yield _silent(view, run, now)
     else:
+        if view.reason.startswith(REFUSED_DATA):
+            yield _item(view.device, "refused", view.reason, "")
         yield from _of_hardware(view)
         if view.excluded:
             text = _because("excluded", view.excluded)
@@ -143,19 +167,26 @@ def of_device(view: DeviceSnapshot, run: RunView | None = None) -> Iterator[Atte
         yield reply
 
 
-def _lost(view: DeviceSnapshot, run: RunView | None) -> AttentionItem:
-    """Return a lost device with its last activity and the round that waits for it."""
-    text = _because("lost", view.reason)
-    if view.before_lost not in ("", "idle", "done"):
-        text = f"{text}, {view.before_lost}"
-    if run is None or not _awaited(view, run):
+def _lost(view: DeviceSnapshot, run: RunView | None, now: datetime | None) -> AttentionItem:
+    """Return a lost device with its last activity, and the consequence for a round that waits."""
+    text = f"{_because('lost', view.reason)}{_activity(view)}"
+    if run is None or not is_awaited(view, run):
         return _item(view.device, "lost", text, view.state_since)
-    return _item(view.device, "waited", f"{text}; round {run.round} waits", view.state_since)
+    then = consequence(run, now)
+    return _item(view.device, "waited", f"{text}; {then}", view.state_since)
 
 
-def _awaited(view: DeviceSnapshot, run: RunView) -> bool:
-    named = run.waiting is not None and view.device in run.waiting.lost
-    return named or waits_for(view, run)
+def _silent(view: DeviceSnapshot, run: RunView | None, now: datetime | None) -> AttentionItem:
+    """Return a silent device with its last activity, and the consequence for a round that waits."""
+    text = f"{silent_for(view, now)}{_activity(view)}"
+    if run is not None and is_awaited(view, run):
+        text = f"{text}; {consequence(run, now)}"
+    return _item(view.device, "silent", text, view.state_since)
+
+
+def _activity(view: DeviceSnapshot) -> str:
+    at_rest = view.before_lost in ("", "idle", "done", "asked", "silent")
+    return "" if at_rest else f", {view.before_lost}"
 
 
 def _of_hardware(view: DeviceSnapshot) -> Iterator[AttentionItem]:
@@ -175,7 +206,8 @@ def _of_hardware(view: DeviceSnapshot) -> Iterator[AttentionItem]:
 
 def _of_replies(view: DeviceSnapshot) -> AttentionItem | None:
     """Return why the device's last reply was refused, and its trust if that is low."""
-    trust = "" if view.standing == "trusted" else f"{view.standing}, trust {view.trust:.2f}"
+    by = f" by {view.quarantined_by}" if view.quarantined_by else ""
+    trust = "" if view.standing == "trusted" else f"{view.standing}{by}, trust {view.trust:.2f}"
     outcome = _outcome(view)
     if outcome:
         text = _because(outcome, view.refused_reason or view.reason)
@@ -184,7 +216,8 @@ def _of_replies(view: DeviceSnapshot) -> AttentionItem | None:
         return _item(view.device, kind, f"{text}; {trust}" if trust else text, since)
     if trust:
         alarm = view.standing == "quarantined"
-        text = _because(trust, view.trust_reason)
+        ordered = view.trust_reason == f"ordered{by}"
+        text = trust if ordered else _because(trust, view.trust_reason)
         return _item(view.device, "standing", text, view.trust_since, alarm=alarm)
     return None
 
@@ -206,13 +239,26 @@ def _warnings(snapshot: Snapshot, now: datetime) -> Iterator[AttentionItem]:
     seen: set[str] = set()
     for line in snapshot.lines:
         of_device = _SUBJECT_END.split(line.text, maxsplit=1)[0] in devices
-        what = _VARYING.sub("", line.text)
+        text = _now_there(line.text, snapshot)
+        what = _VARYING.sub("", text)
         if line.mark != "!" or of_device or what in seen or not _recent(line.time, now):
             continue
         if what.startswith(NOTHING_LEARNED):  # the run's own item says it
             continue
         seen.add(what)
-        yield _item("", "warning", line.text, line.time)
+        if text:
+            yield _item("", "warning", text, line.time)
+
+
+def _now_there(text: str, snapshot: Snapshot) -> str:
+    """Return a warning with the devices that are there now; nothing once enough are."""
+    count = _GATHERING.search(text)
+    if count is None:
+        return text
+    there = devices_there(snapshot)
+    if there >= int(count.group(1)):
+        return ""
+    return _GATHERING.sub(f"{there} of {count.group(1)}", text)
 
 
 def _recent(stamp: str, now: datetime) -> bool:

@@ -55,6 +55,9 @@ REFUSALS = ("rejected", "refused", "failed")
 _OF_COORDINATOR = {"standing", "paused_by", "excluded"}
 """Fields of a ``device`` event from the coordinator's knowledge; the device sent nothing."""
 
+_UNHEARD = ("lost", "asked", "silent")
+"""States of which the coordinator tells without a message from the device."""
+
 _ENDED = ("finished", "aborted", "failed")
 
 SLOWEST = {"slowest", "slowest_seconds"}
@@ -202,6 +205,8 @@ def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
         emptied = {"rounds": (), "confusions": (), "lines": (), "previous": _previous(snapshot)}
         update = {"run": fresh, "sent": 0, "received": 0, **emptied}
         return snapshot.model_copy(update=update)
+    if fields.get("status") == "running" and run.status in ("paused", "waiting"):
+        known["round_at"] = time
     if fields.get("status") in _ENDED:
         known = {**known, "ended_at": time, "phase": "done", "waiting": None}
     return snapshot.model_copy(update={"run": run.model_copy(update=known)})
@@ -215,8 +220,8 @@ def _previous(snapshot: Snapshot) -> PreviousRunView | None:
 
 
 def _round(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
-    del time
     begun = {"round": fields["round"], "phase": "select", "accepted": 0, "waiting": None}
+    begun["round_at"] = time
     return _with_run(snapshot, {**begun, "detail": "", **NO_REPLIES})
 
 
@@ -339,16 +344,18 @@ def _changed(
     if not _OF_COORDINATOR.isdisjoint(fields) and "joined" not in fields:
         if not before.seen_at:
             update["state"] = "lost"
-    elif fields.get("state") != "lost":
+    elif fields.get("state") not in _UNHEARD:
         update["seen_at"] = time
-    elif before.state != "lost":
-        update |= {"rounds": with_loss(before, run), "before_lost": _doing(before)}
+    elif fields["state"] != "asked" and before.state != fields["state"]:
+        update["before_lost"] = before.before_lost or _doing(before)
         update["reason"] = fields.get("reason") or ""
+        if fields["state"] == "lost":
+            update["rounds"] = with_loss(before, run)
     if ("joined" in fields or "renewed" in fields) and not _is_at_work(run):
         update["excluded"] = ""  # it may have other data now, and no run looks at them
     if update.get("state", before.state) != before.state or not before.state_since:
-        update["state_since"] = time
-    if update.get("state", before.state) != "lost":
+        update.setdefault("state_since", time)
+    if update.get("state", before.state) not in ("lost", "silent"):
         update["before_lost"] = ""
     return with_state(before, before.model_copy(update=update), time)
 

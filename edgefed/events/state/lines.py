@@ -79,14 +79,15 @@ def _describe_round(fields: dict[str, Any]) -> str:
 
 def _is_notable(fields: dict[str, Any]) -> bool:
     """Whether a device's event is more than its progress or its health."""
-    lasting = not {"joined", "forgotten", "moved", "renewed"}.isdisjoint(fields)
-    return lasting or fields.get("state") in ("lost", "paused", "failed")
+    lasting = not {"joined", "forgotten", "moved", "renewed", "heard"}.isdisjoint(fields)
+    return lasting or fields.get("state") in ("lost", "silent", "paused", "failed")
 
 
 def _device_mark(fields: dict[str, Any]) -> str:
     if "standing" in fields and "joined" not in fields:
         return "·" if fields["standing"] == "trusted" else "!"
-    return {"lost": "✗", "paused": "◌", "failed": "✗"}.get(fields.get("state", ""), "·")
+    marks = {"lost": "✗", "silent": "?", "paused": "◌", "failed": "✗"}
+    return marks.get(fields.get("state", ""), "·")
 
 
 def _describe_device(fields: dict[str, Any]) -> str:
@@ -97,6 +98,10 @@ def _describe_device(fields: dict[str, Any]) -> str:
         word = "returned" if fields.get("returned") else "joined"
         word = "has other data" if "renewed" in fields else word
         return f"{fields['device']}  {word}, {counted(fields.get('samples', 0), 'sample')}"
+    if "heard" in fields:
+        return f"{fields['device']}  answers again"
+    if fields.get("state") == "silent":
+        return f"{fields['device']}  silent: no answer to a ping"
     if "standing" in fields:
         because = f": {fields['trust_reason']}" if fields["trust_reason"] else ""
         return f"{fields['device']}  {fields['standing']}, trust {fields['trust']:.2f}{because}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
 
 from rich.segment import Segment
 from rich.text import Text
@@ -14,9 +13,6 @@ from edgefed.events.base.model import RunStatus
 from edgefed.events.base.snapshot import DeviceOutcome, ShownState
 from edgefed.events.state.attention import HOT_FROM
 from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, PURPLE, SKY, VERMILLION, YELLOW
-
-STATES: tuple[ShownState, ...] = get_args(ShownState)
-"""Device states in the order in which a device passes through them, then the failures."""
 
 ACTIVE: tuple[ShownState, ...] = ("download", "train", "evaluate", "upload")
 """States in which a device works on an exchange, so that its fraction means something."""
@@ -36,6 +32,7 @@ class Look:
 
 DEVICE_LOOKS: dict[ShownState, Look] = {
     "idle": Look("○", MUTED, "ready"),
+    "asked": Look("◔", YELLOW, "sent its task"),
     "invited": Look("◔", YELLOW, "asked, not begun"),
     "download": Look("▽", SKY, "fetches the model"),
     "train": Look("●", SKY, "trains"),
@@ -44,11 +41,16 @@ DEVICE_LOOKS: dict[ShownState, Look] = {
     "done": Look("✓", GREEN, "answered"),
     "paused": Look("◌", ORANGE, "by itself or an operator"),
     "excluded": Look("□", ORANGE, "not asked by this run"),
+    "quarantined": Look("!", VERMILLION, "not asked until released"),
     "late": Look("◷", ORANGE, "answered after the deadline"),
     "rejected": Look("■", VERMILLION, "its answer was refused"),
     "failed": Look("✗", VERMILLION, "could not answer"),
-    "lost": Look("✗", VERMILLION, "no heartbeat"),
+    "silent": Look("?", VERMILLION, "does not answer a ping"),
+    "lost": Look("✗", VERMILLION, "not connected"),
 }
+
+STATES = tuple(DEVICE_LOOKS)
+"""Device states in the order in which a device passes through them, then the failures."""
 
 OUTCOME_LOOKS: dict[DeviceOutcome, Look] = {
     "accepted": Look("✓", GREEN, "accepted"),

@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from edgefed.events.base.coordinator_states import who_paused
+from edgefed.events.base.coordinator_states import REFUSED_DATA, who_paused
 from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.events.state.attention import AttentionItem, of_device
 from edgefed.tui.look.symbols import ACTIVE
 from edgefed.tui.look.text_format import moment
 
 _RANKS = (
-    "lost", "failed", "refused", "standing", "excluded", "late", "hot", "paused", "battery",
-    "working", "idle",
+    "silent", "lost", "failed", "refused", "standing", "excluded", "late", "hot", "paused",
+    "battery", "working", "idle",
 )  # fmt: skip
 """The worst first: kinds of ``AttentionItem``, with late between, and devices without trouble."""
 
-_WITHOUT_REASON = {"lost": "no heartbeat", "late": "after the deadline"}
+_WITHOUT_REASON = {
+    "silent": "does not answer a ping",
+    "lost": "not connected",
+    "late": "after the deadline",
+}
 """The meaning of a state when its device gave no reason."""
 
 
@@ -28,7 +32,7 @@ def _worst(device: DeviceSnapshot) -> AttentionItem | None:
 
 def _rank(device: DeviceSnapshot) -> int:
     worst = _worst(device)
-    kinds = ["working" if device.state in (*ACTIVE, "invited") else "idle"]
+    kinds = ["working" if device.state in (*ACTIVE, "invited", "asked") else "idle"]
     kinds += ["late"] if device.state == "late" else []
     kinds += [worst.kind] if worst is not None else []
     return min(map(_RANKS.index, kinds))
@@ -38,7 +42,7 @@ def why(device: DeviceSnapshot) -> str:
     """Return the problem of a device in words, without its state; empty if there is none."""
     worst = _worst(device)
     kind = worst.kind if worst is not None else ""
-    if kind == "refused":
+    if kind == "refused" and not device.reason.startswith(REFUSED_DATA):
         return device.refused_reason or device.reason or "refused"
     if kind == "standing":
         return ": ".join(filter(None, (device.standing, device.trust_reason)))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from rich.text import Text
 
 from edgefed.events.base.snapshot import DeviceSnapshot
+from edgefed.events.state.awaited_devices import silent_for
 from edgefed.terminal.units import size
 from edgefed.tui.look.symbols import ACTIVE, DEVICE_LOOKS, HOT
 from edgefed.tui.look.text_format import age, bar, binned, clean, sparks
@@ -51,7 +52,9 @@ def seen(device: DeviceSnapshot, shown: Shown) -> Text:
     since = shown.since(device.seen_at)
     if since is None:
         return Text("—", MUTED)
-    return Text(age(since.total_seconds()), VERMILLION if device.state == "lost" else "")
+    return Text(
+        age(since.total_seconds()), VERMILLION if device.state in ("lost", "silent") else ""
+    )
 
 
 def labels(device: DeviceSnapshot, shown: Shown) -> Text:
@@ -133,8 +136,7 @@ def number(field: str, form: str, scale: float = 1.0) -> Cell:
 
 def reason(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the problem of a device."""
-    del shown
-    text = why(device)
+    text = silent_for(device, shown.now) if device.state == "silent" else why(device)
     return Text(clean(text)) if text else Text("·", MUTED)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agent.daemon.data_watch import EVERY, SETTLED, DataRead, DataWatch
+from device_agent.daemon.data_watch import EVERY, SETTLED, DataRead, DataRefused, DataWatch
 from device_agent.daemon.own_data import OwnData
 from edgefed.config.fleet.settings import AgentSettings
 from tests.data.helpers import write_image
@@ -28,8 +28,15 @@ class Watched:
         self.own = OwnData(AgentSettings(data=source, state=folder / "state"))
         self.own.read()
         self.read: list[DataRead] = []
-        self.watch = DataWatch(self.own, lambda data: {"n": len(data.train)}, self.read.append)
+        self.refused: list[DataRefused] = []
+        self.watch = DataWatch(self.own, lambda data: {"n": len(data.train)}, self.take)
         self.watch.allow(True)
+
+    def take(self, reported: DataRead | DataRefused) -> None:
+        if isinstance(reported, DataRead):
+            self.read.append(reported)
+        else:
+            self.refused.append(reported)
 
     def write(self, name: str, file: str, shade: int = 9) -> Path:
         write_image(self.photos / name / f"{file}.png", (4, 4, 3), shade)
@@ -85,6 +92,9 @@ def test_unusable_data_are_told_once_until_they_change(
     assert not watched.read
     (said,) = caplog.messages
     assert said.startswith("the data have changed and are not used: ") and "data.empty" in said
+    (refused,) = watched.refused
+    assert refused.reason.startswith("refused its data: ")
+    assert refused.reason.endswith("[data.empty]")
     watched.write("cat", "a")
     watched.turns(2)
     assert len(watched.read) == 1

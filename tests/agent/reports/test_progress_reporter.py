@@ -74,3 +74,21 @@ def test_the_last_state_of_an_agent_that_ends_is_written(reported: Reported) -> 
     reported.tell("train", "idle")
     reported.reporter.write()
     assert reported.shown == "idle"
+
+
+def test_why_changed_data_are_not_used_is_said_until_they_are(reported: Reported) -> None:
+    problem = "refused its data: it is empty"
+    reported.tell("idle")
+    reported.reporter.note_data(problem, connected=True)
+    reported.reporter.note_data(problem, connected=True)
+    reported.tell("train")
+    reported.reporter.tell("paused", connected=True, reason="hot")
+    reported.reporter.note_data("", connected=True)
+    said = [(each.state, each.reason) for each in reported.published]
+    assert said == [
+        ("idle", ""),
+        ("idle", problem),
+        ("train", problem),
+        ("paused", "hot"),
+        ("paused", "hot"),
+    ]

@@ -293,7 +293,7 @@ def test_present_quarantines_and_pauses_stay(world: MakeWorld, tmp_path: Path) -
     state = tmp_path / "state"
     folder = put_back(make_backup(here, tmp_path / "b.tar"), state)
     scores, pauses = TrustScores(folder), DevicePauses(folder)
-    scores.quarantine("device-01", "now")
+    scores.quarantine("device-01", "operator.ann", "now")
     pauses.pause(Pause("device-02", "maria", "", "now"))
     scores.close()
     pauses.close()

@@ -205,7 +205,7 @@ def test_the_factor_is_a_setting_of_the_recipe(
 
 def test_a_quarantined_device_is_not_in_the_median(world: MakeWorld) -> None:
     trust = TrustScores()
-    trust.quarantine("device-00", "now")
+    trust.quarantine("device-00", "operator.ann", "now")
     here = world(parts=shards((5, 9, 6, 4)))
     fleet = Announcing(here.devices)
     fleet.samples = 60  # 10 times 6, the median without the quarantined one; 5.5 with it

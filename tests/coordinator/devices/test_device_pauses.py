@@ -141,7 +141,7 @@ def test_a_paused_or_quarantined_device_that_is_away_since_a_restart_can_be_forg
     first = Fleet(tmp_path)
     first.registry.take_birth("cam-1", birth())
     first.orders.pause("cam-1", "local", "")
-    first.orders.quarantine("cam-1")
+    first.orders.quarantine("cam-1", "local")
     first.close()
 
     second = Fleet(tmp_path)
@@ -161,7 +161,7 @@ def test_a_device_that_was_removed_from_the_fleet_does_not_come_back_at_a_restar
     first = Fleet(tmp_path)
     first.registry.take_birth("cam-1", birth())
     first.orders.pause("cam-1", "local", "")
-    first.orders.quarantine("cam-1")
+    first.orders.quarantine("cam-1", "local")
     first.registry.remove("cam-1")
     first.close()
 

@@ -10,6 +10,12 @@ from edgefed.coordinator.devices.device_pauses import DevicePauses, Pause
 from edgefed.coordinator.devices.device_registry import DOUBT, MEASURED_EVERY, DeviceRegistry
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.errors import NotAllowedError, UnknownNameError
+from edgefed.events.base.coordinator_states import (
+    CONNECTION_BROKE,
+    REFUSED_DATA,
+    SILENT,
+    STOPPED,
+)
 from edgefed.events.base.model import Event
 from edgefed.events.state.lines import describe
 from edgefed.wire.messages import Birth, Progress, Telemetry
@@ -58,6 +64,7 @@ def test_a_retained_birth_that_nobody_stands_behind_is_given_up() -> None:
     assert scene.registry.expire() == []
     assert [member.device for member in scene.registry.roster()] == ["alive"]
     assert scene.events[-1].fields["state"] == "lost"
+    assert scene.events[-1].fields["reason"] == SILENT
 
 
 def test_after_the_broker_was_away_everybody_has_to_be_heard_again() -> None:
@@ -156,7 +163,11 @@ def test_a_device_that_was_lost_returns() -> None:
     scene.registry.take_birth("one", birth(status="lost"))
     scene.registry.take_birth("one", birth(TWO))
     said = [line.text for line in scene.journal.snapshot.lines]
-    assert said == ["one  returned, 5 samples", "one  lost", "one  joined, 5 samples"]
+    assert said == [
+        "one  returned, 5 samples",
+        "one  lost: connection broke",
+        "one  joined, 5 samples",
+    ]
 
 
 def test_who_is_lost_is_told_with_the_time_of_the_loss() -> None:
@@ -224,3 +235,44 @@ def test_whom_an_operator_pauses_misses_no_deadline() -> None:
     assert registry.steady_since(["one"], scene.clock.time) == {"one"}
     pauses.pause(Pause("one", "ann", "", ""))
     assert registry.steady_since(["one"], scene.clock.time) == set()
+
+
+def leaving(reason: str, session: str = ONE) -> Progress:
+    return Progress(session=session, state="lost", reason=reason)
+
+
+def lost_reasons(scene: Scene) -> list[str]:
+    return [event.fields["reason"] for event in scene.events if event.fields.get("state") == "lost"]
+
+
+def test_a_device_is_lost_once_with_the_reason_that_it_gave_or_a_broken_connection() -> None:
+    scene = Scene()
+    scene.registry.take_birth("one", birth())
+    scene.registry.take_farewell("one", leaving("another life", TWO))
+    scene.registry.take_farewell("one", leaving(STOPPED))
+    assert lost_reasons(scene) == [], "it is there until its birth says that it is not"
+    scene.registry.take_birth("one", birth(status="lost"))
+    scene.registry.take_birth("one", birth(TWO))
+    scene.registry.take_birth("one", birth(TWO, status="lost"))
+    assert lost_reasons(scene) == [STOPPED, CONNECTION_BROKE]
+
+
+def test_a_device_that_never_joined_says_why_and_can_be_forgotten() -> None:
+    scene = Scene()
+    scene.registry.take_farewell("new", leaving(f"{REFUSED_DATA}: it is empty"))
+    (view,) = scene.journal.snapshot.devices
+    assert (view.state, view.reason) == ("lost", f"{REFUSED_DATA}: it is empty")
+    assert (scene.registry.lost(), len(scene.registry)) == (["new"], 1)
+    assert not scene.registry.online("new") and not scene.registry.known()
+    scene.registry.forget("new")
+    assert scene.journal.snapshot.devices == ()
+
+
+def test_an_agent_that_cannot_begin_says_nothing_of_one_of_its_name_at_work() -> None:
+    scene = Scene()
+    scene.registry.take_birth("one", birth())
+    scene.registry.take_farewell("one", leaving(f"{REFUSED_DATA}: it is empty", TWO))
+    scene.registry.take_birth("one", birth(status="lost"))
+    assert lost_reasons(scene) == [CONNECTION_BROKE]
+    scene.registry.take_farewell("one", leaving(f"{REFUSED_DATA}: it is empty", TWO))
+    assert scene.journal.snapshot.devices[0].reason == f"{REFUSED_DATA}: it is empty"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from edgefed.algorithms.interface.member import Member
 from edgefed.config.recipes.checks_section import ChecksSection
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.devices.trust_scores import (
-    BY_OPERATOR,
+    ORDERED,
     RELEASED,
     Judged,
     Trust,
@@ -43,6 +44,7 @@ OTHERS = ("device-00", "device-02", "device-03")
 SIZES = (5, 9, 6, 4)
 NAN = with_bits(0x7F, 0xC0)
 NOW = "2024-05-06T07:08:09Z"
+ANN = "operator.ann"
 CHECKS = ChecksSection()
 
 
@@ -141,17 +143,33 @@ def test_a_threshold_above_the_other_is_refused() -> None:
 def test_scores_are_kept_on_disk(tmp_path: Path) -> None:
     with closing(TrustScores(tmp_path)) as trust:
         refuse(trust, 0, 1, 2)
-        trust.quarantine("device-02", NOW)
+        trust.quarantine("device-02", ANN, NOW)
         before = trust.all()
     with closing(TrustScores(tmp_path)) as again:
         assert again.all() == before
         assert again.is_quarantined(LIAR)
-        assert again.of("device-02").reason == BY_OPERATOR
+        assert again.of("device-02").reason == f"{ORDERED}{ANN}"
         refuse(again, 2)
         assert again.all() == before, "the exchange was counted before"
         again.release(LIAR, NOW)
     with closing(TrustScores(tmp_path)) as last:
         assert last.of(LIAR).score == RELEASED
+
+
+@pytest.mark.parametrize(
+    ("reason", "by"),
+    [
+        (f"{ORDERED}{ANN}", ANN),
+        ("by the operator", "an operator"),  # as an earlier version has stored it
+        ("its norm is 9, more than 2 times the median (checks.norm_factor)", "checks.norm_factor"),
+        ("its norm is NaN", "checks"),
+    ],
+)
+def test_a_quarantine_names_who_ordered_it_until_the_release(reason: str, by: str) -> None:
+    known = Trust(LIAR, 0.2, "quarantined", reason, NOW)
+    assert known.fields()["quarantined_by"] == by
+    assert known.is_ordered == (by in (ANN, "an operator"))
+    assert replace(known, standing="suspect").fields()["quarantined_by"] == ""
 
 
 def test_a_device_that_a_check_calls_quarantined_can_be_released() -> None:
@@ -171,9 +189,9 @@ def test_orders_that_change_nothing_are_refused() -> None:
     with pytest.raises(EdgeFedError) as caught:
         trust.release(LIAR, NOW)
     assert caught.value.code == "device.not_quarantined"
-    trust.quarantine(LIAR, NOW)
+    trust.quarantine(LIAR, ANN, NOW)
     with pytest.raises(EdgeFedError) as caught:
-        trust.quarantine(LIAR, NOW)
+        trust.quarantine(LIAR, ANN, NOW)
     assert caught.value.code == "device.quarantined"
 
 
@@ -235,7 +253,7 @@ def test_a_run_compares_scores_with_its_own_threshold_before_it_asks(
 def test_a_run_without_another_device_says_why(world: MakeWorld) -> None:
     here = world(plan(), shards((5,)))
     trust = TrustScores()
-    trust.quarantine("device-00", NOW)
+    trust.quarantine("device-00", ANN, NOW)
     record = here.engine(trust=trust).run()
     assert record.status == "failed"
     assert "device-00: it is quarantined" in record.reason
@@ -265,7 +283,7 @@ def test_a_reply_that_comes_after_the_quarantine_is_refused(world: MakeWorld) ->
     def in_the_middle(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
         for each in replies:
             if each.reply.device == LIAR and not trust.is_quarantined(LIAR):
-                trust.quarantine(LIAR, NOW)
+                trust.quarantine(LIAR, ANN, NOW)
             yield each
 
     here = world(plan(), shards(SIZES))
@@ -340,7 +358,7 @@ def test_an_order_while_replies_are_judged_is_kept(tmp_path: Path) -> None:
         """Why a device is refused; while it is looked up, an operator quarantines the device."""
 
         def __getitem__(self, device: str) -> str:
-            orders.append(threading.Thread(target=trust.quarantine, args=(device, NOW)))
+            orders.append(threading.Thread(target=trust.quarantine, args=(device, ANN, NOW)))
             orders[0].start()
             orders[0].join(1.0)  # it ends only where nothing makes it wait
             return "NaN"
@@ -348,7 +366,10 @@ def test_an_order_while_replies_are_judged_is_kept(tmp_path: Path) -> None:
     with closing(TrustScores(tmp_path)) as trust:
         judge(trust, 1, refused=Slow({LIAR: "NaN"}))
         orders[0].join()
-        assert (trust.of(LIAR).standing, trust.of(LIAR).reason) == ("quarantined", BY_OPERATOR)
+        assert (trust.of(LIAR).standing, trust.of(LIAR).reason) == (
+            "quarantined",
+            f"{ORDERED}{ANN}",
+        )
 
 
 STRICT = {"quarantine_below": 0.6, "trusted_from": 0.8}

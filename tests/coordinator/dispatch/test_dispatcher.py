@@ -25,6 +25,8 @@ from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.exchanges.reply_checks import LEAST_ROOM
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.storage.stored_runs import OpenExchange
+from edgefed.events.base.coordinator_states import CONNECTION_BROKE, STOPPED
+from edgefed.events.base.model import Event
 from edgefed.process.clock import SystemClock
 from edgefed.transport.inbox import Inbox as Arrivals
 from edgefed.transport.inbox import InboxLimits
@@ -38,6 +40,7 @@ from edgefed.wire.messages import (
     CoordinatorState,
     Message,
     Need,
+    Progress,
     Receipt,
     Reply,
     Request,
@@ -378,3 +381,24 @@ def test_a_birth_that_was_lost_is_looked_up_when_its_device_speaks(scene: Scene)
     for device in DEVICES:
         scene.send(TOPICS.telemetry(device), Telemetry(session=OTHER))
     wait_until(lambda: len(scene.registry.roster()) == len(DEVICES), "the births")
+
+
+def test_a_farewell_has_its_reason_although_births_overtake_states(scene: Scene) -> None:
+    reasons: list[str] = []
+
+    def note(event: Event, number: int) -> None:
+        if event.fields.get("state") == "lost":
+            reasons.append(event.fields["reason"])
+
+    scene.journal.listen(note)
+    inbox, before = scene.dispatcher._deps.inbox, scene.link.received
+    with scene.dispatcher._lock:  # the dispatcher takes the first message and waits
+        scene.send(TOPICS.telemetry("one"), Telemetry(session=OTHER))
+        wait_until(lambda: scene.link.received > before and not inbox._latest, "its first message")
+        scene.send(TOPICS.progress("one"), Progress(session=OTHER, state="lost", reason=STOPPED))
+        scene.send(TOPICS.birth("one"), Birth(session=OTHER, status="lost"), retain=True)
+        wait_until(lambda: bool(inbox._urgent and inbox._latest), "the farewell")
+    wait_until(lambda: not scene.registry.online("one"), "the end of the device")
+    scene.send(TOPICS.birth("two"), Birth(session=OTHER, status="lost"), retain=True)
+    wait_until(lambda: len(reasons) == 2, "the end of the other one")
+    assert reasons == [STOPPED, CONNECTION_BROKE]

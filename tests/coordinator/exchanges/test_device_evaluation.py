@@ -150,7 +150,7 @@ def test_a_quarantined_tester_counts_as_removed(world: MakeWorld) -> None:
 
     def quarantine(asked: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
         if asked.round == 2 and asked.name == "fit":
-            trust.quarantine("device-01", "now")
+            trust.quarantine("device-01", "operator.ann", "now")
         return replies
 
     here.engine(TamperedFleet(here.devices, quarantine), trust=trust).run()

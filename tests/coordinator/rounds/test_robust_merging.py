@@ -154,11 +154,7 @@ def test_clipping_to_a_large_norm_is_the_mean(world: MakeWorld) -> None:
 @pytest.mark.parametrize(
     ("checks", "forge", "reason"),
     [
-        (
-            {"norm_factor": 5.0},
-            scaled(30),
-            "more than 5 times the cohort's median",
-        ),
+        ({"norm_factor": 5.0}, scaled(30), "more than 5 times the cohort's median"),
         ({"samples_factor": 10.0}, told(samples=900), "it counts 900 samples, more than 10 times"),
         (
             {"announced_factor": 2.0},
@@ -177,7 +173,8 @@ def test_a_reply_out_of_proportion_is_refused_and_the_others_are_merged(
     record = here.engine(fleet).run()
     refused = [(device, why) for device, outcome, why in fleet.verdicts if outcome == "rejected"]
     assert [device for device, _ in refused] == [LIAR] * 2
-    assert all(reason in why for _, why in refused)
+    (setting,) = checks
+    assert all(reason in why and why.endswith(f"(checks.{setting})") for _, why in refused)
     assert [each["reason"] for each in here.seen("reply", outcome="rejected")] == [
         why for _, why in refused
     ]

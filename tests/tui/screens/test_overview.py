@@ -72,8 +72,9 @@ def test_a_long_reason_takes_the_lines_that_are_free() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         _, lines = attention_of(pilot)
         told = [" ".join(line.split()) for line in lines]
-        assert told[:2] == ["✗ jetson-16 lost, train 83 %; 10 min", "round 12 waits"]
-        assert told[2:4] == ["■ jetson-30 refused: norm 19.4 90 s", "exceeds 10.0"]
+        assert told[0] == "✗ jetson-16 lost, train 83 %; the 10 min"
+        assert told[1:3] == ["round needs 1 more answer in 38 s", "(deadline)"]
+        assert told[3:5] == ["■ jetson-30 refused: norm 19.4 90 s", "exceeds 10.0"]
 
     drive(dashboard(fine(troubled())), scenario)
 
@@ -206,11 +207,11 @@ def round_of(pilot: Pilot[None]) -> tuple[str, list[str]]:
     return pane.border_title or "", [row[box.x : box.right].rstrip() for row in rows]
 
 
-def test_the_round_names_whom_it_waits_for_the_lost_ones_first() -> None:
+def test_the_round_names_whom_it_waits_for_those_with_the_least_progress_first() -> None:
     views = (
         device_view(1, state="train", fraction=0.67, exchange="e-12"),
         device_view(2, state="train", fraction=0.5, exchange="e-12"),
-        device_view(3, state="lost", exchange="e-12"),
+        device_view(3, state="asked", exchange="e-12"),
         device_view(4, state="invited", exchange="e-12"),
         device_view(5, state="done", exchange="e-12", replied="e-12"),
         device_view(6, state="train", fraction=0.1, exchange="e-11"),
@@ -219,7 +220,7 @@ def test_the_round_names_whom_it_waits_for_the_lost_ones_first() -> None:
 
     async def scenario(pilot: Pilot[None]) -> None:
         assert round_of(pilot)[1][2] == (
-            "waits for 4: jetson-03 lost · jetson-04 invited · jetson-02 50 % · jetson-01 67 %"
+            "waits for 4: jetson-03 asked · jetson-04 invited · jetson-02 50 % · jetson-01 67 %"
         )
 
     drive(dashboard(fine(shown)), scenario)

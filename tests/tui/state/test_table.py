@@ -273,8 +273,9 @@ def test_the_worst_and_oldest_trouble_stands_first() -> None:
     ("changes", "told"),
     [
         ({"state": "idle"}, ""),
-        ({"state": "lost"}, "no heartbeat"),
-        ({"state": "lost", "reason": "said goodbye"}, "said goodbye"),
+        ({"state": "lost"}, "not connected"),
+        ({"state": "lost", "reason": "stopped cleanly"}, "stopped cleanly"),
+        ({"state": "idle", "reason": "refused its data: x"}, "refused its data: x"),
         ({"state": "failed", "reason": "out of memory"}, "out of memory"),
         ({"state": "idle", "refused_at": ago(3), "refused_reason": "norm 19.4"}, "norm 19.4"),
         ({"state": "rejected", "reason": "norm 19.4 exceeds 10.0"}, "norm 19.4 exceeds 10.0"),
@@ -292,6 +293,13 @@ def test_the_reason_says_what_is_wrong(changes: dict[str, object], told: str) ->
     assert ("reason" in columns) is bool(told)
     if told:
         assert columns["reason"].content(view, DisplayState(FakeClock()).shown()).plain == told
+
+
+def test_a_silent_device_says_for_how_long() -> None:
+    view = device_view(1, state="silent", state_since=ago(24), temperature=40.0)
+    columns = {column.key: column for column in columns_for([view], None)}
+    cell = columns["reason"].content(view, DisplayState(FakeClock()).shown())
+    assert (why(view), cell.plain) == ("does not answer a ping", "silent for 24 s")
 
 
 LONG = "jetson-orin-nano-hall-3-row-14-board-"

@@ -57,7 +57,7 @@ async def _colours(page: Page) -> int:
 
 async def _use(page: Page) -> None:
     await page.press("2")
-    await page.shows("Devices 40", "✗ lost", "no heartbeat")
+    await page.shows("Devices 40", "✗ lost", "connection broke")
     await page.press("y")
     await page.shows("Copied xavier-02")
     assert await page.clipboard() == "xavier-02"

@@ -16,15 +16,15 @@ from edgefed.tui.panes.devices.fleet_summary import experts_of, fleet_counts, fl
 from edgefed.tui.state.display_state import Shown
 
 _MARKS: dict[AttentionKind, str] = {
-    "run": "✗", "alert": "✗", "waited": "✗", "lost": "✗", "failed": "✗", "refused": "■",
-    "standing": "!", "excluded": "□", "hot": "▲", "paused": "◌", "battery": "▽",
+    "run": "✗", "alert": "✗", "waited": "✗", "silent": "?", "lost": "✗", "failed": "✗",
+    "refused": "■", "standing": "!", "excluded": "□", "hot": "▲", "paused": "◌", "battery": "▽",
     "waiting": "◔", "warning": "!",
 }  # fmt: skip
 _WORDS: dict[AttentionKind, str] = {
-    "run": "failed", "alert": "alerts", "waited": "lost, awaited", "lost": "lost",
-    "failed": "failed", "refused": "refused", "standing": "of low trust", "excluded": "excluded",
-    "hot": "hot", "paused": "paused", "battery": "of low battery", "waiting": "waiting",
-    "warning": "warnings",
+    "run": "failed", "alert": "alerts", "waited": "lost, awaited", "silent": "silent",
+    "lost": "lost", "failed": "failed", "refused": "refused", "standing": "of low trust",
+    "excluded": "excluded", "hot": "hot", "paused": "paused",
+    "battery": "of low battery", "waiting": "waiting", "warning": "warnings",
 }  # fmt: skip
 """Items of one kind, after their number."""
 

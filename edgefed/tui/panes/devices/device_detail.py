@@ -9,6 +9,7 @@ from rich.text import Text
 
 from edgefed.events.base.coordinator_states import who_paused
 from edgefed.events.base.snapshot import DeviceRoundView, DeviceSnapshot
+from edgefed.events.state.awaited_devices import consequence, is_awaited
 from edgefed.terminal.units import counted, size
 from edgefed.tui.look.symbols import DEVICE_LOOKS, HOT, OUTCOME_LOOKS, Glyphs
 from edgefed.tui.look.text_format import age, bar, binned, clean, cut_middle, sparks, trend
@@ -89,7 +90,7 @@ class DeviceStatePane(DevicePane):
     def lines(self, view: DeviceSnapshot, shown: Shown, width: int, height: int) -> Iterable[Text]:
         """Return one fact a line, the most urgent first."""
         yield _fact("state", _state(view, shown))
-        yield from _reason(view, width - _WORD - 1)
+        yield from _reason(view, shown, width - _WORD - 1)
         if view.paused_by and view.state != "paused":
             yield _fact("paused", Text(clean(who_paused(view)), ORANGE))
         yield _fact("seen", _ago(shown, view.seen_at))
@@ -236,9 +237,13 @@ def _state(view: DeviceSnapshot, shown: Shown) -> Text:
     return line
 
 
-def _reason(view: DeviceSnapshot, width: int) -> Iterator[Text]:
-    """Yield why it is in trouble, in lines of ``width`` cells."""
-    lines = wrap(clean(why(view)), max(8, width), max_lines=_REASON_LINES, placeholder="…")
+def _reason(view: DeviceSnapshot, shown: Shown, width: int) -> Iterator[Text]:
+    """Yield why it is in trouble, in lines of ``width`` cells; and the consequence for a round."""
+    run = shown.run
+    text = why(view)
+    if view.state in ("lost", "silent") and run is not None and is_awaited(view, run):
+        text = f"{text}; {consequence(run, shown.now)}"
+    lines = wrap(clean(text), max(8, width), max_lines=_REASON_LINES, placeholder="…")
     for index, line in enumerate(lines or ["—"]):
         yield _fact("" if index else "reason", Text(line, ORANGE if lines else MUTED))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from statistics import mean
+from datetime import datetime
+from statistics import median
 
 from rich.text import Text
 
 from edgefed.events.base.snapshot import RunView, Snapshot
+from edgefed.events.state.awaited_devices import passed
 from edgefed.terminal.units import clock_time, short_time
 from edgefed.tui.look.symbols import RUN_LOOKS
 from edgefed.tui.look.text_format import clean, cut_middle, wall_time
@@ -20,7 +22,7 @@ WIDE = 100
 """Columns from which the header has words beside numbers and shows seconds."""
 
 _DIVIDER = (" │ ", RULE)
-_ROUNDS_FOR_ETA = 5
+_ROUNDS_FOR_ETA = 15
 
 
 class HeaderPane(Pane):
@@ -113,19 +115,27 @@ def _state(shown: Shown, wide: bool, *, eta_shown: bool) -> Text:
     if old:  # nobody knows whether it still is so
         return state.append(f" as of {shown.as_of if wide else shown.as_of[:5]}", MUTED)
     live = run.status == "running" and shown.replay is None
-    left = eta(shown.snapshot, run) if shown.snapshot and live else None
+    left = eta(shown.snapshot, run, shown.now) if shown.snapshot and live else None
     if left is not None and eta_shown:
         left = max(1.0, left)
         state.append("  ETA ", MUTED).append(clock_time(left) if wide else short_time(left))
     return state
 
 
-def eta(snapshot: Snapshot, run: RunView) -> float | None:
-    """Return seconds until the last round, from the mean of the latest ones; None before one."""
+def eta(snapshot: Snapshot, run: RunView, now: datetime) -> float | None:
+    """Return seconds until the end of the last round; None before a finished one.
+
+    A round takes the median of the last 15 finished ones. The open round takes the rest of that.
+    Once it has taken longer, it is expected to take as long again as it is late by, so that the
+    result rises while the round stalls.
+    """
     rounds = snapshot.rounds[-_ROUNDS_FOR_ETA:]
     if not rounds or run.rounds <= rounds[-1].round:
         return None
-    return mean(row.seconds for row in rounds) * (run.rounds - rounds[-1].round)
+    usual = median(row.seconds for row in rounds)
+    is_open = run.round > rounds[-1].round
+    taken = (passed(run.round_at, now) or 0.0) if is_open else 0.0
+    return abs(usual - taken) + usual * (run.rounds - rounds[-1].round - 1)
 
 
 def _links(shown: Shown) -> Text:

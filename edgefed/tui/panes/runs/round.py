@@ -15,10 +15,11 @@ from edgefed.events.base.snapshot import TEST_COUNTS, RoundView, RunView, Waitin
 from edgefed.events.base.waiting import MOST_NAMED, waiting_in_words
 from edgefed.events.history.run_comparison import best_of
 from edgefed.events.state.attention import device_count, devices_there
+from edgefed.events.state.awaited_devices import why_slow
 from edgefed.terminal.units import clock_time, short_time, tested_by
 from edgefed.tui.look.symbols import RUN_LOOKS
 from edgefed.tui.look.text_format import bar, clean, countdown, cut, moment
-from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, RULE, SKY
+from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, RULE, SKY, VERMILLION
 from edgefed.tui.panes.base.curve import Measure, points_of
 from edgefed.tui.panes.base.pane import Pane, what_and_next
 from edgefed.tui.panes.runs.waited_devices import slowest_line, waits_line
@@ -142,22 +143,39 @@ class RoundPane(Pane):
         assert run is not None  # without a run the pane shows its empty face
         if run.status in ENDED:
             return Text("\n", no_wrap=True, overflow="ellipsis").join(ended_lines(shown, run))
+        slow = _slow_line(shown, run, width)
         phases, short = _phases(shown, run, " ───── ", {}), _phases(shown, run, "  ", _SHORT)
         named = height > 2
         right = _right(shown, run, width - short.cell_len - 2, named=named)
         if phases.cell_len + right.cell_len + 2 > width:
             phases = short if short.cell_len + right.cell_len + 1 <= width else Text()
         gap = max(1, width - phases.cell_len - right.cell_len)
-        lines = Text(no_wrap=True, overflow="ellipsis").append_text(phases)
-        lines.append(" " * gap).append_text(right).append("\n")
-        lines.append_text(_progress(run, width))
+        lines = Text(no_wrap=True, overflow="ellipsis")
+        if slow.plain and not named:  # the heading has the phase
+            lines.append_text(slow)
+        else:
+            lines.append_text(phases).append(" " * gap).append_text(right)
+        lines.append("\n").append_text(_progress(run, width))
         waits = slowest_line(run) if run.status == "paused" else waits_line(shown, run, width)
-        return lines.append("\n").append_text(waits) if named else lines
+        return lines.append("\n").append_text(slow if slow.plain else waits) if named else lines
 
     def show(self, shown: Shown) -> None:
         """Take a new drawing; the border of a failed run is highlighted like its text."""
         self.set_class(shown.run is not None and shown.run.status == "failed", "-failed")
         super().show(shown)
+
+
+def _slow_line(shown: Shown, run: RunView, width: int) -> Text:
+    """Return which silent or lost device holds the round up; nothing without one.
+
+    Where broker or coordinator is away, nobody knows whether it still does.
+    """
+    if shown.snapshot is None or shown.cut_off or run.status == "paused":
+        return Text()
+    text = clean(why_slow(shown.snapshot, shown.now))
+    if len(text) > width:
+        text = text.replace("; the round ", "; ")
+    return Text(cut(text, width), VERMILLION)
 
 
 def _place(shown: Shown, run: RunView) -> PausePlace:
