@@ -33,7 +33,7 @@ from edgefed.tui.keys.keymap import (
 from edgefed.tui.screens.devices import DevicesScreen
 from edgefed.tui.screens.help import HelpScreen
 from edgefed.tui.screens.overview import OverviewScreen
-from tests.tui.driving import drive, notices, press, screen_text
+from tests.tui.driving import drive, press, screen_text
 from tests.tui.recorded_fleet import recorded
 from tests.tui.samples import NOW, FakeClock, RecordingControl, feed, fine, snapshot
 

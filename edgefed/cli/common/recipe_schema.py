@@ -38,12 +38,14 @@ def full_schema(kind: Kind) -> dict[str, Any]:
 
 def simulation_keys() -> frozenset[str]:
     """Return the keys and tables that only simulations use: partitions, and virtual devices."""
+    from edgefed.data.partitioners.options import PartitionOptions
     from edgefed.data.partitioners.registry import PARTITION_PLUGINS
 
-    partitions = PARTITION_PLUGINS.loaded().values()
-    own = {key for each in partitions if each.options for key in each.options.model_fields}
-    keys = {"partition", "classes_per_device", "alpha", *own} - {"name", "classes"}
-    return frozenset({"simulation", *(f"data.{key}" for key in keys)})
+    plugins = [partition.options for partition in PARTITION_PLUGINS.loaded().values()]
+    options = [PartitionOptions, *(keys for keys in plugins if keys is not None)]
+    own = {"partition", "classes_per_device", "alpha"}
+    own.update(key for keys in options for key in keys.model_fields)
+    return frozenset({"simulation", *(f"data.{key}" for key in own)})
 
 
 def _actions() -> dict[str, Any]:

@@ -74,6 +74,10 @@ class FormList(OptionList):
         if key in self._rows:
             self.highlighted = self.get_option_index(key)
 
+    def on_resize(self) -> None:
+        """Keep the chosen line in sight when choices take lines of the list."""
+        self.scroll_to_highlight()
+
     def action_scroll_top(self) -> None:
         """Go to the first field."""
         self.action_first()

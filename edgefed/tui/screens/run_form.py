@@ -139,7 +139,7 @@ class RunFormScreen(ModalScreen[None]):
 
     def _show_state(self) -> None:
         form, wrong = self._form, self._form.problems
-        state = Text(no_wrap=True, overflow="ellipsis")
+        state = Text()
         hindrance = self._hindrance()
         if wrong:
             state.append(f"{wrong} to correct", f"bold {VERMILLION}")
@@ -221,8 +221,8 @@ class RunFormScreen(ModalScreen[None]):
             self._value.value = field.text
             self._value.display = True
             self._offer_choices(field)
-            self._place_value()
             self._value.focus()
+            self._place_value()
 
     def _offer_choices(self, field: RecipeField) -> None:
         """Show the choices of a field with their meanings, the present one marked."""

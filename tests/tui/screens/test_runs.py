@@ -20,7 +20,7 @@ from edgefed.tui.app import Dashboard
 from edgefed.tui.feeds.recorded_feed import PERIOD
 from edgefed.tui.panes.runs.run_curves import curves_of, drawing
 from edgefed.tui.screens.runs import MOST, NO_LOCAL_RUN, UNKNOWN, RunComparisonScreen, RunsScreen
-from edgefed.tui.state.run_commands import OWN_COMMANDS, RunCommands
+from edgefed.tui.state.run_commands import OWN_COMMANDS
 from edgefed.tui.tables.run_table import RunTable, columns_for
 from tests.control.test_orders import FLEET, at_work
 from tests.simulated_runs import simulate
