@@ -199,7 +199,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("runs.replay", "R", "R", "replay_run", "Replay",
            "watch the row's run again, from its beginning", "runs"),
     Action("runs.resume", "u", "u", "resume_run", "Resume",
-           "go on with a run that was aborted or has failed", "runs"),
+           "go on with a run that has stopped before its end", "runs"),
     Action("runs.model", "e", "e", "show_model", "Model",
            "its path, and a command that predicts with it", "runs"),
     Action("comparison.curve", "l", "l", "other_curve", "Loss",

@@ -588,6 +588,7 @@ def test_the_footer_offers_a_new_run_where_no_run_takes_orders(tmp_path: Path) -
 
     async def ended(pilot: Pilot[None]) -> None:
         assert "n New run…" in screen_text(pilot).splitlines()[-1]
+        assert "No run yet. Start one: n, or edgefed run start" in screen_text(pilot)
 
     async def running(pilot: Pilot[None]) -> None:
         assert "New run" not in screen_text(pilot).splitlines()[-1]
