@@ -42,7 +42,7 @@ def simulation_keys() -> frozenset[str]:
     from edgefed.data.partitioners.registry import PARTITION_PLUGINS
 
     plugins = [partition.options for partition in PARTITION_PLUGINS.loaded().values()]
-    options = [PartitionOptions, *(keys for keys in plugins if keys is not None)]
+    options: list[type[BaseModel]] = [PartitionOptions, *(keys for keys in plugins if keys)]
     own = {"partition", "classes_per_device", "alpha"}
     own.update(key for keys in options for key in keys.model_fields)
     return frozenset({"simulation", *(f"data.{key}" for key in own)})

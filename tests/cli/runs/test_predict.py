@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from device_agent.commands.cli import app as agent_app
 from edgefed.coordinator.storage.run_store import Store
+from edgefed.events.base.model import RunStatus
 from edgefed.prediction.export import onnx_run
 from edgefed.prediction.load import load_model
 from tests.cli.commands import Told, edgefed, only, recipe_file
@@ -133,7 +134,7 @@ def test_the_newest_run_with_a_model_is_taken_and_named(
 
 @pytest.mark.parametrize("status", ["aborted", "failed"])
 def test_an_unfinished_run_is_predicted_with_only_if_it_is_named_or_wanted(
-    trained: Path, pictures: Path, tmp_path: Path, status: str
+    trained: Path, pictures: Path, tmp_path: Path, status: RunStatus
 ) -> None:
     state = tmp_path / "state"
     shutil.copytree(trained / "simulations", state / "simulations")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -343,7 +344,10 @@ def test_a_run_that_has_finished_is_summed_up() -> None:
     drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario)
 
 
-MODEL = {"folder": "/var/lib/runs/r-0142", "models": [{"file": "model.safetensors", "round": 50}]}
+MODEL: dict[str, Any] = {
+    "folder": "/var/lib/runs/r-0142",
+    "models": [{"file": "model.safetensors", "round": 50}],
+}
 OVER = fine(snapshot(run=run_view(status="finished"), rounds=round_views(50)))
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from datetime import timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -84,7 +85,7 @@ def test_the_number_of_rounds_is_not_cut(size: tuple[int, int]) -> None:
     drive(with_runs(past_run(2), long), scenario, size)
 
 
-def kept(folder: Path, number: int = 1, **changes: object) -> RunDetails:
+def kept(folder: Path, number: int = 1, **changes: Any) -> RunDetails:
     """A run with a folder, which has its model."""
     models = [{"file": "model.safetensors", "round": 20}, {"file": "best.safetensors", "round": 9}]
     return past_run(number, folder=str(folder), models=models, **changes)
