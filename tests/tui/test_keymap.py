@@ -124,11 +124,11 @@ def test_what_panes_say_of_keys_follows_the_chosen_ones(tmp_path: Path) -> None:
     file.write_text(f"{Event(time=timestamp(NOW), kind='run', fields=run).line()}\n")
     clock = FakeClock()
     replay = ReplayFeed(Recording.read(file), clock, play=False)
-    keys = keymap({"replay.play": "u", "replay.previous_round": "b"})
+    keys = keymap({"replay.play": "K", "replay.previous_round": "b"})
     app = Dashboard(replay, None, clock, zone=timezone.utc, keys=keys, replay=replay)
 
     async def over(pilot: Pilot[None]) -> None:
-        assert "over. u plays it again, b goes a round back" in screen_text(pilot)
+        assert "over. K plays it again, b goes a round back" in screen_text(pilot)
 
     drive(app, over)
 

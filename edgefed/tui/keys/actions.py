@@ -43,8 +43,8 @@ _SCREENS: tuple[frozenset[Place], ...] = (
 _ALONE: frozenset[Place] = frozenset(("form",))
 """Places of a dialog, over which the keys of ``EVERYWHERE`` do nothing."""
 
-_OVER_DIALOGS = ("view.back", "app.quit")
-"""The actions that work over these dialogs, too."""
+_OVER_DIALOGS = ("app.quit",)
+"""The actions that work over these dialogs before their own keys."""
 
 PLACES: dict[Place, str] = {
     "screens": "Screens",

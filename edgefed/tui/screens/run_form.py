@@ -61,10 +61,10 @@ class RunFormScreen(ModalScreen[None]):
     AUTO_FOCUS = "#form-fields"
     BINDINGS: ClassVar[list[BindingType]] = [
         ("escape", "leave", "Cancel"),
-        Binding("q", "leave", "Cancel", id="view.back"),
         ("down", "choice(1)", "Next choice"),
         ("up", "choice(-1)", "Previous choice"),
         *bindings_of("form"),
+        Binding("q", "leave", "Cancel", id="view.back"),
     ]
 
     def __init__(self, board: Board, draft: Draft) -> None:
