@@ -32,7 +32,7 @@ class RecipeForm:
 
     Attributes:
         whole: whether all fields are shown, and not only the first page.
-        checked: the values, and what the run needs.
+        checked: the values, and the needs of the run.
     """
 
     def __init__(self, draft: Draft, announced: Sequence[str] = ()) -> None:

@@ -162,7 +162,7 @@ class RunFormScreen(ModalScreen[None]):
         return f"more…  {counted(others, 'other value')}: enter, or {key}"
 
     def _hindrance(self) -> str:
-        """Return why a run of valid values cannot start now and what to do; empty if it can."""
+        """Return why a run of valid values cannot start now, with advice; empty if it can."""
         latest, checked = self._board.watch.latest, self._form.checked
         if away := reason(latest):
             return f"Values are valid. {away} {next_step(latest)}"

@@ -247,7 +247,7 @@ class RunsScreen(Screen[None]):
         self._with_details(lambda run: run, show)
 
     def _with_details(self, read: Callable[[RunDetails], T], then: Callable[[T], None]) -> None:
-        """Read what is known of the row's run in a thread, and continue with a part of it."""
+        """Read the details of the row's run in a thread, and continue with a part of it."""
         run, runs = self.query_one(RunTable).selected, self._board.runs
         if run is not None and runs is not None:
             failed = f"{clean(run)} cannot be read."

@@ -38,7 +38,7 @@ class RunCommands:
 
     @property
     def no_start(self) -> str:
-        """The reason why the screen starts no run, and what does."""
+        """The reason why the screen starts no run, and commands that do."""
         if not self.of_demo:
             return f"This dashboard starts no runs. Use: {self.program} run start"
         return (
@@ -57,7 +57,7 @@ class RunCommands:
         return f"{self.program} run replay {run}"
 
     def next_steps(self, run: str, status: str, rounds: int) -> tuple[NextStep, ...]:
-        """Return what can be done with a run that has ended, the most likely step first.
+        """Return the commands that go on from a run that has ended, the most likely one first.
 
         Args:
             run: its id.

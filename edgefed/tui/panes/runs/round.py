@@ -28,7 +28,7 @@ from edgefed.tui.state.pause_place import PHASES, PausePlace, pause_place
 
 
 def ended_lines(shown: Shown, run: RunView, model: str, width: int) -> list[Text]:
-    """Return the outcome of a run, its summary, its model's path, and what to do next."""
+    """Return the outcome of a run, its summary, its model's path, and the next steps."""
     look = RUN_LOOKS[run.status]
     first = Text(f"{look.symbol} {run.status.upper()}", f"bold {look.colour}")
     first.append(f"  {clean(run.reason)}", look.colour if run.status == "failed" else "")
