@@ -29,13 +29,18 @@ def result_of(record: dict[str, Any], model: str) -> dict[str, Any]:
     }
 
 
-def failure_of(record: dict[str, Any]) -> EdgeFedError | None:
-    """Return the error that a run ended in, or None when it finished."""
+def failure_of(record: dict[str, Any], show: str = "") -> EdgeFedError | None:
+    """Return the error that a run ended in, or None when it finished.
+
+    Args:
+        record: the run's row.
+        show: the command that shows the run, where it is not the usual one.
+    """
     if record["status"] == "finished":
         return None
     code = record.get("error") or f"run.{record['status']}"
     kind = TimeLimitError if code in ("round.quorum", "run.devices") else EdgeFedError
     reason = record.get("reason") or "no reason given"
-    hint = record.get("hint") or f"edgefed run show {record['run']}"
+    hint = record.get("hint") or show or f"edgefed run show {record['run']}"
     text = reason if reason.endswith(".") else f"Run {record['run']} {record['status']}: {reason}."
     return kind(text, code=code, hint=hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
 from pathlib import Path
@@ -11,8 +12,10 @@ from platformdirs import user_downloads_path
 from textual.app import SystemCommand
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
+from textual.widgets import Input
 
 from edgefed.errors import EdgeFedError, StorageError
+from edgefed.events.history.recording import Recording
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.files.writing import make_folder
 from edgefed.process.clock import Clock
@@ -35,10 +38,24 @@ from edgefed.tui.screens.registry import FIRST, SCREENS, Drawn, ScreenName
 from edgefed.tui.state.closing import WATCHES, Closing
 from edgefed.tui.state.display_state import DisplayState
 from edgefed.tui.state.interfaces import Control, Feed, Runs
-from edgefed.tui.state.key_orders import FINISH, CoordinatorOrder, OrderKey, order_for, takes_orders
+from edgefed.tui.state.key_orders import (
+    FINISH,
+    CoordinatorOrder,
+    OrderKey,
+    give,
+    order_for,
+    takes_orders,
+)
 from edgefed.tui.state.launching import Launcher
-from edgefed.tui.state.messages import Answered, CoordinatorRequest, Fresh, RequestWanted
+from edgefed.tui.state.messages import (
+    Answered,
+    CoordinatorRequest,
+    Fresh,
+    ReplayChosen,
+    RequestWanted,
+)
 from edgefed.tui.state.replay import Replay, ReplayMove
+from edgefed.tui.state.run_commands import OWN_COMMANDS, RunCommands
 
 DRAW_EVERY = 0.45
 """Least seconds between two drawings; less than passes between two updates of a live feed, so that
@@ -72,6 +89,10 @@ class Dashboard(BoardApp):
         bell: ring the terminal's bell for an alert.
         keys: the keys that the user chose.
         launcher: starts runs; None starts none.
+        commands: command lines about runs.
+
+    Attributes:
+        chosen_replay: the recording for which the dashboard was closed; None if it was for none.
     """
 
     CSS_PATH = "dashboard.tcss"
@@ -96,8 +117,10 @@ class Dashboard(BoardApp):
         bell: bool = False,
         keys: Keymap = OWN_KEYS,
         launcher: Launcher | None = None,
+        commands: RunCommands = OWN_COMMANDS,
     ) -> None:
         super().__init__()
+        self.chosen_replay: Recording | None = None
         self._replay = replay
         self._replay_moved = False
         self._preferences = preferences
@@ -109,9 +132,10 @@ class Dashboard(BoardApp):
         self._feed = feed
         self._control = control
         self._time = clock
-        self._watch_of_feed = DisplayState(clock, zone, starting, replay, keys)
-        self._letters = [AsciiFilter()] if ascii else []
         starts = launcher is not None
+        shown = replace(commands, new_run_key=keys.label("run.new") if starts else "")
+        self._watch_of_feed = DisplayState(clock, zone, starting, replay, keys, shown)
+        self._letters = [AsciiFilter()] if ascii else []
         self._board = Board(self._watch_of_feed, Glyphs(ascii), control, runs, starts)
         self._first_screen = screen
         self._drawn_at = -AGES_EVERY
@@ -205,19 +229,16 @@ class Dashboard(BoardApp):
             await self.pop_screen()
 
     async def action_back(self) -> None:
-        """Leave a screen for the one before; on the first one, say how to quit."""
+        """Leave a screen for the one before; on the first one, close the dashboard."""
         if len(self.screen_stack) > 1:
             self.pop_screen()
         elif self.current_mode != FIRST:
             await self.switch_mode(FIRST)
-        elif self._ended:
-            self.exit()
         else:
-            quits = self._board.keys.label("app.quit")
-            self.notify(f"This is the first screen: {quits} quits.", markup=False)
+            await self.action_quit()
 
     async def action_quit(self) -> None:
-        """Close the dashboard, after a question where more ends with it."""
+        """Close the dashboard from any screen, after a question where more ends with it."""
         if not self._closes.question or isinstance(self.screen, CloseScreen):
             self.exit()
             return
@@ -254,7 +275,13 @@ class Dashboard(BoardApp):
         self.push_screen(HelpScreen(self._board.glyphs, self._closes, self._board.keys, hidden))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether an action works: a replay has keys of its own in place of the run's."""
+        """Return whether an action works.
+
+        A replay has keys of its own in place of the run's. A field takes the key for quitting if it
+        types a character.
+        """
+        if action == "quit" and isinstance(self.focused, Input):
+            return not self._board.keys.types_character("app.quit")
         if action in ("replay", "pause_or_resume", "step"):
             return (action == "replay") == (self._replay is not None)
         return super().check_action(action, parameters)
@@ -300,7 +327,8 @@ class Dashboard(BoardApp):
     def _order_for(self, key: OrderKey) -> CoordinatorOrder | None:
         """Return the order behind a key, or tell the user why there is none."""
         snapshot = self.latest.snapshot
-        order = order_for(key, snapshot.run if snapshot else None, self._board.keys)
+        watch = self._watch_of_feed
+        order = order_for(key, snapshot, watch.keys, watch.commands)
         if self._control is None:
             order = self._board.refusal
         if isinstance(order, CoordinatorOrder):
@@ -311,7 +339,12 @@ class Dashboard(BoardApp):
     def _order(self, order: CoordinatorOrder | None) -> None:
         control = self._control
         if order is not None and control is not None:
-            self._send(CoordinatorRequest(partial(_given, control, order), _failed(order)))
+            self._send(CoordinatorRequest(partial(give, control, order), order.failed))
+
+    def on_replay_chosen(self, message: ReplayChosen) -> None:
+        """Close the dashboard for a replay."""
+        self.chosen_replay = message.recording
+        self.exit()
 
     def on_request_wanted(self, message: RequestWanted) -> None:
         """Send a screen's request."""
@@ -369,12 +402,3 @@ class Dashboard(BoardApp):
             yield SystemCommand(
                 action.word, action.sentence, lambda call=action.call: self.run_call(call)
             )
-
-
-def _given(control: Control, order: CoordinatorOrder) -> str:
-    control.order(order.action, order.run)
-    return order.taken()
-
-
-def _failed(order: CoordinatorOrder) -> str:
-    return f"Could not {order.action} {order.run}."

@@ -12,7 +12,6 @@ from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.jump import JumpScreen
 from edgefed.tui.screens.new_run import NewRunScreen
 from edgefed.tui.screens.registry import Copied
-from edgefed.tui.state.key_orders import STARTS_NONE
 from edgefed.tui.state.launching import Draft, Launcher
 from edgefed.tui.state.messages import ThreadDone
 from edgefed.tui.state.threaded_requests import in_thread
@@ -48,7 +47,8 @@ class BoardApp(App[None]):
     def action_new_run(self) -> None:
         """Open the choice of the start of a new run."""
         if self._launcher is None:
-            refusal = self._board.refusal if self._board.read_only else STARTS_NONE
+            board = self._board
+            refusal = board.refusal if board.read_only else board.watch.commands.no_start
             self.notify(refusal, severity="warning", markup=False)
         else:
             self.push_screen(NewRunScreen(self._board, self._launcher))

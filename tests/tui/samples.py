@@ -30,6 +30,7 @@ from edgefed.tui.feeds.recorded_feed import PERIOD, RecordedFeed
 from edgefed.tui.screens.registry import ScreenName
 from edgefed.tui.state.device_key_orders import DeviceAction
 from edgefed.tui.state.interfaces import Control, Runs
+from edgefed.tui.state.run_commands import OWN_COMMANDS, RunCommands
 from edgefed.wire.messages import DeviceState
 
 NOW = datetime(2026, 3, 4, 14, 2, 31, tzinfo=timezone.utc)
@@ -268,8 +269,18 @@ def dashboard(
     screen: ScreenName = "overview",
     letters: bool = False,
     runs: Runs | None = None,
+    commands: RunCommands = OWN_COMMANDS,
 ) -> Dashboard:
     """The app at ``NOW`` in UTC, after the first of ``updates``."""
     clock = FakeClock()
     source = feed(clock, *(updates or (fine(snapshot()),)))
-    return Dashboard(source, control, clock, letters, zone=timezone.utc, screen=screen, runs=runs)
+    return Dashboard(
+        source,
+        control,
+        clock,
+        letters,
+        zone=timezone.utc,
+        screen=screen,
+        runs=runs,
+        commands=commands,
+    )

@@ -33,7 +33,7 @@ from edgefed.tui.keys.keymap import (
 from edgefed.tui.screens.devices import DevicesScreen
 from edgefed.tui.screens.help import HelpScreen
 from edgefed.tui.screens.overview import OverviewScreen
-from tests.tui.driving import drive, notices, press, screen_text
+from tests.tui.driving import drive, press, screen_text
 from tests.tui.recorded_fleet import recorded
 from tests.tui.samples import NOW, FakeClock, RecordingControl, feed, fine, snapshot
 
@@ -97,7 +97,7 @@ def test_footer_hints_and_help_show_the_chosen_keys() -> None:
         assert "B pause pause after the open exchange" in page
         assert "h help this page" in page
         await press(pilot, "h", "backspace", "backspace")
-        assert notices(pilot)[-1][1] == "This is the first screen: ctrl+x quits."
+        assert pilot.app._exit
 
     drive(opened(CHOSEN), scenario, size=(120, 80))
 
@@ -124,11 +124,11 @@ def test_what_panes_say_of_keys_follows_the_chosen_ones(tmp_path: Path) -> None:
     file.write_text(f"{Event(time=timestamp(NOW), kind='run', fields=run).line()}\n")
     clock = FakeClock()
     replay = ReplayFeed(Recording.read(file), clock, play=False)
-    keys = keymap({"replay.play": "u", "replay.previous_round": "b"})
+    keys = keymap({"replay.play": "K", "replay.previous_round": "b"})
     app = Dashboard(replay, None, clock, zone=timezone.utc, keys=keys, replay=replay)
 
     async def over(pilot: Pilot[None]) -> None:
-        assert "over. u plays it again, b goes a round back" in screen_text(pilot)
+        assert "over. K plays it again, b goes a round back" in screen_text(pilot)
 
     drive(app, over)
 

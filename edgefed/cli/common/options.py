@@ -110,6 +110,10 @@ DeviceId = Annotated[
     str,
     typer.Argument(help="Device id.", show_default=False, autocompletion=completion.devices),
 ]
+Unfinished = Annotated[
+    bool,
+    typer.Option("--unfinished", help="Let latest be a run that was aborted or has failed."),
+]
 Local = Annotated[
     bool,
     typer.Option(

@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from edgefed.config.loading.schema import Kind, schema
 from edgefed.config.recipes.recipe import AlgorithmSection, DataSection, ModelSection
 
-Known = Mapping[str, type[BaseModel]]
+Known = Mapping[str, tuple[type[BaseModel], str]]
+"""The model of further keys, and a description in a line, by the value that has these keys."""
 
 
 def full_schema(kind: Kind) -> dict[str, Any]:
@@ -27,9 +28,24 @@ def full_schema(kind: Kind) -> dict[str, Any]:
         if table.__name__ not in definitions:
             continue
         default = str(table.model_fields[key].default)
-        cases = [_case(key, name, name == default, known[name], definitions) for name in known]
+        cases = [
+            _case(key, name, name == default, settings, about, definitions)
+            for name, (settings, about) in known.items()
+        ]
         definitions[table.__name__].setdefault("allOf", []).extend(cases)
     return described
+
+
+def simulation_keys() -> frozenset[str]:
+    """Return the keys and tables that only simulations use: partitions, and virtual devices."""
+    from edgefed.data.partitioners.options import PartitionOptions
+    from edgefed.data.partitioners.registry import PARTITION_PLUGINS
+
+    plugins = [partition.options for partition in PARTITION_PLUGINS.loaded().values()]
+    options: list[type[BaseModel]] = [PartitionOptions, *(keys for keys in plugins if keys)]
+    own = {"partition", "classes_per_device", "alpha"}
+    own.update(key for keys in options for key in keys.model_fields)
+    return frozenset({"simulation", *(f"data.{key}" for key in own)})
 
 
 def _actions() -> dict[str, Any]:
@@ -46,24 +62,35 @@ def _open_tables() -> Iterator[tuple[type[BaseModel], str, Known]]:
     """Return each table with the key that says which further keys it takes, and these keys."""
     from edgefed.algorithms.composed.registry import algorithms
     from edgefed.data.partitioners.registry import PARTITION_PLUGINS
-    from edgefed.data.sets.datasets import DATASET_PLUGINS, dataset_keys
+    from edgefed.data.sets.datasets import DATASET_PLUGINS, dataset_keys, dataset_summaries
     from edgefed.learn.modeling.model_building import NETWORK_PLUGINS, NETWORKS
 
     networks = {**NETWORKS, **NETWORK_PLUGINS.loaded()}
-    yield ModelSection, "name", {name: network.settings for name, network in networks.items()}
-    readers = {name: reader.options for name, reader in DATASET_PLUGINS.loaded().items()}
-    yield DataSection, "name", {**dataset_keys(), **readers}
+    described = {name: (network.settings, network.summary) for name, network in networks.items()}
+    yield ModelSection, "name", described
+    summaries = dataset_summaries()
+    own = {name: (keys, summaries[name]) for name, keys in dataset_keys().items()}
+    readers = {
+        name: (reader.options, reader.summary) for name, reader in DATASET_PLUGINS.loaded().items()
+    }
+    yield DataSection, "name", {**own, **readers}
     partitions = {
-        name: partition.options
+        name: (partition.options, partition.summary)
         for name, partition in PARTITION_PLUGINS.loaded().items()
         if partition.options is not None
     }
     yield DataSection, "partition", partitions
-    yield AlgorithmSection, "name", {name: kind.Settings for name, kind in algorithms().items()}
+    kinds = {name: (kind.Settings, kind.summary) for name, kind in algorithms().items()}
+    yield AlgorithmSection, "name", kinds
 
 
 def _case(
-    key: str, name: str, is_default: bool, settings: type[BaseModel], definitions: dict[str, Any]
+    key: str,
+    name: str,
+    is_default: bool,
+    settings: type[BaseModel],
+    about: str,
+    definitions: dict[str, Any],
 ) -> dict[str, Any]:
     """Return the further keys of a table whose ``key`` has this value.
 
@@ -76,6 +103,8 @@ def _case(
     if not is_default:
         condition["required"] = [key]
     then: dict[str, Any] = {"properties": described.get("properties", {})}
+    if about:
+        then["description"] = about
     if "required" in described:
         then["required"] = described["required"]
     return {"if": condition, "then": then}

@@ -11,7 +11,7 @@ import typer
 from edgefed.cli.common.context import Globals, globals_of
 from edgefed.cli.common.help import examples
 from edgefed.cli.common.options import AlgorithmName, Devices, Rounds, Seed, Sets
-from edgefed.terminal.console import data, json_out, talk
+from edgefed.terminal.console import data, json_out
 
 if TYPE_CHECKING:
     from edgefed.cli.programs.processes import Processes
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edgefed.config.loading.load import Loaded
     from edgefed.config.recipes.recipe import Recipe
     from edgefed.tui.keys.keymap import Keymap
+    from edgefed.tui.state.run_commands import NextStep, RunCommands
 
 EPILOG = examples(
     "edgefed demo",
@@ -64,7 +65,7 @@ def demo(
     stops everything.
     """
     from edgefed.algorithms.composed.registry import check_fleet, make
-    from edgefed.cli.common.recipes import Typed, checked_recipe
+    from edgefed.cli.common.recipes import Typed, checked_recipe, describe_result
     from edgefed.config.loading.write import to_toml
 
     options = globals_of(context)
@@ -75,11 +76,16 @@ def demo(
         return
     check_fleet(make(made))
     screen = not (headless or options.json) and sys.stdout.isatty() and sys.stderr.isatty()
-    result = _Demo(options, made, _kind(broker), screen).run()
-    if options.json:
-        json_out(result)
-    else:
-        _conclude(result)
+    fleet = _Demo(options, made, _kind(broker), screen)
+    try:
+        result = fleet.run()
+        if options.json:
+            json_out(result)
+        else:
+            data(describe_result(result))
+    finally:
+        if fleet.next_steps:
+            options.note(f"\nNext steps:\n{fleet.next_steps}\n")
 
 
 def _for_demo(recipe: Recipe) -> Recipe:
@@ -97,12 +103,17 @@ def _kind(text: str) -> Any:
 
 
 class _Demo:
-    """One demo, from dealing the data to the result."""
+    """One demo, from dealing the data to the result.
+
+    Attributes:
+        next_steps: commands that go on from its run, as lines; empty before there is one.
+    """
 
     def __init__(self, options: Globals, recipe: Recipe, kind: Any, screen: bool) -> None:
+        self.next_steps = ""
         self._recipe = recipe
         self._kind = kind
-        self._say = options.note
+        self._options = options
         self._quiet = options.json or options.quiet
         loaded = options.settings()
         settings = loaded.value
@@ -128,10 +139,12 @@ class _Demo:
         )
         with running(own) as processes:
             broker = processes.start_broker(self._kind)
-            self._say(f"broker       {broker.name} on {address}, without credentials: a demo")
+            self._options.note(
+                f"broker       {broker.name} on {address}, without credentials: a demo"
+            )
             processes.start_coordinator()
             self._deal(processes)
-            self._say(f"devices      {len(processes.agents)}, logs in {folder / 'logs'}")
+            self._options.note(f"devices      {len(processes.agents)}, logs in {folder / 'logs'}")
             wait_for_coordinator(processes)
             return self._train(processes)
 
@@ -148,7 +161,7 @@ class _Demo:
         dataset = load_dataset(recipe, self._state / "data")
         shards = deal_recipe(dataset, recipe, holdout_of(recipe, make(recipe)))
         for name, shard in zip(device_names(len(shards)), shards, strict=True):
-            path = processes.folder / "shards" / f"{name}.npz"
+            path = _shard(processes, name)
             write_shard(path, shard)
             processes.start_agent(name, f"npz:{path}")
 
@@ -156,30 +169,54 @@ class _Demo:
         from edgefed.api.run_summary import failure_of, result_of
         from edgefed.control.coordinator_client import CoordinatorClient
 
+        commands = self._commands(processes)
         client = CoordinatorClient(processes.address, FLEET)
         client.connect()
         try:
             body = self._recipe.model_dump(mode="json")
             run = client.order("run.start", recipe=body)["run"]
-            self._watch(processes, run)
+            self._show_steps(commands.next_steps(run, "interrupted", 0))
+            self._watch(processes, run, commands)
             record = client.ask("run.show", run=run)
         finally:
             client.close()
-        failure = failure_of(record)
+        self._show_steps(commands.next_steps(run, record["status"], record["round"]))
+        failure = failure_of(record, f"{commands.program} run show {run} --local")
         if failure is not None:
             raise failure
         return result_of(record, str(Path(record["folder"]) / "model.safetensors"))
 
-    def _watch(self, processes: Processes, run: str) -> None:
+    def _commands(self, processes: Processes) -> RunCommands:
+        """Return the command lines about the run; it can predict the samples of a device."""
+        from edgefed.cli.programs.run_launcher import StartOptions
+        from edgefed.tui.state.run_commands import RunCommands
+
+        shard = _shard(processes, next(iter(processes.agents)))
+        return RunCommands(StartOptions.of(self._options).program, str(shard), of_demo=True)
+
+    def _show_steps(self, steps: tuple[NextStep, ...]) -> None:
+        """Show steps at the end, instead of earlier ones."""
+        from edgefed.tui.state.run_commands import steps_text
+
+        self.next_steps = steps_text(steps, "  ")
+
+    def _watch(self, processes: Processes, run: str, commands: RunCommands) -> None:
         """Show the run until it ends; leaving the dashboard early leaves a progress line."""
         from edgefed.cli.programs.follow_run import follow
         from edgefed.cli.programs.show_dashboard import show_until_ended
         from edgefed.process.clock import SystemClock
 
         clock, address = SystemClock(), processes.address
-        if self._keys and show_until_ended(address, FLEET, run, clock, self._state, self._keys):
+        if self._keys and show_until_ended(
+            address, FLEET, run, clock, self._state, commands, self._keys
+        ):
             return
         follow(processes.address, FLEET, run, clock, quiet=self._quiet, alive=processes.check)
+
+
+def _shard(processes: Processes, device: str) -> Path:
+    """Return the file of a device's samples."""
+    return processes.folder / "shards" / f"{device}.npz"
 
 
 def _keys(loaded: Loaded[Settings]) -> Keymap:
@@ -200,22 +237,3 @@ def _new_folder(base: Path) -> Path:
     for number in numbers[: -(KEPT - 1)] if len(numbers) >= KEPT else []:
         shutil.rmtree(base / f"{number:04d}", ignore_errors=True)
     return make_folder(base / f"{(numbers[-1] if numbers else 0) + 1:04d}")
-
-
-def _conclude(result: dict[str, Any]) -> None:
-    from edgefed.cli.common.recipes import describe_result
-
-    program = _program()
-    data(describe_result(result))
-    talk("")
-    talk("Try next:")
-    talk(f"  {program} demo --algorithm fedprox --set algorithm.mu=0.1    another algorithm")
-    talk(f"  {program} demo --dry-run > my.toml                           a recipe to change")
-    talk(f"  {program} sim run my.toml --devices 20                       without processes")
-
-
-def _program() -> str:
-    """Return how this program can be called again: by name only where the shell finds it."""
-    import shutil
-
-    return "edgefed" if shutil.which("edgefed") else sys.argv[0]

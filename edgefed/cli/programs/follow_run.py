@@ -102,7 +102,10 @@ class _Printer:
         if not self._json and not self._quiet:
             self._print_warnings(snapshot)
             live = show_progress(
-                f"{run.run}  {run.status}", _finished(snapshot), run.rounds, _note(snapshot, run)
+                f"{run.run}  {run.status}",
+                snapshot.finished_rounds,
+                run.rounds,
+                _note(snapshot, run),
             )
             if not live:
                 self._print_lost(run.waiting)
@@ -134,11 +137,6 @@ class _Printer:
         if awaited and awaited != self._waiting:
             talk(f"waiting for {awaited}")
         self._waiting = awaited
-
-
-def _finished(snapshot: Snapshot) -> int:
-    """Return the number of the last round that has ended."""
-    return snapshot.rounds[-1].round if snapshot.rounds else 0
 
 
 def _note(snapshot: Snapshot, run: RunView) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,6 +46,12 @@ class StartOptions:
 
     around: Surroundings
     words: tuple[str, ...] = ()
+
+    @property
+    def program(self) -> str:
+        """``edgefed`` with these options, as it can be called again."""
+        name = "edgefed" if shutil.which("edgefed") else sys.argv[0]
+        return shlex.join((name, *self.words))
 
     @classmethod
     def of(cls, options: Globals) -> StartOptions:
@@ -121,10 +129,11 @@ class RecipeDraft:
         file: str = "",
         sets: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        from edgefed.cli.common.recipe_schema import full_schema
+        from edgefed.cli.common.recipe_schema import full_schema, simulation_keys
 
         self.title = title
         self.schema: Mapping[str, Any] = full_schema("recipe")
+        self.unused = simulation_keys()
         self._launcher = launcher
         self._base = base
         self._file = (file,) if file else ()
@@ -132,8 +141,17 @@ class RecipeDraft:
 
     def check(self, sets: Mapping[str, str]) -> CheckedValues:
         """Return the values with changes, and their problems."""
+        from edgefed.algorithms.composed.merging_check import least_devices
+        from edgefed.algorithms.composed.registry import check_fleet, make
+        from edgefed.algorithms.private.privacy_plan import check_privacy
+
         try:
-            return CheckedValues(self._recipe(sets).model_dump(mode="json"))
+            recipe = self._recipe(sets)
+            check_fleet(make(recipe))
+            check_privacy(recipe)
+            least = least_devices(recipe)
+            values = recipe.model_dump(mode="json")
+            return CheckedValues(values, (), least.count, least.because)
         except ProblemsError as error:
             problems = [ValueProblem(problem.key, problem.text) for problem in error.problems]
         except EdgeFedError as error:

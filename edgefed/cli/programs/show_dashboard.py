@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from edgefed.cli.programs.follow_run import ENDED
@@ -20,7 +20,9 @@ from edgefed.tui.feeds.replay_feed import ReplayFeed
 from edgefed.tui.keys.keymap import OWN_KEYS, Keymap
 from edgefed.tui.look.terminal_locale import only_ascii
 from edgefed.tui.preferences import FILE
+from edgefed.tui.screens.registry import ScreenName
 from edgefed.tui.state.closing import ENDS_DEMO, ENDS_REPLAY, WATCHES, Closing
+from edgefed.tui.state.run_commands import RunCommands
 
 
 class StateFolderRuns:
@@ -66,7 +68,7 @@ def show(
     closing: Closing = WATCHES,
     bell: bool = True,
     keys: Keymap = OWN_KEYS,
-    start: StartOptions | None = None,
+    start: StartOptions,
 ) -> None:
     """Show the dashboard until it is closed.
 
@@ -80,34 +82,58 @@ def show(
         closing: describes the processes that end with the dashboard.
         bell: ring the terminal's bell for an alert.
         keys: the keys that the user chose.
-        start: options of runs that are started from the screen; None to start none.
+        start: options of runs that are started from the screen, and of command lines.
     """
-    feed = MqttFeed(address, fleet, clock)
-    control = None if read_only else feed
-    launcher = None
-    if start is not None and not read_only:
-        launcher = RunLauncher(feed.coordinator, start.around, start.words)
     letters = only_ascii(os.environ) if ascii is None else ascii
-    Dashboard(
-        feed,
-        control,
-        clock,
-        letters,
-        preferences=state / FILE,
-        closing=closing,
-        bell=bell,
-        keys=keys,
-        launcher=launcher,
-        runs=feed,
-    ).run()
+
+    def make(screen: ScreenName) -> Dashboard:
+        feed = MqttFeed(address, fleet, clock)
+        return Dashboard(
+            feed,
+            None if read_only else feed,
+            clock,
+            letters,
+            screen=screen,
+            preferences=state / FILE,
+            closing=closing,
+            bell=bell,
+            keys=keys,
+            launcher=(
+                None if read_only else RunLauncher(feed.coordinator, start.around, start.words)
+            ),
+            runs=feed,
+            commands=RunCommands(start.program),
+        )
+
+    _show_with_replays(make, clock, letters, state, keys)
+
+
+def _show_with_replays(
+    make: Callable[[ScreenName], Dashboard],
+    clock: Clock,
+    letters: bool,
+    state: Path,
+    keys: Keymap,
+) -> None:
+    """Show a dashboard until it is closed, and the replays that are chosen from its list of runs.
+
+    After a replay, the dashboard is opened again on the list.
+    """
+    dashboard = make("overview")
+    dashboard.run()
+    while dashboard.chosen_replay is not None:
+        recording = dashboard.chosen_replay
+        show_recording(recording, clock, speed=1.0, ascii=letters, state=state, keys=keys)
+        dashboard = make("runs")
+        dashboard.run()
 
 
 def show_recording(
     recording: Recording,
-    fleet: str,
     clock: Clock,
     *,
     speed: float,
+    first: int = 0,
     ascii: bool | None = None,  # noqa: A002
     state: Path,
     keys: Keymap = OWN_KEYS,
@@ -116,30 +142,48 @@ def show_recording(
 
     Args:
         recording: to replay.
-        fleet: the fleet's name; empty if unknown.
         clock: source of the time.
         speed: recorded seconds that pass in one; infinite for no waiting.
+        first: number of events before the place where it begins.
         ascii: letters in place of symbols; None follows the locale.
         state: folder with the user's choices, and with the runs to compare.
         keys: the keys that the user chose.
     """
-    feed = ReplayFeed(recording, clock, fleet, speed=speed)
-    Dashboard(
-        feed,
-        None,
-        clock,
-        only_ascii(os.environ) if ascii is None else ascii,
-        preferences=state / FILE,
-        closing=ENDS_REPLAY,
-        starting="The recording has not come to a run yet.",
-        runs=StateFolderRuns(state),
-        replay=feed,
-        keys=keys,
-    ).run()
+    letters = only_ascii(os.environ) if ascii is None else ascii
+
+    def make(screen: ScreenName) -> Dashboard:
+        feed = ReplayFeed(recording, clock, _fleet(recording.path), speed=speed, first=first)
+        return Dashboard(
+            feed,
+            None,
+            clock,
+            letters,
+            screen=screen,
+            preferences=state / FILE,
+            closing=ENDS_REPLAY,
+            starting="The recording has not come to a run yet.",
+            runs=StateFolderRuns(state),
+            replay=feed,
+            keys=keys,
+        )
+
+    _show_with_replays(make, clock, letters, state, keys)
+
+
+def _fleet(path: Path) -> str:
+    """Return the fleet of a run's event file, from its place in the state folder."""
+    runs = path.absolute().parent.parent
+    return runs.parent.name if runs.name == "runs" else ""
 
 
 def show_until_ended(
-    address: Address, fleet: str, run: str, clock: Clock, state: Path, keys: Keymap = OWN_KEYS
+    address: Address,
+    fleet: str,
+    run: str,
+    clock: Clock,
+    state: Path,
+    commands: RunCommands,
+    keys: Keymap = OWN_KEYS,
 ) -> bool:
     """Show the dashboard of a run that was just started until the user closes it.
 
@@ -147,25 +191,34 @@ def show_until_ended(
         Whether the run had ended by then.
     """
     ended = threading.Event()
+    letters = only_ascii(os.environ)
 
-    def look(update: FeedUpdate) -> None:
-        shown = update.snapshot.run if update.snapshot else None
-        if shown is None or shown.run != run or shown.status not in ENDED or ended.is_set():
-            return
-        ended.set()
-        dashboard.call_later(dashboard.run_ended)
+    def make(screen: ScreenName) -> Dashboard:
+        def look(update: FeedUpdate) -> None:
+            shown = update.snapshot.run if update.snapshot else None
+            if shown is None or shown.run != run:
+                return
+            if shown.status not in ENDED:  # also after it was resumed
+                ended.clear()
+            elif not ended.is_set():
+                ended.set()
+                dashboard.call_later(dashboard.run_ended)
 
-    feed = MqttFeed(address, fleet, clock, look)
-    dashboard = Dashboard(
-        feed,
-        feed,
-        clock,
-        only_ascii(os.environ),
-        preferences=state / FILE,
-        closing=ENDS_DEMO,
-        starting=f"Starting {run}: the devices connect.",
-        runs=feed,
-        keys=keys,
-    )
-    dashboard.run()
+        feed = MqttFeed(address, fleet, clock, look)
+        dashboard = Dashboard(
+            feed,
+            feed,
+            clock,
+            letters,
+            screen=screen,
+            preferences=state / FILE,
+            closing=ENDS_DEMO,
+            starting=f"Starting {run}: the devices connect.",
+            runs=feed,
+            keys=keys,
+            commands=commands,
+        )
+        return dashboard
+
+    _show_with_replays(make, clock, letters, state, keys)
     return ended.is_set()

@@ -10,6 +10,7 @@ import typer
 
 from edgefed.cli.common.context import globals_of
 from edgefed.cli.common.help import examples
+from edgefed.cli.common.options import Unfinished
 from edgefed.cli.runs.predict import Source
 from edgefed.prediction.options import Best, ModelName, UserModels
 from edgefed.terminal.console import collect_at_end
@@ -56,6 +57,7 @@ def export(
     out: Out = None,
     model: ModelName = "",
     best: Best = False,
+    unfinished: Unfinished = False,
     no_resize: NoResize = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
     user_models: UserModels = False,
@@ -71,7 +73,7 @@ def export(
 
     options = globals_of(context)
     settings = options.settings().value
-    chosen = model_source(settings.state, source, best=best)
+    chosen = model_source(settings.state, source, best=best, unfinished=unfinished)
     allowed = user_models or settings.user_models or chosen.is_simulated
     file = (out or Path(_name(chosen) + SUFFIXES[form])).expanduser().absolute()
     _refuse_existing(file, force)

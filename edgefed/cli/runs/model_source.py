@@ -25,7 +25,9 @@ class ModelSource:
     told: str = ""
 
 
-def model_source(state: Path, name: str, *, best: bool = False) -> ModelSource:
+def model_source(
+    state: Path, name: str, *, best: bool = False, unfinished: bool = False
+) -> ModelSource:
     """Return the place of the model that a command names.
 
     Args:
@@ -33,9 +35,11 @@ def model_source(state: Path, name: str, *, best: bool = False) -> ModelSource:
         name: a file, a run's folder, a run's id or its beginning, or ``latest`` for the newest run
             that has a model.
         best: whether to find the model of the best round.
+        unfinished: whether ``latest`` may be a run that was aborted or has failed.
 
     Raises:
         UnknownNameError: no run, or several, have this name; ``model.none``: no run has a model.
+        UsageError: ``model.unfinished``: ``latest`` would be an unfinished run.
         MissingDataError: there is no such file.
     """
     from edgefed.cli.common.run_folders import found
@@ -47,7 +51,12 @@ def model_source(state: Path, name: str, *, best: bool = False) -> ModelSource:
         return ModelSource(path)
     if "/" in name or path.suffix:
         require_file(path)
-    folder, note = _newest(state, best) if name == LATEST else (found(state, name), "")
+    if name != LATEST:
+        folder, note = found(state, name), ""
+    else:
+        folder, note = _newest(state, best)
+        if not unfinished:
+            _check_finished(state, folder)
     return ModelSource(folder, folder.name, folder.parent.parent.name == SIMULATIONS, note)
 
 
@@ -68,3 +77,22 @@ def _newest(state: Path, best: bool) -> tuple[Path, str]:
     skipped = ", ".join(folder.name for folder in folders[:place])
     note = f"run {folders[place].name}" + (f"; no {file} yet: {skipped}" if skipped else "")
     return folders[place], note
+
+
+def _check_finished(state: Path, folder: Path) -> None:
+    """Check that the newest run was not aborted and did not fail, as far as its row is known."""
+    from edgefed.cli.common.local_runs import local_run
+    from edgefed.errors import UnknownNameError, UsageError
+
+    try:
+        record = local_run(state, str(folder))
+    except UnknownNameError:  # a copied folder
+        return
+    if record["status"] in ("aborted", "failed"):
+        ended = "was aborted" if record["status"] == "aborted" else "failed"
+        rounds = f"{record['round']} of {record['rounds']} rounds"
+        raise UsageError(
+            f"The newest run with a model, {folder.name}, {ended} after {rounds}.",
+            code="model.unfinished",
+            hint=f"name the run, {folder.name} or another one, or add --unfinished",
+        )

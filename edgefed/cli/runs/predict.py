@@ -9,6 +9,7 @@ import typer
 from edgefed.cli.common import completion
 from edgefed.cli.common.context import globals_of
 from edgefed.cli.common.help import examples
+from edgefed.cli.common.options import Unfinished
 from edgefed.prediction.options import Best, Csv, Inputs, ModelName, Processor, Top, UserModels
 from edgefed.terminal.console import talk
 
@@ -38,6 +39,7 @@ def predict(
     as_csv: Csv = False,
     model: ModelName = "",
     best: Best = False,
+    unfinished: Unfinished = False,
     user_models: UserModels = False,
     device: Processor = "",
 ) -> None:
@@ -46,7 +48,7 @@ def predict(
     Each line has the input, its most probable class and the class's probability. Of a folder with
     a folder for each class, and of an NPZ file with labels, the recall and the precision of each
     class and the accuracy are printed, too. Images that cannot be read are left out and listed at
-    the end, with exit code 7. The newest run that has a model is called latest.
+    the end, with exit code 7. The newest run that has a model is called latest; stderr names it.
     """
     from edgefed.cli.runs.model_source import model_source
     from edgefed.prediction.command import PredictRequest, form_of, predict_and_print
@@ -54,7 +56,7 @@ def predict(
     options = globals_of(context)
     form = form_of(options.json, as_csv)
     settings = options.settings().value
-    chosen = model_source(settings.state, source, best=best)
+    chosen = model_source(settings.state, source, best=best, unfinished=unfinished)
     if chosen.told and not options.quiet:
         talk(chosen.told)
     predict_and_print(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,16 +12,18 @@ from edgefed.cli.common.context import Globals, globals_of
 from edgefed.cli.common.help import examples
 from edgefed.cli.common.options import RUNS, Ascii, named_run
 
-if TYPE_CHECKING:
-    from edgefed.events.history.recording import Recording
-
 EPILOG = examples(
-    "edgefed run replay", "edgefed run replay r-0001 --speed 8", "edgefed run replay events.jsonl"
+    "edgefed run replay",
+    "edgefed run replay r-0001 --round 7 --speed 8",
+    "edgefed run replay events.jsonl",
 )
 
 Speed = Annotated[
     Literal["1", "2", "4", "8", "16", "32", "64", "max"],
     typer.Option("--speed", help="Recorded seconds that a replay shows in one second."),
+]
+FirstRound = Annotated[
+    int, typer.Option("--round", min=1, help="Round with which a replay begins.")
 ]
 
 
@@ -35,6 +37,7 @@ def replay(
         ),
     ] = "",
     speed: Speed = "1",
+    first_round: FirstRound = 1,
     ascii: Ascii = None,  # noqa: A002 - the option's name
 ) -> None:
     """Open the dashboard on a recorded run of this machine, without a broker.
@@ -43,30 +46,34 @@ def replay(
     go to the next round and back.
     """
     options = globals_of(context)
-    show_replay(options, run, speed, ascii)
+    show_replay(options, run, speed, first_round, ascii)
 
 
-def show_replay(options: Globals, run: str, speed: str, letters: bool | None) -> None:
+def show_replay(
+    options: Globals, run: str, speed: str, first_round: int, letters: bool | None
+) -> None:
     """Show the dashboard on a recorded run until it is closed.
 
     Args:
         options: the typed options.
         run: an id or its beginning, a folder, or an event file; empty for the newest run.
         speed: recorded seconds in one, or ``max``.
+        first_round: the round to begin with.
         letters: letters in place of symbols; None follows the locale.
 
     Raises:
         UnknownNameError: there is no such run or file.
         StorageError: the file cannot be read.
         DataError: it has no events.
-        UsageError: there is no terminal.
+        UsageError: there is no such round, or no terminal.
     """
     from edgefed.cli.common.terminal import require_terminal
+    from edgefed.events.history.recording import Recording
 
     loaded = options.settings()
     state = loaded.value.state
-    path = event_file(state, run)
-    recording = recording_of(path)
+    recording = Recording.read_nonempty(event_file(state, run))
+    first = recording.before_round(first_round)
     require_terminal("edgefed run report, or edgefed run show --local")
     from edgefed.cli.programs.show_dashboard import show_recording
     from edgefed.process.clock import SystemClock
@@ -74,8 +81,8 @@ def show_replay(options: Globals, run: str, speed: str, letters: bool | None) ->
 
     show_recording(
         recording,
-        _fleet(path),
         SystemClock(),
+        first=first,
         speed=float(speed.replace("max", "inf")),
         ascii=letters,
         state=state,
@@ -108,32 +115,3 @@ def event_file(state: Path, run: str) -> Path:
             hint="name a run (edgefed run list --local), a run's folder or its events.jsonl",
         )
     return path
-
-
-def recording_of(path: Path) -> Recording:
-    """Return the recording in an event file.
-
-    Raises:
-        StorageError: the file cannot be read.
-        DataError: it has no events.
-    """
-    from edgefed.errors import DataError
-    from edgefed.events.history.recording import Recording
-
-    recording = Recording.read(path)
-    if recording.offsets:
-        return recording
-    left_out = recording.left_out.in_words()
-    if left_out:
-        raise DataError(
-            f"{path} holds no events of this version: {left_out}.",
-            code="events.invalid",
-            hint="name an unmodified events.jsonl; of a newer version, update EdgeFed",
-        )
-    raise DataError(f"{path} is empty.", code="recording.empty", hint="name a run that has begun")
-
-
-def _fleet(path: Path) -> str:
-    """Return the fleet of a run's event file, from its place in the state folder."""
-    runs = path.absolute().parent.parent
-    return runs.parent.name if runs.name == "runs" else ""

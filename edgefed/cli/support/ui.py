@@ -10,12 +10,12 @@ from edgefed.cli.common.context import Globals, globals_of
 from edgefed.cli.common.help import examples
 from edgefed.cli.common.options import Ascii
 from edgefed.cli.common.terminal import failure_shown_in_browser
-from edgefed.cli.runs.replay import Speed, show_replay
+from edgefed.cli.runs.replay import FirstRound, Speed, show_replay
 
 EPILOG = examples(
     "edgefed ui",
     "edgefed --broker mqtt://192.0.2.7:1883 --fleet plant-a ui --read-only",
-    "edgefed ui --replay r-0001 --speed 8",
+    "edgefed ui --replay latest --speed 8",
     "edgefed ui --web --port 8001",
 )
 
@@ -31,10 +31,12 @@ def ui(
         typer.Option(
             "--replay",
             metavar="RUN|FILE",
-            help="Replay a run of this machine, its folder, or an event file, without a broker.",
+            help="Replay a run of this machine (latest for the newest), its folder, or an event "
+            "file, without a broker.",
         ),
     ] = None,
     speed: Speed = "1",
+    first_round: FirstRound = 1,
     web: Annotated[
         bool,
         typer.Option(
@@ -70,21 +72,31 @@ def ui(
     """
     options = globals_of(context)
     with failure_shown_in_browser():
-        _check(replay, speed, web, bind, port)
+        _check(replay, speed, first_round, web, bind, port)
         if web:
-            _serve(options, read_only, ascii, replay, speed, bind, port)
+            shown = ["--read-only"] if read_only else []
+            if replay is not None:
+                shown = ["--replay", replay, "--speed", speed, "--round", str(first_round)]
+            _serve(options, shown, ascii, replay, first_round, bind, port)
         elif replay is not None:
-            show_replay(options, replay, speed, ascii)
+            show_replay(options, replay, speed, first_round, ascii)
         else:
             _show(options, read_only, ascii)
 
 
-def _check(replay: str | None, speed: str, web: bool, bind: str | None, port: int | None) -> None:
+def _check(
+    replay: str | None,
+    speed: str,
+    first_round: int,
+    web: bool,
+    bind: str | None,
+    port: int | None,
+) -> None:
     """Refuse options that need another one."""
     from edgefed.errors import UsageError
 
-    if replay is None and speed != "1":
-        raise UsageError("--speed is for a replay.", hint="add --replay RUN")
+    if replay is None and (speed != "1" or first_round != 1):
+        raise UsageError("--speed and --round are for a replay.", hint="add --replay RUN")
     if not web and (bind or port):
         raise UsageError("--bind and --port are for browsers.", hint="add --web")
 
@@ -119,16 +131,17 @@ def _show(options: Globals, read_only: bool, letters: bool | None) -> None:
 
 def _serve(
     options: Globals,
-    read_only: bool,
+    shown: list[str],
     letters: bool | None,
     replay: str | None,
-    speed: str,
+    first_round: int,
     bind: str | None,
     port: int | None,
 ) -> None:
     """Serve the dashboard to browsers, once it is known that it can be shown."""
     from edgefed.cli.programs.web_dashboard import serve_dashboard, web_address
-    from edgefed.cli.runs.replay import event_file, recording_of
+    from edgefed.cli.runs.replay import event_file
+    from edgefed.events.history.recording import Recording
     from edgefed.tui.keys.keymap import checked_keymap
 
     address, loaded = web_address(bind, port), options.settings()
@@ -136,10 +149,11 @@ def _serve(
     if replay is None:
         with options.connected():
             pass
-        shown, title = ["--read-only"] if read_only else [], loaded.value.fleet
+        title = loaded.value.fleet
     else:
-        recording_of(event_file(loaded.value.state, replay))
-        shown, title = ["--replay", replay, "--speed", speed], "replay"
+        recording = Recording.read_nonempty(event_file(loaded.value.state, replay))
+        recording.before_round(first_round)
+        title = "replay"
     # A browser has the symbols, whatever the locale of the server.
-    shown.append("--ascii" if letters else "--no-ascii")
-    serve_dashboard(options, shown, address, title=f"EdgeFed {title}")
+    letters_option = "--ascii" if letters else "--no-ascii"
+    serve_dashboard(options, [*shown, letters_option], address, title=f"EdgeFed {title}")

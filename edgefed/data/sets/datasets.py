@@ -43,8 +43,10 @@ class _Loader(Generic[Options]):
         self,
         options: type[Options],
         read: Callable[[Options, Path | None], Dataset],
+        summary: str,
         published: Moments | None = None,
     ) -> None:
+        self.summary = summary
         self.options = options
         self.read = read
         self.published = published
@@ -59,22 +61,31 @@ class _Loader(Generic[Options]):
 
 
 _LOADERS: dict[str, _Loader[Any]] = {
-    "digits": _Loader(DigitsOptions, load_digits),
-    "npz": _Loader(NpzOptions, load_npz),
-    "folder": _Loader(FolderOptions, load_folder),
+    "digits": _Loader(
+        DigitsOptions, load_digits, "scikit-learn's handwritten digits, without a download"
+    ),
+    "npz": _Loader(NpzOptions, load_npz, "arrays in a file of the coordinator's"),
+    "folder": _Loader(
+        FolderOptions, load_folder, "images of the coordinator's, a folder for each class"
+    ),
     **{
         name: _Loader(
             EmnistOptions if name == "emnist" else VisionOptions,
             partial(load_vision, which),
+            f"{which.title}, which the coordinator downloads",
             which.moments,
         )
         for name, which in VISION_SETS.items()
     },
-    "huggingface": _Loader(HuggingFaceOptions, load_hugging_face),
-    "femnist": _Loader(FemnistOptions, load_femnist),
-    "shakespeare": _Loader(TextOptions, load_shakespeare),
-    MEMORY: _Loader(MemoryOptions, load_memory),
-    "none": _Loader(NoneOptions, load_none),
+    "huggingface": _Loader(
+        HuggingFaceOptions, load_hugging_face, "a data set of Hugging Face's hub, or a saved one"
+    ),
+    "femnist": _Loader(FemnistOptions, load_femnist, "characters by writer, from LEAF's files"),
+    "shakespeare": _Loader(
+        TextOptions, load_shakespeare, "the next character of plays, from LEAF's files"
+    ),
+    MEMORY: _Loader(MemoryOptions, load_memory, "data that a Python program passes"),
+    "none": _Loader(NoneOptions, load_none, "no data here: devices test on their own"),
 }
 
 
@@ -90,6 +101,11 @@ def dataset_names() -> tuple[str, ...]:
 def dataset_keys() -> dict[str, type[Section]]:
     """Return the model of each built-in data set's own keys, by the data set's name."""
     return {name: loader.options for name, loader in _LOADERS.items()}
+
+
+def dataset_summaries() -> dict[str, str]:
+    """Return a description of each built-in data set in a line, by the data set's name."""
+    return {name: loader.summary for name, loader in _LOADERS.items()}
 
 
 def find_options(name: str) -> type[Section] | None:
@@ -157,7 +173,7 @@ def _guarded(name: str, reader: DatasetReader) -> _Loader[Any]:
     def read(options: Any, folder: Path | None) -> Dataset:
         return read_guarded(name, lambda: reader.read(options, folder))
 
-    return _Loader(reader.options, read)
+    return _Loader(reader.options, read, reader.summary)
 
 
 def _limited(dataset: Dataset, limit: int, seed: int) -> Dataset:

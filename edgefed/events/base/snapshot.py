@@ -303,6 +303,11 @@ class Snapshot(View):
     received: int = 0
 
     @property
+    def finished_rounds(self) -> int:
+        """Number of the last round that has ended in the current run."""
+        return self.rounds[-1].round if self.rounds else 0
+
+    @property
     def bounties(self) -> tuple[BountyView, ...]:
         """The label bounties of the current run, sorted by device and label."""
         return bounties_of(self.tables)

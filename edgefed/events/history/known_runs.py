@@ -30,13 +30,31 @@ class RunRow(View):
     seconds: float = 0.0
 
 
+class ModelFile(View):
+    """A model file of a run, by its path in the run's folder."""
+
+    file: str
+    round: int = 0
+
+
 class RunDetails(RunRow):
     """A run with its settings and its rounds.
 
     Attributes:
         recipe: as TOML tables, with the defaults.
         history: its finished rounds, oldest first.
+        folder: on the machine of its coordinator or its simulation; empty if unknown.
+        models: that of the last round first, if there is one.
     """
 
     recipe: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
     history: tuple[RoundView, ...] = ()
+    folder: str = ""
+    models: tuple[ModelFile, ...] = ()
+
+    @property
+    def model_path(self) -> str:
+        """The path of the last round's model; empty without one."""
+        names = (model.file for model in self.models)
+        last = [name for name in names if "/" not in name and not name.startswith("best")]
+        return f"{self.folder}/{last[0]}" if last and self.folder else ""

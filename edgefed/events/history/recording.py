@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, get_args
 
 from pydantic import ValidationError
 
+from edgefed.errors import DataError, UsageError
 from edgefed.events.base.device_columns import roster_rows
 from edgefed.events.base.evaluation_views import ConfusionView
 from edgefed.events.base.model import Event, EventKind
@@ -149,6 +150,7 @@ class Recording:
             of the recording went back, and pauses are at most ``LONGEST_GAP``.
         stamps: POSIX time of each event, as it was recorded.
         round_ends: number of events up to the end of each round.
+        rounds: the number of each of these rounds.
         left_out: parts of the file that cannot be replayed.
     """
 
@@ -157,6 +159,7 @@ class Recording:
     seconds: array[float] = field(default_factory=lambda: array("d"))
     stamps: array[float] = field(default_factory=lambda: array("d"))
     round_ends: array[int] = field(default_factory=lambda: array("Q"))
+    rounds: array[int] = field(default_factory=lambda: array("Q"))
     left_out: LeftOut = LeftOut()
 
     @classmethod
@@ -173,6 +176,45 @@ class Recording:
         except OSError as error:
             raise storage_error(path, error) from error
         return recording
+
+    @classmethod
+    def read_nonempty(cls, path: Path) -> Recording:
+        """Return the recording in an event file, which has events.
+
+        Raises:
+            StorageError: the file cannot be read.
+            DataError: it has no events.
+        """
+        recording = cls.read(path)
+        if recording.offsets:
+            return recording
+        left_out = recording.left_out.in_words()
+        if left_out:
+            raise DataError(
+                f"{path} holds no events of this version: {left_out}.",
+                code="events.invalid",
+                hint="name an unmodified events.jsonl; of a newer version, update EdgeFed",
+            )
+        raise DataError(
+            f"{path} is empty.", code="recording.empty", hint="name a run that has begun"
+        )
+
+    def before_round(self, number: int) -> int:
+        """Return the number of events before a round: up to the end of the round before it.
+
+        Raises:
+            UsageError: ``recording.round``: the recording does not have this round.
+        """
+        if number == 1:
+            return 0
+        ends = dict(zip(self.rounds, self.round_ends, strict=True))
+        if number not in ends or number - 1 not in ends:
+            raise UsageError(
+                f"{self.path} has no finished round {number}.",
+                code="recording.round",
+                hint=f"the last one is {max(ends)}" if ends else "leave --round out",
+            )
+        return ends[number - 1]
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -216,21 +258,23 @@ class Recording:
                 kinds = left.kinds if kind in left.kinds else (*left.kinds, kind)[:_MOST_KINDS]
                 self.left_out = replace(left, unknown=left.unknown + 1, kinds=kinds)
                 return
-            check_event(Event.from_flat(flat))
+            event = Event.from_flat(flat)
+            check_event(event)
         except UNREADABLE:
             first = left.first_broken or number
             self.left_out = replace(left, broken=left.broken + 1, first_broken=first)
             return
-        self._append(kind, stamp, offset)
+        self._append(event, stamp, offset)
 
-    def _append(self, kind: str, stamp: float, offset: int) -> None:
+    def _append(self, event: Event, stamp: float, offset: int) -> None:
         gap = stamp - self.stamps[-1] if self.stamps else 0.0
         after = self.seconds[-1] if self.seconds else 0.0
         self.stamps.append(stamp)
         self.seconds.append(after + min(LONGEST_GAP, max(0.0, gap)))
         self.offsets.append(offset)
-        if kind == "scored":
+        if event.kind == "scored":
             self.round_ends.append(len(self.offsets))
+            self.rounds.append(max(0, int(event.fields["round"])))
 
 
 def moment(stamp: str) -> float:

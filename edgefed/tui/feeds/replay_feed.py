@@ -31,6 +31,7 @@ class ReplayFeed:
         clock: source of the time.
         fleet: name of the fleet, which events do not have.
         speed: recorded seconds that pass in one; infinite for no waiting.
+        first: number of events before the place where it begins.
         play: whether a thread plays it; without one only ``deliver`` does.
     """
 
@@ -41,6 +42,7 @@ class ReplayFeed:
         fleet: str = "",
         *,
         speed: float = 1.0,
+        first: int = 0,
         play: bool = True,
     ) -> None:
         self._recording = recording
@@ -53,7 +55,7 @@ class ReplayFeed:
         self._at = 0.0  # seconds of the recording at the time ``_since``
         self._since = clock.monotonic()
         self._done = 0
-        self._jump: int | None = None
+        self._jump: int | None = first or None
         self._failure = ""
         self._listener: Callable[[FeedUpdate], None] | None = None
         self._told: tuple[object, ...] = ()
@@ -66,7 +68,10 @@ class ReplayFeed:
         self._listener = listener
         with self._lock:
             self._since = self._clock.monotonic()
-        self.deliver()
+        if self._threaded and self._jump is not None:
+            self._wake.set()  # a jump may take long, and its thread makes it
+        else:
+            self.deliver()
         if self._threaded:
             self._thread = threading.Thread(target=self._run, name="replay-feed", daemon=True)
             self._thread.start()

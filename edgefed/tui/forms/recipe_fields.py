@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from edgefed.config.loading.write import toml_value
 
 Schema = Mapping[str, Any]
+
+_AFTER_FIRST_SENTENCE = re.compile(r"\.( .*)?$", re.DOTALL)
 
 _LIMITS = {
     "minimum": "at least {}",
@@ -28,6 +31,7 @@ class RecipeField:
         text: its value as ``--set`` takes it; empty where it is unset.
         about: its description.
         choices: its allowed values, as ``--set`` takes them.
+        meanings: descriptions of choices that have one, in a line.
         limits: allowed numbers, in words.
     """
 
@@ -37,6 +41,12 @@ class RecipeField:
     about: str = ""
     choices: tuple[str, ...] = ()
     limits: str = ""
+    meanings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """The meaning of the chosen value, or the beginning of the description."""
+        return self.meanings.get(self.text) or _AFTER_FIRST_SENTENCE.sub("", self.about)
 
     @property
     def name(self) -> str:
@@ -59,7 +69,7 @@ def recipe_fields(schema: Schema, values: Mapping[str, Any]) -> tuple[RecipeFiel
         else:
             inner = values.get(key)
             fields += _fields_of(schema, key, table, inner if isinstance(inner, Mapping) else {})
-    return tuple(sorted(fields, key=lambda field: bool(field.section)))
+    return tuple(sorted(fields, key=lambda one: bool(one.section)))
 
 
 def value_text(value: Any) -> str:
@@ -73,11 +83,12 @@ def _fields_of(
     schema: Schema, section: str, table: Schema, values: Mapping[str, Any]
 ) -> Iterator[RecipeField]:
     """Yield the fields of a table, and the further keys of the object that it names."""
-    names: dict[str, list[str]] = {}
+    names: dict[str, dict[str, str]] = {}
     described = dict(table.get("properties", {}))
     for case in table.get("allOf", ()):
         ((key, condition),) = case["if"]["properties"].items()
-        names.setdefault(key, []).append(str(condition["const"]))
+        about = str(case["then"].get("description", ""))
+        names.setdefault(key, {})[str(condition["const"])] = about
         default = described.get(key, {}).get("default")
         if values.get(key, default) == condition["const"]:
             further = case["then"]["properties"]
@@ -90,11 +101,13 @@ def _fields_of(
 
 
 def _field(
-    key: str, section: str, described: Schema, value: Any, names: list[str] | None = None
+    key: str, section: str, described: Schema, value: Any, names: Mapping[str, str] | None = None
 ) -> RecipeField:
     about = " ".join(str(described.get("description", "")).replace("``", "").split())
     choices = tuple(names or dict.fromkeys(_choices(described)))
-    return RecipeField(key, section, value_text(value), about, choices, _limits(described))
+    meanings = {name: text for name, text in (names or {}).items() if text}
+    limits = _limits(described)
+    return RecipeField(key, section, value_text(value), about, choices, limits, meanings)
 
 
 def _choices(described: Schema) -> Iterator[str]:

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from edgefed.tui.forms.recipe_fields import RecipeField, recipe_fields
+from edgefed.tui.forms.recipe_fields import RecipeField, recipe_fields, value_text
 from edgefed.tui.state.launching import Draft
+
+ESSENTIALS = {
+    "algorithm.name": "method",
+    "data.name": "data",
+    "model.name": "model",
+    "rounds.count": "rounds",
+    "rounds.cohort": "cohort",
+    "training.epochs": "epochs",
+    "training.learning_rate": "rate",
+    "name": "name",
+}
+"""The keys of the form's first page with their labels there, in its order."""
+
+_CLASSES = "data.classes"
 
 
 class RecipeForm:
@@ -13,11 +28,18 @@ class RecipeForm:
 
     Args:
         draft: the recipe to begin with.
+        announced: names of the classes that the fleet's devices announce.
+
+    Attributes:
+        whole: whether all fields are shown, and not only the first page.
+        checked: the values, and the needs of the run.
     """
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: Draft, announced: Sequence[str] = ()) -> None:
         self.draft = draft
+        self.whole = False
         self.sets: dict[str, str] = {}
+        self._announced = value_text(list(announced)) if announced else ""
         self._problems: dict[str, str] = {}
         self._check()
         self._first = {field.key: field.text for field in self.fields}
@@ -53,8 +75,16 @@ class RecipeForm:
         return next((field for field in self.fields if field.key == key), None)
 
     def shown(self, part: str = "") -> tuple[RecipeField, ...]:
-        """Return the fields whose keys contain a text."""
-        return tuple(field for field in self.fields if part.lower() in field.key)
+        """Return the fields whose keys contain a text; without a text, those of the page.
+
+        The first page also has the fields that were changed or are wrong.
+        """
+        if part or self.whole:
+            return tuple(field for field in self.fields if part.lower() in field.key)
+        by_key = {field.key: field for field in self.fields}
+        others = (key for key in by_key if key in self.sets or self.problem(key))
+        keys = dict.fromkeys((*ESSENTIALS, *others))
+        return tuple(by_key[key] for key in keys if key in by_key)
 
     def change(self, key: str, text: str) -> None:
         """Set a field to another value, or to its initial one."""
@@ -85,13 +115,19 @@ class RecipeForm:
         return next(later, wrong[0] if wrong else "")
 
     def _check(self) -> None:
-        checked = self.draft.check(self.sets)
+        self.checked = self.draft.check(self.sets)
         self._problems = {}
-        for problem in checked.problems:
+        for problem in self.checked.problems:
             self._problems.setdefault(problem.key.partition("[")[0], problem.text)
-        fields = recipe_fields(self.draft.schema, checked.values)
-        self.fields = tuple(self._as_typed(field) for field in fields)
+        unused = self.draft.unused
+        fields = recipe_fields(self.draft.schema, self.checked.values)
+        used = (field for field in fields if not {field.key, field.section} & set(unused))
+        self.fields = tuple(self._as_typed(field) for field in used)
 
     def _as_typed(self, field: RecipeField) -> RecipeField:
         """Return a field with the text that was typed, which may be no value of it."""
+        if field.key == _CLASSES and self._announced:
+            choices = dict.fromkeys((self._announced, *field.choices))
+            meanings = {self._announced: "the classes that the devices announce"}
+            field = replace(field, choices=tuple(choices), meanings=meanings)
         return replace(field, text=self.sets.get(field.key, field.text))

@@ -43,6 +43,9 @@ _SCREENS: tuple[frozenset[Place], ...] = (
 _ALONE: frozenset[Place] = frozenset(("form",))
 """Places of a dialog, over which the keys of ``EVERYWHERE`` do nothing."""
 
+_OVER_DIALOGS = ("app.quit",)
+"""The actions that work over these dialogs before their own keys."""
+
 PLACES: dict[Place, str] = {
     "screens": "Screens",
     "run": "Run",
@@ -193,8 +196,16 @@ ACTIONS: tuple[Action, ...] = (
            "of the row's run, or of the marked runs", "runs"),
     Action("runs.mark", "m", "m", "mark_run", "Mark",
            "mark the row's run, to compare it with others", "runs"),
+    Action("runs.replay", "R", "R", "replay_run", "Replay",
+           "watch the row's run again, from its beginning", "runs"),
+    Action("runs.resume", "u", "u", "resume_run", "Resume",
+           "go on with a run that has stopped before its end", "runs"),
+    Action("runs.model", "e", "e", "show_model", "Model",
+           "its path, and a command that predicts with it", "runs"),
     Action("comparison.curve", "l", "l", "other_curve", "Loss",
            "accuracy or loss, where only one curve fits", "comparison"),
+    Action("form.more", "m", "m", "more", "More",
+           "every value, or the essential ones alone", "form"),
     Action("form.next_choice", "space", "space", "next_choice", "Next",
            "the next choice of the value", "form"),
     Action("form.reset", "delete,backspace", "delete", "reset", "Reset",
@@ -224,11 +235,11 @@ ACTIONS: tuple[Action, ...] = (
     Action("view.help", "question_mark,f1", "?", "help", "Help",
            "this page", "everywhere", 1),
     Action("view.back", "q", "q", "back", "Back",
-           "to the screen before; the Overview is the first", "everywhere"),
+           "to the screen before; on the Overview, as Quit", "everywhere"),
     Action("app.suspend", "ctrl+z", "ctrl+z", "suspend_process", "Suspend",
            "back to the shell; fg shows the dashboard again", "everywhere"),
     Action("app.quit", "ctrl+q", "ctrl+q", "quit", "Quit",
-           "close the dashboard", "everywhere", 8),
+           "close the dashboard, from every screen", "everywhere", 8, priority=True),
 )  # fmt: skip
 """Every action, in the order in which help and footer list them."""
 
@@ -250,4 +261,5 @@ def work_together(one: Action, other: Action) -> bool:
         return False
     if len(places) == 1 or any(places <= screen for screen in _SCREENS):
         return True
-    return bool(EVERYWHERE & places) and not _ALONE & places
+    also_there = one.name in _OVER_DIALOGS or other.name in _OVER_DIALOGS
+    return bool(EVERYWHERE & places) and (also_there or not _ALONE & places)

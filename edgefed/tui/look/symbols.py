@@ -87,8 +87,8 @@ MARK_COLOURS = {"✓": GREEN, "■": VERMILLION, "✗": VERMILLION, "◷": ORANG
 
 _LETTERS = dict(
     zip(
-        "○◔▽●▲◆✓◌✗◷□■▼▶│─┤└·…—°▁▂▃▄▅▆▇█░▒▓",
-        "oiv*^e+pxlnrv>|-|+.~-'_.:-=+*#-=%",
+        "○◔▽●▲◆✓◌✗◷□■▼▶│─┤└·…—°×▁▂▃▄▅▆▇█░▒▓",
+        "oiv*^e+pxlnrv>|-|+.~-'x_.:-=+*#-=%",
         strict=True,
     )
 )

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from textual.binding import Binding, BindingType
-
 from edgefed.tui.keys.keymap import Keymap
 from edgefed.tui.look.symbols import Glyphs
 from edgefed.tui.screens.question import QuestionScreen, QuestionText
@@ -13,10 +9,6 @@ from edgefed.tui.screens.question import QuestionScreen, QuestionText
 
 class CloseScreen(QuestionScreen):
     """Answers True when the user wants to close; the key for quitting does that too."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+q", "answer(True)", "Close", id="app.quit")
-    ]
 
     def __init__(self, glyphs: Glyphs, text: str, keys: Keymap) -> None:
         hint = f"esc leaves, {keys.label('app.quit')} closes"

@@ -10,7 +10,7 @@ from typing import ClassVar
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -45,7 +45,10 @@ class NewRunScreen(ModalScreen[None]):
     """
 
     AUTO_FOCUS = "#new-choices"
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("escape", "dismiss", "Cancel"),
+        Binding("q", "dismiss", "Cancel", id="view.back"),
+    ]
 
     def __init__(self, board: Board, launcher: Launcher) -> None:
         super().__init__()

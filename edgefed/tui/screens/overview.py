@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 
+from edgefed.events.history.known_runs import RunDetails
 from edgefed.tui.keys.actions import bindings_of
 from edgefed.tui.look.theme import ORANGE, SKY
 from edgefed.tui.panes.base.curve import CurvePane
@@ -14,6 +17,8 @@ from edgefed.tui.panes.frame.events import EventsPane
 from edgefed.tui.panes.runs.round import RoundPane
 from edgefed.tui.panes.runs.traffic import TrafficPane
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
+from edgefed.tui.state.key_orders import ENDED
+from edgefed.tui.state.run_reading import RunReading
 
 
 class OverviewScreen(Screen[None]):
@@ -26,6 +31,8 @@ class OverviewScreen(Screen[None]):
     def __init__(self, board: Board) -> None:
         super().__init__(classes="board")
         self._board = board
+        self._read_of: object = None
+        self._reading = RunReading[RunDetails](self, self._take)
 
     def compose(self) -> ComposeResult:
         """Lay out the panes."""
@@ -46,8 +53,22 @@ class OverviewScreen(Screen[None]):
         self.draw()
 
     def draw(self) -> None:
-        """Draw every pane from the newest snapshot."""
+        """Draw every pane from the newest snapshot; ask where the model of an ended run is."""
         draw_panes(self, self._board)
+        run, runs = self._board.watch.shown().run, self._board.runs
+        ended = (run.run, run.status) if run is not None and run.status in ENDED else None
+        if ended == self._read_of:
+            return
+        self._read_of, self.query_one(RoundPane).model = ended, ""
+        if ended is not None and runs is not None:
+            self._reading.ask(partial(runs.run_details, ended[0]))
+
+    def _take(self, details: RunDetails | None, problem: str) -> None:
+        """Show the model's path; without an answer, none."""
+        del problem
+        if details is not None:
+            self.query_one(RoundPane).model = details.model_path
+            draw_panes(self, self._board)
 
     def action_other_curve(self) -> None:
         """Show the other curve, where only one fits."""

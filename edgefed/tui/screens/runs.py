@@ -5,8 +5,9 @@ The comparison shows curves on one axis, results, and settings that differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ClassVar, TypeVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -16,7 +17,8 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import DataTable, Static
 
-from edgefed.events.history.known_runs import RunRow
+from edgefed.events.history.known_runs import RunDetails, RunRow
+from edgefed.events.history.recording import Recording
 from edgefed.events.history.run_comparison import Comparison, compare
 from edgefed.tui.keys.actions import bindings_of
 from edgefed.tui.look.text_format import clean
@@ -25,9 +27,14 @@ from edgefed.tui.panes.base.pane import Pane
 from edgefed.tui.panes.runs.run_comparison import RunComparisonPane
 from edgefed.tui.panes.runs.run_curves import RunCurvesPane
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
-from edgefed.tui.state.key_orders import NO_RUN
-from edgefed.tui.state.run_reading import RunReading
+from edgefed.tui.screens.run_model import NO_MODEL, RunModelScreen
+from edgefed.tui.state.key_orders import CoordinatorOrder, give, not_resumable
+from edgefed.tui.state.messages import CoordinatorRequest, ReplayChosen, RequestWanted
+from edgefed.tui.state.run_reading import RunReading, recording_of
+from edgefed.tui.state.threaded_requests import in_thread
 from edgefed.tui.tables.run_table import RunTable
+
+T = TypeVar("T")
 
 
 class RunComparisonScreen(Screen[None]):
@@ -99,7 +106,7 @@ NO_LOCAL_RUN = "No run in this machine's state folder."
 READING = "Reading the runs…"
 
 _BORDER_AND_SCROLLBAR = 3
-_HINTS = ("runs.open", "runs.mark")
+_HINTS = ("runs.open", "runs.mark", "runs.replay", "runs.resume", "runs.model")
 
 
 class RunsScreen(Screen[None]):
@@ -183,7 +190,7 @@ class RunsScreen(Screen[None]):
             return READING
         if self._runs:
             return ""
-        return NO_LOCAL_RUN if self._board.watch.replayed else NO_RUN
+        return NO_LOCAL_RUN if self._board.watch.replayed else self._board.watch.commands.no_run
 
     def _write_borders(self) -> None:
         frame, line = self.query_one("#runs"), self._board.glyphs.line
@@ -195,6 +202,56 @@ class RunsScreen(Screen[None]):
     def copied(self) -> str | None:
         """Return the id of the run under the cursor."""
         return self.query_one(RunTable).selected
+
+    def action_replay_run(self) -> None:
+        """Replay the row's run, from its beginning, in place of the dashboard."""
+        commands, app = self._board.watch.commands, self.app
+
+        def recorded(run: RunDetails) -> Recording:
+            return recording_of(run, commands.replay(run.run))
+
+        def choose(recording: Recording) -> None:
+            app.post_message(ReplayChosen(recording))
+
+        run = self.query_one(RunTable).selected
+        if app.is_web and run is not None:
+            text = f"Not from a dashboard in a browser. Use: {commands.replay(clean(run))}"
+            self.notify(text, severity="warning", markup=False)
+        else:
+            self._with_details(recorded, choose)
+
+    def action_resume_run(self) -> None:
+        """Go on with the row's run, if it has stopped before its end."""
+        selected, control = self.query_one(RunTable).selected, self._board.control
+        row = next((row for row in self._runs or () if row.run == selected), None)
+        if row is None:
+            return
+        refusal = self._board.refusal if control is None else not_resumable(row.run, row.status)
+        if control is None or refusal:
+            self.notify(refusal, severity="warning", markup=False)
+            return
+        order = CoordinatorOrder("resume", row.run)
+        request = CoordinatorRequest(partial(give, control, order), order.failed)
+        self.post_message(RequestWanted(request))
+
+    def action_show_model(self) -> None:
+        """Show where the model of the row's run is, and a command that predicts with it."""
+
+        def show(run: RunDetails) -> None:
+            if run.model_path:
+                self.app.push_screen(RunModelScreen(self._board, run))
+            else:
+                text = NO_MODEL.format(run=clean(run.run))
+                self.notify(text, severity="warning", markup=False)
+
+        self._with_details(lambda run: run, show)
+
+    def _with_details(self, read: Callable[[RunDetails], T], then: Callable[[T], None]) -> None:
+        """Read the details of the row's run in a thread, and continue with a part of it."""
+        run, runs = self.query_one(RunTable).selected, self._board.runs
+        if run is not None and runs is not None:
+            failed = f"{clean(run)} cannot be read."
+            in_thread(self, lambda: read(runs.run_details(run)), then, failed)
 
     def action_mark_run(self) -> None:
         """Mark the run under the cursor, or take its mark away."""

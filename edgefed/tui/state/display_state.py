@@ -11,6 +11,7 @@ from edgefed.process.clock import Clock
 from edgefed.tui.keys.keymap import OWN_KEYS, Keymap
 from edgefed.tui.look.text_format import moment, wall_time
 from edgefed.tui.state.replay import Replay, ReplayPosition
+from edgefed.tui.state.run_commands import OWN_COMMANDS, RunCommands
 from edgefed.tui.state.telemetry_history import TelemetryHistory
 
 NOTHING = FeedUpdate(snapshot=None, broker=True, coordinator=True)
@@ -34,6 +35,7 @@ class Shown:
         replay: position of the replay; None for a live fleet.
         telemetry: the devices' health over the last minutes.
         keys: labels of the keys of actions.
+        commands: command lines about runs.
     """
 
     update: FeedUpdate
@@ -48,6 +50,7 @@ class Shown:
     replay: ReplayPosition | None = None
     telemetry: TelemetryHistory = field(default_factory=TelemetryHistory)
     keys: Keymap = OWN_KEYS
+    commands: RunCommands = OWN_COMMANDS
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -107,8 +110,10 @@ class DisplayState:
         starting: str = "",
         replay: Replay | None = None,
         keys: Keymap = OWN_KEYS,
+        commands: RunCommands = OWN_COMMANDS,
     ) -> None:
         self.keys = keys
+        self.commands = commands
         self._clock = clock
         self._zone = zone
         self._starting = starting
@@ -182,6 +187,7 @@ class DisplayState:
             replay=position,
             telemetry=self._telemetry,
             keys=self.keys,
+            commands=self.commands,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,11 +33,15 @@ class CheckedValues:
 
     Attributes:
         values: the recipe's tables, with the usable changes.
-        problems: empty when the run can be started.
+        problems: empty when the recipe can be run.
+        least_devices: devices that the run waits for before its first round.
+        because: why these are more than ``rounds.min_devices``; empty if they are not.
     """
 
     values: Mapping[str, Any]
     problems: tuple[ValueProblem, ...] = ()
+    least_devices: int = 1
+    because: str = ""
 
 
 class Draft(Protocol):
@@ -51,6 +55,11 @@ class Draft(Protocol):
     @property
     def schema(self) -> Mapping[str, Any]:
         """The JSON Schema of a recipe, with the keys of algorithms, models and data sets."""
+        ...
+
+    @property
+    def unused(self) -> Collection[str]:
+        """Keys, and names of tables, that a run of a fleet does not use."""
         ...
 
     def check(self, sets: Mapping[str, str]) -> CheckedValues:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from textual.message import Message
 
+from edgefed.events.history.recording import Recording
 from edgefed.events.state.feed_update import FeedUpdate
 
 
@@ -41,6 +42,14 @@ class ThreadDone(Message):
     def __init__(self, then: Callable[[], None]) -> None:
         super().__init__()
         self.then = then
+
+
+class ReplayChosen(Message):
+    """A recording to replay in place of the dashboard, which is opened again afterwards."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()
+        self.recording = recording
 
 
 class RequestWanted(Message):

@@ -4,14 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from textual.screen import Screen
 
-from edgefed.errors import EdgeFedError
+from edgefed.errors import EdgeFedError, UnknownNameError
+from edgefed.events.history.known_runs import RunDetails
+from edgefed.events.history.recording import Recording
+from edgefed.files.writing import file_exists
 from edgefed.tui.state.messages import ThreadDone
 
 T = TypeVar("T")
+
+
+EVENTS = "events.jsonl"
+"""The event file in a run's folder."""
+
+
+def recording_of(run: RunDetails, command: str) -> Recording:
+    """Return the recording of a run, from its folder on this machine.
+
+    Args:
+        run: with its folder.
+        command: replays it on the coordinator's machine.
+
+    Raises:
+        UnknownNameError: ``recording.missing``: this machine does not have its events.
+        StorageError: they cannot be read.
+        DataError: there are none.
+    """
+    path = Path(run.folder) / EVENTS
+    if not (run.folder and file_exists(path)):
+        raise UnknownNameError(
+            f"The events of {run.run} are not on this machine.",
+            code="recording.missing",
+            hint=f"on the coordinator's machine: {command}",
+        )
+    return Recording.read_nonempty(path)
 
 
 def read_or_problem(read: Callable[[], T]) -> tuple[T | None, str]:

@@ -58,16 +58,24 @@ class RunColumn:
         return text
 
 
-def columns_for(width: int) -> tuple[RunColumn, ...]:
-    """Return the columns that fit ``width`` cells; ids and names get the rest."""
+def columns_for(width: int, runs: Sequence[RunRow] = ()) -> tuple[RunColumn, ...]:
+    """Return the columns that fit ``width`` cells; ids and names get the rest.
+
+    Numbers of rounds are not cut, so that this column is as wide as those of ``runs``.
+    """
+    longest = max((len(_rounds(run)) for run in runs), default=0)
+    columns = [
+        replace(column, width=max(column.width, longest)) if column.key == "round" else column
+        for column in RUN_COLUMNS
+    ]
     kept: set[str] = set()
     left = width
-    for column in sorted(RUN_COLUMNS, key=lambda column: column.rank):
+    for column in sorted(columns, key=lambda column: column.rank):
         if column.width + PADDING > left:
             break
         left -= column.width + PADDING
         kept.add(column.key)
-    return tuple(_widened((c for c in RUN_COLUMNS if c.key in kept), left))
+    return tuple(_widened((c for c in columns if c.key in kept), left))
 
 
 def _widened(columns: Iterator[RunColumn], more: int) -> Iterator[RunColumn]:
@@ -94,6 +102,10 @@ def _plain(cell: Callable[[RunRow], str]) -> Callable[[RunRow, datetime], Text]:
     return lambda run, now: Text(clean(cell(run)))
 
 
+def _rounds(run: RunRow) -> str:
+    return f"{run.round}/{run.rounds}"
+
+
 def _accuracy(run: RunRow) -> str:
     return "" if run.accuracy is None else f"{run.accuracy:.3f}"
 
@@ -103,7 +115,7 @@ RUN_COLUMNS: tuple[RunColumn, ...] = (
     RunColumn("name", "NAME", 8, 5, _plain(lambda run: run.name)),
     RunColumn("algorithm", "ALGORITHM", 9, 3, _plain(lambda run: run.algorithm)),
     RunColumn("state", "STATE", 11, 1, _state),
-    RunColumn("round", "ROUND", 7, 4, _plain(lambda run: f"{run.round}/{run.rounds}"), right=True),
+    RunColumn("round", "ROUND", 7, 4, _plain(_rounds), right=True),
     RunColumn("accuracy", "ACCURACY", 8, 2, _plain(_accuracy), right=True),
     RunColumn("bytes", "BYTES", 9, 7, _plain(lambda run: size(run.bytes_up + run.bytes_down)),
               right=True),
@@ -140,7 +152,7 @@ class RunTable(DataTable[Text]):
     ) -> None:
         """Show these runs, in this order, in ``width`` cells; the cursor stays on its run."""
         selected, top = self.selected, self.scroll_y
-        columns = columns_for(width - _MARK_WIDTH - PADDING)
+        columns = columns_for(width - _MARK_WIDTH - PADDING, runs)
         self.clear(columns=True)
         self.add_column(Text(), width=_MARK_WIDTH, key="mark")
         for column in columns:

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from device_agent.commands.cli import app as agent_app
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.events.base.model import RunStatus
 from edgefed.prediction.export import onnx_run
 from edgefed.prediction.load import load_model
 from tests.cli.commands import Told, edgefed, only, recipe_file
@@ -127,6 +130,27 @@ def test_the_newest_run_with_a_model_is_taken_and_named(
     edgefed("predict", later.name, photo, state=state).failed(5, "model.none", later.name)
     (run / "model.safetensors").unlink()
     edgefed("predict", "latest", photo, state=state).failed(5, "model.none", str(state))
+
+
+@pytest.mark.parametrize("status", ["aborted", "failed"])
+def test_an_unfinished_run_is_predicted_with_only_if_it_is_named_or_wanted(
+    trained: Path, pictures: Path, tmp_path: Path, status: RunStatus
+) -> None:
+    state = tmp_path / "state"
+    shutil.copytree(trained / "simulations", state / "simulations")
+    run, photo = run_folder(state).name, pictures / "ants" / "00.png"
+    with closing(Store(state / "simulations")) as store:
+        store.save_run(replace(store.run(run), status=status))
+    words = {"aborted": "was aborted after 3 of 3 rounds", "failed": "failed after 3 of 3 rounds"}
+    for command in (("predict", "latest", photo), ("run", "export", "latest")):
+        told = edgefed(*command, state=state)
+        told.failed(2, "model.unfinished", run, words[status], "--unfinished")
+    told = edgefed("predict", "latest", photo, "--unfinished", state=state)
+    assert (told.code, told.err) == (0, f"run {run}\n")
+    assert edgefed("predict", run, photo, state=state).out == told.out
+    out = tmp_path / "out.safetensors"
+    exported = ("run", "export", "latest", "--unfinished", "--out", out)
+    assert edgefed(*exported, state=state).code == 0
 
 
 def test_python_predicts_folders_with_the_results_of_each_class(

@@ -173,7 +173,30 @@ def test_a_run_is_found_by_id_folder_and_file(simulated: tuple[Path, str]) -> No
     edgefed("run", "replay", state=state).failed(2, "ui.terminal")
 
 
-def test_a_speed_is_for_a_replay_and_one_of_a_few(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("number", [1, 3])
+def test_the_newest_run_is_replayed_from_a_round(
+    words: list[str],
+    number: int,
+    simulated: tuple[Path, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[tuple[Path, int]] = []
+
+    def show(recording: Recording, clock: object, *, first: int, **others: object) -> None:
+        shown.append((recording.path, first))
+
+    monkeypatch.setattr("edgefed.cli.programs.show_dashboard.show_recording", show)
+    monkeypatch.setattr("edgefed.cli.common.terminal.require_terminal", lambda text: None)
+    state, path = simulated[0], events_of(*simulated)
+    assert edgefed(*words, "latest", "--round", str(number), state=state).code == 0
+    ends = Recording.read(path).round_ends
+    assert shown == [(path, {1: 0, 3: ends[1]}[number])]
+    edgefed(*words, "latest", "--round", "9", state=state).failed(2, "recording.round", "9")
+
+
+def test_a_speed_and_a_round_are_for_a_replay(tmp_path: Path) -> None:
+    edgefed("ui", "--round", "2").failed(2, "usage", "--replay")
     edgefed("ui", "--speed", "4").failed(2, "usage", "--replay")
     told = edgefed("ui", "--replay", "r-1", "--speed", "3", state=tmp_path)
     assert told.code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -23,9 +24,12 @@ from edgefed.tui.panes.frame.header import HeaderPane
 from edgefed.tui.panes.runs.round import RoundPane
 from edgefed.tui.panes.runs.traffic import TrafficPane
 from edgefed.tui.state.display_state import DisplayState
-from tests.tui.driving import drive, press, screen_text
+from edgefed.tui.state.run_commands import RunCommands
+from tests.tui.driving import drive, notices, press, screen_text
+from tests.tui.sample_runs import GONE, KnownRuns, past_run
 from tests.tui.samples import (
     FakeClock,
+    RecordingControl,
     ago,
     dashboard,
     device_view,
@@ -287,9 +291,8 @@ def test_a_failed_run_is_loud_and_says_how_to_go_on() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         title, lines = round_of(pilot)
         assert title == "Run r-0142 ── FAILED"
-        assert lines[:2] == [
-            "✗ FAILED  Only 2 of 3 devices.", "go on with edgefed run resume r-0142",
-        ]  # fmt: skip
+        assert lines[0] == "✗ FAILED  Only 2 of 3 devices."
+        assert "go on         edgefed run resume r-0142" in lines
         assert attention_of(pilot)[1][0].startswith("✗ r-0142 failed:")
         pane = pilot.app.screen.query_one(RoundPane)
         error = pilot.app.theme_variables["error"].lower()
@@ -304,9 +307,12 @@ def test_an_aborted_run_tells_which_model_is_kept_and_how_to_go_on() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         lines = round_of(pilot)[1]
         assert lines[0] == "■ ABORTED  by the operator; the model of round 11 is kept"
-        assert lines[1] == "go on with edgefed run resume r-0142"
-        if pilot.app.size != (80, 24):
-            assert lines[2].startswith("11 of 50 rounds · best accuracy")
+        assert lines[1].startswith("11 of 50 rounds · best accuracy")
+        assert lines[2:5] == [
+            "go on         edgefed run resume r-0142",
+            "predict       edgefed predict r-0142 photo.jpg",
+            "replay        edgefed run replay r-0142",
+        ]
 
     drive(dashboard(fine(snapshot(run=run, rounds=round_views(11)))), scenario, *SIZES)
 
@@ -315,7 +321,9 @@ def test_a_run_that_was_aborted_before_a_round_keeps_no_model() -> None:
     run = run_view(status="aborted", phase="done", round=1, reason="by the operator")
 
     async def scenario(pilot: Pilot[None]) -> None:
-        assert round_of(pilot)[1][0] == "■ ABORTED  by the operator"
+        lines = round_of(pilot)[1]
+        assert lines[0] == "■ ABORTED  by the operator"
+        assert not [line for line in lines if line.startswith("predict")]
 
     drive(dashboard(fine(snapshot(run=run, rounds=()))), scenario)
 
@@ -335,6 +343,49 @@ def test_a_run_that_has_finished_is_summed_up() -> None:
         assert "run resume" not in screen_text(pilot)
 
     drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario)
+
+
+MODEL: dict[str, Any] = {
+    "folder": "/var/lib/runs/r-0142",
+    "models": [{"file": "model.safetensors", "round": 50}],
+}
+OVER = fine(snapshot(run=run_view(status="finished"), rounds=round_views(50)))
+
+
+def test_an_ended_run_names_the_file_of_its_model() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert "model         /var/lib/runs/r-0142/model.safetensors" in round_of(pilot)[1]
+
+    drive(dashboard(OVER, runs=KnownRuns(past_run(142, **MODEL))), scenario, *SIZES)
+
+
+def test_an_ended_run_whose_folder_is_not_known_names_no_model() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert not [line for line in round_of(pilot)[1] if line.startswith("model")]
+
+    for runs in (None, KnownRuns(error=GONE), KnownRuns(past_run(142))):
+        drive(dashboard(OVER, runs=runs), scenario)
+
+
+@pytest.mark.parametrize("of_demo", [True, False])
+@pytest.mark.parametrize("status", ["finished", "aborted", "failed"])
+def test_the_screen_and_p_name_the_same_next_steps(status: str, of_demo: bool) -> None:
+    run = run_view(status=status, ended_at=ago(9))
+    commands = RunCommands("edgefed --fleet a", of_demo=of_demo)
+    steps = commands.next_steps("r-0142", status, 11)
+    assert ("go on" in [step.purpose for step in steps]) == (status != "finished" and not of_demo)
+    assert {"predict", "replay"} < {step.purpose for step in steps}
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        lines = " ".join(" ".join(round_of(pilot)[1]).split())
+        await press(pilot, "p")
+        ((_, notice),) = notices(pilot)
+        for step in steps:
+            assert f"{step.purpose} {step.command}" in lines
+            assert f"{step.purpose} {step.command}" in " ".join(notice.split())
+
+    updates = fine(snapshot(run=run, rounds=round_views(11)))
+    drive(dashboard(updates, control=RecordingControl(), commands=commands), scenario)
 
 
 LONG_RUN = "r-0142-ab12"

@@ -20,16 +20,27 @@ from edgefed.events.base.snapshot import Snapshot
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.tui.app import Dashboard
 from edgefed.tui.forms.form_list import FormList
+from edgefed.tui.forms.recipe_form import ESSENTIALS
 from edgefed.tui.look.theme import EDGEFED, EDGEFED_LIGHT
 from edgefed.tui.screens.new_run import NewRunScreen, recipe_files
 from edgefed.tui.screens.overview import OverviewScreen
 from edgefed.tui.screens.question import QuestionScreen
 from edgefed.tui.screens.run_form import RunFormScreen
 from edgefed.tui.state.key_orders import READ_ONLY
+from edgefed.tui.state.run_commands import RunCommands
 from tests.cli.programs.test_run_launcher import Coordinator
 from tests.tui.drawn_colours import unreadable
 from tests.tui.driving import PATIENCE, Scenario, drive, notices, press, screen_text, until
-from tests.tui.samples import FakeClock, dashboard, feed, fine, run_view, snapshot
+from tests.tui.samples import (
+    FakeClock,
+    RecordingControl,
+    dashboard,
+    device_view,
+    feed,
+    fine,
+    run_view,
+    snapshot,
+)
 
 FILE = '[algorithm]\nname = "fedprox"\nmu = 0.5\n[rounds]\ncount = 7\n'
 BUSY = NotAllowedError("Run r-0142 is at work.", code="run.busy", hint="edgefed run finish r-0142")
@@ -51,15 +62,21 @@ def coordinator() -> Coordinator:
     return Coordinator()
 
 
-def dashboard_in(folder: Path, told: Coordinator, *, letters: bool = False) -> Dashboard:
+LABELS = ["method", "data", "model", "rounds", "cohort", "epochs", "rate", "name"]
+
+OVER = fine(snapshot(run=run_view(status="finished")))
+
+
+def dashboard_in(
+    folder: Path, told: Coordinator, *, letters: bool = False, live: FeedUpdate = OVER
+) -> Dashboard:
     """A dashboard that can start runs, in a folder with two recipes."""
     (folder / "a.toml").write_text(FILE)
     (folder / "b.toml").write_text("")
     (folder / "edgefed.toml").write_text("")
     launcher = RunLauncher(told, Surroundings({"HOME": str(folder)}, folder))
     clock = FakeClock()
-    source = feed(clock, fine(snapshot(run=run_view(status="finished"))))
-    return Dashboard(source, None, clock, letters, zone=timezone.utc, launcher=launcher)
+    return Dashboard(feed(clock, live), None, clock, letters, zone=timezone.utc, launcher=launcher)
 
 
 @pytest.fixture
@@ -77,8 +94,9 @@ def started(tmp_path: Path, coordinator: Coordinator) -> Callable[..., None]:
         told: Coordinator = coordinator,
         *,
         letters: bool = False,
+        live: FeedUpdate = OVER,
     ) -> None:
-        drive(dashboard_in(tmp_path, told, letters=letters), scenario, size)
+        drive(dashboard_in(tmp_path, told, letters=letters, live=live), scenario, size)
 
     return run
 
@@ -95,9 +113,14 @@ def can_start(form: RunFormScreen) -> bool:
 
 
 async def choose(pilot: Pilot[None], key: str) -> None:
-    """Put the cursor on a field."""
-    pilot.app.screen.query_one(FormList).go_to(key)
+    """Put the cursor on a field, on the page of all fields where it is there only."""
+    form = pilot.app.screen
+    assert isinstance(form, RunFormScreen)
+    if key not in ESSENTIALS and not form._form.whole:
+        await press(pilot, "m")
+    form.query_one(FormList).go_to(key)
     await press(pilot)
+    assert form.query_one(FormList).key == key
 
 
 def test_n_offers_recipes_and_past_runs(started: Callable[..., None]) -> None:
@@ -206,13 +229,13 @@ def test_a_wrong_value_is_told_beside_the_field_and_nothing_starts(
         form = await open_form(pilot)
         assert can_start(form)
         await choose(pilot, "algorithm.mu")
-        await press(pilot, "enter", "0", "e", "9")
+        await press(pilot, "enter", "1", "e", "9")
         row = next(line for line in screen_text(pilot).splitlines() if "✗ mu " in line)
         assert "must be at most 100" in row
-        assert "1 to mend" in screen_text(pilot)
+        assert "1 to correct" in screen_text(pilot)
         assert not can_start(form)
         await press(pilot, "ctrl+j")
-        assert notices(pilot) == [("", "1 to mend: ctrl+e goes there.")]
+        assert notices(pilot) == [("", "1 to correct: ctrl+e goes there.")]
         await press(pilot, "escape")
         assert "✓ can be started" in screen_text(pilot)
         assert can_start(form)
@@ -226,7 +249,7 @@ def test_the_fields_follow_the_algorithm(started: Callable[..., None]) -> None:
         form = await open_form(pilot)
         assert form._form.field("algorithm.mu") is not None
         await choose(pilot, "algorithm.name")
-        await press(pilot, "enter", *["backspace"] * 7, *"fedma", "enter")
+        await press(pilot, "enter", *"fedma", "enter")
         told = form._form.problem("algorithm.mu")
         assert told.startswith("unknown key"), "the file has it, which is said"
         assert form._form.field("algorithm.sweeps") is not None
@@ -272,7 +295,7 @@ def test_changes_are_not_lost_unasked(
     async def scenario(pilot: Pilot[None]) -> None:
         await open_form(pilot)
         await choose(pilot, "wire.error_feedback")
-        await press(pilot, "space", "escape")
+        await press(pilot, "space", "escape", "escape")
         assert isinstance(pilot.app.screen, QuestionScreen)
         assert "1 change would be lost" in screen_text(pilot)
         await press(pilot, "enter")
@@ -308,15 +331,184 @@ def test_the_filter_leaves_matching_keys_and_escape_shows_all(
     started(scenario, (80, 24))
 
 
-def test_typing_after_tab_changes_the_value_too(started: Callable[..., None]) -> None:
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+def test_the_first_page_has_the_essentials_with_their_meanings(
+    started: Callable[..., None], size: tuple[int, int]
+) -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         form = await open_form(pilot)
-        await choose(pilot, "seed")
-        await press(pilot, "tab", "2")
-        assert form._form.sets == {"seed": "12"}
-        assert form.query_one("#form-value", Input).value == "12"
+        rows = [line.strip("│ ").split() for line in screen_text(pilot).splitlines()]
+        shown = {row[0]: " ".join(row[1:]) for row in rows if row and row[0] in LABELS}
+        assert list(shown) == LABELS
+        assert shown["method"].startswith("fedprox FedAvg whose devices are pulled back")
+        assert shown["data"].startswith("digits scikit-learn's handwritten digits")
+        assert shown["model"].startswith("cnn ")
+        assert shown["cohort"].startswith("0 Number of answers that a round waits for")
+        assert form.query_one(FormList).option_count == len(LABELS) + 1
+        assert "more…" in screen_text(pilot)
+
+    started(scenario, size)
+
+
+def test_more_opens_all_other_values_but_those_of_simulations(
+    started: Callable[..., None],
+) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        form = await open_form(pilot)
+        fields = form.query_one(FormList)
+        few = fields.option_count
+        await press(pilot, "end", "enter")
+        keys = {field.key for field in form._form.shown()}
+        assert fields.option_count > len(keys) > 100
+        assert {"rounds.quorum", "data.classes", "algorithm.mu", "name"} <= keys
+        assert not keys & {"data.partition", "data.alpha", "data.classes_per_device", "data.pieces"}
+        assert not [key for key in keys if key.startswith("simulation.")]
+        await press(pilot, "escape")
+        assert fields.option_count == few
+        await press(pilot, "m")
+        assert fields.option_count > 100
+        await press(pilot, "m")
+        assert fields.option_count == few
+        await choose(pilot, "rounds.quorum")
+        await press(pilot, "enter", "2", "enter", "m")
+        assert "✗ rounds.quorum" in screen_text(pilot), "a wrong value is on the first page, too"
 
     started(scenario)
+
+
+@pytest.mark.parametrize("key", ["rounds.count", "wire.downlink"])
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+def test_a_value_is_changed_in_its_line_where_it_is_selected(
+    started: Callable[..., None], key: str, size: tuple[int, int]
+) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        form = await open_form(pilot)
+        await choose(pilot, key)
+        before = form._form.field(key)
+        assert before is not None
+        await press(pilot, "enter")
+        value = form.query_one("#form-value", Input)
+        assert (value.value, value.selected_text) == (before.text, before.text)
+        name = "rounds" if key in ESSENTIALS else "downlink"
+        lines = screen_text(pilot).splitlines()
+        line = next(i for i, line in enumerate(lines) if line.strip("│ ·").startswith(name))
+        assert value.region.y == line
+        assert lines[line].index(before.text, 10) == value.region.x
+        await press(pilot, "5")
+        assert form._form.sets == {key: "5"}
+        await press(pilot, "escape")
+        assert form._form.sets == {}
+        assert not value.display
+
+    started(scenario, size)
+
+
+def test_the_methods_are_picked_from_a_list_with_their_meanings(
+    started: Callable[..., None],
+) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        form = await open_form(pilot)
+        choices = form.query_one("#form-choices", OptionList)
+        assert not choices.display
+        await press(pilot, "enter")
+        assert "fedopt" in screen_text(pilot)
+        assert "FedAvg with Adam, Yogi, Adagrad or momentum" in screen_text(pilot)
+        await press(pilot, "down", "enter")
+        assert form._form.sets == {"algorithm.name": "fedrs"}
+        assert not choices.display
+        await press(pilot, "enter", *"fedo", "enter")
+        assert form._form.sets == {"algorithm.name": "fedopt"}
+        await press(pilot, "enter", "up", "up", "escape")
+        assert form._form.sets == {"algorithm.name": "fedopt"}
+
+    started(scenario)
+
+
+def test_the_classes_of_the_devices_are_offered(started: Callable[..., None]) -> None:
+    devices = tuple(
+        device_view(number, class_names=names)
+        for number, names in enumerate([("ants", "bees"), ("bees", "cats")], 1)
+    )
+    live = snapshot(run=run_view(status="finished")).model_copy(update={"devices": devices})
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        form = await open_form(pilot)
+        await choose(pilot, "data.classes")
+        await press(pilot, "enter")
+        assert "the classes that the devices announce" in screen_text(pilot)
+        await press(pilot, "down", "enter")
+        assert form._form.sets == {"data.classes": '["ants", "bees", "cats"]'}
+
+    started(scenario, live=fine(live))
+
+
+FEW = snapshot(run=run_view(status="finished")).model_copy(update={"devices": (device_view(1),)})
+
+
+@pytest.mark.parametrize(
+    ("live", "changes", "words"),
+    [
+        (fine(FEW), {}, "✓ can be started"),
+        (fine(FEW), {"rounds.min_devices": "2"}, "1 of 2 devices there: start more agents"),
+        (fine(FEW), {"algorithm.name": "globalmix", "algorithm.mu": "0.5"}, "to correct"),
+        (fine(FEW), {"merging.rule": "krum", "merging.malicious": "1", "algorithm.name": "fedavg"},
+         '1 of 5 devices there: merging.rule = "krum"'),
+        (fine(snapshot()), {}, "r-0142 is running: finish or abort it first"),
+        (FeedUpdate(FEW, broker=True, coordinator=False), {}, "Start it: edgefed coordinator"),
+        (FeedUpdate(FEW, broker=False, coordinator=False), {}, "Find out why: edgefed doctor"),
+    ],
+)  # fmt: skip
+def test_the_form_is_green_only_if_the_run_can_start_now(
+    started: Callable[..., None], live: FeedUpdate, changes: dict[str, str], words: str
+) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        form = await open_form(pilot)
+        for key, text in changes.items():
+            form._form.change(key, text)
+        form.draw()
+        await press(pilot)
+        text = screen_text(pilot)
+        assert words in text
+        assert ("✓ can be started" in text) == (words == "✓ can be started")
+
+    started(scenario, live=live)
+
+
+@pytest.mark.parametrize("keys", [["q"], ["m", "q", "q"], ["slash", "x", "enter", "q", "q"]])
+def test_q_goes_back_as_escape_does(started: Callable[..., None], keys: list[str]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        form = await open_form(pilot)
+        *before, last = keys
+        await press(pilot, *before)
+        assert pilot.app.screen is form
+        await press(pilot, last)
+        assert isinstance(pilot.app.screen, OverviewScreen)
+        await press(pilot, "n", "q")
+        assert isinstance(pilot.app.screen, OverviewScreen)
+        assert not pilot.app._exit
+
+    started(scenario)
+
+
+@pytest.mark.parametrize("keys", [[], ["enter"], ["enter", "enter"], ["enter", "slash"]])
+def test_ctrl_q_closes_the_dashboard(started: Callable[..., None], keys: list[str]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "n", *keys, "ctrl+q")
+        assert pilot.app._exit
+
+    started(scenario)
+
+
+def test_a_demo_says_what_starts_another_run() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "n")
+        ((_, text),) = notices(pilot)
+        assert text.startswith("A demo trains one run")
+        for command in ("demo --algorithm fedprox", "up", "sim run"):
+            assert f": edgefed {command}" in text
+
+    commands = RunCommands(of_demo=True)
+    drive(dashboard(control=RecordingControl(), commands=commands), scenario)
 
 
 def test_a_refusal_of_the_coordinator_leaves_the_form_open(started: Callable[..., None]) -> None:
@@ -396,6 +588,7 @@ def test_the_footer_offers_a_new_run_where_no_run_takes_orders(tmp_path: Path) -
 
     async def ended(pilot: Pilot[None]) -> None:
         assert "n New run…" in screen_text(pilot).splitlines()[-1]
+        assert "No run yet. Start one: n, or edgefed run start" in screen_text(pilot)
 
     async def running(pilot: Pilot[None]) -> None:
         assert "New run" not in screen_text(pilot).splitlines()[-1]

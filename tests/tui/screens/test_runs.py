@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 from datetime import timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -19,8 +20,10 @@ from edgefed.process.clock import SystemClock
 from edgefed.tui.app import Dashboard
 from edgefed.tui.feeds.recorded_feed import PERIOD
 from edgefed.tui.panes.runs.run_curves import curves_of, drawing
+from edgefed.tui.screens.run_model import NO_MODEL
 from edgefed.tui.screens.runs import MOST, NO_LOCAL_RUN, UNKNOWN, RunComparisonScreen, RunsScreen
-from edgefed.tui.state.key_orders import NO_RUN
+from edgefed.tui.state.key_orders import READ_ONLY
+from edgefed.tui.state.run_commands import OWN_COMMANDS
 from edgefed.tui.tables.run_table import RunTable, columns_for
 from tests.control.test_orders import FLEET, at_work
 from tests.simulated_runs import simulate
@@ -35,7 +38,15 @@ from tests.tui.driving import (
     until,
 )
 from tests.tui.sample_runs import GONE, THREE, KnownRuns, past_run, prox, with_runs
-from tests.tui.samples import FakeClock, dashboard, feed, fine, run_view, snapshot
+from tests.tui.samples import (
+    FakeClock,
+    RecordingControl,
+    dashboard,
+    feed,
+    fine,
+    run_view,
+    snapshot,
+)
 from tests.tui.state.test_live import Player
 
 MARK_TWO = ["m", "down", "m"]
@@ -61,6 +72,118 @@ def test_columns_that_do_not_fit_are_left_out(width: int, dropped: set[str]) -> 
     found = columns_for(width)
     assert {each.key for each in columns_for(500)} - {each.key for each in found} == dropped
     assert sum(each.width + 2 for each in found) <= width
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+def test_the_number_of_rounds_is_not_cut(size: tuple[int, int]) -> None:
+    long = past_run(1, round=123456, rounds=1000000)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert " 123456/1000000 " in screen_text(pilot)
+        assert " 20/20 " in screen_text(pilot)
+
+    drive(with_runs(past_run(2), long), scenario, size)
+
+
+def kept(folder: Path, number: int = 1, **changes: Any) -> RunDetails:
+    """A run with a folder, which has its model."""
+    models = [{"file": "model.safetensors", "round": 20}, {"file": "best.safetensors", "round": 9}]
+    return past_run(number, folder=str(folder), models=models, **changes)
+
+
+def test_r_replays_the_run_of_the_row_in_place_of_the_dashboard(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text(
+        '{"time": "2026-01-01T00:00:00Z", "kind": "run", "run": "r-1", "status": "running"}\n'
+    )
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        app = pilot.app
+        assert isinstance(app, Dashboard)
+        await press(pilot, "down", "R")
+        assert app._exit
+        assert app.chosen_replay is not None
+        assert app.chosen_replay.path == tmp_path / "events.jsonl"
+
+    drive(with_runs(past_run(2), kept(tmp_path)), scenario)
+
+
+def test_r_says_where_a_run_can_be_replayed_whose_events_are_elsewhere(tmp_path: Path) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "R")
+        assert not pilot.app._exit
+        ((title, text),) = notices(pilot)
+        assert title == "The events of r-0001 are not on this machine."
+        assert text == "on the coordinator's machine: edgefed run replay r-0001"
+
+    drive(with_runs(kept(tmp_path)), scenario)
+    drive(with_runs(past_run(1)), scenario)
+
+
+@pytest.mark.parametrize(
+    ("status", "orders"),
+    [
+        ("aborted", [("resume", "r-0001")]),
+        ("failed", [("resume", "r-0001")]),
+        ("paused", [("resume", "r-0001")]),
+        ("finished", []),
+        ("running", []),
+    ],
+)
+def test_u_resumes_the_run_of_the_row_or_says_why_not(
+    status: str, orders: list[tuple[str, str]]
+) -> None:
+    control = RecordingControl()
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "down", "u")
+        ((_, text),) = notices(pilot)
+        assert text.startswith("Resuming r-0001." if orders else f"r-0001 is {status}: only")
+
+    drive(with_runs(past_run(2), past_run(1, status=status), control=control), scenario)
+    assert control.orders == orders
+
+
+def test_u_of_a_dashboard_that_only_watches_resumes_nothing() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "u")
+        assert notices(pilot) == [("", READ_ONLY)]
+
+    drive(with_runs(past_run(1, status="aborted")), scenario)
+
+
+@pytest.mark.parametrize("key", ["e", "escape", "q"])
+def test_e_shows_the_model_and_a_command_that_can_be_copied(
+    tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied: list[str] = []
+    monkeypatch.setattr("textual.app.App.copy_to_clipboard", lambda app, text: copied.append(text))
+    (tmp_path / "model.safetensors").touch()
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "e")
+        text = "".join(screen_text(pilot).split())
+        assert str(tmp_path / "model.safetensors") in text.replace("│", "")
+        assert "edgefed predict r-0001 photo.jpg" in screen_text(pilot)
+        assert "coordinator's machine" not in screen_text(pilot)
+        await press(pilot, "y")
+        assert copied == ["edgefed predict r-0001 photo.jpg"]
+        await press(pilot, key)
+        assert isinstance(pilot.app.screen, RunsScreen)
+
+    drive(with_runs(kept(tmp_path)), scenario)
+
+
+def test_e_says_that_a_model_is_elsewhere_or_that_there_is_none(tmp_path: Path) -> None:
+    async def elsewhere(pilot: Pilot[None]) -> None:
+        await press(pilot, "e")
+        assert "for the coordinator's machine" in screen_text(pilot)
+
+    async def none(pilot: Pilot[None]) -> None:
+        await press(pilot, "e")
+        assert notices(pilot) == [("", NO_MODEL.format(run="r-0001"))]
+
+    drive(with_runs(kept(tmp_path / "absent")), elsewhere)
+    drive(with_runs(past_run(1)), none)
 
 
 def test_the_run_of_the_row_opens_alone() -> None:
@@ -181,7 +304,7 @@ def test_letters_stand_for_symbols_and_odd_text_cannot_break_the_screen() -> Non
 @pytest.mark.parametrize(
     ("runs", "words"),
     [
-        (KnownRuns(), NO_RUN),
+        (KnownRuns(), OWN_COMMANDS.no_run),
         (None, UNKNOWN),
         (KnownRuns(error=GONE), "The coordinator did not answer."),
         (KnownRuns(error=ValueError("odd")), "The runs cannot be read: ValueError: odd"),

@@ -15,7 +15,7 @@ from edgefed.tui.feeds.recorded_feed import RecordedFeed
 from edgefed.tui.screens.close import CloseScreen
 from edgefed.tui.screens.overview import OverviewScreen
 from edgefed.tui.state.closing import ENDS_DEMO, ENDS_FLEET, WATCHES, Closing
-from edgefed.tui.state.key_orders import NO_RUN
+from edgefed.tui.state.run_commands import OWN_COMMANDS
 from tests.tui.driving import drive, notices, press, screen_text
 from tests.tui.samples import (
     FakeClock,
@@ -102,7 +102,7 @@ def test_a_dashboard_of_a_started_run_says_that_it_starts(silent: bool) -> None:
 
 def test_without_a_started_run_there_is_none() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
-        assert NO_RUN in screen_text(pilot)
+        assert OWN_COMMANDS.no_run in screen_text(pilot)
 
     drive(opened(fine(Snapshot())), scenario)
 

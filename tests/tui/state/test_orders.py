@@ -18,7 +18,8 @@ from edgefed.tui.feeds.recorded_feed import PERIOD
 from edgefed.tui.keys.actions import ACTIONS
 from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.overview import OverviewScreen
-from edgefed.tui.state.key_orders import NO_RUN, READ_ONLY, CoordinatorOrder, order_for
+from edgefed.tui.state.key_orders import READ_ONLY, CoordinatorOrder, order_for
+from edgefed.tui.state.run_commands import OWN_COMMANDS
 from tests.tui.driving import drive, notices, press, screen_text, until
 from tests.tui.samples import (
     REFUSAL,
@@ -101,7 +102,7 @@ def test_the_question_says_what_finishing_means_and_then_that_it_was_taken() -> 
 
 
 def test_a_run_that_finishes_is_not_asked_twice() -> None:
-    told = order_for("finish", run_view(status="finishing"))
+    told = order_for("finish", snapshot(run=run_view(status="finishing")))
     assert told == "r-0142 is finishing already."
     assert orders_after("F", "y", status="finishing") == []
 
@@ -204,23 +205,36 @@ def test_without_a_run_the_keys_say_how_to_start_one(key: str) -> None:
 
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, key)
-        assert [text for _, text in notices(pilot)] == [NO_RUN]
+        assert [text for _, text in notices(pilot)] == [OWN_COMMANDS.no_run]
 
     drive(dashboard(fine(Snapshot()), control=control), scenario)
     assert control.orders == []
 
 
-def test_q_goes_back_and_says_on_the_first_screen_how_to_quit() -> None:
+def test_q_goes_back_and_closes_the_dashboard_on_the_first_screen() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, "2", "q")
         assert isinstance(pilot.app.screen, OverviewScreen)
-        assert notices(pilot) == []
+        assert not pilot.app._exit
         await press(pilot, "q")
-        assert isinstance(pilot.app.screen, OverviewScreen)
-        assert pilot.app.is_running
-        assert ["ctrl+q quits" in text for _, text in notices(pilot)] == [True]
+        assert pilot.app._exit
 
     drive(dashboard(), scenario)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [["2"], ["2", "enter"], ["2", "m"], ["question_mark"], ["colon"], ["F"], ["A"], ["2", "slash"]],
+    ids=" ".join,
+)
+def test_ctrl_q_closes_the_dashboard_from_every_screen(keys: list[str]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, *keys)
+        assert not pilot.app._exit
+        await press(pilot, "ctrl+q")
+        assert pilot.app._exit
+
+    drive(dashboard(control=RecordingControl()), scenario)
 
 
 @pytest.mark.parametrize("key", ["escape", "q", "question_mark"])
@@ -249,14 +263,16 @@ def test_a_click_on_the_footer_does_what_the_key_does() -> None:
 @pytest.mark.parametrize("status", ["finished", "aborted", "failed"])
 @pytest.mark.parametrize("key", ["pause", "step", "finish", "abort"])
 def test_an_ended_run_takes_no_orders(key: str, status: str) -> None:
-    told = order_for(key, run_view(status=status))  # type: ignore[arg-type]
+    told = order_for(key, snapshot(run=run_view(status=status)))  # type: ignore[arg-type]
     assert isinstance(told, str)
     assert status in told
 
 
 def test_step_wants_a_paused_run() -> None:
-    assert order_for("step", run_view(status="paused")) == CoordinatorOrder("step", RUN)
-    assert isinstance(order_for("step", run_view(status="running")), str)
+    assert order_for("step", snapshot(run=run_view(status="paused"))) == CoordinatorOrder(
+        "step", RUN
+    )
+    assert isinstance(order_for("step", snapshot(run=run_view(status="running"))), str)
 
 
 @pytest.mark.parametrize("status", ["finished", "aborted", "failed"])

@@ -13,6 +13,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static
 
+from edgefed.errors import UsageError
 from edgefed.events.base.model import Event
 from edgefed.events.history.recording import Recording
 from edgefed.events.state.feed_update import FeedUpdate
@@ -49,12 +50,20 @@ EVENTS = [RUN, note(4), scored(10, 1), note(12), scored(20, 2), note(30), scored
 class Player:
     """A replay that goes on when a test says so."""
 
-    def __init__(self, path: Path, events: list[Event] | None = None, speed: float = 1.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        events: list[Event] | None = None,
+        speed: float = 1.0,
+        first_round: int = 1,
+    ) -> None:
         if events is not None:
             path.write_text("".join(f"{event.line()}\n" for event in events))
         self.clock = FakeClock()
         self.got: list[FeedUpdate] = []
-        self.feed = ReplayFeed(Recording.read(path), self.clock, speed=speed, play=False)
+        recording = Recording.read(path)
+        first = recording.before_round(first_round)
+        self.feed = ReplayFeed(recording, self.clock, speed=speed, first=first, play=False)
         self.app = Dashboard(
             self.feed,
             None,
@@ -173,6 +182,40 @@ def test_jumps_lead_to_both_ends(player: Player) -> None:
     assert player.feed.position().over
     assert player.move("start") == 1
     assert not player.feed.position().over
+
+
+@pytest.mark.parametrize(("number", "done"), [(1, 1), (2, 3), (3, 5)])
+def test_it_begins_with_a_round_and_plays_on_from_there(
+    tmp_path: Path, number: int, done: int
+) -> None:
+    player = Player(tmp_path / "events.jsonl", EVENTS, first_round=number)
+    player.feed.start(player.got.append)
+    assert player.feed.position().done == done
+    assert player.feed.position().playing
+    (first,) = player.got
+    assert first.snapshot is not None
+    assert first.snapshot.finished_rounds == number - 1
+    assert player.wait(12) == {1: 4, 2: 5, 3: 7}[number]
+    assert player.move("start") == 1
+
+
+def test_a_thread_begins_with_a_round(tmp_path: Path) -> None:
+    path, got = tmp_path / "events.jsonl", list[FeedUpdate]()
+    path.write_text("".join(f"{event.line()}\n" for event in EVENTS))
+    recording = Recording.read(path)
+    feed = ReplayFeed(recording, SystemClock(), first=recording.before_round(3))
+    feed.start(got.append)
+    wait_until(lambda: bool(got))
+    feed.stop()
+    assert got[0].snapshot is not None
+    assert got[0].snapshot.finished_rounds == 2
+
+
+@pytest.mark.parametrize("number", [4, 99])
+def test_a_round_that_is_not_recorded_is_refused(tmp_path: Path, number: int) -> None:
+    with pytest.raises(UsageError, match=f"no finished round {number}") as refused:
+        Player(tmp_path / "events.jsonl", EVENTS, first_round=number)
+    assert (refused.value.code, refused.value.hint) == ("recording.round", "the last one is 3")
 
 
 def test_the_start_is_played_on(player: Player) -> None:

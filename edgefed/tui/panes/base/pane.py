@@ -9,7 +9,6 @@ from textual.widget import Widget
 from edgefed.tui.look.symbols import Glyphs
 from edgefed.tui.look.theme import MUTED, VERMILLION
 from edgefed.tui.state.display_state import Shown
-from edgefed.tui.state.key_orders import NO_RUN
 from edgefed.tui.state.problems import next_step, reason
 
 LOADING_AFTER = 0.3
@@ -49,7 +48,7 @@ class Pane(Widget):
 
     def nothing(self, shown: Shown) -> str:
         """Return why there are no numbers, with advice; empty when there are some."""
-        return "" if shown.run else shown.starting or NO_RUN
+        return "" if shown.run else shown.starting or shown.commands.no_run
 
     def error(self, shown: Shown) -> Text:
         """Return the text when there never were numbers because of a problem."""

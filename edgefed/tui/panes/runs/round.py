@@ -18,7 +18,7 @@ from edgefed.events.state.attention import device_count, devices_there
 from edgefed.events.state.awaited_devices import why_slow
 from edgefed.terminal.units import clock_time, short_time, tested_by
 from edgefed.tui.look.symbols import RUN_LOOKS
-from edgefed.tui.look.text_format import bar, clean, countdown, cut, moment
+from edgefed.tui.look.text_format import bar, clean, countdown, cut, cut_middle, moment
 from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, RULE, SKY, VERMILLION
 from edgefed.tui.panes.base.curve import Measure, points_of
 from edgefed.tui.panes.base.pane import Pane, what_and_next
@@ -28,8 +28,8 @@ from edgefed.tui.state.key_orders import ENDED
 from edgefed.tui.state.pause_place import PHASES, PausePlace, pause_place
 
 
-def ended_lines(shown: Shown, run: RunView) -> list[Text]:
-    """Return the outcome of a run, its summary, and how to continue one that is not finished."""
+def ended_lines(shown: Shown, run: RunView, model: str, width: int) -> list[Text]:
+    """Return the outcome of a run, its summary, its model's path, and the next steps."""
     look = RUN_LOOKS[run.status]
     first = Text(f"{look.symbol} {run.status.upper()}", f"bold {look.colour}")
     first.append(f"  {clean(run.reason)}", look.colour if run.status == "failed" else "")
@@ -38,12 +38,22 @@ def ended_lines(shown: Shown, run: RunView) -> list[Text]:
         joined = "; " if run.reason else ""
         first.append(f"{joined}the model of round {rounds[-1].round} is kept")
     result = Text(summary(run, rounds))
-    if run.status == "finished":
-        return [first, result, _times(rounds)]
-    hint = Text.assemble(
-        ("go on with ", MUTED), (f"edgefed run resume {run.run}", f"bold {ORANGE}")
-    )
-    return [first, hint, result]
+    lines = [first, result]
+    if model:
+        name = f"{'model':<{_PURPOSE_WIDTH}} "
+        lines.append(Text.assemble((name, MUTED), cut_middle(clean(model), width - len(name))))
+    if shown.replay is None:
+        done = rounds[-1].round if rounds else 0
+        steps = shown.commands.next_steps(run.run, run.status, done)
+        lines += (
+            Text.assemble((f"{step.purpose:<{_PURPOSE_WIDTH}} ", MUTED), (step.command, SKY))
+            for step in steps
+        )
+    return [*lines, _times(rounds)] if run.status == "finished" else lines
+
+
+_PURPOSE_WIDTH = 13
+"""Characters of the longest purpose of a next step."""
 
 
 def summary(run: RunView, rounds: tuple[RoundView, ...]) -> str:
@@ -98,7 +108,12 @@ class RoundPane(Pane):
     """The phases with the deadline, a bar of the answers, and the awaited devices where they fit.
 
     A run that has ended shows its result instead.
+
+    Attributes:
+        model: path of the model of a run that has ended; empty if unknown.
     """
+
+    model = ""
 
     def heading(self, shown: Shown) -> str:
         """Return round, phase and answers, shorter where the long form does not fit."""
@@ -142,7 +157,8 @@ class RoundPane(Pane):
         run = shown.run
         assert run is not None  # without a run the pane shows its empty face
         if run.status in ENDED:
-            return Text("\n", no_wrap=True, overflow="ellipsis").join(ended_lines(shown, run))
+            ended = ended_lines(shown, run, self.model, width)[: max(1, height)]
+            return Text("\n", no_wrap=True, overflow="ellipsis").join(ended)
         slow = _slow_line(shown, run, width)
         phases, short = _phases(shown, run, " ───── ", {}), _phases(shown, run, "  ", _SHORT)
         named = height > 2
@@ -162,6 +178,7 @@ class RoundPane(Pane):
     def show(self, shown: Shown) -> None:
         """Take a new drawing; the border of a failed run is highlighted like its text."""
         self.set_class(shown.run is not None and shown.run.status == "failed", "-failed")
+        self.set_class(shown.run is not None and shown.run.status in ENDED, "-ended")
         super().show(shown)
 
 
