@@ -53,22 +53,28 @@ def jobs(model: Model, count: int, schedule: Schedule | None = None, **more: Any
 
 
 def assert_alike(
-    model: Model, work: list[Job], data: list[Samples], *, chunk: int = 32, device: str = "cpu"
+    model: Model,
+    work: list[Job],
+    data: list[Samples],
+    *,
+    chunk: int = 32,
+    device: str = "cpu",
+    error: float = 0.0,
 ) -> None:
-    """Assert that a stack and one client after another end alike, within the stated tolerance."""
-    kind = next(model.module.parameters()).dtype
+    """Assert that a stack and one client after another end alike, within a tolerance."""
+    error = error or TOLERANCE[next(model.module.parameters()).dtype]
     stacked = StackedTrainer(model, device, chunk).train(work, data)
     trainer = Trainer(model, device)
     alone = [trainer.train(job, own) for job, own in zip(work, data, strict=True)]
     for ours, theirs in zip(stacked, alone, strict=True):
         assert (ours.samples, ours.steps) == (theirs.samples, theirs.steps)
-        assert ours.loss == pytest.approx(theirs.loss, rel=10 * TOLERANCE[kind])
+        assert ours.loss == pytest.approx(theirs.loss, rel=10 * error)
         assert list(ours.weights) == list(theirs.weights)
-        for name, array in ours.weights.items():
-            assert array.dtype == theirs.weights[name].dtype
-            np.testing.assert_allclose(
-                array, theirs.weights[name], rtol=TOLERANCE[kind], atol=TOLERANCE[kind]
-            )
+        assert list(ours.variables) == list(theirs.variables)
+        wanted = {**theirs.weights, **theirs.variables}
+        for name, array in {**ours.weights, **ours.variables}.items():
+            assert array.dtype == wanted[name].dtype
+            np.testing.assert_allclose(array, wanted[name], rtol=error, atol=error)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
