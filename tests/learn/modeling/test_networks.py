@@ -174,12 +174,6 @@ def test_layers_of_an_lstm_may_have_different_widths(widths: tuple[int, ...]) ->
     _compare(module, stages)
 
 
-def test_widths_of_an_lstm_replace_hidden_and_layers() -> None:
-    even, told = make("lstm", (7,), 5, hidden=6), make("lstm", (7,), 5, widths=[6, 6])
-    for name, array in even.weights().items():
-        assert np.array_equal(told.weights()[name], array)
-
-
 @pytest.mark.parametrize("widths", [[0], [3] * 17, [3, 65_537]])
 def test_widths_of_an_lstm_have_bounds(widths: list[int]) -> None:
     with pytest.raises(RecipeError, match="widths"):
