@@ -49,6 +49,14 @@ def test_a_library_without_the_functions_is_done_without(
     assert reason in load(compile_to(tmp_path / "other.so", source), {}).reason
 
 
+@pytest.mark.skipif(find(SOURCE) is None, reason="the kernels are not built")
+def test_the_built_library_is_used() -> None:
+    found = load(find(SOURCE), {})
+    if "lacks" not in found.reason:
+        assert found.library is not None
+        assert found.lanes in (4, 8, 16)
+
+
 def test_a_library_of_another_version_is_done_without(tmp_path: Path) -> None:
     source = tmp_path / "other.c"
     source.write_text("".join(f"int {name}(void) {{ return {ABI + 1}; }}\n" for name in CALLS))
