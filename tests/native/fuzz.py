@@ -77,8 +77,8 @@ def fuzz_convolution(rng: np.random.Generator) -> None:
     ends = codes.ctypes.data, of_weight.ctypes.data, of_bias.ctypes.data
     convolution.weights_gradient(sizes, *at(x), *at(gradient), *ends)
     pixels = np.full((batch, height, width, before), np.nan, np.float32)
-    ends = codes.ctypes.data, pixels.ctypes.data
-    convolution.inputs_gradient(sizes, place, *at(gradient), *ends)
+    ways = (*at(gradient), codes.ctypes.data, pixels.ctypes.data)
+    convolution.inputs_gradient(sizes, place, *ways)
     assert_written(out, tangent, of_weight, of_bias, pixels)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from edgefed.prediction.export import export_model
 from edgefed.prediction.load import load_model
+from edgefed.prediction.loaded_model import LoadedModel
 from tests.prediction.model_files import model_file
 
 
@@ -19,3 +20,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for form in ("torch-export", "onnx"):
         export_model(model, form, folder / form)
     return folder
+
+
+@pytest.fixture
+def model(programs: Path) -> LoadedModel:
+    return load_model(programs, device="cpu")

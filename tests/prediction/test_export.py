@@ -50,8 +50,10 @@ def check(model: LoadedModel, name: str, form: Any, path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_program_predicts_what_its_model_predicts(programs: Path, form: str) -> None:
-    check(load_model(programs, device="cpu"), "cnn", form, programs / form)
+def test_a_program_predicts_what_its_model_predicts(
+    programs: Path, model: LoadedModel, form: str
+) -> None:
+    check(model, "cnn", form, programs / form)
     assert {each.name for each in programs.iterdir()} == {"model.safetensors", *FORMS}
 
 
@@ -97,8 +99,7 @@ def test_a_program_says_what_it_is(programs: Path) -> None:
     )  # fmt: skip
 
 
-def test_without_a_resize_images_have_the_models_size(tmp_path: Path) -> None:
-    model = load_model(model_file(tmp_path), device="cpu")
+def test_without_a_resize_images_have_the_models_size(tmp_path: Path, model: LoadedModel) -> None:
     told = export_model(model, "onnx", tmp_path / "program", resize=False)
     assert told["input_shape"] == ["batch", 32, 32, 3]
     photos = RNG.integers(0, 256, (3, 32, 32, 3), np.uint8)
@@ -114,9 +115,8 @@ def _types(path: Path) -> bytes:
 
 
 def test_a_program_that_predicts_something_else_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = load_model(model_file(tmp_path), device="cpu")
     (tmp_path / "program").write_text("an earlier one")
     whole = resizing.resized
     monkeypatch.setattr(networks, "resized", lambda images, *size: whole(images, *size) + 2)
@@ -125,7 +125,7 @@ def test_a_program_that_predicts_something_else_is_refused(
             export_model(model, form, tmp_path / "program")
         assert caught.value.code == "export.differs"
     assert (tmp_path / "program").read_text() == "an earlier one"
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["model.safetensors", "program"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["program"]
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,7 @@ def test_a_program_that_predicts_something_else_is_refused(
         lambda found: found.no_such_thing,
     ],
 )
-def test_the_check_sees_a_difference(tmp_path: Path, run: Callable[[Any], Any]) -> None:
-    model = load_model(model_file(tmp_path), device="cpu")
+def test_the_check_sees_a_difference(model: LoadedModel, run: Callable[[Any], Any]) -> None:
     check_export(model, lambda inputs: model.predict(inputs).outputs, resize=True)
     with pytest.raises(CheckFailedError) as caught:
         check_export(model, lambda inputs: run(model.predict(inputs).outputs), resize=True)
@@ -146,9 +145,8 @@ def test_the_check_sees_a_difference(tmp_path: Path, run: Callable[[Any], Any]) 
 
 
 def test_without_the_packages_it_is_said_which_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = load_model(model_file(tmp_path), device="cpu")
     whole = builtins.__import__
 
     def absent(name: str, *rest: Any, **named: Any) -> Any:

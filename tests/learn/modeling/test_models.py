@@ -64,13 +64,6 @@ def test_lenet5_takes_the_smallest_input_that_it_says(padding: int) -> None:
     assert caught.value.code == "model.input"
 
 
-@pytest.mark.parametrize("shape", [(3, 3), (1, 3, 3), ()])
-def test_an_input_that_a_cnn_cannot_take_is_a_clear_error(shape: tuple[int, ...]) -> None:
-    with pytest.raises(DataError, match="cnn") as caught:
-        build(ModelSection(name="cnn"), shape, 2, seed=1)
-    assert "mlp" in caught.value.hint
-
-
 def test_weights_depend_on_the_seed_alone_and_leave_the_global_generator() -> None:
     torch.manual_seed(1)
     first = worlds.model("cnn", seed=7).weights()

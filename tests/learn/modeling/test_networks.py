@@ -239,9 +239,10 @@ def test_an_lstm_takes_sequences_only(shape: tuple[int, ...]) -> None:
     assert caught.value.code == "model.input"
 
 
-@pytest.mark.parametrize("name", ["lenet5-wide", "resnet18", "resnet20", "vgg9"])
-def test_an_image_network_refuses_other_inputs(name: str) -> None:
-    for shape in ((5,), (3, 3, 3)):
-        with pytest.raises(DataError, match=name) as caught:
-            make(name, shape, 2)
-        assert caught.value.code == "model.input"
+@pytest.mark.parametrize("name", ["cnn", "lenet5-wide", "resnet18", "resnet20", "vgg9"])
+@pytest.mark.parametrize("shape", [(), (5,), (3, 3), (3, 3, 3)])
+def test_an_image_network_refuses_other_inputs(name: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(DataError, match=name) as caught:
+        make(name, shape, 2)
+    assert caught.value.code == "model.input"
+    assert "mlp" in caught.value.hint
