@@ -10,6 +10,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from edgefed.config.recipes.recipe import DataSection
+from edgefed.data.base.types import Indices
+from edgefed.data.partitioners.cover import Parts
 from edgefed.files.samples import Samples
 
 MNIST_FILES = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
@@ -24,6 +26,16 @@ def labelled(labels: npt.NDArray[np.int64]) -> Samples:
     """Return samples whose only input value is their position."""
     positions = np.arange(len(labels), dtype=np.float32)
     return Samples(positions[:, None], labels.astype(np.int64))
+
+
+def labels_of(classes: int, each: int) -> Indices:
+    """Return so many labels of each class, sorted."""
+    return np.repeat(np.arange(classes), each)
+
+
+def is_whole(parts: Parts, samples: int) -> bool:
+    """Return whether every sample is in just one of the parts."""
+    return np.array_equal(np.sort(np.concatenate(parts)), np.arange(samples))
 
 
 def write_npz(path: Path, **arrays: Any) -> Path:

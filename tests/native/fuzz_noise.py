@@ -7,15 +7,9 @@ import numpy as np
 from edgefed.native import noise_calls
 from edgefed.native.noise_calls import MAP_SIDE, NoiseLayer
 from tests.native import noise_reference
-from tests.native.reference import Array
+from tests.native.random_layers import near
 
 KERNELS = 7
-
-
-def near(found: Array, wanted: Array, what: str) -> None:
-    largest = max(1.0, float(np.abs(wanted).max(initial=0)))
-    error = float(np.abs(found - wanted).max(initial=0))
-    assert error <= 2e-4 * largest, f"{what}: {error} of {largest}"
 
 
 def fuzz_noise_image(rng: np.random.Generator) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from edgefed.native.noise_calls import MAP_SIDE, NoiseLayer
-from tests.native.reference import Array
+from tests.native.random_layers import Array
 
 FILTER = np.array([1.0, 3, 3, 1]) / 4
 

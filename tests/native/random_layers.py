@@ -1,17 +1,27 @@
-"""Random layers and inputs, memory of exact sizes for them, and comparisons, for the fuzzers."""
+"""Random layers and inputs, and memory of exact sizes for them, for the fuzzers."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from edgefed.native import chain, convolution
 from edgefed.native.convolution import KERNELS, Sizes
-from tests.native.reference import Array, Layer
 
-STEP = 1e-7
-"""Of a difference of two losses, in float64: small, so that no unit switches within it."""
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of a chain: sizes of a convolution, or None for a dense one, with or without ReLU."""
+
+    sizes: Sizes | None
+    relu: bool
+    weight: Array
+    bias: Array
 
 
 def numbers(rng: np.random.Generator, *shape: int) -> Array:
@@ -51,6 +61,11 @@ def near(found: Array, wanted: Array, what: str) -> None:
     largest = max(1.0, float(np.abs(wanted).max(initial=0)))
     error = float(np.abs(found - wanted).max(initial=0))
     assert error <= 2e-4 * largest, f"{what}: {error} of {largest}"
+
+
+def assert_written(*arrays: Array) -> None:
+    """Assert that arrays which were NaN before a call are numbers after it."""
+    assert all(np.isfinite(each).all() for each in arrays)
 
 
 def layers_of(rng: np.random.Generator, batch: int) -> tuple[list[Layer], tuple[int, ...]]:

@@ -66,7 +66,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 @needs_sanitizers
-def test_random_shapes_agree_with_numpy_under_the_sanitizers(built: Path) -> None:
+def test_random_shapes_pass_the_sanitizers(built: Path) -> None:
     done = run("-m", "tests.native.fuzz", str(built), "1")
     assert done.returncode == 0, done.stderr[-6000:]
     assert [line.split()[1] for line in done.stdout.splitlines()] == [

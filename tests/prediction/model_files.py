@@ -30,7 +30,7 @@ OWN: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "lenet5": ({}, (1, 28, 28)),
     "lenet5-wide": ({}, COLOUR),
     "vgg9": ({}, COLOUR),
-    "resnet18": ({}, COLOUR),
+    "resnet18": ({"channels": [8, 8, 16, 16], "inner": [8] * 8}, COLOUR),
     "resnet20": ({}, COLOUR),
     "mlp": ({"hidden": [8]}, COLOUR),
     "lstm": ({"hidden": 6, "vocabulary": 9}, (7,)),

@@ -13,11 +13,11 @@ from edgefed.data.images.image_decoding import read_pixels
 from edgefed.data.images.image_options import ImageOptions
 from edgefed.data.sets.folder import read_folder
 from edgefed.learn.training.trainer import Trainer
-from edgefed.prediction.export import export_model, onnx_run, torch_run
+from edgefed.prediction.export import onnx_run, torch_run
 from edgefed.prediction.export_check import TOLERANCE
 from edgefed.prediction.load import load_model
 from tests.cli.commands import edgefed
-from tests.prediction.model_files import NAMES, SCALE, described, model_file, network
+from tests.prediction.model_files import NAMES, SCALE, described, network
 
 ORIENTATION = 0x0112
 TO_THE_RIGHT = 6
@@ -48,10 +48,12 @@ def evaluated(folder: Path) -> Any:
     return torch.softmax(scores, dim=1).numpy()[0]
 
 
-def test_a_rotated_photo_gets_equal_probabilities_everywhere(tmp_path: Path) -> None:
+def test_a_rotated_photo_gets_equal_probabilities_everywhere(
+    tmp_path: Path, programs: Path
+) -> None:
     photo = tmp_path / "photos" / "bee" / "photo.jpg"
     take_photo(photo)
-    path = model_file(tmp_path)
+    path = programs / "model.safetensors"
     right = evaluated(tmp_path / "photos")
     told = edgefed("predict", path, photo, "--top", "3", "--json")
     assert (told.code, told.err) == (0, "")
@@ -60,9 +62,7 @@ def test_a_rotated_photo_gets_equal_probabilities_everywhere(tmp_path: Path) -> 
     model = load_model(path, device="cpu")
     upright = np.asarray(ImageOps.exif_transpose(Image.open(photo)))[None]
     assert upright.shape == (1, 160, 90, 3)
-    export_model(model, "onnx", tmp_path / "photo.onnx")
-    export_model(model, "torch-export", tmp_path / "photo.pt2")
-    for run in (onnx_run(tmp_path / "photo.onnx"), torch_run(tmp_path / "photo.pt2")):
+    for run in (onnx_run(programs / "onnx"), torch_run(programs / "torch-export")):
         assert np.abs(run(upright)[0] - right).max() < TOLERANCE
     lying = model.predict(np.asarray(Image.open(photo))[None]).probabilities[0]
     assert np.abs(lying - right).max() > 100 * TOLERANCE

@@ -24,11 +24,6 @@ RNG = np.random.default_rng(5)
 PHOTOS = RNG.integers(0, 256, (5, 32, 32, 3), np.uint8)
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> LoadedModel:
-    return load_model(model_file(tmp_path), device="cpu")
-
-
 def expected(photos: Any) -> Any:
     """What training's network says of uint8 photos (n, height, width, 3)."""
     description = described()

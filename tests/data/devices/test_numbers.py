@@ -36,12 +36,6 @@ def test_floats_are_numbers_and_keep_their_values(
     np.testing.assert_array_equal(content.train.targets, np.tile(Y[:, None], outputs))
 
 
-def test_integers_stay_labels(tmp_path: Path) -> None:
-    content = read_npz(write_npz(tmp_path / "a.npz", x=X, y=np.array([[0], [2], [1], [0]])))
-    assert content.train.has_labels
-    assert (content.classes, content.train.targets.tolist()) == (3, [0, 2, 1, 0])
-
-
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [

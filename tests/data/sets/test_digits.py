@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import numpy as np
@@ -52,18 +51,6 @@ def test_they_are_those_of_scikit_learn_wherever_it_keeps_them(
         assert np.array_equal(ours.inputs, part.inputs)
         assert np.array_equal(ours.targets, part.targets)
         assert ours.targets.dtype == part.targets.dtype
-
-
-def test_to_load_them_imports_no_scikit_learn() -> None:
-    program = (
-        "import sys\n"
-        "from edgefed.data.sets.digits import DigitsOptions, load_digits\n"
-        "print(len(load_digits(DigitsOptions(), None).train), 'sklearn' in sys.modules)"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert told.stdout.split() == ["1437", "False"]
 
 
 def test_without_scikit_learn_the_hint_says_what_to_install(

@@ -87,14 +87,6 @@ def test_the_grid_leaves_room_for_the_largest_sum(total: int, bits: int) -> None
     assert mean.mean()["w"].tolist() == [BOUND, -BOUND, 0.0]
 
 
-def test_identical_answers_and_a_single_one_are_unchanged() -> None:
-    floats = [0.1, -3.7, 1e-3]
-    for chosen in ([(floats, 7, 3)], [(floats, 7, 3), (floats, 7, 10**4)]):
-        got = merge(chosen).mean()
-        assert got["tracked"] == 7
-        np.testing.assert_allclose(got["w"], np.array(floats, np.float32), rtol=0, atol=2.0**-40)
-
-
 def test_fewer_answers_than_expected_are_weighed_among_themselves() -> None:
     got = merge([([1, 2, 3], 4, 1), ([2, 4, 6], 8, 3)], total=1000).mean()
     assert got["w"].tolist() == [1.75, 3.5, 5.25]
@@ -264,14 +256,6 @@ def test_fractional_weights_are_merged_exactly_in_any_order(
         ) / sum(units)
         rounding = abs(exact) * Fraction(1, 2**23)
         assert abs(Fraction(float(got)) - exact) <= Fraction(1, 2 ** (first.bits + 1)) + rounding
-
-
-def test_fractional_weights_that_are_whole_give_the_same_mean() -> None:
-    whole, fractional = ExactMean(arrays([0] * 3), 9), ExactMean(arrays([0] * 3), 9, 8)
-    for mean in (whole, fractional):
-        mean.add(arrays([0.1, -3.0, 7.5], 4), 2)
-        mean.add(arrays([1.1, 5.0, 0.25], 9), 7)
-    assert all((whole.mean()[name] == fractional.mean()[name]).all() for name in ("w", "tracked"))
 
 
 @pytest.mark.parametrize(

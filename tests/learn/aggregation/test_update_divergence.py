@@ -108,10 +108,6 @@ def test_an_update_of_norm_zero_is_left_out_and_the_rest_normalised() -> None:
     assert none.total() is None
 
 
-def test_one_device_does_not_diverge_from_itself() -> None:
-    assert divergence([several()[0]]).total() == pytest.approx(0.0, abs=1e-6)
-
-
 def test_a_weight_that_does_not_fit_leaves_nothing_behind() -> None:
     silent: Tensors = {"a": np.zeros(2, np.float32), "b": UP}
     found = divergence([(silent, 2)])

@@ -84,10 +84,3 @@ def test_the_marginal_entropys_gradient_is_that_of_finite_differences(
         above = entropy(device_shares(PHI + moved, frequencies))
         below = entropy(device_shares(PHI - moved, frequencies))
         assert found[place] == pytest.approx((above - below) / (2 * step), abs=1e-9)
-
-
-def test_the_marginal_entropys_gradient_raises_it() -> None:
-    even = np.full(5, 0.2)
-    before = entropy(device_shares(PHI, even))
-    after = entropy(device_shares(PHI + 0.01 * marginal_entropy_gradient(PHI, even), even))
-    assert after > before

@@ -7,7 +7,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,23 +62,12 @@ def same_function(small: Small, seed: int) -> None:
 
 
 @growing
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_permuted_and_padded_network_computes_the_same(small: Small, seed: int) -> None:
-    same_function(small, seed)
-
-
-@growing
-def test_it_does_so_in_float32(small: Small) -> None:
-    wide, weights, moved, _ = scattered(small, 3)
-    inputs, kind = small.inputs(4, 3), torch.float32
-    ours = outputs(wide.model(), moved, inputs, kind)[0]
-    theirs = outputs(small.model(), weights, inputs, kind)[0]
-    assert ours.dtype == torch.float32
-    assert_close(ours, theirs, 1e-5)
+def test_a_permuted_and_padded_network_computes_the_same(small: Small) -> None:
+    same_function(small, 1)
 
 
 @pytest.mark.parametrize("small", BATCH.values(), ids=BATCH)
-def test_it_does_so_in_training_and_its_statistics_follow(small: Small) -> None:
+def test_in_training_it_computes_the_same_and_its_statistics_follow(small: Small) -> None:
     wide, weights, moved, atoms = scattered(small, 4)
     inputs = small.inputs(5, 4)
     ours, after = outputs(wide.model(), moved, inputs, training=True)
@@ -149,15 +137,6 @@ def test_groups_can_be_moved_one_after_another(small: Small) -> None:
         back = gather(back, before, now, {group: own})
         now = before
     assert_same(back, weights)
-
-
-def test_a_permutation_is_its_own_scatter() -> None:
-    """Without growth, gathering with a permutation is scattering with its inverse."""
-    small = BATCH["resnet20"]
-    groups, weights = small.groups, random_weights(small.model(), 7)
-    atoms = random_atoms(groups, groups.widths, 7)
-    inverse = {name: np.argsort(order) for name, order in atoms.items()}
-    assert_same(scatter(weights, groups, groups, atoms), gather(weights, groups, groups, inverse))
 
 
 def test_some_of_the_weights_can_be_moved() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from edgefed.learn.base.rate_schedule import RateSchedule
-from edgefed.learn.base.types import Batch, Context, Job, Params, Samples, Schedule
+from edgefed.learn.base.types import Batch, Context, Job, Params, Schedule
 from edgefed.learn.compiled.compiled_experts import CompiledExperts, compiled_experts_of
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.networks.blocks import ConvPoolReLU
@@ -23,7 +23,6 @@ from edgefed.learn.objectives.expert_mixture import (
     FREQUENCIES,
     GATE_BIAS,
     GATE_WEIGHT,
-    SHARES,
     TABLE,
 )
 from edgefed.learn.steps.capabilities import Phase
@@ -296,18 +295,3 @@ def test_what_diverged_is_no_number() -> None:
     got = chain.gradients(mixture.batch, mixture.trained, Context({}))
     assert got is not None
     assert torch.isnan(got[0])
-
-
-def test_shares_of_the_device_are_set_in_each_step() -> None:
-    mixture = Mixture(cnn(), 3, by_device=True)
-    job = Job(
-        mixture.weights,
-        mixture.objective,
-        Schedule(batch_size=8),
-        seed=4,
-        variables=mixture.variables,
-    )
-    samples: Samples = worlds.samples(23)
-    after = Trainer(mixture.objective.model, "cpu").train(job, samples).variables[SHARES]
-    assert after.sum() == pytest.approx(1, abs=1e-5)
-    assert np.abs(after - mixture.variables[SHARES]).max() > 1e-3

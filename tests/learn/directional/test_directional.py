@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 from torch.func import vmap
 from torch.nn import functional
@@ -299,24 +297,12 @@ KNOWN: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@settings(max_examples=20, deadline=None)
-@given(name=st.sampled_from(sorted(KNOWN)), seed=st.integers(0, 1000), shared=st.booleans())
-def test_what_is_known_has_the_derivative_of_torch(name: str, seed: int, shared: bool) -> None:
-    generator = torch.Generator().manual_seed(seed)
+@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_is_known_has_the_derivative_of_torch(name: str, shared: bool) -> None:
+    generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(2, 3, 7, 7, generator=generator, dtype=torch.float64)
     change = torch.randn(1 if shared else 2, 3, 7, 7, generator=generator, dtype=torch.float64)
-    assert_known(name, inputs, change)
-
-
-@pytest.mark.parametrize("name", KNOWN)
-def test_every_known_function_has_the_derivative_of_torch(name: str) -> None:
-    inputs = torch.randn(
-        2, 3, 7, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
-    )
-    assert_known(name, inputs, inputs[:1].cos())
-
-
-def assert_known(name: str, inputs: torch.Tensor, change: torch.Tensor) -> None:
     function = KNOWN[name]
     dual = function(Dual(inputs.clone(), change.clone()))
     wide = change.expand_as(inputs).contiguous()

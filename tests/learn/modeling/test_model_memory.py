@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from edgefed.learn.modeling.model_memory import (
     training_bytes,
 )
 from edgefed.process.memory import free_memory
-from tests.memory_limit import bounded
 
 HUGE = {"name": "mlp", "hidden": [65536, 65536]}
 
@@ -60,16 +58,6 @@ from edgefed.config.recipes.recipe import ModelSection
 from edgefed.learn.modeling.model_memory import build_within
 section = ModelSection.model_validate(json.loads(sys.argv[1]))
 """
-
-
-def test_a_model_that_does_not_fit_is_refused_before_it_is_built() -> None:
-    model = {"name": "mlp", "hidden": [65536] * 64}
-    act = "build_within(section, (1, 8, 8), 10, 0, 2**30)"
-    ended = bounded(BUILD, act, json.dumps(model), megabytes=64)
-    assert ended.trouble == ""
-    assert ended.said.startswith("refused model.too_large Training the model mlp takes about ")
-    assert "1.0 GiB (1073741824 bytes) are available here" in ended.said
-    assert "try: choose a smaller model, or raise memory" in ended.said
 
 
 def test_the_limit_holds_to_the_byte() -> None:

@@ -19,12 +19,6 @@ def parameters(model: Model) -> int:
     return sum(model.weights()[name].size for name in model.parameter_names)
 
 
-@pytest.mark.parametrize(("padding", "expected"), [(0, 48_846), (2, 66_126)])
-def test_lenet5_has_the_papers_number_of_parameters(padding: int, expected: int) -> None:
-    section = ModelSection.model_validate({"name": "lenet5", "padding": padding})
-    assert parameters(build(section, (1, 28, 28), 62, seed=1)) == expected
-
-
 def test_cnn_on_digits_has_the_layers_it_says() -> None:
     sizes = {name: array.shape for name, array in worlds.model("cnn").weights().items()}
     assert sizes == {
@@ -37,15 +31,6 @@ def test_cnn_on_digits_has_the_layers_it_says() -> None:
         "fc2.weight": (3, 64),
         "fc2.bias": (3,),
     }
-
-
-def test_mlp_has_the_hidden_layers_that_are_asked_for() -> None:
-    weights = worlds.model("mlp", hidden=[5, 4]).weights()
-    assert [array.shape for array in weights.values() if array.ndim == 2] == [
-        (5, 64),
-        (4, 5),
-        (3, 4),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -77,13 +62,6 @@ def test_lenet5_takes_the_smallest_input_that_it_says(padding: int) -> None:
     with pytest.raises(DataError, match=f"at least {smallest}×{smallest}") as caught:
         build(section, (1, smallest, smallest - 1), 2, seed=1)
     assert caught.value.code == "model.input"
-
-
-@pytest.mark.parametrize("shape", [(3, 3), (1, 3, 3), ()])
-def test_an_input_that_a_cnn_cannot_take_is_a_clear_error(shape: tuple[int, ...]) -> None:
-    with pytest.raises(DataError, match="cnn") as caught:
-        build(ModelSection(name="cnn"), shape, 2, seed=1)
-    assert "mlp" in caught.value.hint
 
 
 def test_weights_depend_on_the_seed_alone_and_leave_the_global_generator() -> None:

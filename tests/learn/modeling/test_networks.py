@@ -174,12 +174,6 @@ def test_layers_of_an_lstm_may_have_different_widths(widths: tuple[int, ...]) ->
     _compare(module, stages)
 
 
-def test_widths_of_an_lstm_replace_hidden_and_layers() -> None:
-    even, told = make("lstm", (7,), 5, hidden=6), make("lstm", (7,), 5, widths=[6, 6])
-    for name, array in even.weights().items():
-        assert np.array_equal(told.weights()[name], array)
-
-
 @pytest.mark.parametrize("widths", [[0], [3] * 17, [3, 65_537]])
 def test_widths_of_an_lstm_have_bounds(widths: list[int]) -> None:
     with pytest.raises(RecipeError, match="widths"):
@@ -245,9 +239,10 @@ def test_an_lstm_takes_sequences_only(shape: tuple[int, ...]) -> None:
     assert caught.value.code == "model.input"
 
 
-@pytest.mark.parametrize("name", ["lenet5-wide", "resnet18", "resnet20", "vgg9"])
-def test_an_image_network_refuses_other_inputs(name: str) -> None:
-    for shape in ((5,), (3, 3, 3)):
-        with pytest.raises(DataError, match=name) as caught:
-            make(name, shape, 2)
-        assert caught.value.code == "model.input"
+@pytest.mark.parametrize("name", ["cnn", "lenet5-wide", "resnet18", "resnet20", "vgg9"])
+@pytest.mark.parametrize("shape", [(), (5,), (3, 3), (3, 3, 3)])
+def test_an_image_network_refuses_other_inputs(name: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(DataError, match=name) as caught:
+        make(name, shape, 2)
+    assert caught.value.code == "model.input"
+    assert "mlp" in caught.value.hint

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from edgefed.errors import DataError
 from edgefed.learn.base.types import Array, Batch, Context, Forward, Objective, Params, Schedule
-from edgefed.learn.objectives.averaged_entries import DRAWN, KEPT
+from edgefed.learn.objectives.averaged_entries import KEPT
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.fed_mix import FedMixObjective
 from edgefed.learn.objectives.global_mix import GlobalMixObjective
@@ -25,6 +24,7 @@ from edgefed.learn.samples.extras_cache import ExtrasCache
 from edgefed.learn.training.stacked_trainer import StackedTrainer
 from edgefed.learn.training.trainer import Trainer
 from tests.learn import worlds
+from tests.learn.objectives.test_chain_mixing import an_extra
 from tests.learn.training.test_stacked import SIZES, assert_alike, clients, jobs
 
 MIXING: dict[str, Objective] = {
@@ -38,19 +38,10 @@ MIXING: dict[str, Objective] = {
 }
 
 
-def extra(shape: tuple[int, ...] = worlds.SHAPE, count: int = 5, seed: int = 4) -> dict[str, Array]:
-    rng = np.random.default_rng(seed)
-    return {
-        "inputs": rng.standard_normal((count, *shape)).astype(np.float32),
-        "targets": rng.dirichlet(np.ones(worlds.CLASSES), count).astype(np.float32),
-    }
-
-
 def fitting(objective: Objective, name: str) -> dict[str, Array]:
     """Return extras of the inputs' shape, or of the hidden states'."""
-    if not name.startswith("hidden"):
-        return extra()
-    return extra(worlds.model("cnn").halves(1)[1].shape)
+    model = worlds.model("cnn")
+    return an_extra(model.halves(1)[1] if name.startswith("hidden") else model)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
@@ -67,11 +58,11 @@ def test_a_stack_draws_what_each_client_draws(kind: torch.dtype, name: str) -> N
 def test_a_stack_takes_each_clients_own_entries_and_bytes() -> None:
     model = worlds.model("cnn")
     work = jobs(model, 4, objective=FedMixObjective(0.2))
-    own = [replace(job, extra=extra(seed=job.seed)) for job in work]
+    own = [replace(job, extra=an_extra(model, seed=job.seed)) for job in work]
     assert_alike(model, own, clients()[:4])
     codes = np.random.default_rng(1).integers(0, 256, (5, *worlds.SHAPE)).astype(np.uint8)
     packed = {"scale": np.full(5, 0.01, np.float32), "offset": np.arange(5, dtype=np.float32) - 3}
-    shared = {**extra(), "inputs": codes, **packed}
+    shared = {**an_extra(model), "inputs": codes, **packed}
     assert_alike(model, [replace(job, extra=shared) for job in work], clients()[:4])
 
 
@@ -170,7 +161,7 @@ def test_what_is_drawn_is_the_seeds_whatever_the_order_of_samples(
 
 def test_a_step_draws_once_and_only_what_its_objective_asks_for() -> None:
     model, recorder, data = worlds.model(), Recorder(), worlds.samples(13)
-    job = replace(worlds.job(model, Schedule(3, 4), objective=recorder), extra=extra(count=50))
+    job = replace(worlds.job(model, Schedule(3, 4), objective=recorder), extra=an_extra(model, 50))
     drawn = Trainer(model, "cpu").train(job, data)
     assert len(recorder.seen) == drawn.steps == 12
     assert len(set(recorder.seen)) > 6
@@ -179,28 +170,12 @@ def test_a_step_draws_once_and_only_what_its_objective_asks_for() -> None:
         np.testing.assert_allclose(drawn.weights[name], weights, rtol=1e-4, atol=1e-6)
 
 
-def test_a_job_without_entries_is_refused_before_it_trains() -> None:
-    model = worlds.model()
-    with pytest.raises(DataError, match="none to mix with"):
-        Trainer(model, "cpu").train(
-            worlds.job(model, objective=FedMixObjective(0.1)), worlds.samples(5)
-        )
-
-
-def test_soft_targets_train() -> None:
-    model, data = worlds.model(), worlds.samples(12)
-    eye = np.eye(worlds.CLASSES, dtype=np.float32)
-    soft = type(data)(data.inputs, eye[data.targets])
-    job = replace(worlds.job(model, objective=FedMixObjective(0.2)), extra=extra())
-    one, other = (Trainer(model, "cpu").train(job, each) for each in (data, soft))
-    for name, array in one.weights.items():
-        np.testing.assert_allclose(array, other.weights[name], rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(("name", "last"), [("cnn", "fc2.weight"), ("resnet20", "fc.weight")])
 def test_bf16_is_near_fp32(name: str, last: str) -> None:
     model = worlds.model(name)
-    job = replace(worlds.job(model, Schedule(1, 6), objective=FedMixObjective(0.2)), extra=extra())
+    job = replace(
+        worlds.job(model, Schedule(1, 6), objective=FedMixObjective(0.2)), extra=an_extra(model)
+    )
     half = replace(job, schedule=replace(job.schedule, precision="bf16"))
     one, two = (Trainer(model, "cpu").train(each, worlds.samples(12)) for each in (job, half))
     assert not np.array_equal(one.weights[last], two.weights[last])
@@ -228,7 +203,7 @@ def test_an_extra_is_put_on_the_device_once_and_forgotten_with_its_array() -> No
 
 def test_a_trainer_keeps_extras_between_jobs() -> None:
     model = worlds.model()
-    shared = {name: array.copy() for name, array in extra().items()}
+    shared = {name: array.copy() for name, array in an_extra(model).items()}
     for array in shared.values():
         array.flags.writeable = False
     trainer = Trainer(model, "cpu")
@@ -246,9 +221,3 @@ def test_memory_that_torch_can_share_is_shared() -> None:
     assert tensor.tolist() == [9, 1, 2, 3]
     turned = np.arange(4.0)[::-1]
     assert ExtrasCache(torch.device("cpu")).get(turned).tolist() == [3, 2, 1, 0]
-
-
-def test_draws_are_named_alike_everywhere() -> None:
-    """Hidden looks the entries up by this name."""
-    for objective in (NaiveMixObjective(0.1), FedMixObjective(0.1), GlobalMixObjective()):
-        assert DRAWN in objective.draw(np.random.default_rng(1), 3, extra())

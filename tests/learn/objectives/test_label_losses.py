@@ -20,9 +20,9 @@ from edgefed.learn.objectives.label_counts import COUNTS, check_counts, label_co
 from edgefed.learn.objectives.logit_calibration import LogitCalibration
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.objectives.restricted_softmax import RestrictedSoftmax, classifier_bias
-from edgefed.learn.training.stacked_trainer import StackedTrainer
 from edgefed.learn.training.trainer import Trainer
 from tests.learn import worlds
+from tests.learn.training.test_stacked import assert_alike
 
 
 def outputs(params: Params, inputs: torch.Tensor) -> torch.Tensor:
@@ -316,12 +316,7 @@ def test_a_stack_ends_where_each_client_ends(objective: Objective) -> None:
     model.module.double()
     data = [skewed(size, seed) for seed, size in enumerate((13, 8, 20, 13))]
     jobs = [job_of(model, objective, own, seed) for seed, own in enumerate(data)]
-    trainer = Trainer(model, "cpu")
-    alone = [trainer.train(job, own) for job, own in zip(jobs, data, strict=True)]
-    for ours, theirs in zip(StackedTrainer(model, "cpu").train(jobs, data), alone, strict=True):
-        assert ours.loss == pytest.approx(theirs.loss, rel=1e-9)
-        for name, array in ours.weights.items():
-            np.testing.assert_allclose(array, theirs.weights[name], rtol=1e-10, atol=1e-12)
+    assert_alike(model, jobs, data, error=1e-11)
 
 
 @pytest.mark.parametrize("objective", [LogitCalibration(), RestrictedSoftmax(0.0, bias="scaled")])

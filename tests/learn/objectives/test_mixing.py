@@ -58,17 +58,6 @@ def test_naive_mix_is_equation_1() -> None:
     assert_equal(ours, (expected.item(), world.gradients(expected)))
 
 
-def test_naive_mix_with_a_raw_sample_is_global_mixup_with_that_sample() -> None:
-    world = World("cnn", width=3, hidden=8)
-    world.extra["targets"] = np.eye(CLASSES)[[1, 0, 4, 2]]
-    for entry in range(4):
-        together = world.context([entry] * 6, share=0.2)
-        assert_equal(
-            world.both(NaiveMixObjective(0.2), world.context(entry)),
-            world.both(GlobalMixObjective(ratio=0.2), together),
-        )
-
-
 def test_global_mixup_gives_each_sample_its_partner() -> None:
     world, share, partners = World("mlp", hidden=[6]), 0.35, [3, 0, 0, 2, 1, 3]
     other, target = (torch.from_numpy(world.extra[n][partners]) for n in ("inputs", "targets"))
@@ -210,13 +199,6 @@ def test_shares_out_of_range_are_refused(make: Any, said: str) -> None:
     assert caught.value.hint
 
 
-def test_a_share_of_one_leaves_the_entry_alone() -> None:
-    world = World("mlp", hidden=[6])
-    other, target = (torch.from_numpy(world.extra[name][[1]]) for name in ("inputs", "targets"))
-    loss = world.loss(NaiveMixObjective(1.0), world.context(1))
-    assert loss.item() == pytest.approx(soft_loss(world, other, target).item(), rel=1e-12)
-
-
 @dataclass(frozen=True)
 class MixedAlong(Mixing):
     """Mixes the targets only, with others that are given, and has a third term."""
@@ -277,65 +259,30 @@ def test_a_factor_and_labels_that_do_not_exist_are_refused(
     assert caught.value.hint.endswith(known)
 
 
+FITTING = {"inputs": np.zeros((2, 1, 8, 8)), "targets": np.zeros((2, CLASSES))}
+PACKED = FITTING | {"inputs": np.zeros((2, 1, 8, 8), np.uint8)}
+
+
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("extra", "why"),
     [
         ({}, "none to mix with"),
-        ({"inputs": np.zeros((0, 1, 8, 8)), "targets": np.zeros((0, CLASSES))}, "none to mix"),
-        ({"inputs": np.zeros((2, 8, 8)), "targets": np.zeros((2, CLASSES))}, "inputs are"),
-        ({"inputs": np.zeros((2, 1, 8, 8)), "targets": np.zeros((3, CLASSES))}, "targets are"),
-        ({"inputs": np.zeros((2, 1, 8, 8)), "targets": np.zeros(2)}, "targets are"),
-        (
-            {
-                "inputs": np.zeros((2, 1, 8, 8)),
-                "targets": np.zeros((2, CLASSES)),
-                KEPT: np.zeros(2, bool),
-            },
-            "none to mix",
-        ),
-        (
-            {
-                "inputs": np.zeros((2, 1, 8, 8)),
-                "targets": np.zeros((2, CLASSES)),
-                KEPT: np.ones(3, bool),
-            },
-            "says of 3 entries",
-        ),
-        (
-            {"inputs": np.zeros((2, 1, 8, 8), np.uint8), "targets": np.zeros((2, CLASSES))},
-            "scale and offset",
-        ),
-        (
-            {
-                "inputs": np.zeros((2, 1, 8, 8), np.uint8),
-                "targets": np.zeros((2, CLASSES)),
-                "scale": np.ones(2),
-            },
-            "scale and offset",
-        ),
-        (
-            {
-                "inputs": np.zeros((2, 1, 8, 8)),
-                "targets": np.zeros((2, CLASSES)),
-                "offset": np.zeros(2),
-            },
-            "scale and offset",
-        ),
-        (
-            {
-                "inputs": np.zeros((2, 1, 8, 8), np.uint8),
-                "targets": np.zeros((2, CLASSES)),
-                "scale": np.ones(2),
-                "offset": np.zeros(()),
-            },
-            "no offset for each",
-        ),
+        ({name: array[:0] for name, array in FITTING.items()}, "none to mix"),
+        (FITTING | {"inputs": np.zeros((2, 8, 8))}, "inputs are"),
+        (FITTING | {"targets": np.zeros((3, CLASSES))}, "targets are"),
+        (FITTING | {"targets": np.zeros(2)}, "targets are"),
+        (FITTING | {KEPT: np.zeros(2, bool)}, "none to mix"),
+        (FITTING | {KEPT: np.ones(3, bool)}, "says of 3 entries"),
+        (FITTING | {"offset": np.zeros(2)}, "scale and offset"),
+        (PACKED, "scale and offset"),
+        (PACKED | {"scale": np.ones(2)}, "scale and offset"),
+        (PACKED | {"scale": np.ones(2), "offset": np.zeros(())}, "no offset for each"),
     ],
 )
 @pytest.mark.parametrize("objective", MIXING[1:])
-def test_entries_that_do_not_fit_are_refused(objective: Any, change: Any, why: str) -> None:
+def test_entries_that_do_not_fit_are_refused(objective: Any, extra: Any, why: str) -> None:
     with pytest.raises(DataError, match=why) as caught:
-        objective.check(World("mlp", hidden=[4]).model, change)
+        objective.check(World("mlp", hidden=[4]).model, extra)
     assert caught.value.code == "train.entries"
     assert caught.value.message.startswith(type(objective).__name__.removesuffix("Objective"))
     assert caught.value.hint

@@ -20,10 +20,9 @@ from edgefed.learn.objectives.expert_mixture import (
     TABLE,
     forward_where,
 )
-from edgefed.learn.training.stacked_trainer import StackedTrainer
-from edgefed.learn.training.trainer import Trainer
 from tests.learn import worlds
 from tests.learn.mixtures import Mixture, mean_slope
+from tests.learn.training.test_stacked import assert_alike
 
 LEAST = 0.2
 
@@ -175,9 +174,4 @@ def test_many_clients_at_once_skip_the_same_samples(by_device: bool) -> None:
         )
         for seed in (3, 4)
     ]
-    stacked = StackedTrainer(small(), "cpu").train(jobs, parts)
-    for job, part, found in zip(jobs, parts, stacked, strict=True):
-        alone = Trainer(small(), "cpu").train(job, part)
-        for name, array in {**alone.weights, **alone.variables}.items():
-            given = {**found.weights, **found.variables}[name]
-            assert given == pytest.approx(array, abs=1e-5), name
+    assert_alike(small(), jobs, parts, error=1e-5)

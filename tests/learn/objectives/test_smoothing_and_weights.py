@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from torch.nn import functional
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import RecipeError
 from edgefed.learn.base.types import Context, Job, Objective, Samples, Schedule, Tensors
-from edgefed.learn.compiled.compiled_chain import chain_of
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.fed_mix import FedMixObjective
@@ -28,14 +26,18 @@ from edgefed.learn.objectives.naive_mix import NaiveMixObjective
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.objectives.smoothing_and_weights import CLASS_WEIGHTS, class_weights
 from edgefed.learn.steps import capabilities
-from edgefed.learn.steps.capabilities import Phase
-from edgefed.learn.training.stacked_trainer import StackedTrainer
 from edgefed.learn.training.trainer import Trainer
 from edgefed.native.library import native
 from tests.learn import worlds
-from tests.learn.compiled.test_chain import MODELS, a_batch, a_model, params_of
-from tests.learn.objectives.test_chain_mixing import a_context, an_extra
-from tests.support.pairwise import pairwise
+from tests.learn.compiled.test_chain import a_batch, a_model, params_of
+from tests.learn.objectives.test_chain_mixing import (
+    a_context,
+    an_extra,
+    assert_close,
+    by_chain,
+    exactly,
+)
+from tests.learn.training.test_stacked import assert_alike
 
 WEIGHTS = torch.tensor([0.5, 2.0, 0.0, 1.5, 1.0], dtype=torch.float64)
 ADJUSTED = [CrossEntropy(0.1), CrossEntropy(0.0, "balanced"), CrossEntropy(0.3, "balanced")]
@@ -216,26 +218,15 @@ def test_mixing_is_the_mixture_of_torchs_losses(loss: CrossEntropy, number: int)
 
 
 @pytest.mark.skipif(native().library is None, reason=native().reason or "built")
-@pytest.mark.parametrize(("built", "loss", "number"), pairwise(MODELS, ADJUSTED, range(8)), ids=str)
-def test_the_kernels_loss_and_gradients_are_torchs(
-    built: tuple[str, tuple[int, ...], int, dict[str, Any]], loss: CrossEntropy, number: int
-) -> None:
-    name, shape, classes, more = built
-    model = a_model(name, shape, classes, **more)
+@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("loss", ADJUSTED, ids=str)
+def test_the_kernels_loss_and_gradients_are_torchs(loss: CrossEntropy, number: int) -> None:
+    model = a_model("cnn", (3, 13, 17), 7, width=5, hidden=9)
     every: list[Objective] = [*mixing(loss), loss]
     objective = every[number]
-    batch = a_batch(model, 6)
     seen = with_weights(a_context(model, objective, 6), model.classes)
-    params, names = params_of(model), model.parameter_names
-    chain = chain_of(model, Phase(objective, names), params, "fp32", 6)
-    assert chain is not None
-    quick = chain.gradients(batch, names, seen)
-    assert quick is not None
-    value = objective(model.forward, params, batch, seen)
-    gradients = torch.autograd.grad(value, [params[each] for each in names])
-    torch.testing.assert_close(quick[0], value.detach(), rtol=2e-4, atol=1e-5)
-    for ours, theirs in zip(quick[1], gradients, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+    given_ = params_of(model), a_batch(model, 6), seen
+    assert_close(by_chain(model, objective, *given_), exactly(model, objective, *given_))
 
 
 @pytest.mark.parametrize("number", range(7))
@@ -247,12 +238,7 @@ def test_a_stack_mixes_adjusted_targets_as_each_client_does(number: int) -> None
     data = [worlds.samples(size, seed) for seed, size in enumerate((13, 6, 9))]
     schedule = Schedule(2, 6, 0.05, optimizer="adamw", epsilon=1e-3, max_gradient_norm=0.5)
     jobs = [Job(model.weights(), objective, schedule, seed, extra) for seed in range(3)]
-    trainer = Trainer(model, "cpu")
-    alone = [trainer.train(job, own).weights for job, own in zip(jobs, data, strict=True)]
-    together = StackedTrainer(model, "cpu").train(jobs, data)
-    for ours, theirs in zip(together, alone, strict=True):
-        for key, array in ours.weights.items():
-            np.testing.assert_allclose(array, theirs[key], rtol=1e-10, atol=1e-12)
+    assert_alike(model, jobs, data, error=1e-11)
 
 
 def test_both_updates_of_hidden_mixing_are_adjusted() -> None:

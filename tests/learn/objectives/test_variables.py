@@ -16,6 +16,7 @@ from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.training.stacked_trainer import StackedTrainer
 from edgefed.learn.training.trainer import Trainer
 from tests.learn import worlds
+from tests.learn.training.test_stacked import assert_alike
 
 RATE = 0.25
 
@@ -120,11 +121,7 @@ def test_a_stack_of_clients_trains_variables_as_one_by_one() -> None:
         for seed in (1, 2, 3)
     ]
     data = [worlds.samples(count) for count in (9, 4, 6)]
-    stacked = StackedTrainer(model, "cpu").train(jobs, data)
-    for job, own, found in zip(jobs, data, stacked, strict=True):
-        alone = Trainer(worlds.model("mlp"), "cpu").train(job, own)
-        assert found.variables["shift"] == pytest.approx(alone.variables["shift"], abs=2e-6)
-        assert found.weights.keys() == alone.weights.keys()
+    assert_alike(model, jobs, data, error=2e-6)
 
 
 def test_variables_of_other_shapes_are_not_stacked_together() -> None:

@@ -11,8 +11,9 @@ import torch
 from torch.nn import functional
 from torch.optim import lr_scheduler
 
+from edgefed.algorithms.composed.registry import make
 from edgefed.config.recipes.class_weights import ClassWeights
-from edgefed.config.recipes.recipe import ModelSection
+from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.errors import DataError, UsageError
 from edgefed.learn.base.rate_schedule import RateSchedule
 from edgefed.learn.base.types import Array, Job, Samples, Schedule, Tensors, Trained
@@ -21,13 +22,13 @@ from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.samples.sample_order import planned_steps
-from edgefed.learn.steps.local_optimizers import Adam, Sgd, check_optimizer
+from edgefed.learn.steps.local_optimizers import check_optimizer, optimizer_of
 from edgefed.learn.training.client_stack import Client
 from edgefed.learn.training.stacked_trainer import StackedTrainer
 from edgefed.learn.training.trainer import Trainer
 from edgefed.native.library import native
 from tests.learn import worlds
-from tests.support.pairwise import pairwise
+from tests.learn.training.test_stacked import SIZES, assert_alike, clients, jobs
 
 ADAMW = Schedule(3, 6, 0.01, optimizer="adamw", weight_decay=0.1, epsilon=1e-3)
 NESTEROV = Schedule(3, 6, 0.05, momentum=0.9, nesterov=True, weight_decay=0.01)
@@ -39,6 +40,8 @@ SCHEDULES = {
     "nesterov, linear": replace(NESTEROV, rates=RateSchedule("linear", warm_up=0.2)),
     "sgd, step": Schedule(3, 6, 0.1, rates=RateSchedule("step", step_every=4, step_factor=0.5)),
     "sgd, warm-up": Schedule(3, 6, 0.1, rates=RateSchedule(warm_up=0.5)),
+    "sgd, momentum": Schedule(3, 6, 0.1, momentum=0.9, weight_decay=0.1),
+    "adam": replace(ADAMW, optimizer="adam", beta1=0.6, beta2=0.9),
     "adam, cosine": replace(ADAMW, optimizer="adam", rates=COSINE),
     "clipped": replace(NESTEROV, max_gradient_norm=0.3),
     "all": replace(ADAMW, rates=COSINE, max_gradient_norm=0.2),
@@ -49,6 +52,9 @@ LOSSES = [
     CrossEntropy(0.0, (0.5, 2.0, 1.0)),
     CrossEntropy(0.2, "balanced"),
 ]
+CASES = [(name, LOSSES[place % len(LOSSES)]) for place, name in enumerate(SCHEDULES)]
+"""Each schedule with one of the losses, and each of these with several schedules."""
+cases = pytest.mark.parametrize(("name", "loss"), CASES, ids=str)
 
 
 def optimizer_by_torch(schedule: Schedule, module: torch.nn.Module) -> torch.optim.Optimizer:
@@ -115,6 +121,9 @@ def wide(data: Samples) -> Samples:
         replace(ADAMW, beta1=0.0, beta2=0.0),
         NESTEROV,
         replace(NESTEROV, weight_decay=0.0),
+        replace(NESTEROV, nesterov=False),
+        SCHEDULES["adam"],
+        replace(ADAMW, optimizer="adam", beta1=0.0, beta2=0.0),
     ],
 )
 @pytest.mark.parametrize(("kind", "error"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
@@ -123,7 +132,8 @@ def test_each_step_is_torchs(schedule: Schedule, kind: torch.dtype, error: float
     module = torch.nn.Linear(5, 7).to(kind)
     ours = [weight.detach().clone() for weight in module.parameters()]
     reference = optimizer_by_torch(schedule, module)
-    optimizer = (Sgd if schedule.optimizer == "sgd" else Adam)(schedule)
+    optimizer = optimizer_of(schedule)
+    error = 0 if schedule.optimizer == "adam" else error
     for step in range(12):
         rate = 0.1 / (step + 1)
         gradients = [torch.randn(part.shape, generator=numbers, dtype=kind) for part in ours]
@@ -138,8 +148,7 @@ def test_each_step_is_torchs(schedule: Schedule, kind: torch.dtype, error: float
             torch.testing.assert_close(mine, other.detach(), rtol=error, atol=error)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@cases
 def test_the_loop_is_torchs(name: str, loss: CrossEntropy) -> None:
     data = wide(worlds.samples(20))
     model = worlds.model("mlp")
@@ -165,9 +174,8 @@ def without_kernels(model: Model, job: Job, data: Samples, patch: pytest.MonkeyP
 
 
 @pytest.mark.skipif(native().library is None, reason=native().reason or "built")
-@pytest.mark.parametrize(
-    ("name", "loss", "pull"), pairwise([*SCHEDULES], LOSSES, [0.0, 0.1]), ids=str
-)
+@cases
+@pytest.mark.parametrize("pull", [0.0, 0.1])
 def test_the_kernels_take_part_and_end_as_torch(
     name: str, loss: CrossEntropy, pull: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,21 +196,19 @@ def test_the_kernels_take_part_and_end_as_torch(
         np.testing.assert_allclose(array, slow[key], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "loss", "most"), pairwise([*SCHEDULES], LOSSES, [0, 4]), ids=str)
-def test_a_stack_ends_where_each_client_ends(name: str, loss: CrossEntropy, most: int) -> None:
+@cases
+def test_a_stack_ends_where_each_client_ends(name: str, loss: CrossEntropy) -> None:
     model = worlds.model("mlp")
     model.module.double()
-    sizes = (13, 4, 6, 20, 1, 13, 9)  # so that some steps are of some clients only
-    data = [worlds.samples(size, seed) for seed, size in enumerate(sizes)]
-    schedule = replace(SCHEDULES[name], max_steps=most)
-    jobs = [worlds.job(model, schedule, objective=loss, seed=seed) for seed in range(len(sizes))]
-    trainer = Trainer(model, "cpu")
-    alone = [trainer.train(job, own) for job, own in zip(jobs, data, strict=True)]
-    for ours, theirs in zip(StackedTrainer(model, "cpu").train(jobs, data), alone, strict=True):
-        assert ours.steps == theirs.steps
-        assert ours.loss == pytest.approx(theirs.loss, rel=1e-9)
-        for key, array in ours.weights.items():
-            np.testing.assert_allclose(array, theirs.weights[key], rtol=1e-11, atol=1e-12)
+    work = jobs(model, len(SIZES), SCHEDULES[name], objective=loss)
+    assert_alike(model, work, clients(), error=1e-11)
+
+
+def test_a_job_starts_without_the_state_of_the_one_before() -> None:
+    model, data = worlds.model("mlp"), worlds.samples(20)
+    trainer, job = Trainer(model, "cpu"), worlds.job(model, SCHEDULES["adam"])
+    first, again = (trainer.train(job, data).weights for _ in range(2))
+    assert all(np.array_equal(first[name], again[name]) for name in first)
 
 
 def test_clients_with_balanced_weights_share_a_stack(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +230,7 @@ def test_clients_with_balanced_weights_share_a_stack(monkeypatch: pytest.MonkeyP
     ("wrong", "words"),
     [
         (Schedule(optimizer="adamw", momentum=0.9), "AdamW has no momentum of 0.9"),
+        (Schedule(optimizer="adam", momentum=0.9), "Adam has no momentum of 0.9"),
         (Schedule(optimizer="adamw", nesterov=True), "AdamW has no Nesterov"),
         (Schedule(optimizer="adam", nesterov=True), "Adam has no Nesterov"),
         (Schedule(nesterov=True), "needs a momentum"),
@@ -235,3 +242,8 @@ def test_settings_that_do_not_belong_together_are_refused(wrong: Schedule, words
         check_optimizer(wrong)
     assert caught.value.code == "train.optimizer"
     assert caught.value.hint
+
+
+def test_a_recipe_of_such_settings_is_refused() -> None:
+    with pytest.raises(UsageError, match="momentum"):
+        make(Recipe.model_validate({"training": {"optimizer": "adam", "momentum": 0.5}}))

@@ -24,9 +24,9 @@ from edgefed.learn.objectives.expert_mixture import (
     ExpertMixture,
     expert_name,
 )
-from edgefed.learn.training.stacked_trainer import StackedTrainer
 from edgefed.learn.training.trainer import Trainer
 from edgefed.native.library import Native
+from tests.learn.training.test_stacked import assert_alike
 
 K, C, WIDTH, INPUTS = 3, 4, 5, 6
 
@@ -90,13 +90,7 @@ def test_a_stack_of_devices_ends_where_each_alone_does(
     small = model()
     of = ExpertMixture(small, K, kept, by_device=by_device, threshold=0.5)
     work = jobs(3, of, small, 10)
-    stacked = StackedTrainer(small, "cpu").train([j for j, _ in work], [s for _, s in work])
-    for (job, data), other in zip(work, stacked, strict=True):
-        alone = Trainer(small, "cpu").train(job, data)
-        for name, array in {**alone.weights, **alone.variables}.items():
-            there = {**other.weights, **other.variables}[name]
-            np.testing.assert_allclose(there, array, rtol=1e-4, atol=1e-4)
-        assert other.loss == pytest.approx(alone.loss, rel=1e-4)
+    assert_alike(small, [job for job, _ in work], [data for _, data in work], error=1e-4)
 
 
 def trained(entropy: EntropyTerm) -> tuple[Array, Array]:

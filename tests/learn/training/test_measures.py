@@ -30,6 +30,7 @@ def test_a_model_and_a_predictor_count_the_same() -> None:
     for each in (tested, found):
         assert each.confusion is not None
         assert np.array_equal(each.confusion.counts, expected)
+        assert each.loss == pytest.approx(tested.loss, rel=1e-6)
         assert each.accuracy == np.trace(expected) / len(data)
         assert each.top_k_hits == round(top * len(data))
     plain = trainer.evaluate(weights, data)

@@ -81,3 +81,18 @@ def test_squared_error_of_labels_is_an_error_and_not_a_number() -> None:
     model, data = worlds.model("mlp"), worlds.samples(5)
     with pytest.raises(DataError, match="needs a target for every output"):
         Trainer(model, "cpu").evaluate(model.weights(), data, "squared_error")
+
+
+def test_scores_by_hand() -> None:
+    logits = np.log(np.array([[0.5, 0.25, 0.25], [0.2, 0.2, 0.6]]))
+    data = Samples(np.zeros((2, 1), np.float32), np.array([0, 1]))
+    found = score(lambda inputs: logits, data)
+    assert found.loss == pytest.approx(-(np.log(0.5) + np.log(0.2)) / 2)
+    assert found.accuracy == 0.5
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared_error"])
+def test_no_samples_score_zero(loss: str) -> None:
+    found = score(lambda inputs: inputs, worlds.samples(0), loss)
+    assert (found.loss, found.samples) == (0.0, 0)
+    assert found.accuracy == (0.0 if loss == "cross_entropy" else None)

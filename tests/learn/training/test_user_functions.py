@@ -13,11 +13,11 @@ from edgefed.learn.base.types import Job, Objective, Samples, Schedule, Trained
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.training.measures import Measures
 from edgefed.learn.training.scoring import score
-from edgefed.learn.training.stacked_trainer import StackedTrainer
 from edgefed.learn.training.trainer import ModelPredictions, Trainer
 from edgefed.learn.training.user_losses import UserLoss, try_out_loss
 from edgefed.learn.training.user_metrics import divided, find_metrics, measured
 from tests.learn import worlds
+from tests.learn.training.test_stacked import assert_alike
 
 HERE = "tests.learn.own_functions"
 LABELS = np.array([0, 2, 1, 2])
@@ -51,14 +51,7 @@ def test_many_clients_at_once_train_as_one_after_another() -> None:
     model = worlds.model()
     jobs = [Job(model.weights(), UserLoss(own("focal")), Schedule(1, 6, 0.3), n) for n in (1, 2)]
     data = [worlds.samples(12), worlds.samples(18)]
-    stacked = StackedTrainer(worlds.model(), "cpu").train(jobs, data)
-    alone = [
-        Trainer(worlds.model(), "cpu").train(job, each)
-        for job, each in zip(jobs, data, strict=True)
-    ]
-    for one, other in zip(stacked, alone, strict=True):
-        for key, array in other.weights.items():
-            np.testing.assert_allclose(one.weights[key], array, atol=2e-5)
+    assert_alike(model, jobs, data)
 
 
 @pytest.mark.parametrize(
