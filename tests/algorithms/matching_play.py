@@ -24,7 +24,7 @@ from edgefed.learn.training.trainer import Trainer
 from edgefed.seeds import derive
 from edgefed.sharing.policy import ANYTHING, Policy
 from edgefed.worker.run_work import run_work
-from tests.algorithms.play import asked
+from tests.algorithms.play import asked, planned_for
 
 
 def half(
@@ -78,6 +78,9 @@ class Fleet:
             Member(f"device-{number}", len(part), self.shape, self.classes)
             for number, part in enumerate(self.parts)
         )
+
+    def planned(self, algorithm: CompleteAlgorithm[Any], state: State) -> Exchange:
+        return planned_for(algorithm, state, self.roster)
 
     def start(self, algorithm: CompleteAlgorithm[Any]) -> State:
         model = self.model()

@@ -8,6 +8,9 @@ from typing import Any
 
 from edgefed.algorithms.composed.method import Method
 from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.interface.base import Algorithm, State
+from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.files.samples import Samples
@@ -40,6 +43,13 @@ def task_fields(plan: Recipe, **changed: Any) -> dict[str, Any]:
     return {**method.task_fields(), **changed}
 
 
+def planned_for(half: Algorithm[Any], state: State, roster: Roster, seed: int = 1) -> Exchange:
+    """Return the next exchange of a run that is not over, with these devices."""
+    exchange = half.plan(state, roster, seed)
+    assert isinstance(exchange, Exchange)
+    return exchange
+
+
 def trainer(hidden: Sequence[int] = (3,)) -> Trainer:
     return trainer_of(ModelSection.model_validate({"name": "mlp", "hidden": list(hidden)}))
 
@@ -57,3 +67,7 @@ class Players(play.Players):
     )
     trainer: Trainer = field(default_factory=trainer)
     test: Samples = field(default_factory=lambda: samples(3, 77))
+
+    def planned(self, half: Algorithm[Any], state: State, seed: int = 1) -> Exchange:
+        """Return the next exchange of a run that is not over."""
+        return planned_for(half, state, self.roster, seed)

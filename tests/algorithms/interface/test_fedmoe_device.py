@@ -127,8 +127,7 @@ def test_a_share_that_a_float32_cannot_hold_is_no_use() -> None:
     state = with_table(players.start(half), table(FORCED, -FORCED, FORCED))
     answer = trained(half, players, state)
     assert set(answer.groups) == {role(0), role(2), TABLE, MIXTURE}
-    planned = half.plan(state, players.roster, 1)
-    assert isinstance(planned, Exchange)
+    planned = players.planned(half, state)
     sent = replace(answer, device=DEVICE)
     assert half.reject_reason(planned, sent, players.trainer.model) == ""
 
@@ -379,8 +378,7 @@ def test_tokens_train() -> None:
     half.check_model(lstm)
     state = half.start(lstm.weights(), (), 1)
     players = Players(trainer=Trainer(lstm, "cpu"))
-    exchange = half.plan(state, players.roster, 1)
-    assert isinstance(exchange, Exchange)
+    exchange = players.planned(half, state)
     seen = players.task(exchange, exchange.questions[0])
     view = replace(players.view("device-00"), train=part)
     job = half.prepare(seen, view)

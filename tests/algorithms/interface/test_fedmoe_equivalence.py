@@ -13,7 +13,7 @@ from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.initial_weights import redrawn
 from tests.algorithms.moe_play import FORCED, groups_of_labels, moe, with_table
-from tests.algorithms.play import Players, algorithm, asked, bits
+from tests.algorithms.play import Players, algorithm, asked, bits, planned_for
 from tests.run_fixture import CLASSES
 
 ADAM = {"server": "adam", "adam_variant": "kingma", "beta2": 0.999, "tau": 1e-8}
@@ -55,8 +55,7 @@ def alone(players: Players, devices: list[int], weights: Tensors, rounds: int) -
     roster = tuple(players.roster[k] for k in devices)
     state = half.start(weights, roster, 11)
     for number in range(rounds):
-        planned = half.plan(state, roster, number)
-        assert isinstance(planned, Exchange)
+        planned = planned_for(half, state, roster, number)
         state = half.merge(state, asked(planned), players.answers(half, planned))
     return state.groups["weights"]
 
@@ -69,8 +68,7 @@ def test_an_expert_for_each_group_is_two_runs_of_fedavg(prune: float) -> None:
     state = with_table(players.start(half), forced())
     first = players.trainer.model.weights()
     for number in range(3):
-        planned = half.plan(state, players.roster, number)
-        assert isinstance(planned, Exchange)
+        planned = players.planned(half, state, number)
         state = half.merge(state, asked(planned), players.answers(half, planned))
         assert state.params[STEPS] == [number + 1, number + 1]
     starts = (first, redrawn(first, 11, "expert", 1))
@@ -87,8 +85,7 @@ def test_an_expert_that_nobody_uses_stays_as_it_is() -> None:
     table[:, 0] = FORCED
     state = with_table(players.start(half), table)
     before = state
-    planned = half.plan(state, players.roster, 1)
-    assert isinstance(planned, Exchange)
+    planned = players.planned(half, state)
     answers = players.answers(half, planned)
     assert [sorted(a.groups) for a in answers] == [["expert-0", "mixture", "table"]] * 4
     state = half.merge(state, asked(planned), answers)

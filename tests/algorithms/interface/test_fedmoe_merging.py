@@ -37,8 +37,7 @@ SAMPLES = {"device-00": 5, "device-01": 9, "device-02": 6, "device-03": 4}
 def begun(**settings: Any) -> tuple[FedMoe, State, Exchange]:
     half, players = moe(9, **settings), Players()
     state = players.start(half)
-    exchange = half.plan(state, players.roster, 1)
-    assert isinstance(exchange, Exchange)
+    exchange = players.planned(half, state)
     return half, state, exchange
 
 

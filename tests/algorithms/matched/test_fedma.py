@@ -26,7 +26,7 @@ from edgefed.learn.training.trainer import Trainer
 from edgefed.sharing.label_leakage import frequencies_after_steps
 from edgefed.sharing.policy import Policy
 from tests.algorithms.matching_play import Fleet, half, images
-from tests.algorithms.play import bits
+from tests.algorithms.play import bits, planned_for
 
 CNN = ModelSection.model_validate({"name": "cnn", "width": 4, "hidden": 6})
 STEPS = ["conv1", "conv2", "fc1", "fc2"]
@@ -102,13 +102,6 @@ def test_devices_freeze_what_is_matched_and_train_the_rest() -> None:
     assert [job.schedule.epochs for _, job in devices.jobs] == [2, 3, 3, 5]
 
 
-def test_the_last_layer_may_learn_more_slowly() -> None:
-    algorithm, devices = half(last_learning_rate=0.1), fleet(1)
-    devices.play(algorithm)
-    rates = [job.schedule.learning_rate for _, job in devices.jobs]
-    assert rates == pytest.approx([0.1, 0.1, 0.1, 0.01])
-
-
 def test_steps_draw_from_seeds_of_their_own() -> None:
     devices = fleet(1)
     devices.play(half())
@@ -121,12 +114,10 @@ def test_each_device_goes_on_with_the_function_that_it_had(trained: Tensors) -> 
     devices = fleet(given=copies)
     algorithm = half(layer_codec="fp32")
     state = devices.start(algorithm)
-    first = algorithm.plan(state, devices.roster, 1)
-    assert isinstance(first, Exchange)
+    first = devices.planned(algorithm, state)
     answers = [devices.answer(algorithm, first, each) for each in first.questions]
     state = algorithm.merge(state, first, answers)
-    second = algorithm.plan(state, devices.roster, 1)
-    assert isinstance(second, Exchange)
+    second = devices.planned(algorithm, state)
     inputs = images(20, 4).inputs
     for question in second.questions:
         task = devices.task(second, question)
@@ -295,8 +286,7 @@ def test_a_device_that_misses_a_layer_is_left_out_until_the_next_round() -> None
 def test_a_device_that_is_gone_is_told_as_left_out() -> None:
     algorithm, devices = half(), fleet()
     before = devices.play(algorithm, most=1)[-1][0]
-    there = algorithm.plan(before, devices.roster[:2], 1)
-    assert isinstance(there, Exchange)
+    there = planned_for(algorithm, before, devices.roster[:2])
     answers = [devices.answer(algorithm, there, each) for each in there.questions]
     after = algorithm.merge(before, there, answers)
     [remark] = algorithm.remarks(before, there, after)
@@ -308,8 +298,7 @@ def test_payloads_of_devices_that_left_are_not_kept_under_names_of_their_own() -
     state = devices.start(algorithm)
     names = []
     for member in devices.roster:
-        planned = algorithm.plan(state, (member,), 1)
-        assert isinstance(planned, Exchange)
+        planned = planned_for(algorithm, state, (member,))
         names.append(planned.payloads.keys())
     assert names[0] == names[1] == names[2]
 
@@ -322,8 +311,7 @@ def test_a_round_begins_again_with_others_when_too_few_of_its_devices_are_there(
     stuck, others = first[-1][0], new.roster[2:]
 
     def step(roster: tuple[Member, ...]) -> tuple[Exchange, int]:
-        planned = algorithm.plan(stuck, roster, 1)
-        assert isinstance(planned, Exchange)
+        planned = planned_for(algorithm, stuck, roster)
         return planned, planned.questions[0].params["step"]
 
     assert step(others[:1])[1] == 2, "alone, it waits for the others of its round"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import State
-from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.algorithms.matched.fedma_records import LAYER, STATISTICS, MatchedNetwork, atoms_of
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import DataError
@@ -53,24 +50,12 @@ def assert_same(one: State, other: State) -> None:
 # -- answers --------------------------------------------------------------------------------------
 
 
-def last_merge(settings: dict[str, Any]) -> tuple[Any, State, Exchange, Sequence[Answer]]:
+def test_nobody_weighs_more_than_it_announced() -> None:
     given = {f"device-{seed}": network(seed) for seed in range(4)}
-    algorithm, devices = half(**AT_ONCE, **settings), fleet(12, 4, 7, 5, given=given)
+    algorithm = half(**AT_ONCE, weighting="examples", last_layer="samples")
+    devices = fleet(12, 4, 7, 5, given=given)
     before = devices.start(algorithm)
     [(_, exchange, answers)] = devices.play(algorithm, before)
-    return algorithm, before, exchange, answers
-
-
-def test_the_order_of_answers_makes_no_difference() -> None:
-    algorithm, before, exchange, answers = last_merge({})
-    one = algorithm.merge(before, asked(exchange), iter(answers))
-    assert_same(one, algorithm.merge(before, asked(exchange), reversed(answers)))
-
-
-def test_nobody_weighs_more_than_it_announced() -> None:
-    algorithm, before, exchange, answers = last_merge(
-        {"weighting": "examples", "last_layer": "samples"}
-    )
     honest = algorithm.merge(before, asked(exchange), answers)
     more = [replace(answers[0], samples=10**9), *answers[1:]]
     assert_same(honest, algorithm.merge(before, asked(exchange), more))
@@ -119,8 +104,7 @@ def test_only_those_count_who_stay_to_the_end_of_the_round() -> None:
 def test_a_device_that_lost_its_network_says_so() -> None:
     algorithm, devices = half(), fleet(9, 9)
     state = devices.play(algorithm, most=1)[-1][0]
-    second = algorithm.plan(state, devices.roster, 1)
-    assert isinstance(second, Exchange)
+    second = devices.planned(algorithm, state)
     devices.private["device-0"] = {}
     with pytest.raises(DataError, match="has not done step 1") as raised:
         devices.answer(algorithm, second, second.questions[0])
