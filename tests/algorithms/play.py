@@ -9,11 +9,12 @@ from typing import Any
 from edgefed.algorithms.composed.method import Method
 from edgefed.algorithms.composed.registry import make
 from edgefed.algorithms.interface.base import Algorithm, State
-from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.algorithms.interface.exchange import Exchange, Question
 from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.files.samples import Samples
+from edgefed.learn.base.types import Job
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.trainer import Trainer
 from edgefed.testing import play
@@ -71,3 +72,9 @@ class Players(play.Players):
     def planned(self, half: Algorithm[Any], state: State, seed: int = 1) -> Exchange:
         """Return the next exchange of a run that is not over."""
         return planned_for(half, state, self.roster, seed)
+
+    def job(self, half: Algorithm[Any], exchange: Exchange, question: Question) -> Job:
+        """Return what a device trains."""
+        work = half.prepare(self.task(exchange, question), self.view(question.device))
+        assert isinstance(work, Job)
+        return work

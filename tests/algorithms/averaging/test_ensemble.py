@@ -17,7 +17,7 @@ from edgefed.algorithms.interface.device_side import PredictorEvalJob
 from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.learn.base.types import Array, Job, Score
+from edgefed.learn.base.types import Array, Score
 from edgefed.learn.training.trainer import ModelPredictions
 from tests.algorithms.play import Players, algorithm, asked, bits, planned_for, trainer
 from tests.run_fixture import World, recipe, samples, shards
@@ -119,8 +119,7 @@ def test_independent_initial_weights_are_known_to_the_coordinator() -> None:
     planned = players.planned(half, state)
     starts = []
     for question in planned.questions:
-        work = half.prepare(players.task(planned, question), players.view(question.device))
-        assert isinstance(work, Job)
+        work = players.job(half, planned, question)
         starts.append(work.weights)
     zeros = {name: np.zeros_like(array) for name, array in state.groups["weights"].items()}
     still = [Answer(each.device, 3, {"delta": Group(zeros)}) for each in planned.questions]
@@ -134,8 +133,7 @@ def test_in_further_rounds_each_device_trains_its_own_model() -> None:
     first, _, _ = trained_by(half, players)
     planned = planned_for(half, first, players.roster[1:], 2)
     for number, question in enumerate(planned.questions, start=1):
-        work = half.prepare(players.task(planned, question), players.view(question.device))
-        assert isinstance(work, Job)
+        work = players.job(half, planned, question)
         assert bits(work.weights) == bits(half.models(first)[f"model-{number}"])
     ones = {name: np.ones_like(array) for name, array in first.groups["weights"].items()}
     moved = Answer("device-02", 6, {"delta": Group(ones)})

@@ -25,8 +25,7 @@ def job_of(name: str, **settings: Any) -> tuple[Job, Players, str]:
     half, players = algorithm(name, **settings), Players()
     _, exchange = players.play(half)[0]
     question = exchange.questions[0]
-    job = half.prepare(players.task(exchange, question), players.view(question.device))
-    assert isinstance(job, Job)
+    job = players.job(half, exchange, question)
     return job, players, question.device
 
 

@@ -50,11 +50,15 @@ def task(
     return players.task(planned, question), replace(players.view(DEVICE), **changes)
 
 
+def prepared(half: FedMoe, players: Players, state: State | None = None, **changes: Any) -> Job:
+    work = half.prepare(*task(half, players, state, **changes))
+    assert isinstance(work, Job)
+    return work
+
+
 def trained(half: FedMoe, players: Players, state: State | None = None, **changes: Any) -> Answer:
     given, view = task(half, players, state, **changes)
-    job = half.prepare(given, view)
-    assert isinstance(job, Job)
-    result = players.trainer.train(job, view.train)
+    result = players.trainer.train(prepared(half, players, state, **changes), view.train)
     return half.answer(given, view, result)
 
 
@@ -141,9 +145,7 @@ def test_a_device_condition_keeps_its_shares_and_sends_no_table() -> None:
     shares = answer.private[OWN]["shares"]
     assert bits(shares) == bits(answer.groups[MIXTURE].arrays["raw"])
     assert np.ptp(shares) > 0.01, "they have moved away from equal ones"
-    given, view = task(half, players, state, private=answer.private)
-    again = half.prepare(given, view)
-    assert isinstance(again, Job)
+    again = prepared(half, players, state, private=answer.private)
     assert bits(again.variables[names.SHARES]) == bits(shares)
 
 
@@ -157,9 +159,7 @@ def test_gates_that_are_averaged_are_sent() -> None:
         assert change.any()
         np.testing.assert_allclose(answer.private[OWN][name], gate[name] + change, atol=1e-6)
     # The next task's gate counts, not what the device has of an earlier one.
-    given, view = task(half, players, state, private=answer.private)
-    job = half.prepare(given, view)
-    assert isinstance(job, Job)
+    job = prepared(half, players, state, private=answer.private)
     assert bits(job.variables[names.GATE_WEIGHT]) == bits(gate["weight"])
 
 
@@ -171,9 +171,7 @@ def test_a_personal_bias_is_trained_and_kept_and_never_sent(count: int) -> None:
     assert bias.shape == (CLASSES,)
     assert bias.any()
     assert set(answer.groups) == {*map(role, range(count)), TABLE, MIXTURE}
-    given, view = task(half, players, private=answer.private)
-    job = half.prepare(given, view)
-    assert isinstance(job, Job)
+    job = prepared(half, players, private=answer.private)
     assert bits(job.variables[names.PERSONAL_BIAS]) == bits(bias)
 
 
@@ -217,9 +215,7 @@ def test_shares_follow_the_column() -> None:
     logits = np.zeros((4, K), np.float32)
     logits[0, 0] = logits[1, 1] = 5.0
     state = with_table(state, logits)
-    given, view = task(half, players, state, train=column([0, 0, 0, 1, 1, 3]))
-    job = half.prepare(given, view)
-    assert isinstance(job, Job)
+    job = prepared(half, players, state, train=column([0, 0, 0, 1, 1, 3]))
     np.testing.assert_allclose(job.extra[names.FREQUENCIES], [1 / 2, 1 / 3, 0, 1 / 6], rtol=1e-6)
     assert job.extra[names.CONDITIONS].tolist() == [0, 0, 0, 1, 1, 3]
     change = trained(half, players, state, train=column([0, 0, 0, 1, 1, 3])).groups[TABLE]

@@ -13,7 +13,6 @@ from edgefed.algorithms.averaging.fedavg import FedAvg
 from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.files.samples import Samples
-from edgefed.learn.base.types import Job
 from edgefed.learn.objectives.averaged_entries import KEPT
 from tests.algorithms.mean_play import DEVICES, after_sharing, half_of, stacked
 from tests.algorithms.play import SIZES, Players, asked
@@ -92,8 +91,7 @@ def test_own_averages_are_not_exchanged() -> None:
     exchange = history[0][1]
     assert exchange.payloads.keys() == {"weights"}
     question = exchange.questions[0]
-    job = half.prepare(players.task(exchange, question), players.view(question.device))
-    assert isinstance(job, Job)
+    job = players.job(half, exchange, question)
     np.testing.assert_allclose(
         job.extra["inputs"][0], players.parts[0].inputs.mean(axis=0), rtol=1e-5
     )
@@ -109,8 +107,7 @@ def test_a_device_may_leave_its_own_rows_out() -> None:
     )
     assert isinstance(means, Answer)
     own = {row.tobytes() for row in means.groups["means"].arrays["inputs"]}
-    job = half.prepare(players.task(exchange, exchange.questions[1]), players.view(DEVICES[1]))
-    assert isinstance(job, Job)
+    job = players.job(half, exchange, exchange.questions[1])
     mixed = {row.tobytes() for row in job.extra["inputs"][job.extra[KEPT]]}
     everything = {row.tobytes() for row in stacked(state).inputs}
     assert mixed == everything - own
@@ -133,8 +130,7 @@ def test_a_device_that_shared_nothing_leaves_nothing_out() -> None:
     state = half.merge(state, asked(exchange), players.answers(half, exchange)[1:])
     training = players.planned(half, state)
     assert training.questions[0].params[OWN] == []
-    job = half.prepare(players.task(training, training.questions[0]), players.view(DEVICES[0]))
-    assert isinstance(job, Job)
+    job = players.job(half, training, training.questions[0])
     assert job.extra[KEPT].tolist() == [True] * 3
 
 
@@ -172,8 +168,7 @@ def test_leaving_rows_out_copies_no_stack_and_keeps_clients_alike() -> None:
     given = exchange.payloads[AVERAGED].arrays
     shapes = set()
     for question in exchange.questions:
-        job = half.prepare(players.task(exchange, question), players.view(question.device))
-        assert isinstance(job, Job)
+        job = players.job(half, exchange, question)
         assert all(job.extra[name] is array for name, array in given.items())
         shapes.add(tuple((name, job.extra[name].shape) for name in sorted(job.extra)))
     assert len(shapes) == 1
@@ -182,16 +177,14 @@ def test_leaving_rows_out_copies_no_stack_and_keeps_clients_alike() -> None:
 def test_a_device_whose_averages_are_all_there_are_trains_without() -> None:
     half, players = half_of(exclude_own=True), Players([samples(5, 1)])
     exchange = players.planned(half, after_sharing(half, players))
-    job = half.prepare(players.task(exchange, exchange.questions[0]), players.view(DEVICES[0]))
-    assert isinstance(job, Job)
+    job = players.job(half, exchange, exchange.questions[0])
     assert not job.extra
 
 
 def test_globalmix_mixes_with_the_raw_samples_of_others() -> None:
     half, players = half_of("globalmix", packing="fp32"), Players()
     exchange = players.planned(half, after_sharing(half, players))
-    job = half.prepare(players.task(exchange, exchange.questions[2]), players.view(DEVICES[2]))
-    assert isinstance(job, Job)
+    job = players.job(half, exchange, exchange.questions[2])
     others = np.concatenate([part.inputs for k, part in enumerate(players.parts) if k != 2])
     mixed = job.extra["inputs"][job.extra[KEPT]]
     assert sorted(map(bytes, mixed)) == sorted(map(bytes, others))

@@ -186,9 +186,7 @@ def test_devices_with_nothing_in_common_are_said_once() -> None:
             start = half.weights(state)
             answers = []
             for question in exchange.questions:
-                task, view = players.task(exchange, question), players.view(question.device)
-                work = half.prepare(task, view)
-                assert isinstance(work, Job)
+                work = players.job(half, exchange, question)
                 start = work.weights
                 drawn = {n: rng.normal(0, 1, w.shape).astype(w.dtype) for n, w in start.items()}
                 answers.append(answer_of(question.device, drawn, start))
@@ -227,9 +225,7 @@ def test_the_next_start_of_each_device_is_what_it_holds_of_the_global_network() 
         {"name": "mlp", "hidden": [4, 3], "dropout": 0.0}
     )
     for question in second.questions:
-        task, view = players.task(second, question), players.view(question.device)
-        work = half.prepare(task, view)
-        assert isinstance(work, Job)
+        work = players.job(half, second, question)
         one, two = (
             state.groups["assignments"][f"{question.device}/{group}"] for group in ("fc1", "fc2")
         )
@@ -305,8 +301,7 @@ def test_independent_initial_weights_are_the_devices_own_in_the_first_round_only
     planned = players.planned(half, state)
     starts = []
     for question in planned.questions:
-        work = half.prepare(players.task(planned, question), players.view(question.device))
-        assert isinstance(work, Job)
+        work = players.job(half, planned, question)
         assert work.objective == CrossEntropy(), "no pull to weights that were never matched"
         starts.append(work.weights)
     common = players.trainer.model.weights()

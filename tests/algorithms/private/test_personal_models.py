@@ -20,7 +20,7 @@ from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.errors import RecipeError
 from edgefed.learn.base.augment import Augment
 from edgefed.learn.base.image_transforms import ImageTransforms
-from edgefed.learn.base.types import Array, Job, Samples, Score
+from edgefed.learn.base.types import Array, Samples, Score
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.trainer import ModelPredictions, Trainer
 from tests.algorithms.play import Players, asked, bits, planned_for
@@ -134,8 +134,7 @@ def test_a_device_goes_on_from_its_own_weights_after_rounds_without_it() -> None
             left = bits(players.private["device-00"])
     assert bits(players.private["device-00"]) == left
     planned = players.planned(half, state, 9)
-    job = half.prepare(players.task(planned, planned.questions[0]), players.view("device-00"))
-    assert isinstance(job, Job)
+    job = players.job(half, planned, planned.questions[0])
     assert list(job.weights) == list(players.trainer.model.names)
     assert bits(job.weights["out.bias"]) == bits(players.private["device-00"][PERSONAL]["out.bias"])
     assert bits(job.weights["fc1.bias"]) == bits(state.groups["weights"]["fc1.bias"])
