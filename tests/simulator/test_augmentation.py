@@ -131,8 +131,20 @@ def test_what_a_file_declares_counts_unless_the_recipe_says_otherwise(tmp_path: 
     [
         ((6,), {"flip": True}, {}, "augment.input", "Only images .* not inputs of 6"),
         ((6,), {"crop": 1}, {}, "augment.input", "Only images"),
-        ((1, 8, 8), {"crop": 8}, {}, "augment.padding", "Images of 8×8 pixels cannot be padded by 8"),
-        ((1, 8, 8), {"crop": 9, "crop_fill": "zeros"}, {}, "augment.padding", "cannot be padded by 9"),
+        (
+            (1, 8, 8),
+            {"crop": 8},
+            {},
+            "augment.padding",
+            "8×8 pixels cannot be padded by 8",
+        ),
+        (
+            (1, 8, 8),
+            {"crop": 9, "crop_fill": "zeros"},
+            {},
+            "augment.padding",
+            "cannot be padded by 9",
+        ),
         ((6,), {}, {"flip": True}, "augment.input", ""),
         ((6,), {}, {"rand_augment": 1}, "augment.input", ""),
         ((2, 8, 8), {}, {"hue": 0.1}, "augment.colours", ""),
