@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from edgefed.algorithms.composed.registry import make
 from edgefed.algorithms.interface.answer import Answer
@@ -16,6 +17,7 @@ from edgefed.algorithms.interface.exchange import Exchange, Question
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.seeds import derive
+from edgefed.sharing.policy import Withheld
 from edgefed.testing import play
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.task_digest import task_digest
@@ -116,6 +118,22 @@ def asked(exchange: Exchange) -> Exchange:
     """Return an exchange as the engine hands it to ``merge``."""
     digests = [task_digest(wire_task(exchange, each)) for each in exchange.questions[:1]]
     return replace(play.asked(exchange), task_digest=b"".join(digests))
+
+
+ALL = [f"device-{number:02d}" for number in range(10)]
+
+
+def question_of(planned: Exchange, device: str) -> Question:
+    return next(each for each in planned.questions if each.device == device)
+
+
+def refusal(secure: Round, planned: Exchange, question: Question) -> str:
+    """Return why a device refuses; what it keeps is as it was."""
+    before = secure.devices.private.get(question.device)
+    with pytest.raises(Withheld) as raised:
+        secure.devices.answer(secure.half, planned, question)
+    assert secure.devices.private.get(question.device) == before
+    return raised.value.message
 
 
 @dataclass

@@ -68,33 +68,34 @@ def test_it_is_the_bound_for_sampling_without_replacement() -> None:
     assert found < epsilon_of([Releases(count, multiplier)], DELTA) / 4
 
 
+def plain(order: int, multiplier: float) -> mpmath.mpf:
+    return order / (2 * (mpmath.mpf(multiplier) / 2) ** 2)
+
+
+@cache
+def difference(order: int, multiplier: float) -> mpmath.mpf:
+    return mpmath.fsum(
+        (-1) ** (order - each)
+        * mpmath.binomial(order, each)
+        * mpmath.exp((each - 1) * plain(each, multiplier))
+        for each in range(order + 1)
+    )
+
+
 def own_bound(alpha: int, multiplier: float, gamma: float) -> mpmath.mpf:
     """Return the Rényi divergence of a sampled release at a whole order, with 60 digits.
 
     Theorem 9 of Wang, Balle, Kasiviswanathan with the forward differences B(l) of their section 3,
     and the divergence α / (2 σ²) of the Gaussian mechanism where that is smaller.
     """
-    sigma, gamma = mpmath.mpf(multiplier) / 2, mpmath.mpf(gamma)
-
-    def plain(order: int) -> mpmath.mpf:
-        return order / (2 * sigma**2)
-
-    @cache
-    def difference(order: int) -> mpmath.mpf:
-        return mpmath.fsum(
-            (-1) ** (order - each)
-            * mpmath.binomial(order, each)
-            * mpmath.exp((each - 1) * plain(each))
-            for each in range(order + 1)
-        )
-
-    total = mpmath.mpf(1)
+    gamma, total = mpmath.mpf(gamma), mpmath.mpf(1)
     for order in range(2, alpha + 1):
-        parts = [2 * mpmath.exp((order - 1) * plain(order))]
+        parts = [2 * mpmath.exp((order - 1) * plain(order, multiplier))]
         below, above = 2 * (order // 2), 2 * ((order + 1) // 2)
-        parts.append(4 * mpmath.sqrt(difference(below) * difference(above)))
+        product = difference(below, multiplier) * difference(above, multiplier)
+        parts.append(4 * mpmath.sqrt(product))
         total += gamma**order * mpmath.binomial(alpha, order) * min(parts)
-    return min(mpmath.log(total) / (alpha - 1), plain(alpha))
+    return min(mpmath.log(total) / (alpha - 1), plain(alpha, multiplier))
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,10 @@ from edgefed.algorithms.experts.expert_device_half import EXPERTS
 from edgefed.algorithms.experts.expert_records import GATE, MIXTURE, TABLE, role
 from edgefed.algorithms.interface.answer import Group
 from edgefed.algorithms.interface.base import State
-from edgefed.coordinator.exchanges.downlink_encoder import DownlinkEncoder
-from edgefed.seeds import derive
-from edgefed.wire.blobs import BlobCache
 from edgefed.wire.codecs import CODECS
-from edgefed.wire.tensors import pack, weights_digest
+from edgefed.wire.tensors import pack
 from tests.algorithms.moe_play import made_answer, merged, moe, shares_known, with_mixtures
-from tests.algorithms.play import Players, asked
+from tests.algorithms.play import Players
 from tests.run_fixture import CLASSES
 
 K = 4
@@ -95,26 +92,6 @@ def test_a_tie_of_shares_goes_to_the_lower_number() -> None:
     half, players = moe(experts=K, most_experts=1), Players()
     state = with_mixtures(players.start(half), {"device-00": (0.1, 0.4, 0.4, 0.1)})
     assert sent(half, state, players)["device-00"] == [1]
-
-
-def test_payload_digests_are_those_that_the_rule_predicts(tmp_path: Any) -> None:
-    half, players = moe(3, experts=K, prune=0.9), Players()
-    state = players.start(half)
-    encoder = DownlinkEncoder("fp32", BlobCache(tmp_path, 1 << 24))
-    for number in range(3):
-        exchange = players.planned(half, state, derive(5, number))
-        least = 0.9 * 0.9 / K
-        known = shares_known(state)
-        for question in exchange.questions:
-            shares = known.get(question.device, (1 / K,) * K)
-            used = [k for k in range(K) if shares[k] >= least]
-            groups = [*map(role, used), TABLE]
-            expected = {name: weights_digest(state.groups[name]) for name in groups}
-            refs = {name: encoder.send(name, exchange.payloads[name], 1) for name in question.blobs}
-            assert {name: ref.digest for name, ref in refs.items()} == expected
-            for name, ref in refs.items():
-                assert ref.size == len(pack(state.groups[name]))
-        state = half.merge(state, asked(exchange), players.answers(half, exchange))
 
 
 def test_an_expert_that_nobody_uses_is_not_a_payload() -> None:

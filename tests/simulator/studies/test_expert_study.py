@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.expert_study import __main__ as expert_study
-from benchmarks.expert_study.__main__ import Clusters, Row, Study, clusters, clusters_table, table
+from benchmarks.expert_study.__main__ import Clusters, Study, clusters, clusters_table
 from benchmarks.expert_study.setups import (
     METHODS,
     Choice,
@@ -20,7 +20,7 @@ from benchmarks.expert_study.setups import (
     read,
     widened,
 )
-from benchmarks.studies.runs import Runner, difference
+from benchmarks.studies.runs import Runner
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
@@ -107,17 +107,6 @@ def test_a_wider_network_has_the_bytes_that_its_name_says() -> None:
 
     assert weights(METHODS["FedAvg, 4x bytes"].wider) / weights(1) == pytest.approx(4, 0.05)
     assert weights(METHODS["FedAvg, 10x bytes"].wider) / weights(1) == pytest.approx(10, 0.05)
-
-
-def test_differences_are_by_seed() -> None:
-    found = difference((0.9, 0.8), (0.7, 0.6))
-    assert found.mean == pytest.approx(0.2)
-    assert found.deviation == pytest.approx(0.0, abs=1e-9)
-    rows = [
-        Row("FedAvg", "", {"known": (0.7, 0.6)}, (1.0, 1.0)),
-        Row("LG-FedAvg", "", {"known": (0.9, 0.8)}, (1.0, 1.0)),
-    ]
-    assert table(rows)[2][3] == "+0.200 ± 0.000"
 
 
 def test_clusters_are_found_and_counted_by_seed_and_round(tmp_path: Path) -> None:
