@@ -190,3 +190,10 @@ class Round:
         while (planned := self.plan()).name != name:
             self.merge(planned, self.answers(planned))
         return planned
+
+    def finish(self) -> None:
+        """Play all exchanges that are left."""
+        planned = self.half.plan(self.state, self.devices.roster, 5)
+        while isinstance(planned, Exchange):
+            self.merge(planned, self.answers(planned))
+            planned = self.half.plan(self.state, self.devices.roster, 5)

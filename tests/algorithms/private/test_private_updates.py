@@ -55,8 +55,8 @@ def device_half(plan: Recipe) -> PrivateUpdates:
     return made
 
 
-def begun(plan: Recipe, players: Players) -> tuple[PrivateUpdates, State, Exchange]:
-    half = half_of(plan)
+def begun(plan: Recipe, players: Players | None = None) -> tuple[PrivateUpdates, State, Exchange]:
+    half, players = half_of(plan), players or Players()
     state = players.start(half)
     exchange = players.planned(half, state)
     return half, state, exchange
@@ -117,8 +117,7 @@ def test_methods_that_average_updates_train_with_it(name: str) -> None:
 
 def test_the_noise_is_on_the_mean_and_has_the_deviation_of_the_plan() -> None:
     plan = recipe({**CENTRAL, "noise_multiplier": 4.0})
-    players = Players()
-    half, state, exchange = begun(plan, players)
+    half, state, exchange = begun(plan)
     nothing = answers(state, asked(exchange), [0.0] * 4)
     changes = []
     for number in range(1, 200):
@@ -140,8 +139,7 @@ def test_noise_of_the_operating_system_differs_each_time() -> None:
 
 
 def test_the_coordinator_clips_again_what_a_device_did_not() -> None:
-    players = Players()
-    half, state, exchange = begun(recipe(CENTRAL), players)
+    half, state, exchange = begun(recipe(CENTRAL))
     honest = answers(state, asked(exchange), [0.0] * 4)
     lying = [*honest[:-1], answers(state, asked(exchange), [0.0] * 3 + [60.0])[-1]]
     first, second = (half.merge(state, asked(exchange), given) for given in (honest, lying))
@@ -151,8 +149,7 @@ def test_the_coordinator_clips_again_what_a_device_did_not() -> None:
 @pytest.mark.parametrize("scale", [0.001, 0.1, 1.0, 50.0])
 def test_replacing_an_answer_moves_the_model_by_twice_the_norm_at_most(scale: float) -> None:
     """With the same noise, the difference is that of the sums."""
-    players = Players()
-    half, state, exchange = begun(recipe(CENTRAL), players)
+    half, state, exchange = begun(recipe(CENTRAL))
     given = answers(state, asked(exchange), [scale] * 4)
     for place in range(4):
         other = {name: -array for name, array in given[place].groups["delta"].arrays.items()}
@@ -165,8 +162,7 @@ def test_replacing_an_answer_moves_the_model_by_twice_the_norm_at_most(scale: fl
 
 
 def test_all_devices_weigh_the_same_whatever_they_say() -> None:
-    players = Players()
-    half, state, exchange = begun(recipe(CENTRAL), players)
+    half, state, exchange = begun(recipe(CENTRAL))
     given = answers(state, asked(exchange), [0.1, 0.2, 0.3, 0.4])
     other = [replace(each, samples=1) for each in given]
     first, second = (half.merge(state, asked(exchange), each) for each in (given, other))
@@ -183,8 +179,7 @@ def test_a_device_clips_all_arrays_together_and_tells_no_loss() -> None:
 
 
 def test_a_round_without_answers_costs_nothing() -> None:
-    players = Players()
-    half, state, exchange = begun(recipe(CENTRAL), players)
+    half, state, exchange = begun(recipe(CENTRAL))
     after = half.merge(state, asked(exchange), [])
     assert after.round == 1
     assert bits(after.groups) == bits(state.groups)
@@ -323,8 +318,7 @@ def test_a_device_says_whether_it_was_within_and_tasks_carry_the_norm() -> None:
 
 
 def test_a_lying_device_counts_as_one_at_most() -> None:
-    players = Players()
-    half, state, exchange = begun(recipe({**CENTRAL, "adaptive": True}), players)
+    half, state, exchange = begun(recipe({**CENTRAL, "adaptive": True}))
     plain = answers(state, asked(exchange), [0.1] * 4, metrics={"within": 1.0})
     lying = [replace(each, metrics={"within": 1e30}) for each in plain]
     first, second = (half.merge(state, asked(exchange), each) for each in (plain, lying))
@@ -335,8 +329,7 @@ def test_the_count_takes_its_part_of_the_noise() -> None:
     """The sum alone has more noise, so that both together cost what the plan says."""
     deviation = {}
     for adaptive in (False, True):
-        players = Players()
-        half, state, exchange = begun(recipe({**CENTRAL, "adaptive": adaptive}), players)
+        half, state, exchange = begun(recipe({**CENTRAL, "adaptive": adaptive}))
         nothing = answers(state, asked(exchange), [0.0] * 4)
         changes: list[float] = []
         for number in range(1, 300):
@@ -374,8 +367,7 @@ def test_each_device_adds_noise_and_notes_it_in_its_ledger() -> None:
 
 
 def test_repeated_rounds_count_for_the_device_that_answered_most() -> None:
-    players = Players()
-    half, state, exchange = begun(recipe(LOCAL), players)
+    half, state, exchange = begun(recipe(LOCAL))
     given = [
         replace(each, metrics={"releases": count})
         for each, count in zip(
@@ -387,8 +379,7 @@ def test_repeated_rounds_count_for_the_device_that_answered_most() -> None:
 
 
 def test_a_masked_sum_counts_as_one_more_release_of_each_device() -> None:
-    players = Players()
-    half, state, exchange = begun(recipe(LOCAL), players)
+    half, state, exchange = begun(recipe(LOCAL))
     for number in (1, 2, 3):
         given = answers(state, asked(exchange), [0.1] * 4)
         state = half.merge(state, replace(asked(exchange), round=number), given)
@@ -396,8 +387,7 @@ def test_a_masked_sum_counts_as_one_more_release_of_each_device() -> None:
 
 
 def test_a_device_cannot_claim_more_releases_than_there_were_exchanges() -> None:
-    players = Players()
-    half, state, exchange = begun(recipe(LOCAL), players)
+    half, state, exchange = begun(recipe(LOCAL))
     given = answers(state, asked(exchange), [0.1] * 4, metrics={"releases": 1e9})
     after = half.merge(state, replace(asked(exchange), index=5), given)
     assert half.round_metrics(after)["epsilon"] == epsilon_of([Releases(6, 1.0)], 1e-5)
