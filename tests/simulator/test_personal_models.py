@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from edgefed.simulator.run import SimulationResult
 from edgefed.simulator.stacked_executor import StackedExecutor
 from tests.coordinator.fleets import TamperedFleet
 from tests.run_fixture import COARSE, World, recipe
-from tests.simulator.work import finished, made_by, process_pool
+from tests.simulator.work import events, finished, made_by, process_pool, rows
 
 BIASED = {"personal": {"preset": "biased"}}
 IFCA = {"algorithm": {"name": "ifca", "clusters": 2}}
@@ -78,7 +77,7 @@ def test_the_scores_before_fine_tuning_are_those_of_a_run_without_it(
     plain = digits(personal={"weights": weights}, **tests)
     ours, theirs = finished(tuned, tmp_path / "tuned"), finished(plain, tmp_path / "plain")
     assert ours.record.weights_digest == theirs.record.weights_digest
-    for row, other in zip(rounds(ours), rounds(theirs), strict=True):
+    for row, other in zip(rows(ours), rows(theirs), strict=True):
         for name in ("accuracy", "loss"):
             assert row[f"{name}_before"] == row[f"device_{name}_before"] == other[name]
             assert f"{name}_before" not in other
@@ -86,11 +85,6 @@ def test_the_scores_before_fine_tuning_are_those_of_a_run_without_it(
     page = report(run_data_of_folder(ours.folder))
     assert "devices, before fine-tuning" in page
     assert "devices, before fine-tuning" not in report(run_data_of_folder(theirs.folder))
-
-
-def rounds(run: SimulationResult) -> list[dict[str, Any]]:
-    lines = (run.folder / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
 
 
 LABELS = {"supplement": 1.0, "noise": "white", "mix_share": 0.0}
@@ -115,8 +109,7 @@ def test_supplements_for_missing_labels_join_the_samples(
 
 def weighed(run: SimulationResult) -> list[int]:
     """Return the samples of each answer to training."""
-    events = map(json.loads, (run.folder / "events.jsonl").read_text().splitlines())
-    replies = [each for each in events if each["kind"] == "reply" and each["question"] == "fit"]
+    replies = [each for each in events(run, "reply") if each["question"] == "fit"]
     assert len(replies) == 8
     return [each["samples"] for each in replies]
 
@@ -124,7 +117,7 @@ def weighed(run: SimulationResult) -> list[int]:
 def test_devices_that_never_trained_are_also_counted_apart(tmp_path: Path) -> None:
     rounds = {"count": 1, "cohort": 2}
     result = finished(digits(**{**BIASED, "rounds": rounds}), tmp_path)
-    row = json.loads((result.folder / "metrics.jsonl").read_text())
+    (row,) = rows(result)
     assert (row["devices_known"], row["devices_new"]) == (1, 1)
     assert {"accuracy_known", "loss_known", "accuracy_new", "loss_new"} <= row.keys()
 

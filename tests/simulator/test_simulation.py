@@ -20,7 +20,7 @@ from edgefed.simulator.local_fleet import newcomers_of
 from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.wire.tensors import weights_digest
 from tests.run_fixture import COARSE, Ticking, samples
-from tests.simulator.work import finished, write_samples
+from tests.simulator.work import finished, rows, write_samples
 
 
 @pytest.fixture
@@ -147,8 +147,7 @@ def test_newcomers_test_and_never_train(data: Path, tmp_path: Path) -> None:
     assert asked["fit"] == asked["evaluate"] - new
     drawn = {newcomers_of(chosen.simulation, seed) for seed in range(20)}
     assert frozenset.union(*drawn) == {0, 1, 2, 3, 4}
-    for line in (result.folder / "metrics.jsonl").read_text().splitlines():
-        row = json.loads(line)
+    for row in rows(result):
         assert (row["devices_newcomer"], row["devices_participant"]) == (2, 3)
         whole = 2 * row["loss_newcomer"] + 3 * row["loss_participant"]
         assert row["device_loss"] == pytest.approx(whole / 5)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from edgefed.errors import EdgeFedError
 from edgefed.simulator.run import Simulation, SimulationResult
 from tests.numbers import write_numbers
 from tests.run_fixture import EXACT, Ticking
+from tests.simulator.work import events, rows
 
 HERE = "tests.learn.own_functions"
 
@@ -42,16 +42,6 @@ def recipe(**sections: Any) -> Recipe:
 
 def simulate(chosen: Recipe, folder: Path) -> SimulationResult:
     return Simulation(chosen, folder, Ticking()).run()
-
-
-def rows(result: SimulationResult) -> list[dict[str, Any]]:
-    lines = (result.folder / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def events(result: SimulationResult, kind: str) -> list[dict[str, Any]]:
-    lines = (result.folder / "events.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["kind"] == kind]
 
 
 def test_a_users_loss_trains_and_is_reported(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,20 @@ def with_notes(chosen: Recipe, folder: Path) -> tuple[SimulationResult, list[str
 def made_by(executor: Callable[[Sequence[Shard]], Executor]) -> Maker:
     """Return what makes a simulation's executor of its shards alone."""
     return lambda dealt, section, tell: (executor(dealt), "")
+
+
+def rows(result: SimulationResult) -> list[dict[str, Any]]:
+    """Return what each round measured."""
+    return lines(result.folder / "metrics.jsonl")
+
+
+def events(result: SimulationResult, kind: str) -> list[dict[str, Any]]:
+    """Return the events of a kind."""
+    return [each for each in lines(result.folder / "events.jsonl") if each["kind"] == kind]
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def never() -> bool:

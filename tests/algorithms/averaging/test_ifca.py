@@ -29,7 +29,7 @@ def permuted(count: int, seed: int, shift: int) -> Samples:
     return Samples(made.inputs, (made.targets + shift) % CLASSES)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_devices_with_permuted_labels_find_their_cluster(seed: int) -> None:
     parts = [permuted(60, 10 * seed + number, number % 2) for number in range(8)]
     players = Players(parts=parts, trainer=trainer((16,)))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
 from edgefed.algorithms.experts.expert_records import STEPS, memory_of, role
-from edgefed.algorithms.interface.base import State
-from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.initial_weights import redrawn
 from tests.algorithms.moe_play import FORCED, groups_of_labels, moe, with_table
@@ -106,8 +105,11 @@ def test_the_order_of_answers_changes_no_bit() -> None:
     assert [bits(state) for state, _ in ends[0]] == [bits(state) for state, _ in ends[1]]
 
 
-def last(history: list[tuple[State, Exchange]]) -> State:
-    return history[-1][0]
+@cache
+def ended(**settings: Any) -> Any:
+    """Return what a run with these settings ends in."""
+    half = moe(3, experts=3, **{"table_learning_rate": 0.3} | settings)
+    return bits(Players().play(half)[-1][0].groups)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,4 @@ def last(history: list[tuple[State, Exchange]]) -> State:
     ],
 )
 def test_every_setting_has_an_effect(setting: dict[str, Any], other: dict[str, Any]) -> None:
-    one = last(Players().play(moe(3, experts=3, **{"table_learning_rate": 0.3} | setting)))
-    two = last(Players().play(moe(3, experts=3, **{"table_learning_rate": 0.3} | other)))
-    assert bits(one.groups) != bits(two.groups)
+    assert ended(**setting) != ended(**other)

@@ -112,7 +112,7 @@ def test_changed_data_are_shared_again_only_when_enough_devices_have_changed() -
 
 
 @mixing
-@pytest.mark.parametrize("sharers", range(5))
+@pytest.mark.parametrize("sharers", [0, 1, 4])
 def test_any_subset_of_sharers_works(name: str, sharers: int) -> None:
     half = half_of(name)
 
