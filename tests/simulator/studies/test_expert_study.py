@@ -66,9 +66,7 @@ def test_labels_are_strongly_skewed(tmp_path: Path) -> None:
     assert np.mean(held) > 0.5, "on the mean device, more than half of the samples have one label"
 
 
-def test_a_study_tests_known_and_new_devices_and_goes_on_after_a_kill(
-    two_choices: None, tmp_path: Path
-) -> None:
+def test_a_study_tests_known_and_new_devices(two_choices: None, tmp_path: Path) -> None:
     runner = Runner(tmp_path / "work")
     study = Study(TINY, tmp_path, runner, (1, 2))
     rows = {row.method: row for row in study.rows(COMPARED)}
@@ -84,17 +82,9 @@ def test_a_study_tests_known_and_new_devices_and_goes_on_after_a_kill(
             assert row.tuning[row.chosen] == max(row.tuning.values())
     assert rows["fedmoe, K = 4, pruned"].tuning == {}, "its settings are those of four experts"
     assert rows["FedAvg"].traffic[0] < rows["IFCA, 4 models"].traffic[0]
-
     files = sorted((tmp_path / "work" / "runs").iterdir())
     assert len(files) == 5 * 2 + 5 * 2, "five methods are tuned, five are tested with two seeds"
     assert all(json.loads(file.read_text())["ended"] == "finished" for file in files)
-    files[0].unlink()
-    kept = [file.stat().st_mtime_ns for file in files[1:]]
-    again = {row.method: row for row in study.rows(COMPARED)}
-    assert {name: row.scores for name, row in again.items()} == {
-        name: row.scores for name, row in rows.items()
-    }
-    assert [file.stat().st_mtime_ns for file in files[1:]] == kept, "these are not repeated"
 
 
 def test_a_wider_network_has_the_bytes_that_its_name_says() -> None:
