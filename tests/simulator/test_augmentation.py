@@ -117,15 +117,6 @@ def test_augmentation_changes_the_result_and_repeats(
     assert first == digest(tmp_path / "data", plan(path, **augmented)), "[data] declares the same"
 
 
-def test_what_a_file_declares_counts_unless_the_recipe_says_otherwise(tmp_path: Path) -> None:
-    declaring = images(tmp_path / "declaring.npz", DECLARED)
-    silent = images(tmp_path / "silent.npz")
-    asked = {"crop": 2, "crop_fill": "reflect", "flip": True}
-    assert digest(tmp_path / "a", plan(declaring)) == digest(tmp_path / "b", plan(silent, asked))
-    refused = {"crop": 0, "flip": False}
-    assert digest(tmp_path / "c", plan(declaring, refused)) == digest(tmp_path / "d", plan(silent))
-
-
 @pytest.mark.parametrize(
     ("shape", "training", "transforms", "code", "told"),
     [

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from safetensors.numpy import load_file
 
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.storage.stored_runs import OpenExchange
@@ -18,7 +17,6 @@ from edgefed.events.base.snapshot import Snapshot
 from edgefed.events.state.fold import SnapshotBuilder
 from edgefed.simulator.local_fleet import newcomers_of
 from edgefed.simulator.run import Simulation, SimulationResult
-from edgefed.wire.tensors import weights_digest
 from tests.run_fixture import COARSE, Ticking, samples
 from tests.simulator.work import finished, rows, write_samples
 
@@ -51,14 +49,6 @@ def test_another_seed_ends_in_other_bits(data: Path, tmp_path: Path) -> None:
         for seed in (5, 6)
     }
     assert len(digests) == 2
-
-
-def test_two_runs_in_one_folder_do_not_touch_each_other(data: Path, tmp_path: Path) -> None:
-    first = finished(recipe(data), tmp_path / "state")
-    second = finished(recipe(data), tmp_path / "state")
-    assert first.folder != second.folder
-    assert first.record.weights_digest == second.record.weights_digest
-    assert weights_digest(load_file(first.folder / "model.safetensors"))
 
 
 def test_a_run_during_another_in_its_folder_leaves_the_others_blobs(

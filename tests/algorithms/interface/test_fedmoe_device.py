@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 from edgefed.algorithms.experts.expert_device_half import BIAS, FITTED, KNOWN, OWN
 from edgefed.algorithms.experts.expert_records import GATE, MIXTURE, PHI, TABLE, role
@@ -26,13 +24,12 @@ from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import DataError
 from edgefed.learn.base.types import Array, Job, Samples, Score, Trained
-from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives import expert_mixture as names
 from edgefed.learn.training.trainer import Trainer
 from tests.algorithms.moe_play import FORCED, moe, with_table
 from tests.algorithms.play import Players, bits
-from tests.run_fixture import CLASSES, SHAPE, samples
+from tests.run_fixture import CLASSES, samples
 
 K, WIDTH, DEVICE = 3, 3, "device-01"
 
@@ -343,26 +340,6 @@ def test_one_expert_is_tested_as_a_plain_model() -> None:
 
 
 # -- other models -------------------------------------------------------------------------------
-
-
-class Named(nn.Module):
-    """A network of named parts, with its output layer ``fc``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.fc = nn.Linear(SHAPE[0], WIDTH), nn.Linear(WIDTH, CLASSES)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.fc(torch.relu(self.body(inputs)))  # type: ignore[no-any-return]
-
-
-def test_a_network_of_ones_own_trains() -> None:
-    torch.manual_seed(1)
-    players = Players(trainer=Trainer(Model(Named(), SHAPE, CLASSES), "cpu"))
-    half = moe(2, experts=2)
-    half.check_model(players.trainer.model)
-    state = players.play(half)[-1][0]
-    assert set(state.groups[role(1)]) == {"body.weight", "body.bias", "fc.weight", "fc.bias"}
 
 
 def test_tokens_train() -> None:

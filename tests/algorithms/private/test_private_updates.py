@@ -106,8 +106,7 @@ COVERED = ("fedavg", "fedprox", "fedopt", "fedlc", "fedrs", "localmix")
 @pytest.mark.parametrize("name", COVERED)
 def test_methods_that_average_updates_train_with_it(name: str) -> None:
     plan = recipe(CENTRAL, name, rounds=3)
-    first, second = (Players().play(half_of(plan)) for _ in range(2))
-    assert bits(first[-1][0]) == bits(second[-1][0])
+    first = Players().play(half_of(plan))
     plain = Players().play(make(recipe({}, name, rounds=3)))
     assert bits(first[-1][0].groups["weights"]) != bits(plain[-1][0].groups["weights"])
     assert [state.params[PRIVACY]["epsilon"] for state, _ in first] == [

@@ -83,14 +83,6 @@ def test_workers_that_keep_dying_end_the_run_with_a_clear_error(workers: Workers
     assert not workers()
 
 
-def test_stopping_ends_the_workers(workers: Workers) -> None:
-    pool = ProcessPool(shards(4), 2)
-    asked, blobs = orders(4)
-    stopping = [False, True]
-    list(pool.outcomes(asked, blobs.__getitem__, lambda: stopping.pop(0) if stopping else True))
-    assert not workers()
-
-
 def test_stopping_does_not_wait_for_an_order_to_be_done(workers: Workers) -> None:
     pool, (asked, blobs) = ProcessPool(shards(2, MANY), 2), orders(2, **LONG)
     answers = [False, False, True]
