@@ -27,8 +27,9 @@ def touch_all(folder: Path) -> Path:
 
 
 def study_of(name: str, scale: Scale, folder: Path) -> Study:
-    """Return a table at a scale."""
-    return make_study(find(name), scale, checked, data=touch_all(folder), scratch=folder)
+    """Return a table at a scale; the smallest needs no files."""
+    data = None if scale == "smoke" else touch_all(folder)
+    return make_study(find(name), scale, checked, data=data, scratch=folder)
 
 
 def recipes(name: str, scale: Scale, folder: Path) -> dict[tuple[str, str], Recipe]:
