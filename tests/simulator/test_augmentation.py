@@ -136,9 +136,9 @@ def test_augmentation_changes_the_result_and_repeats(
             "augment.padding",
             "cannot be padded by 9",
         ),
-        ((6,), {}, {"flip": True}, "augment.input", ""),
-        ((6,), {}, {"rand_augment": 1}, "augment.input", ""),
-        ((2, 8, 8), {}, {"hue": 0.1}, "augment.colours", ""),
+        ((6,), {}, {"flip": True}, "augment.input", "can be augmented, not inputs of 6"),
+        ((6,), {}, {"rand_augment": 1}, "augment.input", "can be augmented"),
+        ((2, 8, 8), {}, {"hue": 0.1}, "augment.colours", "images of 2 channels"),
     ],
 )
 def test_what_cannot_be_augmented_is_refused_before_anything_is_written(
