@@ -17,8 +17,8 @@ from edgefed.algorithms.averaging.fedavg import FedAvg
 from edgefed.algorithms.composed.registry import PLUGINS, algorithms, built_in, find
 from edgefed.algorithms.interface.base import Algorithm
 from edgefed.errors import PluginError
+from edgefed.files.plugins import installed as entry_points_found
 from tests.forked_programs import ended
-from tests.plugin_package import importable, write_package
 
 GOOD = """
 from edgefed.extension import FedAvg
@@ -43,8 +43,13 @@ class Half(Algorithm):
 
 def package(root: Path, distribution: str, name: str, source: str, value: str) -> None:
     """Install a package with one module and one entry point into a folder of ``sys.path``."""
-    write_package(root, distribution, {name: value})
-    (root / f"{value.partition(':')[0]}.py").write_text(source)
+    root.mkdir(exist_ok=True)
+    module = value.partition(":")[0]
+    (root / f"{module}.py").write_text(source)
+    folder = root / f"{distribution.replace('-', '_')}-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(f"[{PLUGINS.group}]\n{name} = {value}\n")
 
 
 def edgefed(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -152,9 +157,13 @@ def test_what_is_loaded_must_be_an_algorithm(name: str, value: str, said: str) -
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return a folder whose packages are installed."""
-    with importable(tmp_path, monkeypatch):
-        yield tmp_path
+    """Return a folder whose packages are installed, and forget them afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entry_points_found.cache_clear()
+    yield tmp_path
+    entry_points_found.cache_clear()
+    for module in [name for name in sys.modules if name.startswith("a_plugin_")]:
+        del sys.modules[module]
 
 
 def test_the_registry_has_what_is_usable_and_tells_why_the_rest_is_not(installed: Path) -> None:
