@@ -79,6 +79,11 @@ def test_a_policy_makes_groups_larger() -> None:
     assert len(entries) == 4
 
 
+def test_a_policy_may_refuse() -> None:
+    with pytest.raises(Withheld, match="share_means = false"):
+        average(some(9), CLASSES, None, Averaging(), Policy(share_means=False))
+
+
 def test_the_same_data_make_the_same_averages_and_others_do_not() -> None:
     once, again = (average(some(40), CLASSES, None, Averaging(5, 0.1), ANYTHING) for _ in range(2))
     assert once[0].inputs.tobytes() == again[0].inputs.tobytes()
@@ -178,7 +183,6 @@ def test_what_cannot_be_averaged_is_refused(
 @pytest.mark.parametrize(
     ("asked", "policy", "said"),
     [
-        (Averaging(), Policy(share_means=False), "share_means = false"),
         (Averaging(), Policy(least_group=10), "has 9 samples, and its policy requires 10"),
         (Averaging(1, raw=True), Policy(least_group=2), "raw samples"),
         (Averaging(same_class=True), Policy(least_group=2), "single labels"),
@@ -198,6 +202,13 @@ def test_hidden_states_leave_only_a_device_whose_policy_lets_them() -> None:
     with pytest.raises(Withheld, match="share_hidden = false") as caught:
         check_hidden(Policy(share_hidden=False))
     assert (caught.value.code, bool(caught.value.hint)) == ("share.withheld", True)
+
+
+def test_a_device_with_one_sample_gives_it_only_if_its_policy_lets_raw_samples_go() -> None:
+    entries, sizes = average(some(1), CLASSES, None, Averaging(), ANYTHING)
+    assert (len(entries), sizes) == (1, [1])
+    with pytest.raises(Withheld, match="has 1 sample, and its policy requires 10"):
+        average(some(1), CLASSES, None, Averaging(), Policy(least_group=10))
 
 
 def test_the_word_of_the_data_changes_with_them_and_with_the_device() -> None:

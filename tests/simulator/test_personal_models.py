@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from edgefed.algorithms.interface.answer import Answer, Group
 from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView, Result
 from edgefed.algorithms.private.personal_models import PersonalModels
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.data.base.types import Shard
 from edgefed.learn.base.types import Trained
 from edgefed.report.page import report
 from edgefed.report.run_data import run_data_of_folder
-from edgefed.simulator.executors import Sequential
+from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.run import SimulationResult
 from edgefed.simulator.stacked_executor import StackedExecutor
 from tests.coordinator.fleets import TamperedFleet
@@ -52,7 +54,11 @@ TUNED = {"personal": {"weights": ["fc1.*"], "fine_tune_epochs": 1}}
 )
 def test_every_executor_ends_in_the_same_model(sections: dict[str, Any], tmp_path: Path) -> None:
     plan = digits(**sections)
-    executors = (Sequential, lambda dealt: process_pool(dealt, 2), StackedExecutor)
+    executors: list[Callable[[Sequence[Shard]], Executor]] = [
+        Sequential,
+        lambda dealt: process_pool(dealt, 2),
+        StackedExecutor,
+    ]
     one, same, stacked = (
         finished(plan, tmp_path / str(number), executors=made_by(executor))
         for number, executor in enumerate(executors)

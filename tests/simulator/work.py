@@ -92,7 +92,8 @@ def task(number: int, ref: BlobRef, **changes: Any) -> Task:
 def write_samples(path: Path, train: Samples, test: Samples, **more: Any) -> Path:
     """Write the parts of a data set to an NPZ file."""
     parts = {"x_train": train.inputs, "y_train": train.targets}
-    np.savez(path, **parts, x_test=test.inputs, y_test=test.targets, **more)
+    parts |= {"x_test": test.inputs, "y_test": test.targets, **more}
+    np.savez(path, **parts)  # type: ignore[arg-type]
     return path
 
 
