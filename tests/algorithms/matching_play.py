@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from edgefed.algorithms.composed.registry import make
 from edgefed.algorithms.interface.answer import Answer
-from edgefed.algorithms.interface.base import State
-from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView
+from edgefed.algorithms.interface.base import Algorithm, State
+from edgefed.algorithms.interface.device_side import DeviceView, Result, Work
 from edgefed.algorithms.interface.exchange import Exchange, Finished, Question
-from edgefed.algorithms.interface.member import Member
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.files.samples import Samples
@@ -22,9 +21,7 @@ from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.trainer import Trainer
 from edgefed.seeds import derive
-from edgefed.sharing.policy import ANYTHING, Policy
-from edgefed.worker.run_work import run_work
-from tests.algorithms.play import asked
+from tests.algorithms.play import Players, asked
 
 
 def half(
@@ -44,47 +41,30 @@ def half(
 
 
 @dataclass
-class Fleet:
-    """Devices that train one network; what they keep is here.
+class Fleet(Players):
+    """Devices that train one network, and what they did.
 
     Attributes:
-        section: the network.
-        parts: the samples of each device, ``device-0`` first.
-        policy: of every device.
         given: weights that a device has in place of those it would train, by device.
-        answers: whether a device answers an exchange: by exchange and device.
+        present: whether a device answers an exchange: by exchange and device.
         jobs: the jobs that devices did, in their order.
     """
 
-    section: ModelSection
-    parts: Sequence[Samples]
-    classes: int
-    policy: Policy = ANYTHING
     given: Mapping[str, Tensors] = field(default_factory=dict)
-    answers: Callable[[int, str], bool] = lambda _number, _device: True
-    private: dict[str, Mapping[str, Tensors]] = field(default_factory=dict)
+    present: Callable[[int, str], bool] = lambda _number, _device: True
     jobs: list[tuple[str, Job]] = field(default_factory=list)
+    _device: str = ""
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.parts[0].inputs.shape[1:])
+    @classmethod
+    def of(cls, section: ModelSection, parts: Sequence[Samples], **more: Any) -> Fleet:
+        """Return devices with these samples of three labels, ``device-00`` first."""
+        model = build(section, parts[0].inputs.shape[1:], 3, 1)
+        return cls(parts, Trainer(model, "cpu"), **more)
 
     def model(self, section: ModelSection | None = None) -> Model:
-        return build(section or self.section, self.shape, self.classes, 1)
+        return self.trainer_for(section).model
 
-    @property
-    def roster(self) -> tuple[Member, ...]:
-        return tuple(
-            Member(f"device-{number}", len(part), self.shape, self.classes)
-            for number, part in enumerate(self.parts)
-        )
-
-    def start(self, algorithm: CompleteAlgorithm[Any]) -> State:
-        model = self.model()
-        algorithm.check_model(model)
-        return algorithm.start(model.weights(), self.roster, 11)
-
-    def play(
+    def exchanges(
         self, algorithm: CompleteAlgorithm[Any], state: State | None = None, most: int = 100
     ) -> list[tuple[State, Exchange, list[Answer]]]:
         """Return each exchange of a run, its answers, and the state after it."""
@@ -96,46 +76,22 @@ class Fleet:
             given = [
                 self.answer(algorithm, planned, each)
                 for each in planned.questions
-                if self.answers(number, each.device)
+                if self.present(number, each.device)
             ]
             now = algorithm.merge(now, asked(planned), given)
             history.append((now, planned, given))
         return history
 
-    def view(self, device: str, section: ModelSection | None) -> DeviceView:
-        part = self.parts[int(device.removeprefix("device-"))]
-        kept = self.private.get(device, {})
-        return DeviceView(part, part, kept, self.policy, self.model(section))
+    def answer(self, half: Algorithm[Any], exchange: Exchange, question: Question) -> Answer:
+        self._device = question.device
+        return super().answer(half, exchange, question)
 
-    def task(self, exchange: Exchange, question: Question) -> DeviceTask:
-        return DeviceTask(
-            question=exchange.name,
-            round=exchange.round,
-            device=question.device,
-            seed=derive(3, exchange.round, question.device),
-            groups={role: exchange.payloads[name].arrays for role, name in question.blobs.items()},
-            params=question.params,
-        )
-
-    def answer(
-        self, algorithm: CompleteAlgorithm[Any], exchange: Exchange, question: Question
-    ) -> Answer:
-        """Return a device's answer and keep its private state."""
-        task, view = self.task(exchange, question), self.view(question.device, exchange.model)
-        work = algorithm.prepare(task, view)
-        if isinstance(work, Answer):
-            made = work
-        elif isinstance(work, Job) and question.device in self.given:
-            self.jobs.append((question.device, work))
-            done = Trained(self.given[question.device], len(view.train), 1, 0.5)
-            made = algorithm.answer(task, view, done)
-        else:
-            if isinstance(work, Job):
-                self.jobs.append((question.device, work))
-            trainer = Trainer(view.model, "cpu")
-            made = algorithm.answer(task, view, run_work(trainer, work, view.train))
-        self.private[question.device] = {**view.private, **made.private}
-        return replace(made, device=question.device, private={})
+    def do(self, work: Work, view: DeviceView, model: ModelSection | None = None) -> Result:
+        if isinstance(work, Job):
+            self.jobs.append((self._device, work))
+            if self._device in self.given:
+                return Trained(self.given[self._device], len(view.train), 1, 0.5)
+        return super().do(work, view, model)
 
 
 def images(count: int, seed: int, classes: int = 3, size: int = 8) -> Samples:

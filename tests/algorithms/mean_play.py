@@ -24,18 +24,10 @@ def half_of(name: str = "fedmix", rounds: int = 2, **settings: Any) -> CompleteA
     return half
 
 
-def planned(
-    half: CompleteAlgorithm[Any], state: State, players: Players, seed: int = 1
-) -> Exchange:
-    exchange = half.plan(state, players.roster, seed)
-    assert isinstance(exchange, Exchange)
-    return exchange
-
-
 def after_sharing(half: CompleteAlgorithm[Any], players: Players) -> State:
     """Return the state after the exchange of averages."""
     state = players.start(half)
-    exchange = planned(half, state, players)
+    exchange = players.planned(half, state)
     assert exchange.name == MEAN
     return half.merge(state, asked(exchange), players.answers(half, exchange))
 
@@ -45,5 +37,5 @@ def stacked(state: State) -> Any:
 
 
 def first_answer(half: CompleteAlgorithm[Any], players: Players) -> tuple[Exchange, Answer]:
-    exchange = planned(half, players.start(half), players)
+    exchange = players.planned(half, players.start(half))
     return exchange, players.answers(half, exchange)[0]

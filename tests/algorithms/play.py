@@ -8,9 +8,13 @@ from typing import Any
 
 from edgefed.algorithms.composed.method import Method
 from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.interface.base import Algorithm, State
+from edgefed.algorithms.interface.exchange import Exchange, Question
+from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.files.samples import Samples
+from edgefed.learn.base.types import Job
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.trainer import Trainer
 from edgefed.testing import play
@@ -40,6 +44,13 @@ def task_fields(plan: Recipe, **changed: Any) -> dict[str, Any]:
     return {**method.task_fields(), **changed}
 
 
+def planned_for(half: Algorithm[Any], state: State, roster: Roster, seed: int = 1) -> Exchange:
+    """Return the next exchange of a run that is not over, with these devices."""
+    exchange = half.plan(state, roster, seed)
+    assert isinstance(exchange, Exchange)
+    return exchange
+
+
 def trainer(hidden: Sequence[int] = (3,)) -> Trainer:
     return trainer_of(ModelSection.model_validate({"name": "mlp", "hidden": list(hidden)}))
 
@@ -57,3 +68,13 @@ class Players(play.Players):
     )
     trainer: Trainer = field(default_factory=trainer)
     test: Samples = field(default_factory=lambda: samples(3, 77))
+
+    def planned(self, half: Algorithm[Any], state: State, seed: int = 1) -> Exchange:
+        """Return the next exchange of a run that is not over."""
+        return planned_for(half, state, self.roster, seed)
+
+    def job(self, half: Algorithm[Any], exchange: Exchange, question: Question) -> Job:
+        """Return what a device trains."""
+        work = half.prepare(self.task(exchange, question), self.view(question.device))
+        assert isinstance(work, Job)
+        return work

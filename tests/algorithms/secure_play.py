@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from edgefed.algorithms.composed.registry import make
 from edgefed.algorithms.interface.answer import Answer
@@ -16,6 +17,7 @@ from edgefed.algorithms.interface.exchange import Exchange, Question
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.seeds import derive
+from edgefed.sharing.policy import Withheld
 from edgefed.testing import play
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.task_digest import task_digest
@@ -118,6 +120,22 @@ def asked(exchange: Exchange) -> Exchange:
     return replace(play.asked(exchange), task_digest=b"".join(digests))
 
 
+ALL = [f"device-{number:02d}" for number in range(10)]
+
+
+def question_of(planned: Exchange, device: str) -> Question:
+    return next(each for each in planned.questions if each.device == device)
+
+
+def refusal(secure: Round, planned: Exchange, question: Question) -> str:
+    """Return why a device refuses; what it keeps is as it was."""
+    before = secure.devices.private.get(question.device)
+    with pytest.raises(Withheld) as raised:
+        secure.devices.answer(secure.half, planned, question)
+    assert secure.devices.private.get(question.device) == before
+    return raised.value.message
+
+
 @dataclass
 class Round:
     """One round, step by step.
@@ -172,3 +190,10 @@ class Round:
         while (planned := self.plan()).name != name:
             self.merge(planned, self.answers(planned))
         return planned
+
+    def finish(self) -> None:
+        """Play all exchanges that are left."""
+        planned = self.half.plan(self.state, self.devices.roster, 5)
+        while isinstance(planned, Exchange):
+            self.merge(planned, self.answers(planned))
+            planned = self.half.plan(self.state, self.devices.roster, 5)

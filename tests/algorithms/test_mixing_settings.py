@@ -18,7 +18,7 @@ from edgefed.learn.objectives.manifold_mixing import ManifoldMixing
 from edgefed.learn.objectives.naive_mix import NaiveMixObjective
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.objectives.squared_error import SquaredError
-from tests.algorithms.mean_play import after_sharing, half_of, planned
+from tests.algorithms.mean_play import after_sharing, half_of
 from tests.algorithms.play import Players, bits
 
 PLAIN = {"mixup_ratio": 0.4, "taylor": "lam", "taylor_labels": "own"}
@@ -34,7 +34,7 @@ CHANGED: dict[str, dict[str, Any]] = {
 def job(name: str, **settings: Any) -> tuple[Job, Any]:
     """Return a device's job, and the weights that it ends in."""
     half, players = half_of(name, **settings), Players()
-    exchange = planned(half, after_sharing(half, players), players)
+    exchange = players.planned(half, after_sharing(half, players))
     question = exchange.questions[1]
     view = players.view(question.device)
     work = half.prepare(players.task(exchange, question), view)

@@ -84,8 +84,11 @@ def test_every_container_of_the_same_numbers_ends_alike(keys: dict[str, Any]) ->
     assert items.reads == list(range(len(inputs))), "each item is read once"
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("keys", [{}, {"normalize": True}, {"transform": "rotation"}], ids=str)
+@pytest.mark.parametrize(
+    ("channels", "keys"),
+    [(1, {}), (3, {"normalize": True}), (3, {"transform": "rotation"})],
+    ids=str,
+)
 def test_images_end_as_in_a_file_whatever_holds_them(
     channels: int, keys: dict[str, Any], tmp_path: Path
 ) -> None:

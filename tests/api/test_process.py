@@ -91,8 +91,7 @@ def in_a_thread(work: Callable[[], str]) -> str:
         return pool.submit(work).result()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("how", [inside_a_loop, in_a_thread])
+@pytest.mark.parametrize(("how", "workers"), [(inside_a_loop, 2), (in_a_thread, 1)])
 def test_it_works_where_notebooks_call_it(
     how: Callable[[Callable[[], str]], str], workers: int
 ) -> None:
@@ -129,8 +128,9 @@ def held() -> tuple[int, int, int]:
     return threading.active_count(), len(os.listdir("/proc/self/fd")), len(this.children())  # noqa: PTH208
 
 
-@pytest.mark.parametrize("end", ["finish", "fail", "refuse"])
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("workers", "end"), [(1, "refuse"), (1, "fail"), (2, "finish"), (2, "fail")]
+)
 def test_repeated_calls_leave_no_thread_file_or_process(
     workers: int, end: str, tmp_path: Path
 ) -> None:
@@ -178,8 +178,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(("workers", "kept"), [(1, True), (2, False)])
 def test_ctrl_c_leaves_nothing_half_written(workers: int, kept: bool, tmp_path: Path) -> None:
     folder, temporary = tmp_path / "runs", tmp_path / "temporary"
     code = INTERRUPTED.format(workers=workers, folder=str(folder) if kept else None)

@@ -1,8 +1,14 @@
-"""A folder in which every data set is there, by its name only."""
+"""The recipes of tables, of a folder in which every data set is there, by its name only."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from edgefed.api.recipe_source import checked
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.reproduce.paper_tables import find
+from edgefed.reproduce.plan import Study, make_study
+from edgefed.reproduce.table import Scale
 
 FILES = (
     *("mnist/mnist.npz", "mnist/mnist_writers.npz", "cifar10/cifar10.npz"),
@@ -18,3 +24,15 @@ def touch_all(folder: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     return folder
+
+
+def study_of(name: str, scale: Scale, folder: Path) -> Study:
+    """Return a table at a scale; the smallest needs no files."""
+    data = None if scale == "smoke" else touch_all(folder)
+    return make_study(find(name), scale, checked, data=data, scratch=folder)
+
+
+def recipes(name: str, scale: Scale, folder: Path) -> dict[tuple[str, str], Recipe]:
+    """Return the recipes of a table by row and the paper's column."""
+    cells = study_of(name, scale, folder).cells
+    return {(cell.row.label, cell.column.of): cell.case.recipe for cell in cells}

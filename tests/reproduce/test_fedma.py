@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from edgefed.api.recipe_source import checked
-from edgefed.config.recipes.recipe import Recipe
 from edgefed.data.base.types import Array
 from edgefed.data.devices.partition import deal
 from edgefed.data.sets.datasets import load
@@ -19,20 +18,13 @@ from edgefed.reproduce.plan import make_study
 from edgefed.reproduce.table import SCALES, Scale
 from edgefed.simulator.sweep.plan import trial_digest
 from edgefed.simulator.sweep.trials import run_trials
-from tests.reproduce.layout import touch_all
+from tests.reproduce.layout import recipes
 from tests.run_fixture import Ticking
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
 FEDMA, ESTIMATED, AT_ONCE = "FedMA", "FedMA, estimated variances", "matched at once"
 POOLED = "pooled training"
-
-
-def recipes(name: str, scale: Scale, tmp_path: Path) -> dict[tuple[str, str], Recipe]:
-    """Return the recipes of a table by row and the paper's column."""
-    data = None if scale == "smoke" else touch_all(tmp_path)
-    study = make_study(find(name), scale, checked, data=data, scratch=tmp_path)
-    return {(cell.row.label, cell.column.of): cell.case.recipe for cell in study.cells}
 
 
 def test_fedma_on_images_is_set_up_as_published(tmp_path: Path) -> None:

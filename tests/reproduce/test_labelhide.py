@@ -10,7 +10,6 @@ import pytest
 from edgefed.algorithms.bounties.bounty_device_half import MOST_GIVEN_BYTES
 from edgefed.algorithms.bounties.received_mixes import most_mixes
 from edgefed.api.recipe_source import checked
-from edgefed.config.recipes.recipe import Recipe
 from edgefed.data.devices.partition import deal
 from edgefed.data.sets.datasets import load
 from edgefed.reproduce.paper_tables import find
@@ -18,7 +17,7 @@ from edgefed.reproduce.plan import make_study
 from edgefed.reproduce.table import EACH, Scale
 from edgefed.reproduce.verdict import judge
 from edgefed.simulator.sweep.plan import trial_digest
-from tests.reproduce.layout import touch_all
+from tests.reproduce.layout import recipes
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
@@ -27,12 +26,6 @@ SPLITS = (
     *("50% Mix/0% Nat", "25% Mix/75% Nat", "25% Mix/0% Nat", "0% Mix/100% Nat"),
 )
 NOISE, NONE = "0% Mix/100% Nat", "No Supplement"
-
-
-def recipes(name: str, scale: Scale, tmp_path: Path) -> dict[tuple[str, str], Recipe]:
-    """Return the recipes of a table by row and the paper's column."""
-    study = make_study(find(name), scale, checked, data=touch_all(tmp_path), scratch=tmp_path)
-    return {(cell.row.label, cell.column.of): cell.case.recipe for cell in study.cells}
 
 
 def published(name: str, row: str) -> list[float]:

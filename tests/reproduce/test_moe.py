@@ -8,34 +8,22 @@ from typing import Any
 
 import pytest
 
-from edgefed.api.recipe_source import checked
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.data.sets.datasets import load
 from edgefed.learn.modeling.model_building import build
 from edgefed.process.clock import SystemClock
 from edgefed.reproduce.measure import scored
 from edgefed.reproduce.paper_tables import find
-from edgefed.reproduce.plan import Study, make_study
 from edgefed.reproduce.table import SCALES, PaperScore, Scale
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.sweep.plan import Plan, SweepCase, trial_digest
 from edgefed.simulator.sweep.results import TrialResult
 from edgefed.simulator.sweep.trials import run_trials
-from tests.reproduce.layout import touch_all
+from tests.reproduce.layout import recipes, study_of
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
 SHAPES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
-
-
-def study(name: str, scale: Scale, tmp_path: Path) -> Study:
-    return make_study(find(name), scale, checked, data=touch_all(tmp_path), scratch=tmp_path)
-
-
-def recipes(name: str, scale: Scale, tmp_path: Path) -> dict[tuple[str, str], Recipe]:
-    """Return the recipes of a table by row and the paper's column."""
-    found = study(name, scale, tmp_path)
-    return {(cell.row.label, cell.column.of): cell.case.recipe for cell in found.cells}
 
 
 def test_what_was_published() -> None:
@@ -112,7 +100,7 @@ def test_known_devices_and_a_new_shard_are_scores_of_one_run(
         has_gates = one.algorithm.settings().get("collect_gates", False)
         assert has_gates == (one.algorithm.name == "fedmoe")
         assert one.simulation.devices - one.simulation.newcomers >= one.rounds.cohort
-    everyone = study("moe-figure4", scale, tmp_path / "all").cells[0].case.recipe.simulation
+    everyone = study_of("moe-figure4", scale, tmp_path / "all").cells[0].case.recipe.simulation
     assert one.simulation.devices - one.simulation.newcomers == everyone.devices
 
 
@@ -127,7 +115,7 @@ def test_experts_by_rotation_are_told_every_rotation(tmp_path: Path) -> None:
 
 def outcome(table: str, row: str, tmp_path: Path, changes: Mapping[str, Any]) -> TrialResult:
     """Run a row of a table at its smallest scale for one round, with changes to its recipe."""
-    cells = study(table, "smoke", tmp_path / "study").cells
+    cells = study_of(table, "smoke", tmp_path / "study").cells
     cell = next(each for each in cells if each.row.label == row)
     values = cell.case.recipe.model_dump()
     for section, keys in {"rounds": {"count": 1}, **changes}.items():

@@ -91,13 +91,6 @@ def test_without_noise_a_mix_is_the_weighted_sum() -> None:
         assert mix == pytest.approx(expected, abs=1e-6)
 
 
-def test_without_noise_a_mix_of_equal_inputs_is_that_input() -> None:
-    one = drawn().random((1, 8, 8)).astype(np.float32)
-    samples = Samples(np.stack([one] * 10), LABELS)
-    mixes = mix_label(samples, 1, 20, MixSettings(noise_scale=0), drawn())
-    assert np.abs(mixes - one).max() < 1e-6
-
-
 def test_the_noise_is_laplace_of_the_settings_scale() -> None:
     samples = Samples(np.full((10, 3, 40, 40), 0.5, np.float32), LABELS)
     scale = 0.05

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import mpmath
@@ -67,32 +68,34 @@ def test_it_is_the_bound_for_sampling_without_replacement() -> None:
     assert found < epsilon_of([Releases(count, multiplier)], DELTA) / 4
 
 
+def plain(order: int, multiplier: float) -> mpmath.mpf:
+    return order / (2 * (mpmath.mpf(multiplier) / 2) ** 2)
+
+
+@cache
+def difference(order: int, multiplier: float) -> mpmath.mpf:
+    return mpmath.fsum(
+        (-1) ** (order - each)
+        * mpmath.binomial(order, each)
+        * mpmath.exp((each - 1) * plain(each, multiplier))
+        for each in range(order + 1)
+    )
+
+
 def own_bound(alpha: int, multiplier: float, gamma: float) -> mpmath.mpf:
     """Return the Rényi divergence of a sampled release at a whole order, with 60 digits.
 
     Theorem 9 of Wang, Balle, Kasiviswanathan with the forward differences B(l) of their section 3,
     and the divergence α / (2 σ²) of the Gaussian mechanism where that is smaller.
     """
-    sigma, gamma = mpmath.mpf(multiplier) / 2, mpmath.mpf(gamma)
-
-    def plain(order: int) -> mpmath.mpf:
-        return order / (2 * sigma**2)
-
-    def difference(order: int) -> mpmath.mpf:
-        return mpmath.fsum(
-            (-1) ** (order - each)
-            * mpmath.binomial(order, each)
-            * mpmath.exp((each - 1) * plain(each))
-            for each in range(order + 1)
-        )
-
-    total = mpmath.mpf(1)
+    gamma, total = mpmath.mpf(gamma), mpmath.mpf(1)
     for order in range(2, alpha + 1):
-        parts = [2 * mpmath.exp((order - 1) * plain(order))]
+        parts = [2 * mpmath.exp((order - 1) * plain(order, multiplier))]
         below, above = 2 * (order // 2), 2 * ((order + 1) // 2)
-        parts.append(4 * mpmath.sqrt(difference(below) * difference(above)))
+        product = difference(below, multiplier) * difference(above, multiplier)
+        parts.append(4 * mpmath.sqrt(product))
         total += gamma**order * mpmath.binomial(alpha, order) * min(parts)
-    return min(mpmath.log(total) / (alpha - 1), plain(alpha))
+    return min(mpmath.log(total) / (alpha - 1), plain(alpha, multiplier))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +130,7 @@ def test_a_population_never_costs_privacy_and_a_larger_cohort_never_gains_it() -
         plain = epsilon_of([Releases(count, multiplier)], DELTA)
         found = [
             epsilon_of([Releases(count, multiplier, sampled, 60)], DELTA)
-            for sampled in (1, 20, 40, 59, 60)
+            for sampled in (1, 40, 59, 60)
         ]
         assert found == sorted(found)
         assert found[0] < found[-1] == plain
@@ -143,18 +146,13 @@ def test_divergences_are_computed_once_for_each_kind(monkeypatch: pytest.MonkeyP
             return super().compose(event, count)
 
     monkeypatch.setattr("dp_accounting.rdp.RdpAccountant", Counting)
-    kinds = [Releases(count, 7.125, 3, 9 + count) for count in (1, 2, 3)]
+    kinds = [Releases(count, 7.125, 3, 9 + count) for count in (1, 2)]
     first = epsilon_of(kinds, 1e-4)
-    assert len(composed) == 6, "with and without sampling"
+    assert len(composed) == 4, "with and without sampling"
     again = [replace(each, count=2 * each.count) for each in kinds]
     assert epsilon_of(again, 1e-4) > first
     assert epsilon_of(kinds, 1e-4) == first
-    assert len(composed) == 6
-
-
-def test_a_cohort_of_everybody_is_not_amplified() -> None:
-    plain = epsilon_of([Releases(9, 3.0)], DELTA)
-    assert epsilon_of([Releases(9, 3.0, 50, 50)], DELTA) == plain
+    assert len(composed) == 4
 
 
 def test_nothing_costs_nothing() -> None:

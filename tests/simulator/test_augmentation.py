@@ -15,27 +15,24 @@ from edgefed.config.recipes.training_section import TrainingSection
 from edgefed.coordinator.models.augmentation import with_augmentation
 from edgefed.data.base.preparation import stored_preparation
 from edgefed.data.base.types import UNPREPARED, Preparation
-from edgefed.errors import DataError, EdgeFedError
+from edgefed.errors import DataError
+from edgefed.files.samples import Samples
 from edgefed.learn.base.augment import Augment
 from edgefed.learn.base.image_transforms import ImageTransforms
 from edgefed.simulator.run import Simulation
 from tests.coordinator.fleets import TamperedFleet
 from tests.run_fixture import Ticking, World, recipe, samples
+from tests.simulator.work import finished, write_samples
 
 DECLARED = Preparation(crop=2, crop_fill="reflect", flip=True)
 
 
 def images(path: Path, declared: Preparation = UNPREPARED, shape: Any = (1, 8, 8)) -> Path:
-    train, test = samples(40, 1, shape), samples(12, 2, shape)
-    np.savez(
-        path,
-        x_train=pixels(train.inputs),
-        y_train=train.targets,
-        x_test=pixels(test.inputs),
-        y_test=test.targets,
-        preparation=stored_preparation(declared),
+    train, test = (
+        Samples(pixels(each.inputs), each.targets)
+        for each in (samples(40, 1, shape), samples(12, 2, shape))
     )
-    return path
+    return write_samples(path, train, test, preparation=stored_preparation(declared))
 
 
 def pixels(inputs: np.ndarray[Any, np.dtype[np.float32]]) -> np.ndarray[Any, Any]:
@@ -62,9 +59,7 @@ def plan(
 
 
 def digest(folder: Path, chosen: Recipe) -> str:
-    record = Simulation(chosen, folder, Ticking()).run().record
-    assert record.status == "finished", record.reason
-    return record.weights_digest
+    return finished(chosen, folder).record.weights_digest
 
 
 # -- what counts ----------------------------------------------------------------------------------
@@ -122,32 +117,43 @@ def test_augmentation_changes_the_result_and_repeats(
     assert first == digest(tmp_path / "data", plan(path, **augmented)), "[data] declares the same"
 
 
-def test_what_a_file_declares_counts_unless_the_recipe_says_otherwise(tmp_path: Path) -> None:
-    declaring = images(tmp_path / "declaring.npz", DECLARED)
-    silent = images(tmp_path / "silent.npz")
-    asked = {"crop": 2, "crop_fill": "reflect", "flip": True}
-    assert digest(tmp_path / "a", plan(declaring)) == digest(tmp_path / "b", plan(silent, asked))
-    refused = {"crop": 0, "flip": False}
-    assert digest(tmp_path / "c", plan(declaring, refused)) == digest(tmp_path / "d", plan(silent))
-
-
 @pytest.mark.parametrize(
-    ("shape", "training", "told"),
+    ("shape", "training", "transforms", "code", "told"),
     [
-        ((6,), {"flip": True}, "Only images .* not inputs of 6"),
-        ((6,), {"crop": 1}, "Only images"),
-        ((1, 8, 8), {"crop": 8}, "Images of 8×8 pixels cannot be padded by 8"),
-        ((1, 8, 8), {"crop": 9, "crop_fill": "zeros"}, "cannot be padded by 9"),
+        ((6,), {"flip": True}, {}, "augment.input", "Only images .* not inputs of 6"),
+        ((6,), {"crop": 1}, {}, "augment.input", "Only images"),
+        (
+            (1, 8, 8),
+            {"crop": 8},
+            {},
+            "augment.padding",
+            "8×8 pixels cannot be padded by 8",
+        ),
+        (
+            (1, 8, 8),
+            {"crop": 9, "crop_fill": "zeros"},
+            {},
+            "augment.padding",
+            "cannot be padded by 9",
+        ),
+        ((6,), {}, {"flip": True}, "augment.input", "can be augmented, not inputs of 6"),
+        ((6,), {}, {"rand_augment": 1}, "augment.input", "can be augmented"),
+        ((2, 8, 8), {}, {"hue": 0.1}, "augment.colours", "images of 2 channels"),
     ],
 )
 def test_what_cannot_be_augmented_is_refused_before_anything_is_written(
-    shape: tuple[int, ...], training: dict[str, Any], told: str, tmp_path: Path
+    shape: tuple[int, ...],
+    training: dict[str, Any],
+    transforms: dict[str, Any],
+    code: str,
+    told: str,
+    tmp_path: Path,
 ) -> None:
     path = images(tmp_path / "data.npz", shape=shape)
-    chosen = plan(path, training).model_copy(update={"model": recipe().model})
+    chosen = plan(path, training, transforms).model_copy(update={"model": recipe().model})
     with pytest.raises(DataError, match=told) as caught:
         Simulation(chosen, tmp_path / "state", Ticking())
-    assert isinstance(caught.value, EdgeFedError)
+    assert caught.value.code == code
     assert caught.value.hint
     assert not (tmp_path / "state").exists()
 
@@ -195,25 +201,6 @@ def test_transforms_change_the_result_and_repeat(algorithm: str, tmp_path: Path)
         assert first == ended("again", SOME)
         both = ended("both", SOME, {"crop": 1, "flip": True})
         assert len({plain, first, both, ended("other", {**SOME, "erase": 1.0})}) == 4
-
-
-@pytest.mark.parametrize(
-    ("shape", "wanted", "code"),
-    [
-        ((6,), {"flip": True}, "augment.input"),
-        ((6,), {"rand_augment": 1}, "augment.input"),
-        ((2, 8, 8), {"hue": 0.1}, "augment.colours"),
-    ],
-)
-def test_what_cannot_be_transformed_is_refused_before_anything_is_written(
-    shape: tuple[int, ...], wanted: dict[str, Any], code: str, tmp_path: Path
-) -> None:
-    path = images(tmp_path / "data.npz", shape=shape)
-    chosen = plan(path, images=wanted).model_copy(update={"model": recipe().model})
-    with pytest.raises(DataError) as caught:
-        Simulation(chosen, tmp_path / "state", Ticking())
-    assert caught.value.code == code
-    assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.parametrize("table", [{}, {"magnitude": 3}])

@@ -20,6 +20,7 @@ from edgefed.learn.modeling.model_building import build
 from edgefed.simulator.run import Simulation
 from tests.run_fixture import EXACT, Ticking, World
 from tests.run_fixture import recipe as small_recipe
+from tests.simulator.work import with_notes
 
 TEXT = "To be, or not to be: that is the question.\n"
 LSTM = build(ModelSection.model_validate({"name": "lstm", "hidden": 3}), (5,), 6, 1)
@@ -48,12 +49,7 @@ def recipe(folder: Path, engine: str = "sequential", **training: Any) -> Recipe:
 
 def simulated(folder: Path, chosen: Recipe) -> tuple[str, list[str]]:
     """Return the digest in the end, and what was said."""
-    simulation, said = Simulation(chosen, folder, Ticking()), list[str]()
-    simulation.journal.listen(
-        lambda event, _: said.append(event.fields["text"]) if event.kind == "note" else None
-    )
-    result = simulation.run()
-    assert result.record.status == "finished", result.record.reason
+    result, said = with_notes(chosen, folder)
     return str(result.record.weights_digest), said
 
 

@@ -21,25 +21,25 @@ from edgefed.data.devices.shard_files import read_shard, write_shard
 from edgefed.errors import RecipeError
 from edgefed.files.samples import stored
 from edgefed.learn.networks.torchvision_classifiers import IMAGENET
-from edgefed.simulator.run import Simulation, SimulationResult
-from tests.run_fixture import Ticking
+from edgefed.simulator.run import SimulationResult
+from tests.simulator.work import finished
 
 CLASSES, SIDE = 3, 12
 NORMALISED = {"normalize": True, "mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.25]}
 
 
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write 20 photos of each class, and the same pixels as floats with the same test part."""
-    rng = np.random.default_rng(3)
+    folder, rng = tmp_path_factory.mktemp("images"), np.random.default_rng(3)
     for label in range(CLASSES):
         for number in range(20):
             pixels = rng.integers(0, 256, (SIDE, SIDE, 3), np.uint8)
             pixels[..., label] //= 2
-            path = tmp_path / "photos" / str(label) / f"{number:02d}.png"
+            path = folder / "photos" / str(label) / f"{number:02d}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(pixels).save(path)
-    return tmp_path
+    return folder
 
 
 def recipe(data: dict[str, Any], **sections: Any) -> Recipe:
@@ -79,9 +79,7 @@ def floats_of(photos: Path, **data: Any) -> dict[str, Any]:
 
 
 def run(folder: Path, chosen: Recipe) -> SimulationResult:
-    result = Simulation(chosen, folder, Ticking(), folder / "data").run()
-    assert result.record.status == "finished", result.record.reason
-    return result
+    return finished(chosen, folder, folder / "data")
 
 
 def scores(result: SimulationResult) -> list[Any]:
@@ -114,12 +112,6 @@ def test_the_digest_is_that_of_the_same_floats(
     floats = run(photos / "b", recipe(floats_of(photos, **data), **sections))
     assert mine.record.weights_digest == floats.record.weights_digest
     assert scores(mine) == scores(floats) != []
-
-
-def test_workers_and_this_process_agree(photos: Path) -> None:
-    chosen = [recipe(folder_of(photos), simulation={"workers": each}) for each in (1, 2)]
-    first, second = (run(photos / str(n), each) for n, each in enumerate(chosen))
-    assert first.record.weights_digest == second.record.weights_digest
 
 
 def test_the_samples_of_devices_stay_in_the_file(photos: Path) -> None:

@@ -8,30 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from safetensors.numpy import load_file
 
 from edgefed.algorithms.bounties.bounty_records import BountyRecords
 from edgefed.algorithms.interface.member import Member, Roster
-from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.rounds.engine import Engine
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.data.base.types import Dataset, Shard, no_samples
-from edgefed.errors import DataError
 from edgefed.sharing.bounty_report import Bounty
 from edgefed.sharing.policy import Policy
 from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import LocalFleet
-from edgefed.simulator.run import Simulation, SimulationResult
+from edgefed.simulator.run import SimulationResult
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.messages import Task
 from tests.algorithms.bounty_play import IMAGE, LABELS, images, only
 from tests.coordinator.exchanges.test_resume import Fuse, PowerCut
 from tests.coordinator.fleets import TamperedFleet
-from tests.run_fixture import Ticking, World
+from tests.run_fixture import World
 from tests.run_fixture import recipe as small_recipe
-from tests.simulator.work import process_pool
+from tests.simulator.work import finished, made_by, process_pool
 
 TOLERANCE = 1e-5
 """Of every weight, between devices that train one by one and at once."""
@@ -78,14 +76,7 @@ def digits(name: str = "fedavg", **labels: Any) -> Recipe:
 def simulate(
     plan: Recipe, folder: Path, executor: Callable[[Sequence[Shard]], Executor] = one_by_one
 ) -> SimulationResult:
-    def make(
-        shards: Sequence[Shard], section: SimulationSection, tell: Callable[[str], None]
-    ) -> tuple[Executor, str]:
-        return executor(shards), ""
-
-    result = Simulation(plan, folder, Ticking(), executors=make).run()
-    assert result.record.status == "finished", result.record.reason
-    return result
+    return finished(plan, folder, executors=made_by(executor))
 
 
 def bounties(result: SimulationResult) -> tuple[Bounty, ...]:
@@ -99,9 +90,8 @@ def bounties(result: SimulationResult) -> tuple[Bounty, ...]:
         store.close()
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedmix"])
-def test_every_executor_ends_in_the_same_bits(name: str, tmp_path: Path) -> None:
-    plan = digits(name)
+def test_every_executor_ends_in_the_same_bits(tmp_path: Path) -> None:
+    plan = digits("fedmix")
     one, same = (
         simulate(plan, tmp_path / str(number), executor)
         for number, executor in enumerate([one_by_one, pool])
@@ -123,28 +113,6 @@ def test_devices_at_once_get_the_same_mixes(tmp_path: Path) -> None:
         np.testing.assert_allclose(theirs[key], array, atol=TOLERANCE)
     again = simulate(plan, tmp_path / "again", at_once)
     assert again.record.weights_digest == stacked.record.weights_digest
-
-
-def test_ten_devices_of_a_digit_each_get_the_nine_others(tmp_path: Path) -> None:
-    found = bounties(simulate(digits(), tmp_path))
-    assert len(found) == 90
-    for each in found:
-        assert each.status == "closed"
-        assert each.mixes == each.received == round(0.5 * each.count) > 0
-        assert each.noise == each.count - each.mixes
-
-
-def test_without_injected_randomness_no_two_runs_are_alike(tmp_path: Path) -> None:
-    digests = {
-        simulate(digits(), tmp_path / name, Sequential).record.weights_digest
-        for name in ("one", "two")
-    }
-    assert len(digests) == 2
-    quiet = {
-        simulate(digits(mix_share=0), tmp_path / name, Sequential).record.weights_digest
-        for name in ("three", "four")
-    }
-    assert len(quiet) == 1, "noise alone is of the seed"
 
 
 def test_others_of_all_devices_come_from_a_pool(tmp_path: Path) -> None:
@@ -175,17 +143,6 @@ def test_a_pool_of_standardised_images_is_mixed_as_pixels(tmp_path: Path) -> Non
     assert {each.received == each.mixes > 0 for each in found} == {True}
 
 
-def test_a_recipe_that_no_device_can_hold_is_refused_before_anything_is_written(
-    tmp_path: Path,
-) -> None:
-    plan = digits().model_dump(mode="json")
-    plan["labels"]["count"] = 10**6
-    with pytest.raises(DataError) as caught:
-        simulate(Recipe.model_validate(plan), tmp_path / "state")
-    assert caught.value.code == "label.too_large"
-    assert not (tmp_path / "state").exists()
-
-
 # -- the engine -----------------------------------------------------------------------------------
 
 
@@ -207,7 +164,7 @@ def world(folder: Path, shards: Sequence[Shard] | None = None, **sections: Any) 
     return here
 
 
-def finished(engine: Engine) -> str:
+def ended(engine: Engine) -> str:
     record = engine.run()
     assert record.status == "finished", record.reason
     return record.weights_digest
@@ -215,7 +172,7 @@ def finished(engine: Engine) -> str:
 
 def test_cut_anywhere_it_ends_in_the_same_bits_and_leaves_no_blob(tmp_path: Path) -> None:
     undisturbed = world(tmp_path / "whole")
-    digest = finished(undisturbed.engine())
+    digest = ended(undisturbed.engine())
     undisturbed.close()
     for passes in range(400):
         here = world(tmp_path / str(passes))
@@ -228,7 +185,7 @@ def test_cut_anywhere_it_ends_in_the_same_bits_and_leaves_no_blob(tmp_path: Path
             break
         here.cache._pins.clear()
         here.relays = RelayedBlobs(here.cache, here.folder / "relays", here.store().relays())
-        assert finished(here.engine()) == digest, passes
+        assert ended(here.engine()) == digest, passes
         assert not here.stores[-1].relays()
         here.close()
     assert passes > 10, "nothing was cut"
@@ -261,7 +218,7 @@ def test_the_engine_copes_with_an_exchange_without_questions(tmp_path: Path) -> 
     fleet = Leaving(here.devices)
     fleet.gone, fleet.after = ("device-00", "device-01"), "label_offer"
     try:
-        finished(here.engine(fleet))
+        ended(here.engine(fleet))
         assert {each["asked"] for each in here.seen("exchange", question="label_mix")} == {0}
         told = [each["text"] for each in here.seen("note")]
         assert any("2 label bounties closed: 0 of 6 mixes are there" in each for each in told)
@@ -279,7 +236,7 @@ def test_labels_are_numbered_after_the_run_s_list_of_classes(tmp_path: Path) -> 
     here = world(tmp_path, shards, data={"name": "none", "classes": listed})
     here.dataset = Dataset(no_samples(()), no_samples(()), 0, ())
     try:
-        finished(here.engine())
+        ended(here.engine())
         checkpoint = here.stores[-1].checkpoint(here.run)
         assert checkpoint is not None
         found = BountyRecords.of(checkpoint.state).bounties

@@ -14,7 +14,6 @@ from safetensors.numpy import load_file
 
 from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.coordinator.storage.run_store import Store
-from edgefed.errors import RecipeError
 from edgefed.learn.modeling.model_building import build
 from edgefed.simulator.run import Simulation
 from tests.numbers import write_numbers
@@ -122,19 +121,6 @@ def test_lstm(tmp_path: Path, quadratic: bool, carried: bool) -> None:
     assert list(section.settings()["widths"]) == [6]
 
 
-def test_averages(tmp_path: Path) -> None:
-    changes: tuple[dict[str, Any], ...] = (
-        *({}, {"average": "map"}, {"average": "all"}),
-        *({"weighting": "examples"}, {"reference": True}),
-    )
-    losses = set()
-    for number, settings in enumerate(changes):
-        chosen = {**GROWING, "layer_codec": "fp32", **settings}
-        row, _, _ = simulated(tmp_path / str(number), recipe(MLP, 2, algorithm=chosen))
-        losses.add(row["loss"])
-    assert len(losses) == 5
-
-
 def test_numbers_are_averaged_by_samples(tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "data.npz")
     chosen = recipe(
@@ -145,22 +131,3 @@ def test_numbers_are_averaged_by_samples(tmp_path: Path) -> None:
     )
     _, asked, _ = simulated(tmp_path / "state", chosen)
     assert asked == ["layer", "fit", "evaluate"] * 2
-
-
-@pytest.mark.parametrize(
-    ("model", "sections", "code", "said"),
-    [
-        ({"name": "tests.learn.own_models:linear"}, {}, "model.groups", "cannot be matched"),
-        (MLP, {"personal": {"preset": "fedper"}}, "personal.algorithm", "with fedma"),
-    ],
-    ids=["own", "personal"],
-)
-def test_refusals(
-    tmp_path: Path, model: dict[str, Any], sections: dict[str, Any], code: str, said: str
-) -> None:
-    with pytest.raises(RecipeError, match=said) as raised:
-        Simulation(recipe(model, **sections), tmp_path, Ticking())
-    assert raised.value.code == code
-    assert raised.value.hint
-    assert "\n" not in raised.value.message
-    assert not (tmp_path / "runs").exists()

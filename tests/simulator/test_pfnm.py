@@ -1,20 +1,17 @@
-"""PFNM in whole runs: after any cut, and as a model file of the width that was found."""
+"""PFNM in whole runs: the model file has the width that was found."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import pytest
 from safetensors import safe_open
 
 from edgefed.algorithms.composed.registry import make
-from tests.coordinator.exchanges.test_resume import Fuse, PowerCut, cut_in_time
 from tests.run_fixture import COARSE, SHAPE, World, recipe, shards
 
 
-def world(folder: Path) -> World:
-    """Return a run in which each device misses a round now and then."""
+def test_the_model_file_has_the_width_that_was_found(tmp_path: Path) -> None:
     plan = recipe(
         algorithm={"name": "pfnm", "initial": "independent", "gamma": 1000.0},
         model={"name": "mlp", "hidden": [4, 3]},
@@ -22,25 +19,7 @@ def world(folder: Path) -> World:
         evaluation={"on": "both"},
         wire=COARSE,
     )
-    return World(folder, plan, shards((5, 9, 6, 4), tested=5))
-
-
-@pytest.mark.parametrize("passes", [45, 95])
-def test_a_run_that_is_cut_ends_in_the_same_bits(passes: int, tmp_path: Path) -> None:
-    straight, cut = world(tmp_path / "straight"), world(tmp_path / "cut")
-    assert straight.engine().run().status == "finished"
-    with pytest.raises(PowerCut):
-        cut_in_time(cut, Fuse(passes))
-    assert cut.engine().run().status == "finished"
-    assert cut.record.weights_digest == straight.record.weights_digest
-    scores = [[row["device_loss"] for row in each.rows] for each in (cut, straight)]
-    assert scores[0] == scores[1]
-    straight.close()
-    cut.close()
-
-
-def test_the_model_file_has_the_width_that_was_found(tmp_path: Path) -> None:
-    here = world(tmp_path)
+    here = World(tmp_path, plan, shards((5, 9, 6, 4), tested=5))
     record = here.engine().run()
     assert record.status == "finished", record.reason
     found = here.stores[0].checkpoint(here.run)

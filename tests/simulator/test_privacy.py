@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.data.base.types import Shard
 from edgefed.errors import RecipeError
 from edgefed.process.clock import SystemClock
 from edgefed.report.page import report
 from edgefed.report.run_data import run_data_of_folder
 from edgefed.simulator.executors import Executor, Sequential
-from edgefed.simulator.run import Simulation, SimulationResult
+from edgefed.simulator.run import Simulation
 from edgefed.wire.messages import Task
-from tests.simulator.work import process_pool
+from tests.simulator.work import finished, made_by, process_pool
 from tests.support.private_randomness import of_round
 
 
@@ -29,7 +29,7 @@ def from_task(task: Task) -> np.random.Generator:
 MakeExecutor = Callable[[Sequence[Shard]], Executor]
 
 EXECUTORS: dict[str, MakeExecutor] = {
-    "one process": lambda parts: Sequential(parts, private_randomness=from_task),
+    "alone": lambda parts: Sequential(parts, private_randomness=from_task),
     "pool": lambda parts: process_pool(parts, 2, from_task),
 }
 
@@ -42,20 +42,9 @@ def recipe(**privacy: Any) -> Recipe:
             "data": {"name": "digits", "limit": 160, "partition": "iid"},
             "rounds": {"count": 2, "cohort": 3},
             "privacy": {"noise_multiplier": 2.0, **privacy},
-            "simulation": {"devices": 4},
+            "simulation": {"devices": 4, "workers": 1},
         }
     )
-
-
-def simulate(plan: Recipe, folder: Path, executor: MakeExecutor) -> SimulationResult:
-    def make(
-        dealt: Sequence[Shard], section: SimulationSection, tell: Callable[[str], None]
-    ) -> tuple[Executor, str]:
-        return executor(dealt), ""
-
-    done = Simulation(plan, folder, SystemClock(), executors=make, randomness=of_round).run()
-    assert done.record.status == "finished", done.record.reason
-    return done
 
 
 @pytest.mark.parametrize(
@@ -68,12 +57,13 @@ def test_all_executors_give_the_same_bits_with_the_same_noise(
 ) -> None:
     plan = recipe(**privacy)
     found = [
-        simulate(plan, tmp_path / name.replace(" ", "-"), make) for name, make in EXECUTORS.items()
+        finished(plan, tmp_path / name, executors=made_by(make), randomness=of_round)
+        for name, make in EXECUTORS.items()
     ]
     assert len({each.record.weights_digest for each in found}) == 1
     assert len({each.record.epsilon for each in found}) == 1
     assert found[0].record.epsilon
-    plain = Simulation(plan, tmp_path / "plain", SystemClock()).run().record
+    plain = finished(plan, tmp_path / "plain").record
     assert plain.weights_digest != found[0].record.weights_digest
     assert plain.epsilon == found[0].record.epsilon
 
@@ -86,7 +76,7 @@ def test_a_simulation_beyond_its_budget_is_refused_before_it_exists(tmp_path: Pa
 
 
 def test_a_report_tells_epsilon(tmp_path: Path) -> None:
-    done = simulate(recipe(mechanism="central"), tmp_path, EXECUTORS["one process"])
+    done = finished(recipe(mechanism="central"), tmp_path)
     page = report(run_data_of_folder(done.folder))
     assert "epsilon" in page
     assert f"{done.record.epsilon:.4g}" in page

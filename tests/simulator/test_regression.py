@@ -15,12 +15,13 @@ from edgefed.data.base.types import Dataset, Shard
 from edgefed.data.devices.partition import deal
 from edgefed.data.devices.shard_files import write_shard
 from edgefed.data.devices.sources import load_device
-from edgefed.errors import DataError, RecipeError
-from edgefed.simulator.run import Simulation, SimulationResult
+from edgefed.errors import DataError
+from edgefed.simulator.run import Simulation
 from edgefed.simulator.sweep.plan import trial_digest
 from tests.cli.commands import edgefed
 from tests.numbers import FEATURES, least_squares, numbered_shards, numbers, write_numbers
 from tests.run_fixture import EXACT, Ticking, World, shards
+from tests.simulator.work import finished
 
 SQUARED = {"loss": "squared_error", "batch_size": 64, "learning_rate": 0.3}
 LINEAR = {"name": "mlp", "hidden": []}
@@ -44,20 +45,14 @@ def recipe(path: Path, name: str = "fedavg", **sections: Any) -> Recipe:
     )
 
 
-def simulate(chosen: Recipe, folder: Path) -> SimulationResult:
-    result = Simulation(chosen, folder, Ticking()).run()
-    assert result.record.status == "finished", result.record.reason
-    return result
-
-
 def digest(chosen: Recipe, folder: Path) -> str:
-    return simulate(chosen, folder).record.weights_digest
+    return finished(chosen, folder).record.weights_digest
 
 
 def test_a_linear_model_ends_in_the_least_squares_solution(tmp_path: Path) -> None:
     path = write_numbers(tmp_path / "data.npz")
     chosen = recipe(path, rounds={"count": 60}, evaluation={"every": 0})
-    result = simulate(chosen, tmp_path / "state")
+    result = finished(chosen, tmp_path / "state")
     found = load_file(result.folder / "model.safetensors")
     weights, offsets = least_squares(numbers(60, 1))
     np.testing.assert_allclose(found["out.weight"].T, weights, atol=1e-3)
@@ -107,33 +102,13 @@ def test_every_method_learns_numbers(name: str, settings: dict[str, Any], tmp_pa
         training=training,
         rounds={"count": 12},
     )
-    result = simulate(chosen, tmp_path / "state")
+    result = finished(chosen, tmp_path / "state")
     variance = float(numbers(20, 2).targets.var())
     assert result.record.loss is not None
     assert result.record.loss < variance / 2
     told = (result.folder / "events.jsonl").read_text()
     averaged = name in ("fedmix", "naivemix", "globalmix")
     assert ("4 of 4 devices shared averaged data" in told) is averaged
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_worker_processes_end_in_the_same_bits(workers: int, tmp_path: Path) -> None:
-    path = write_numbers(tmp_path / "data.npz")
-    simulation = {"devices": 4, "holdout": 0.2}
-    one = recipe(path, "fedmix", simulation={**simulation, "workers": workers})
-    other = recipe(path, "fedmix", simulation={**simulation, "engine": "sequential"})
-    assert digest(one, tmp_path / "one") == digest(other, tmp_path / "other")
-
-
-def test_many_devices_at_once_end_within_rounding(tmp_path: Path) -> None:
-    path = write_numbers(tmp_path / "data.npz")
-    found = []
-    for engine in ("sequential", "stacked"):
-        chosen = recipe(path, "fedmix", simulation={"devices": 4, "engine": engine})
-        folder = simulate(chosen, tmp_path / engine).folder
-        found.append(load_file(folder / "model.safetensors"))
-    for name, array in found[0].items():
-        np.testing.assert_allclose(found[1][name], array, atol=1e-5)
 
 
 def _world(folder: Path, **sections: Any) -> World:
@@ -208,15 +183,6 @@ def test_a_coordinator_says_a_mismatch_before_it_waits_for_devices(tmp_path: Pat
     asked = here.seen("exchange")
     here.close()
     assert (record.status, record.error, asked) == ("failed", "data.targets", [])
-
-
-def test_labels_cannot_be_kept_apart_where_there_are_none(tmp_path: Path) -> None:
-    path = write_numbers(tmp_path / "data.npz")
-    chosen = recipe(path, "fedmix", algorithm={"same_class": True})
-    with pytest.raises(RecipeError) as refused:
-        Simulation(chosen, tmp_path / "state", Ticking())
-    assert refused.value.code == "algorithm.same_class"
-    assert not (tmp_path / "state").exists()
 
 
 def test_the_default_loss_spelt_out_is_the_same_result_and_another_is_not(tmp_path: Path) -> None:

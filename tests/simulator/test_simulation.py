@@ -1,4 +1,4 @@
-"""A recipe on virtual devices: the same seed ends in the same bits."""
+"""A recipe on virtual devices: what a run depends on, and what it leaves on disk."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from pydantic import ValidationError
-from safetensors.numpy import load_file
 
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.storage.stored_runs import OpenExchange
@@ -19,33 +17,24 @@ from edgefed.events.base.snapshot import Snapshot
 from edgefed.events.state.fold import SnapshotBuilder
 from edgefed.simulator.local_fleet import newcomers_of
 from edgefed.simulator.run import Simulation, SimulationResult
-from edgefed.wire.tensors import weights_digest
 from tests.run_fixture import COARSE, Ticking, samples
+from tests.simulator.work import finished, rows, write_samples
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A data set of 60 samples of three labels to train on, and 15 to test on."""
-    train, test = samples(60, 1), samples(15, 2)
-    path = tmp_path / "data.npz"
-    np.savez(
-        path,
-        x_train=train.inputs,
-        y_train=train.targets,
-        x_test=test.inputs,
-        y_test=test.targets,
-    )
-    return path
+    return write_samples(tmp_path / "data.npz", samples(60, 1), samples(15, 2))
 
 
-def recipe(path: Path, workers: int = 1, **sections: Any) -> Recipe:
+def recipe(path: Path, **sections: Any) -> Recipe:
     return Recipe.model_validate(
         {
             "seed": 5,
             "model": {"name": "mlp", "hidden": [4]},
             "data": {"name": "npz", "path": str(path), "partition": "iid"},
             "rounds": {"count": 2, "cohort": 3},
-            "simulation": {"devices": 4, "holdout": 0.2, "workers": workers},
+            "simulation": {"devices": 4, "holdout": 0.2, "workers": 1},
             "evaluation": {"on": "both"},
             "wire": COARSE,
             **sections,
@@ -53,30 +42,13 @@ def recipe(path: Path, workers: int = 1, **sections: Any) -> Recipe:
     )
 
 
-def simulate(chosen: Recipe, folder: Path) -> SimulationResult:
-    result = Simulation(chosen, folder, Ticking()).run()
-    assert result.record.status == "finished", result.record.reason
-    return result
-
-
-@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedopt"])
-def test_the_same_seed_ends_in_the_same_bits_and_another_does_not(
-    name: str, data: Path, tmp_path: Path
-) -> None:
-    digests = {}
-    for run, seed, workers in (("one", 5, 1), ("same", 5, 1), ("beside", 5, 2), ("other", 6, 1)):
-        chosen = recipe(data, workers, seed=seed, algorithm={"name": name})
-        digests[run] = simulate(chosen, tmp_path / run).record.weights_digest
-    assert digests["one"] == digests["same"] == digests["beside"]
-    assert digests["one"] != digests["other"]
-
-
-def test_two_runs_in_one_folder_do_not_touch_each_other(data: Path, tmp_path: Path) -> None:
-    first = simulate(recipe(data), tmp_path / "state")
-    second = simulate(recipe(data), tmp_path / "state")
-    assert first.folder != second.folder
-    assert first.record.weights_digest == second.record.weights_digest
-    assert weights_digest(load_file(first.folder / "model.safetensors"))
+def test_another_seed_ends_in_other_bits(data: Path, tmp_path: Path) -> None:
+    """That the same seed ends in the same is in the contract of an algorithm."""
+    digests = {
+        finished(recipe(data, seed=seed), tmp_path / str(seed)).record.weights_digest
+        for seed in (5, 6)
+    }
+    assert len(digests) == 2
 
 
 def test_a_run_during_another_in_its_folder_leaves_the_others_blobs(
@@ -85,7 +57,7 @@ def test_a_run_during_another_in_its_folder_leaves_the_others_blobs(
     within: list[SimulationResult] = []
 
     def begin_another(*_: object) -> None:
-        within.append(simulate(recipe(data), tmp_path / "state"))
+        within.append(finished(recipe(data), tmp_path / "state"))
 
     outer = Simulation(recipe(data), tmp_path / "state", Ticking(), on_round=begin_another).run()
     assert outer.record.status == "finished", outer.record.reason
@@ -97,7 +69,7 @@ def test_a_run_during_another_in_its_folder_leaves_the_others_blobs(
 
 
 def test_what_is_left_on_disk_tells_the_run(data: Path, tmp_path: Path) -> None:
-    result = simulate(recipe(data), tmp_path / "state")
+    result = finished(recipe(data), tmp_path / "state")
     names = {path.name for path in result.folder.iterdir()}
     assert {"recipe.toml", "events.jsonl", "model.safetensors"} <= names
     lines = (result.folder / "events.jsonl").read_text().splitlines()
@@ -165,13 +137,12 @@ def test_newcomers_test_and_never_train(data: Path, tmp_path: Path) -> None:
     assert asked["fit"] == asked["evaluate"] - new
     drawn = {newcomers_of(chosen.simulation, seed) for seed in range(20)}
     assert frozenset.union(*drawn) == {0, 1, 2, 3, 4}
-    for line in (result.folder / "metrics.jsonl").read_text().splitlines():
-        row = json.loads(line)
+    for row in rows(result):
         assert (row["devices_newcomer"], row["devices_participant"]) == (2, 3)
         whole = 2 * row["loss_newcomer"] + 3 * row["loss_participant"]
         assert row["device_loss"] == pytest.approx(whole / 5)
     plain = recipe(data, simulation={**parts, "newcomers": 0}, rounds={"count": 3})
-    lines = (simulate(plain, tmp_path / "plain").folder / "metrics.jsonl").read_text()
+    lines = (finished(plain, tmp_path / "plain").folder / "metrics.jsonl").read_text()
     assert "newcomer" not in lines
     with pytest.raises(ValidationError, match="below the number of devices, which is 2"):
         recipe(data, simulation={"devices": 2, "newcomers": 2})

@@ -12,10 +12,10 @@ from safetensors.numpy import load_file
 from torch.nn import functional
 
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.errors import RecipeError
 from edgefed.simulator.run import Simulation
 from tests.run_fixture import Ticking, samples
+from tests.simulator.work import finished, write_samples
 
 ALL: dict[str, Any] = {
     "optimizer": "adamw",
@@ -32,15 +32,13 @@ ALL: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data") / "data.npz"
-    train, test = samples(60, 1), samples(12, 2)
-    np.savez(
-        path,
-        x_train=train.inputs,
-        y_train=train.targets,
-        x_test=test.inputs,
-        y_test=test.targets,
-    )
-    return path
+    return write_samples(path, samples(60, 1), samples(12, 2))
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with all settings."""
+    return finished(plan(data, ALL), tmp_path_factory.mktemp("whole")).folder
 
 
 def plan(data: Path, training: dict[str, Any], **sections: Any) -> Recipe:
@@ -58,23 +56,17 @@ def plan(data: Path, training: dict[str, Any], **sections: Any) -> Recipe:
     )
 
 
-def run(folder: Path, chosen: Recipe) -> RunRecord:
-    record = Simulation(chosen, folder, Ticking()).run().record
-    assert record.status == "finished", record.reason
-    return record
-
-
 def weights(folder: Path) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
     (model,) = folder.rglob("model.safetensors")
     return load_file(model)
 
 
 @pytest.mark.parametrize("key", sorted(ALL))
-def test_each_setting_changes_the_result_and_repeats(key: str, data: Path, tmp_path: Path) -> None:
-    first = run(tmp_path / "first", plan(data, ALL)).weights_digest
+def test_each_setting_changes_the_result(key: str, data: Path, whole: Path, tmp_path: Path) -> None:
     without = {name: value for name, value in ALL.items() if name != key}
-    assert first == run(tmp_path / "again", plan(data, ALL)).weights_digest
-    assert first != run(tmp_path / "without", plan(data, without)).weights_digest
+    finished(plan(data, without), tmp_path)
+    one, other = weights(whole), weights(tmp_path)
+    assert any(not np.array_equal(one[name], other[name]) for name in one)
 
 
 def test_one_step_a_round_over_the_run_is_the_run_with_the_decay_of_the_same_rates(
@@ -82,9 +74,9 @@ def test_one_step_a_round_over_the_run_is_the_run_with_the_decay_of_the_same_rat
 ) -> None:
     """A step schedule over rounds halves the rate as ``learning_rate_decay`` does."""
     stepping = {"schedule": "step", "schedule_over": "run", "step_every": 1, "step_factor": 0.5}
-    one = run(tmp_path / "schedule", plan(data, stepping))
-    other = run(tmp_path / "decay", plan(data, {"learning_rate_decay": 0.5}))
-    assert one.weights_digest == other.weights_digest
+    one = finished(plan(data, stepping), tmp_path / "schedule")
+    other = finished(plan(data, {"learning_rate_decay": 0.5}), tmp_path / "decay")
+    assert one.record.weights_digest == other.record.weights_digest
 
 
 def test_the_number_of_rounds_changes_the_rates_of_a_schedule_over_the_run(
@@ -93,18 +85,17 @@ def test_the_number_of_rounds_changes_the_rates_of_a_schedule_over_the_run(
     over = {"schedule": "linear", "schedule_over": "run"}
     long = plan(data, over)
     short = long.model_copy(update={"rounds": long.rounds.model_copy(update={"count": 2})})
-    run(tmp_path / "short", short)
-    run(tmp_path / "constant", short.model_copy(update={"training": plan(data, {}).training}))
+    constant = short.model_copy(update={"training": plan(data, {}).training})
+    finished(short, tmp_path / "short")
+    finished(constant, tmp_path / "constant")
     one, other = weights(tmp_path / "short"), weights(tmp_path / "constant")
     assert any(not np.array_equal(one[name], other[name]) for name in one)
 
 
-def test_stacked_devices_end_as_sequential_ones(data: Path, tmp_path: Path) -> None:
-    chosen = plan(data, ALL)
+def test_stacked_devices_end_as_sequential_ones(data: Path, whole: Path, tmp_path: Path) -> None:
     stacked = {"devices": 3, "workers": 1, "engine": "stacked"}
-    run(tmp_path / "sequential", chosen)
-    run(tmp_path / "stacked", plan(data, ALL, simulation=stacked))
-    one, other = weights(tmp_path / "sequential"), weights(tmp_path / "stacked")
+    finished(plan(data, ALL, simulation=stacked), tmp_path)
+    one, other = weights(whole), weights(tmp_path)
     for name, array in one.items():
         np.testing.assert_allclose(array, other[name], rtol=1e-3, atol=1e-4)
 
@@ -113,7 +104,7 @@ def test_the_loss_of_an_evaluation_is_neither_smoothed_nor_weighted(
     data: Path, tmp_path: Path
 ) -> None:
     numbers = {**ALL, "class_weights": [5, 0.1, 1], "label_smoothing": 0.5}
-    record = run(tmp_path, plan(data, numbers))
+    record = finished(plan(data, numbers), tmp_path).record
     found, test = weights(tmp_path), samples(12, 2)
     logits = torch.from_numpy(test.inputs) @ torch.from_numpy(found["out.weight"]).T
     logits = logits + torch.from_numpy(found["out.bias"])

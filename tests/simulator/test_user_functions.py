@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from edgefed.errors import EdgeFedError
 from edgefed.simulator.run import Simulation, SimulationResult
 from tests.numbers import write_numbers
 from tests.run_fixture import EXACT, Ticking
+from tests.simulator.work import events, rows
 
 HERE = "tests.learn.own_functions"
 
@@ -42,16 +42,6 @@ def recipe(**sections: Any) -> Recipe:
 
 def simulate(chosen: Recipe, folder: Path) -> SimulationResult:
     return Simulation(chosen, folder, Ticking()).run()
-
-
-def rows(result: SimulationResult) -> list[dict[str, Any]]:
-    lines = (result.folder / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def events(result: SimulationResult, kind: str) -> list[dict[str, Any]]:
-    lines = (result.folder / "events.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["kind"] == kind]
 
 
 def test_a_users_loss_trains_and_is_reported(tmp_path: Path) -> None:
@@ -123,25 +113,6 @@ def test_regression_with_a_loss_and_a_metric_of_ones_own(tmp_path: Path, on: str
     assert found[-1]["absolute_error"] < found[0]["absolute_error"]
     assert all(row["accuracy"] is None for row in found)
     assert not {"balanced_accuracy", "top5_accuracy"} & found[-1].keys()
-
-
-def test_supplements_are_trained_on_with_a_users_loss(tmp_path: Path) -> None:
-    """They are noise only here, so both losses train on the same samples."""
-
-    def run(loss: str, **labels: Any) -> list[dict[str, Any]]:
-        chosen = recipe(
-            training={"loss": loss},
-            labels={"mix_share": 0, **labels},
-            data={"limit": 240, "partition": "classes", "classes_per_device": 1},
-        )
-        return rows(simulate(chosen, tmp_path / f"{loss}-{len(labels)}".replace(":", "-")))
-
-    ours = run(own("cross_entropy")[0], count=12)
-    for row, usual in zip(ours, run("cross_entropy", count=12), strict=True):
-        assert row["loss"] == pytest.approx(usual["loss"], rel=1e-4)
-        assert row["train_loss"] == pytest.approx(usual["train_loss"], rel=1e-4)
-    plain = run(own("cross_entropy")[0])
-    assert ours[-1]["train_loss"] != pytest.approx(plain[-1]["train_loss"], rel=0.01)
 
 
 def test_supplements_of_numbers_are_refused_with_a_users_loss(tmp_path: Path) -> None:

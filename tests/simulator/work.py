@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +14,15 @@ from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.data.base.types import Shard
 from edgefed.files.samples import Samples
 from edgefed.learn.modeling.model_building import build
-from edgefed.simulator.executors import WorkOrder
+from edgefed.simulator.executors import Executor, Maker, WorkOrder
 from edgefed.simulator.forked_autograd import forks_can_train
 from edgefed.simulator.process_pool import ProcessPool
+from edgefed.simulator.run import Simulation, SimulationResult
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack
 from edgefed.worker.private_randomness import PrivateRandomness
 from tests.complete_task import complete
+from tests.run_fixture import Ticking
 
 SHAPE, CLASSES = (6,), 3
 MODEL = {"name": "mlp", "hidden": [8]}
@@ -55,11 +59,13 @@ def shards(count: int, samples: int = 10) -> list[Shard]:
 def orders(count: int, **training: int) -> tuple[list[WorkOrder], dict[str, bytes]]:
     weights = pack(build(ModelSection.model_validate(MODEL), SHAPE, CLASSES, 3).weights())
     ref = BlobRef(digest=digest(weights), size=len(weights))
-    made = [WorkOrder(number, _task(number, ref, training), {}) for number in range(count)]
+    changes = {"epochs": 2, **training}
+    made = [WorkOrder(number, task(number, ref, training=changes), {}) for number in range(count)]
     return made, {ref.digest: weights}
 
 
-def _task(number: int, ref: BlobRef, training: dict[str, int]) -> Task:
+def task(number: int, ref: BlobRef, **changes: Any) -> Task:
+    """Return a training task of a device, with some fields changed."""
     values: dict[str, Any] = {
         "run": "r-1",
         "exchange": "r-1-0",
@@ -74,13 +80,60 @@ def _task(number: int, ref: BlobRef, training: dict[str, int]) -> Task:
         "model": MODEL,
         "shape": SHAPE,
         "classes": CLASSES,
-        "training": {"epochs": 2, **training},
+        "training": {},
         "codec": "bf16",
         "samples": 10,
         "blobs": {"weights": ref},
         "params": {},
     }
-    return Task(**complete(values))
+    return Task(**complete({**values, **changes}))
+
+
+def write_samples(path: Path, train: Samples, test: Samples, **more: Any) -> Path:
+    """Write the parts of a data set to an NPZ file."""
+    parts = {"x_train": train.inputs, "y_train": train.targets}
+    parts |= {"x_test": test.inputs, "y_test": test.targets, **more}
+    np.savez(path, **parts)  # type: ignore[arg-type]
+    return path
+
+
+def finished(
+    chosen: Recipe, folder: Path, data: Path | None = None, **given: Any
+) -> SimulationResult:
+    """Return the result of a simulation, which does not fail."""
+    result = Simulation(chosen, folder, Ticking(), data, **given).run()
+    assert result.record.status == "finished", result.record.reason
+    return result
+
+
+def with_notes(chosen: Recipe, folder: Path) -> tuple[SimulationResult, list[str]]:
+    """Return the result of a simulation, and what was said of it."""
+    simulation, said = Simulation(chosen, folder, Ticking()), list[str]()
+    simulation.journal.listen(
+        lambda event, _: said.append(event.fields["text"]) if event.kind == "note" else None
+    )
+    result = simulation.run()
+    assert result.record.status == "finished", result.record.reason
+    return result, said
+
+
+def made_by(executor: Callable[[Sequence[Shard]], Executor]) -> Maker:
+    """Return what makes a simulation's executor of its shards alone."""
+    return lambda dealt, section, tell: (executor(dealt), "")
+
+
+def rows(result: SimulationResult) -> list[dict[str, Any]]:
+    """Return what each round measured."""
+    return lines(result.folder / "metrics.jsonl")
+
+
+def events(result: SimulationResult, kind: str) -> list[dict[str, Any]]:
+    """Return the events of a kind."""
+    return [each for each in lines(result.folder / "events.jsonl") if each["kind"] == kind]
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def never() -> bool:

@@ -79,17 +79,10 @@ def test_a_missing_or_damaged_file_is_told(trust: Trust, name: str) -> None:
     assert code_of(folder, trust) == "trust.credentials"
 
 
-def test_key_and_certificate_must_belong_together(trust: Trust) -> None:
+@pytest.mark.parametrize("name", ["key.pem", "encryption.pem"])
+def test_keys_and_certificate_must_belong_together(trust: Trust, name: str) -> None:
     one, two = trust.issue("device", "cam-1"), trust.issue("device", "cam-2")
-    (one.folder / "key.pem").write_bytes((two.folder / "key.pem").read_bytes())
-    (one.folder / "key.pem").chmod(0o600)
-    assert code_of(one.folder, trust) == "trust.credentials"
-
-
-def test_the_key_that_opens_data_must_belong_to_the_certificate_too(trust: Trust) -> None:
-    one, two = trust.issue("device", "cam-1"), trust.issue("device", "cam-2")
-    key = one.folder / "encryption.pem"
-    key.write_bytes((two.folder / "encryption.pem").read_bytes())
+    (one.folder / name).write_bytes((two.folder / name).read_bytes())
     assert code_of(one.folder, trust) == "trust.credentials"
     assert not two.keys.fit(replace(two.certificate, encryption_key=one.certificate.encryption_key))
     assert two.keys.fit(two.certificate)

@@ -8,29 +8,25 @@ import numpy as np
 from hypothesis import strategies as st
 
 from edgefed.wire import limits
-from edgefed.wire.diagnostic_messages import LogRequest, LogTail, Ping, Pong
+from edgefed.wire.diagnostic_messages import DIAGNOSTIC_MESSAGES, LogRequest, LogTail
 from edgefed.wire.enrolment_messages import (
+    ENROLMENT_MESSAGES,
     EnrolmentRequest,
     EnrolmentResponse,
-    IssuedCertificate,
-    Leave,
     RenewalOrder,
-    RenewalRequest,
 )
 from edgefed.wire.message_parts import DeliveredRelay, Patch, SentRelay
 from edgefed.wire.messages import (
+    MESSAGES,
     Birth,
     BlobRef,
-    Cancel,
     Chunk,
     CoordinatorState,
-    EventMessage,
     Message,
     Need,
     Progress,
     Receipt,
     Reply,
-    Request,
     Response,
     Task,
     Telemetry,
@@ -71,140 +67,90 @@ delivered_relays = st.builds(
 )
 der = st.binary(max_size=200)
 
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(("run", "exchange", "question", "algorithm", "codec", "owner", "agent"), words),
+    **dict.fromkeys(("reason", "code", "hint", "role", "broker", "action"), words),
+    **dict.fromkeys(("settings", "model", "training", "params", "arguments", "event"), open_maps),
+    **dict.fromkeys(("index", "round", "samples", "sent", "number"), counts),
+    **dict.fromkeys(("session", "nonce"), sessions),
+    **dict.fromkeys(("certificate", "authority", "request"), der),
+    "device": names,
+    "digest": digests,
+    "blobs": blobs,
+    "class_names": st.lists(class_names, max_size=4).map(tuple),
+}
+"""What fields of these names hold, whatever the message."""
+
+OWN: dict[type[Message], dict[str, st.SearchStrategy[Any]]] = {
+    CoordinatorState: {
+        "status": st.sampled_from(["online", "lost"]),
+        "closed_through": st.integers(-1, 100),
+    },
+    Task: {
+        "deadline": st.floats(1e-3, 30 * 86400),
+        "seed": st.integers(0, 2**63 - 1),
+        "receivers": st.lists(names, max_size=3).map(tuple),
+        "max_relay_bytes": st.integers(0, limits.MAX_RELAY_BYTES),
+        "relays": st.lists(delivered_relays, max_size=3).map(tuple),
+    },
+    Reply: {
+        "bases": st.dictionaries(words, digests, max_size=3),
+        "status": st.sampled_from(["ok", "refused", "failed"]),
+        "metrics": st.dictionaries(metric_names, finite, max_size=3),
+        "relays": st.dictionaries(names, sent_relays, max_size=3),
+        "inline": st.dictionaries(digests, st.binary(max_size=50), max_size=3),
+    },
+    Receipt: {"outcome": st.sampled_from(["accepted", "late", "rejected"])},
+    Need: {"first": st.booleans(), "chunks": st.lists(counts, max_size=8).map(tuple)},
+    Chunk: {
+        "index": st.integers(0, limits.MAX_CHUNKS - 1),
+        "data": st.binary(min_size=1, max_size=200),
+    },
+    Birth: {
+        "status": st.sampled_from(["online", "lost"]),
+        "labels": st.lists(counts, max_size=10).map(tuple),
+        "shape": st.lists(counts, max_size=4).map(tuple),
+    },
+    Progress: {
+        "state": st.sampled_from(["idle", "train", "upload", "failed"]),
+        "fraction": st.floats(0, 1),
+    },
+    Telemetry: {
+        "cpu": st.none() | finite,
+        "memory": st.none() | counts,
+        "battery": st.none() | finite,
+    },
+    Response: {"ok": st.booleans(), "body": st.binary(max_size=200)},
+    EnrolmentRequest: {
+        "name": st.just("") | names,
+        "proof": st.binary(min_size=32, max_size=32),
+    },
+    EnrolmentResponse: {
+        "status": st.sampled_from(["enrolled", "pending", "refused"]),
+        "name": words,
+        "proof": st.binary(max_size=32),
+    },
+    RenewalOrder: {"key": st.binary(min_size=8, max_size=8)},
+    LogRequest: {
+        "lines": st.integers(1, limits.MAX_LOG_LINES),
+        "after": st.none() | counts,
+    },
+    LogTail: {
+        "shared": st.booleans(),
+        "first": counts,
+        "lines": st.lists(words, max_size=4).map(tuple),
+    },
+}
+
+
+def built(kind: type[Message]) -> st.SearchStrategy[Any]:
+    """Messages of a class; other fields that have a default keep it."""
+    shared = {name: FIELDS[name] for name in kind.model_fields if name in FIELDS}
+    return st.builds(kind, **{**shared, **OWN.get(kind, {})})
+
+
 messages: dict[type[Message], st.SearchStrategy[Any]] = {
-    CoordinatorState: st.builds(
-        CoordinatorState,
-        session=sessions,
-        owner=words,
-        status=st.sampled_from(["online", "lost"]),
-        run=words,
-        round=counts,
-        closed_through=st.integers(-1, 100),
-    ),
-    Task: st.builds(
-        Task,
-        run=words,
-        exchange=words,
-        index=counts,
-        round=counts,
-        question=words,
-        device=names,
-        deadline=st.floats(1e-3, 30 * 86400),
-        seed=st.integers(0, 2**63 - 1),
-        algorithm=words,
-        settings=open_maps,
-        model=open_maps,
-        class_names=st.lists(class_names, max_size=4).map(tuple),
-        training=open_maps,
-        codec=words,
-        samples=counts,
-        blobs=blobs,
-        params=open_maps,
-        receivers=st.lists(names, max_size=3).map(tuple),
-        max_relay_bytes=st.integers(0, limits.MAX_RELAY_BYTES),
-        relays=st.lists(delivered_relays, max_size=3).map(tuple),
-    ),
-    Reply: st.builds(
-        Reply,
-        run=words,
-        exchange=words,
-        index=counts,
-        device=names,
-        session=sessions,
-        bases=st.dictionaries(words, digests, max_size=3),
-        status=st.sampled_from(["ok", "refused", "failed"]),
-        reason=words,
-        samples=counts,
-        metrics=st.dictionaries(metric_names, finite, max_size=3),
-        blobs=blobs,
-        relays=st.dictionaries(names, sent_relays, max_size=3),
-        inline=st.dictionaries(digests, st.binary(max_size=50), max_size=3),
-    ),
-    Receipt: st.builds(
-        Receipt,
-        exchange=words,
-        outcome=st.sampled_from(["accepted", "late", "rejected"]),
-        reason=words,
-    ),
-    Cancel: st.builds(Cancel, exchange=words),
-    Need: st.builds(
-        Need, digest=digests, first=st.booleans(), chunks=st.lists(counts, max_size=8).map(tuple)
-    ),
-    Chunk: st.builds(
-        Chunk,
-        digest=digests,
-        index=st.integers(0, limits.MAX_CHUNKS - 1),
-        data=st.binary(min_size=1, max_size=200),
-    ),
-    Birth: st.builds(
-        Birth,
-        session=sessions,
-        status=st.sampled_from(["online", "lost"]),
-        agent=words,
-        samples=counts,
-        labels=st.lists(counts, max_size=10).map(tuple),
-        class_names=st.lists(class_names, max_size=4).map(tuple),
-        shape=st.lists(counts, max_size=4).map(tuple),
-    ),
-    Progress: st.builds(
-        Progress,
-        session=sessions,
-        state=st.sampled_from(["idle", "train", "upload", "failed"]),
-        fraction=st.floats(0, 1),
-        exchange=words,
-        reason=words,
-    ),
-    Telemetry: st.builds(
-        Telemetry,
-        session=sessions,
-        cpu=st.none() | finite,
-        memory=st.none() | counts,
-        battery=st.none() | finite,
-        sent=counts,
-    ),
-    Request: st.builds(Request, nonce=sessions, action=words, arguments=open_maps),
-    Response: st.builds(Response, nonce=sessions, ok=st.booleans(), body=st.binary(max_size=200)),
-    EventMessage: st.builds(EventMessage, session=sessions, number=counts, event=open_maps),
-    EnrolmentRequest: st.builds(
-        EnrolmentRequest,
-        name=st.just("") | names,
-        request=der,
-        proof=st.binary(min_size=32, max_size=32),
-    ),
-    EnrolmentResponse: st.builds(
-        EnrolmentResponse,
-        status=st.sampled_from(["enrolled", "pending", "refused"]),
-        code=words,
-        reason=words,
-        hint=words,
-        name=words,
-        role=words,
-        broker=words,
-        certificate=der,
-        authority=der,
-        proof=st.binary(max_size=32),
-    ),
-    RenewalRequest: st.builds(RenewalRequest, request=der),
-    RenewalOrder: st.builds(RenewalOrder, key=st.binary(min_size=8, max_size=8)),
-    IssuedCertificate: st.builds(IssuedCertificate, certificate=der),
-    Leave: st.builds(Leave, session=sessions),
-    Ping: st.builds(Ping, nonce=sessions, session=sessions),
-    Pong: st.builds(Pong, nonce=sessions, session=sessions),
-    LogRequest: st.builds(
-        LogRequest,
-        nonce=sessions,
-        session=sessions,
-        lines=st.integers(1, limits.MAX_LOG_LINES),
-        after=st.none() | counts,
-    ),
-    LogTail: st.builds(
-        LogTail,
-        nonce=sessions,
-        session=sessions,
-        shared=st.booleans(),
-        first=counts,
-        lines=st.lists(words, max_size=4).map(tuple),
-    ),
+    kind: built(kind) for kind in (*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES)
 }
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())
 

@@ -210,29 +210,28 @@ def test_values_that_are_not_plain_cannot_be_packed(value: Any) -> None:
     assert caught.value.code == "wire.malformed"
 
 
+REPLY: dict[str, Any] = {
+    "run": "r",
+    "exchange": "r-0",
+    "index": 0,
+    "device": "one",
+    "session": SESSION,
+    "bases": {},
+    "status": "ok",
+}
+
+
 def test_a_metric_that_is_not_finite_is_refused() -> None:
-    reply = Reply(
-        run="r",
-        exchange="e",
-        index=0,
-        device="d",
-        session=SESSION,
-        bases={},
-        status="ok",
-        metrics={"loss": float("nan")},
-    )
     with pytest.raises(WireError):
-        encode(reply)
+        encode(Reply(**REPLY, metrics={"loss": float("nan")}))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a\nb", "9", "größe", "x" * 81, "=cmd", "a,b"])
 def test_a_metric_of_another_name_than_a_column_has_is_refused(name: str) -> None:
-    fields = {"run": "r", "exchange": "e", "index": 0, "device": "d", "session": SESSION}
-    whole: dict[str, Any] = {**fields, "bases": {}, "status": "ok"}
     with pytest.raises(WireError, match="metrics") as caught:
-        decode(encode(Reply.model_construct(**whole, metrics={name: 1.0})), Reply)
+        decode(encode(Reply.model_construct(**REPLY, metrics={name: 1.0})), Reply)
     assert caught.value.code == "wire.malformed"
-    reply = Reply(**whole, metrics={"numerator_fruit.recall-2": 1.0})
+    reply = Reply(**REPLY, metrics={"numerator_fruit.recall-2": 1.0})
     assert decode(encode(reply), Reply) == reply
 
 
@@ -301,15 +300,6 @@ TASK: dict[str, Any] = {
     "samples": 1,
     "blobs": {},
     "params": {},
-}
-REPLY: dict[str, Any] = {
-    "run": "r",
-    "exchange": "r-0",
-    "index": 0,
-    "device": "one",
-    "session": SESSION,
-    "bases": {},
-    "status": "ok",
 }
 SENT: dict[str, Any] = {"digest": "a" * 64, "size": 1}
 DELIVERED: dict[str, Any] = {**SENT, "exchange": "r-0", "sender": "two"}

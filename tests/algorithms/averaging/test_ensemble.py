@@ -17,9 +17,9 @@ from edgefed.algorithms.interface.device_side import PredictorEvalJob
 from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.learn.base.types import Array, Job, Score
+from edgefed.learn.base.types import Array, Score
 from edgefed.learn.training.trainer import ModelPredictions
-from tests.algorithms.play import Players, algorithm, asked, bits, trainer
+from tests.algorithms.play import Players, algorithm, asked, bits, planned_for, trainer
 from tests.run_fixture import World, recipe, samples, shards
 
 
@@ -27,8 +27,7 @@ def trained_by(
     half: CompleteAlgorithm[Any], players: Players
 ) -> tuple[State, list[Answer], Exchange]:
     state = players.start(half)
-    planned = half.plan(state, players.roster, 1)
-    assert isinstance(planned, Exchange)
+    planned = players.planned(half, state)
     answers = players.answers(half, planned)
     return half.merge(state, asked(planned), answers), answers, planned
 
@@ -117,12 +116,10 @@ def test_no_device_weighs_more_than_it_announced() -> None:
 def test_independent_initial_weights_are_known_to_the_coordinator() -> None:
     players, half = Players(), algorithm("ensemble", 1, initial="independent")
     state = players.start(half)
-    planned = half.plan(state, players.roster, 1)
-    assert isinstance(planned, Exchange)
+    planned = players.planned(half, state)
     starts = []
     for question in planned.questions:
-        work = half.prepare(players.task(planned, question), players.view(question.device))
-        assert isinstance(work, Job)
+        work = players.job(half, planned, question)
         starts.append(work.weights)
     zeros = {name: np.zeros_like(array) for name, array in state.groups["weights"].items()}
     still = [Answer(each.device, 3, {"delta": Group(zeros)}) for each in planned.questions]
@@ -134,11 +131,9 @@ def test_independent_initial_weights_are_known_to_the_coordinator() -> None:
 def test_in_further_rounds_each_device_trains_its_own_model() -> None:
     players, half = Players(), algorithm("ensemble", 2, initial="independent")
     first, _, _ = trained_by(half, players)
-    planned = half.plan(first, players.roster[1:], 2)
-    assert isinstance(planned, Exchange)
+    planned = planned_for(half, first, players.roster[1:], 2)
     for number, question in enumerate(planned.questions, start=1):
-        work = half.prepare(players.task(planned, question), players.view(question.device))
-        assert isinstance(work, Job)
+        work = players.job(half, planned, question)
         assert bits(work.weights) == bits(half.models(first)[f"model-{number}"])
     ones = {name: np.ones_like(array) for name, array in first.groups["weights"].items()}
     moved = Answer("device-02", 6, {"delta": Group(ones)})
@@ -156,8 +151,7 @@ def test_a_model_that_joins_later_takes_its_place_among_the_others() -> None:
     players, half = Players(), algorithm("ensemble", 2)
     state, start = players.start(half), players.trainer.model.weights()
     for first, devices in ((1.0, (1, 3)), (5.0, (0,))):
-        planned = half.plan(state, players.roster, 1)
-        assert isinstance(planned, Exchange)
+        planned = players.planned(half, state)
         answers = [
             Answer(
                 f"device-0{n}",

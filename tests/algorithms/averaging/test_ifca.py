@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +10,7 @@ import pytest
 from edgefed.algorithms.averaging.ifca import CHOICE, CHOICES, STEPS, model_name
 from edgefed.algorithms.composed.registry import make
 from edgefed.algorithms.interface.answer import Answer, Group
-from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.device_side import Chosen, LowestLossJob, PredictorEvalJob
-from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.files.samples import Samples
 from edgefed.learn.base.types import Job, Schedule, Score, Tensors, Trained
@@ -24,13 +21,6 @@ from edgefed.worker.run_work import run_work
 from tests.algorithms.play import Players, algorithm, asked, bits, trainer
 from tests.run_fixture import CLASSES, samples
 
-
-def planned_by(half: Any, state: State, players: Players, seed: int = 1) -> Exchange:
-    planned = half.plan(state, players.roster, seed)
-    assert isinstance(planned, Exchange)
-    return planned
-
-
 # -- planted clusters -----------------------------------------------------------------------------
 
 
@@ -39,7 +29,7 @@ def permuted(count: int, seed: int, shift: int) -> Samples:
     return Samples(made.inputs, (made.targets + shift) % CLASSES)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_devices_with_permuted_labels_find_their_cluster(seed: int) -> None:
     parts = [permuted(60, 10 * seed + number, number % 2) for number in range(8)]
     players = Players(parts=parts, trainer=trainer((16,)))
@@ -93,7 +83,7 @@ def test_each_model_moves_by_the_mean_of_those_that_chose_it() -> None:
     players, half = Players(), algorithm("ifca", clusters=3)
     state = players.start(half)
     first = state.groups["cluster-0"]
-    exchange = asked(planned_by(half, state, players))
+    exchange = asked(players.planned(half, state))
     answers = [
         answer_of("device-00", 5, 0, 0.5, first),
         answer_of("device-01", 9, 2, 0.25, first),
@@ -118,7 +108,7 @@ def test_every_model_has_steps_and_memory_of_its_own() -> None:
     state = players.start(half)
     first = state.groups["cluster-0"]
     for number in range(3):
-        exchange = asked(planned_by(half, state, players))
+        exchange = asked(players.planned(half, state))
         answers = [answer_of("device-00", 5, number == 2, 0.5, first)]
         before, state = state, half.merge(state, exchange, answers)
     moved = state.groups["cluster-1"]["out.bias"] - before.groups["cluster-1"]["out.bias"]
@@ -130,7 +120,7 @@ def test_every_model_has_steps_and_memory_of_its_own() -> None:
 @pytest.mark.parametrize(("number", "refused"), [(-1, True), (0, False), (1, False), (2, True)])
 def test_a_model_that_does_not_exist_cannot_be_chosen(number: int, refused: bool) -> None:
     players, half = Players(), algorithm("ifca", clusters=2)
-    exchange = planned_by(half, players.start(half), players)
+    exchange = players.planned(half, players.start(half))
     answer = answer_of("device-00", 5, number, 0.0, players.trainer.model.weights())
     reason = half.reject_reason(exchange, answer, players.trainer.model)
     assert reason == (f"it chose model {number} of 2" if refused else "")
@@ -139,7 +129,7 @@ def test_a_model_that_does_not_exist_cannot_be_chosen(number: int, refused: bool
 def test_the_operator_is_told_when_devices_change_their_cluster() -> None:
     players, half = Players(), algorithm("ifca", clusters=2)
     state = players.start(half)
-    exchange = asked(planned_by(half, state, players))
+    exchange = asked(players.planned(half, state))
     first = state.groups["cluster-0"]
     after = half.merge(state, exchange, [answer_of("device-00", 5, 1, 0.0, first)])
     (remark,) = half.remarks(state, exchange, after)
@@ -225,7 +215,7 @@ def test_the_choice_can_be_stopped() -> None:
 
 def test_a_device_sends_the_change_of_the_model_that_it_chose() -> None:
     players, half = Players(), algorithm("ifca", clusters=3)
-    exchange = planned_by(half, players.start(half), players)
+    exchange = players.planned(half, players.start(half))
     question = exchange.questions[0]
     task, view = players.task(exchange, question), players.view(question.device)
     work = half.prepare(task, view)

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from edgefed.algorithms.averaging.training import schedule_of
 from edgefed.algorithms.composed.registry import built_in, make
 from edgefed.algorithms.interface.device_side import LowestLossJob
-from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.recipes.training_section import TrainingSection
 from edgefed.errors import RecipeError, UsageError
@@ -106,21 +105,13 @@ def test_fifty_rounds_of_the_papers_decay() -> None:
 def first_job(values: dict[str, Any], number: int = 1) -> Job:
     """Return what a recipe's first device does when it is asked in a round."""
     half, players = make(Recipe.model_validate(values)), Players()
-    exchange = half.plan(players.start(half), players.roster, 1)
-    assert isinstance(exchange, Exchange)
+    exchange = players.planned(half, players.start(half))
     question = exchange.questions[0]
     task = replace(players.task(exchange, question), round=number, rounds=half.rounds.count)
     work = half.prepare(task, players.view(question.device))
     job = work.jobs[0] if isinstance(work, LowestLossJob) else work
     assert isinstance(job, Job)
     return job
-
-
-@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedopt"])
-def test_a_device_trains_with_the_rate_of_its_round(name: str) -> None:
-    training = {"learning_rate": 0.1, "learning_rate_decay": 0.5}
-    job = first_job({"algorithm": {"name": name}, "training": training}, number=3)
-    assert job.schedule.learning_rate == 0.025
 
 
 @pytest.mark.parametrize("name", sorted(built_in().keys() - ASKING_FIRST))

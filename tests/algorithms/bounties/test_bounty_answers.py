@@ -9,16 +9,13 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from edgefed.algorithms.averaging.fedavg import AveragingSettings, FedAvg
 from edgefed.algorithms.bounties.bounty_answers import COLUMNS, NEEDS, OFFERS, RECEIVED, ROLES
 from edgefed.algorithms.bounties.bounty_exchange import NOISE_SEED
-from edgefed.algorithms.composed.composition import compose
-from edgefed.algorithms.composed.method import Method
-from edgefed.algorithms.composed.registry import check_fleet, make, make_device_half
+from edgefed.algorithms.composed.registry import check_fleet, make
 from edgefed.algorithms.interface.answer import Answer, Group
 from edgefed.algorithms.interface.exchange import Exchange
-from edgefed.config.recipes.recipe import LabelsSection, ModelSection
-from edgefed.errors import DataError, EdgeFedError, RecipeError, UsageError
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.errors import DataError, RecipeError, UsageError
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.networks.base import Shape
@@ -35,7 +32,6 @@ from tests.algorithms.bounty_play import (
     recipe,
     rows,
 )
-from tests.algorithms.play import task_fields
 from tests.worker.tasks import task
 
 EXCHANGE = {NEEDS: "label_need", OFFERS: "label_offer", RECEIVED: "label_fill"}
@@ -231,20 +227,6 @@ def test_what_has_no_labels_or_images_is_refused(
     make(recipe(loss=loss, supplement=0)).check_model(model(shape, classes))
 
 
-def test_an_algorithm_that_needs_a_column_is_refused() -> None:
-    class BySite(FedAvg):
-        def needed_columns(self) -> tuple[str, ...]:
-            return ("site",)
-
-    asked = recipe()
-    method = Method.of(asked, AveragingSettings())
-    algorithm = method.bare(BySite, asked.rounds)
-    with pytest.raises(RecipeError, match="supplements have no column 'site'") as caught:
-        compose(algorithm, method)
-    assert caught.value.code == "label.unfit"
-    compose(algorithm, replace(method, labels=LabelsSection())).check_model(model())
-
-
 def test_tokens_are_refused() -> None:
     text = build(ModelSection.model_validate({"name": "lstm", "hidden": 3}), (20,), 80, 1)
     with pytest.raises(RecipeError, match="tokens of a text") as caught:
@@ -281,12 +263,3 @@ def test_samples_of_all_devices_are_for_simulations() -> None:
         ) as caught:
             check_fleet(make(recipe(name, others="global")))
         assert caught.value.code == "run.simulation_only"
-
-
-def test_a_task_names_every_setting() -> None:
-    fields = task_fields(recipe())
-    assert make_device_half(fields).parts()
-    assert not make_device_half({**fields, "labels": {}}).parts()
-    del fields["labels"]["width"]
-    with pytest.raises(EdgeFedError, match="width"):
-        make_device_half(fields)

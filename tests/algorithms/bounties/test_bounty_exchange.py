@@ -127,16 +127,6 @@ def test_a_single_device_trains_on_noise() -> None:
     assert np.bincount(players.samples(FIRST, state).targets).tolist() == [8] * LABELS
 
 
-def test_nobody_is_willing() -> None:
-    players = one_label_each()
-    for device in players.devices.values():
-        device.policy = Policy(share_mixes=False)
-    state = players.to_training()
-    assert players.names() == ["label_need", "label_offer"]
-    assert {(b.received, b.noise, b.status) for b in players.bounties(state)} == {(0, 8, "closed")}
-    assert len(players.samples(FIRST, state)) == 8 * LABELS
-
-
 def test_without_noise_what_is_missing_stays_open() -> None:
     players = one_label_each(noise="none", mix_share=0.75)
     players.devices[SECOND].policy = Policy(share_mixes=False)

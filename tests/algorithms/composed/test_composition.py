@@ -19,7 +19,7 @@ from edgefed.algorithms.interface.exchange import Payload, Question
 from edgefed.algorithms.interface.member import Roster
 from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.learn.base.types import Tensors
-from tests.algorithms.mean_play import after_sharing, planned
+from tests.algorithms.mean_play import after_sharing
 from tests.algorithms.play import Players
 
 GROWN = ModelSection.model_validate({"name": "mlp", "hidden": [9]})
@@ -77,7 +77,7 @@ def test_what_is_said_of_the_model_is_the_algorithm_s() -> None:
 
 def test_no_part_changes_an_answer_that_is_given_at_once() -> None:
     half, players = composed(Own), Players()
-    training = planned(half, after_sharing(composed(), players), players)
+    training = players.planned(half, after_sharing(composed(), players))
     question = training.questions[0]
     answer = half.prepare(players.task(training, question), players.view(question.device))
     assert answer == Answer(question.device, len(players.part(question.device)), {})

@@ -60,6 +60,7 @@ def test_supplements_of_labels_have_no_column() -> None:
     with pytest.raises(RecipeError) as caught:
         make(recipe(labels, condition="site", condition_values=3)).check_model(model)
     assert "supplements have no column 'site'" in caught.value.message
+    assert caught.value.code == "label.unfit"
 
 
 class Odd(nn.Module):

@@ -15,6 +15,7 @@ from edgefed.algorithms.interface.wrapped_algorithm import WrappedAlgorithm
 from edgefed.algorithms.private.privacy_plan import privacy_plan
 from edgefed.config.recipes.privacy_section import NO_PRIVACY
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.errors import WireError
 from edgefed.wire.messages import Task
 from edgefed.worker.trainer_cache import TrainerCache
 from tests.algorithms.play import task_fields
@@ -66,6 +67,16 @@ def test_both_halves_are_composed_of_the_same(table: str) -> None:
     assert (device.images, device.training) == (half.images, half.training) == (
         plan.images, plan.training,
     )  # fmt: skip
+
+
+@each
+def test_a_device_fills_in_nothing_that_a_task_leaves_out(table: str) -> None:
+    fields = task_fields(recipe(table))
+    missing = next(iter(fields[table]))
+    del fields[table][missing]
+    with pytest.raises(WireError, match=f"does not contain {missing} of {table}") as caught:
+        make_device_half(fields)
+    assert caught.value.code == "wire.incomplete"
 
 
 def test_tasks_have_the_noise_of_the_plan_and_tests_have_none() -> None:

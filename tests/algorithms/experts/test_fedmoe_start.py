@@ -22,7 +22,6 @@ from edgefed.algorithms.experts.expert_start import farthest_first, from_updates
 from edgefed.algorithms.experts.fedmoe import UPDATE
 from edgefed.algorithms.interface.answer import Answer, Group
 from edgefed.algorithms.interface.base import State
-from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.learn.base.mixture_table import device_shares
 from edgefed.learn.base.types import Array, Samples, Tensors
 from tests.algorithms.moe_play import (
@@ -146,11 +145,9 @@ def test_a_run_that_starts_from_updates_finds_permuted_labels() -> None:
 def test_at_most_so_many_devices_are_asked_for_updates() -> None:
     half, players = moe(experts=2, start="updates", start_devices=2), Players()
     state = players.start(half)
-    exchange = half.plan(state, players.roster, 1)
-    assert isinstance(exchange, Exchange)
+    exchange = players.planned(half, state)
     assert (len(exchange.questions), exchange.wanted) == (2, 2)
-    again = half.plan(state, players.roster, 99)
-    assert isinstance(again, Exchange)
+    again = players.planned(half, state, 99)
     assert again.questions == exchange.questions, "a preparatory exchange has no seed of its own"
     assert half.merge(state, asked(exchange), ()) == state
 
@@ -158,8 +155,7 @@ def test_at_most_so_many_devices_are_asked_for_updates() -> None:
 def test_an_update_weighs_no_more_than_was_announced() -> None:
     half, players = moe(experts=1 + 1, start="updates"), Players()
     state = players.start(half)
-    exchange = half.plan(state, players.roster, 1)
-    assert isinstance(exchange, Exchange)
+    exchange = players.planned(half, state)
     answers = players.answers(half, exchange)
     fair = half.merge(state, asked(exchange), answers)
     huge = [Answer(a.device, 2**50, a.groups) for a in answers]
@@ -171,8 +167,7 @@ def test_the_preparatory_exchange_does_not_change_fedavgs_draws() -> None:
     half, players = moe(experts=2, start="updates"), Players()
     (_, _), (_, fit), *_ = players.play(half)
     plain = algorithm("fedavg")
-    planned = plain.plan(players.start(plain), players.roster, 5)
-    assert isinstance(planned, Exchange)
+    planned = players.planned(plain, players.start(plain), 5)
     assert [q.device for q in fit.questions] == [q.device for q in planned.questions]
 
 
@@ -187,8 +182,7 @@ def dead_for(rounds: int, **settings: Any) -> tuple[State, State]:
     before = state
     for _ in range(rounds):
         before = state
-        exchange = half.plan(state, players.roster, 1)
-        assert isinstance(exchange, Exchange)
+        exchange = players.planned(half, state)
         state = merged(half, state, exchange, made_answer(state, "device-00", (1.0, 0.0), 0.1))
     return before, state
 
@@ -214,16 +208,14 @@ def test_a_dead_expert_begins_again_near_the_most_used_one() -> None:
 def test_devices_that_prune_are_sent_an_expert_that_began_again() -> None:
     half, players = moe(9, experts=2, prune=0.5), Players()
     for state, sent in zip(dead_for(3, reseed_dead=3), ([0], [0, 1]), strict=True):
-        exchange = half.plan(state, players.roster, 1)
-        assert isinstance(exchange, Exchange)
+        exchange = players.planned(half, state)
         assert exchange.questions[0].params[EXPERTS] == sent
 
 
 def test_its_optimiser_forgets_what_it_had() -> None:
     half, players = moe(9, experts=2, reseed_dead=1), Players()
     state = players.start(half)
-    exchange = half.plan(state, players.roster, 1)
-    assert isinstance(exchange, Exchange)
+    exchange = players.planned(half, state)
     used = merged(half, state, exchange, made_answer(state, "device-00", (0.5, 0.5), 0.1))
     assert used.groups[memory_of(role(1))]
     after = merged(half, used, exchange, made_answer(used, "device-00", (1.0, 0.0), 0.1))
@@ -242,8 +234,7 @@ def test_use_starts_the_count_anew() -> None:
     state = with_mixtures(players.start(half), {})
     counts = []
     for kept in ((1.0, 0.0), (1.0, 0.0), (0.5, 0.5), (1.0, 0.0)):
-        exchange = half.plan(state, players.roster, 1)
-        assert isinstance(exchange, Exchange)
+        exchange = players.planned(half, state)
         # Rounds go on, or the answer of an earlier one would count as this one's.
         state = merged(half, state, exchange, made_answer(state, "device-00", kept, 0.1))
         counts.append(state.params[UNUSED][1])

@@ -188,8 +188,7 @@ def test_generalised_fedavg_is_torchs_adam_on_the_mean_of_what_devices_moved_awa
     wanted = {k: torch.tensor(w, dtype=torch.float64) for k, w in reached.groups["weights"].items()}
     optimizer = torch.optim.Adam(wanted.values(), lr=0.01)
     for number in range(4):
-        planned = half.plan(reached, players.roster, number)
-        assert isinstance(planned, Exchange)
+        planned = players.planned(half, reached, number)
         answers = players.answers(half, planned)
         total = sum(answer.samples for answer in answers)
         for name, weight in wanted.items():

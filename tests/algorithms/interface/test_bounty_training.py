@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -106,15 +105,6 @@ def test_averaged_data_are_of_real_samples(name: str) -> None:
     assert plain.names() == []
 
 
-def test_training_changes_no_real_sample() -> None:
-    players = one_label_each()
-    before = {name: bits(device.train) for name, device in players.devices.items()}
-    job, _ = trained(players, "device-02")
-    assert {name: bits(device.train) for name, device in players.devices.items()} == before
-    assert job.samples is not None
-    assert bits(job.samples.inputs[:8]) == bits(players.devices["device-02"].train.inputs)
-
-
 def test_targets_that_are_shares_are_trained_on_as_they_are() -> None:
     labels = only(0)
     shares = Samples(labels.inputs, np.eye(LABELS, dtype=np.float32)[labels.targets])
@@ -140,14 +130,6 @@ def test_an_answer_of_another_size_is_not_made_larger() -> None:
     for samples, weighs in ((3, 3), (8, 8), (32, 8)):
         result = Trained(weights, samples, 1, 0.5)
         assert players.device_half.answer(task, view, result).samples == weighs
-
-
-def test_supplements_change_what_is_learned() -> None:
-    deltas = []
-    for plan in ({}, {"supplement": 0.5}, {"noise": "none"}, {"mix_share": 0}, {"supplement": 0}):
-        settings: dict[str, Any] = plan
-        deltas.append(str(bits(trained(one_label_each(**settings), "device-00")[1].groups)))
-    assert len(set(deltas)) == len(deltas)
 
 
 def test_evaluation_is_of_the_test_samples() -> None:

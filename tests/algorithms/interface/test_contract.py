@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 
 from edgefed.algorithms.averaged_data.mean_exchange import MEAN
@@ -38,12 +37,6 @@ def played(name: str) -> tuple[CompleteAlgorithm[Any], Players, list[tuple[State
     return half, players, players.play(half)
 
 
-def test_the_published_ones_are_registered_under_their_names() -> None:
-    assert {"fedavg", "fedprox", "fedopt"} <= algorithms().keys()
-    assert [name for name, kind in algorithms().items() if kind.name != name] == []
-    assert [name for name, kind in algorithms().items() if len(kind.summary) <= 10] == []
-
-
 @every
 def test_a_run_is_finished_after_its_rounds(name: str) -> None:
     half, players, history = played(name)
@@ -56,32 +49,12 @@ def test_a_run_is_finished_after_its_rounds(name: str) -> None:
     assert last.round == ROUNDS
     assert isinstance(half.plan(last, players.roster, 1), Finished)
     assert isinstance(half.plan(replace(last, round=ROUNDS + 1), players.roster, 1), Finished)
-
-
-@every
-def test_a_run_of_one_round_finishes(name: str) -> None:
-    assert Players().play(algorithm(name, 1))[-1][0].round == 1
-
-
-@every
-def test_exchanges_ask_for_enough_answers_in_some_time(name: str) -> None:
-    _, players, history = played(name)
+    assert bits(half.weights(last)) != bits(players.trainer.model.weights())
     for _, exchange in history:
-        least = 0 if exchange.name == MEAN else 1  # nobody need share
-        assert least <= exchange.quorum
+        assert exchange.quorum >= (exchange.name != MEAN), "nobody need share averages"
         assert exchange.deadline > 0
         for question in exchange.questions:
             assert question.samples == len(players.part(question.device))
-
-
-@every
-def test_a_run_moves_the_weights_and_keeps_their_looks(name: str) -> None:
-    half, players, history = played(name)
-    first, last = players.trainer.model.weights(), half.weights(history[-1][0])
-    for key, array in first.items():
-        assert last[key].dtype == array.dtype
-        assert np.isfinite(last[key]).all()
-    assert bits(last) != bits(first)
 
 
 @every
@@ -100,8 +73,7 @@ def test_devices_are_tested_on_their_test_samples(name: str) -> None:
 def test_merging_reads_answers_once(name: str) -> None:
     half, players = algorithm(name), Players()
     state = players.start(half)
-    planned = half.plan(state, players.roster, 1)
-    assert isinstance(planned, Exchange)
+    planned = players.planned(half, state)
     answers = players.answers(half, planned)
     whole = half.merge(state, asked(planned), answers)
     assert bits(half.merge(state, asked(planned), iter(answers))) == bits(whole)
@@ -136,8 +108,7 @@ def test_another_seed_of_the_exchange_asks_a_cohort_of_its_own(name: str) -> Non
         state = half.merge(state, asked(first), [])
     cohorts = set()
     for seed in range(30):
-        planned = half.plan(state, players.roster, seed)
-        assert isinstance(planned, Exchange)
+        planned = players.planned(half, state, seed)
         cohorts.add(tuple(question.device for question in planned.questions))
     assert len(cohorts) == 6, "all pairs of the four devices that have samples"
     assert not any("device-00" in cohort for cohort in cohorts)

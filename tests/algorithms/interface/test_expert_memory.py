@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from edgefed.algorithms.experts.expert_records import MIXTURE, PHI, TABLE, role
-from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.files.samples import Samples
 from edgefed.learn.base.types import Job, Trained
 from edgefed.learn.modeling.model_memory import COPIES
@@ -23,8 +22,7 @@ def of_label(label: int) -> Samples:
 def used(room: float, table: dict[int, float] | None = None, device: int = 0) -> set[str]:
     """Return the roles of experts in the answer of a device with room for so many experts."""
     half, players = algorithm("fedmoe", experts=4), Players([of_label(1) for _ in range(4)])
-    exchange = half.plan(players.start(half), players.roster, 1)
-    assert isinstance(exchange, Exchange)
+    exchange = players.planned(half, players.start(half))
     task = players.task(exchange, exchange.questions[device])
     logits = np.zeros((CLASSES, 4), np.float32)
     for expert, logit in (table or {}).items():

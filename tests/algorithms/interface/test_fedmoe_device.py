@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
 
 from edgefed.algorithms.experts.expert_device_half import BIAS, FITTED, KNOWN, OWN
 from edgefed.algorithms.experts.expert_records import GATE, MIXTURE, PHI, TABLE, role
@@ -26,13 +24,12 @@ from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import DataError
 from edgefed.learn.base.types import Array, Job, Samples, Score, Trained
-from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives import expert_mixture as names
 from edgefed.learn.training.trainer import Trainer
 from tests.algorithms.moe_play import FORCED, moe, with_table
 from tests.algorithms.play import Players, bits
-from tests.run_fixture import CLASSES, SHAPE, samples
+from tests.run_fixture import CLASSES, samples
 
 K, WIDTH, DEVICE = 3, 3, "device-01"
 
@@ -50,11 +47,15 @@ def task(
     return players.task(planned, question), replace(players.view(DEVICE), **changes)
 
 
+def prepared(half: FedMoe, players: Players, state: State | None = None, **changes: Any) -> Job:
+    work = half.prepare(*task(half, players, state, **changes))
+    assert isinstance(work, Job)
+    return work
+
+
 def trained(half: FedMoe, players: Players, state: State | None = None, **changes: Any) -> Answer:
     given, view = task(half, players, state, **changes)
-    job = half.prepare(given, view)
-    assert isinstance(job, Job)
-    result = players.trainer.train(job, view.train)
+    result = players.trainer.train(prepared(half, players, state, **changes), view.train)
     return half.answer(given, view, result)
 
 
@@ -127,8 +128,7 @@ def test_a_share_that_a_float32_cannot_hold_is_no_use() -> None:
     state = with_table(players.start(half), table(FORCED, -FORCED, FORCED))
     answer = trained(half, players, state)
     assert set(answer.groups) == {role(0), role(2), TABLE, MIXTURE}
-    planned = half.plan(state, players.roster, 1)
-    assert isinstance(planned, Exchange)
+    planned = players.planned(half, state)
     sent = replace(answer, device=DEVICE)
     assert half.reject_reason(planned, sent, players.trainer.model) == ""
 
@@ -142,9 +142,7 @@ def test_a_device_condition_keeps_its_shares_and_sends_no_table() -> None:
     shares = answer.private[OWN]["shares"]
     assert bits(shares) == bits(answer.groups[MIXTURE].arrays["raw"])
     assert np.ptp(shares) > 0.01, "they have moved away from equal ones"
-    given, view = task(half, players, state, private=answer.private)
-    again = half.prepare(given, view)
-    assert isinstance(again, Job)
+    again = prepared(half, players, state, private=answer.private)
     assert bits(again.variables[names.SHARES]) == bits(shares)
 
 
@@ -158,9 +156,7 @@ def test_gates_that_are_averaged_are_sent() -> None:
         assert change.any()
         np.testing.assert_allclose(answer.private[OWN][name], gate[name] + change, atol=1e-6)
     # The next task's gate counts, not what the device has of an earlier one.
-    given, view = task(half, players, state, private=answer.private)
-    job = half.prepare(given, view)
-    assert isinstance(job, Job)
+    job = prepared(half, players, state, private=answer.private)
     assert bits(job.variables[names.GATE_WEIGHT]) == bits(gate["weight"])
 
 
@@ -172,9 +168,7 @@ def test_a_personal_bias_is_trained_and_kept_and_never_sent(count: int) -> None:
     assert bias.shape == (CLASSES,)
     assert bias.any()
     assert set(answer.groups) == {*map(role, range(count)), TABLE, MIXTURE}
-    given, view = task(half, players, private=answer.private)
-    job = half.prepare(given, view)
-    assert isinstance(job, Job)
+    job = prepared(half, players, private=answer.private)
     assert bits(job.variables[names.PERSONAL_BIAS]) == bits(bias)
 
 
@@ -218,9 +212,7 @@ def test_shares_follow_the_column() -> None:
     logits = np.zeros((4, K), np.float32)
     logits[0, 0] = logits[1, 1] = 5.0
     state = with_table(state, logits)
-    given, view = task(half, players, state, train=column([0, 0, 0, 1, 1, 3]))
-    job = half.prepare(given, view)
-    assert isinstance(job, Job)
+    job = prepared(half, players, state, train=column([0, 0, 0, 1, 1, 3]))
     np.testing.assert_allclose(job.extra[names.FREQUENCIES], [1 / 2, 1 / 3, 0, 1 / 6], rtol=1e-6)
     assert job.extra[names.CONDITIONS].tolist() == [0, 0, 0, 1, 1, 3]
     change = trained(half, players, state, train=column([0, 0, 0, 1, 1, 3])).groups[TABLE]
@@ -350,26 +342,6 @@ def test_one_expert_is_tested_as_a_plain_model() -> None:
 # -- other models -------------------------------------------------------------------------------
 
 
-class Named(nn.Module):
-    """A network of named parts, with its output layer ``fc``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.fc = nn.Linear(SHAPE[0], WIDTH), nn.Linear(WIDTH, CLASSES)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.fc(torch.relu(self.body(inputs)))  # type: ignore[no-any-return]
-
-
-def test_a_network_of_ones_own_trains() -> None:
-    torch.manual_seed(1)
-    players = Players(trainer=Trainer(Model(Named(), SHAPE, CLASSES), "cpu"))
-    half = moe(2, experts=2)
-    half.check_model(players.trainer.model)
-    state = players.play(half)[-1][0]
-    assert set(state.groups[role(1)]) == {"body.weight", "body.bias", "fc.weight", "fc.bias"}
-
-
 def test_tokens_train() -> None:
     section = ModelSection.model_validate({"name": "lstm", "hidden": 4, "embedding": 3})
     lstm = build(section, (5,), 6, 1)
@@ -379,8 +351,7 @@ def test_tokens_train() -> None:
     half.check_model(lstm)
     state = half.start(lstm.weights(), (), 1)
     players = Players(trainer=Trainer(lstm, "cpu"))
-    exchange = half.plan(state, players.roster, 1)
-    assert isinstance(exchange, Exchange)
+    exchange = players.planned(half, state)
     seen = players.task(exchange, exchange.questions[0])
     view = replace(players.view("device-00"), train=part)
     job = half.prepare(seen, view)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
 from edgefed.algorithms.experts.expert_records import STEPS, memory_of, role
-from edgefed.algorithms.interface.base import State
-from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.initial_weights import redrawn
 from tests.algorithms.moe_play import FORCED, groups_of_labels, moe, with_table
-from tests.algorithms.play import Players, algorithm, asked, bits
+from tests.algorithms.play import Players, algorithm, asked, bits, planned_for
 from tests.run_fixture import CLASSES
 
 ADAM = {"server": "adam", "adam_variant": "kingma", "beta2": 0.999, "tau": 1e-8}
@@ -55,8 +54,7 @@ def alone(players: Players, devices: list[int], weights: Tensors, rounds: int) -
     roster = tuple(players.roster[k] for k in devices)
     state = half.start(weights, roster, 11)
     for number in range(rounds):
-        planned = half.plan(state, roster, number)
-        assert isinstance(planned, Exchange)
+        planned = planned_for(half, state, roster, number)
         state = half.merge(state, asked(planned), players.answers(half, planned))
     return state.groups["weights"]
 
@@ -69,8 +67,7 @@ def test_an_expert_for_each_group_is_two_runs_of_fedavg(prune: float) -> None:
     state = with_table(players.start(half), forced())
     first = players.trainer.model.weights()
     for number in range(3):
-        planned = half.plan(state, players.roster, number)
-        assert isinstance(planned, Exchange)
+        planned = players.planned(half, state, number)
         state = half.merge(state, asked(planned), players.answers(half, planned))
         assert state.params[STEPS] == [number + 1, number + 1]
     starts = (first, redrawn(first, 11, "expert", 1))
@@ -87,8 +84,7 @@ def test_an_expert_that_nobody_uses_stays_as_it_is() -> None:
     table[:, 0] = FORCED
     state = with_table(players.start(half), table)
     before = state
-    planned = half.plan(state, players.roster, 1)
-    assert isinstance(planned, Exchange)
+    planned = players.planned(half, state)
     answers = players.answers(half, planned)
     assert [sorted(a.groups) for a in answers] == [["expert-0", "mixture", "table"]] * 4
     state = half.merge(state, asked(planned), answers)
@@ -109,8 +105,11 @@ def test_the_order_of_answers_changes_no_bit() -> None:
     assert [bits(state) for state, _ in ends[0]] == [bits(state) for state, _ in ends[1]]
 
 
-def last(history: list[tuple[State, Exchange]]) -> State:
-    return history[-1][0]
+@cache
+def ended(**settings: Any) -> Any:
+    """Return what a run with these settings ends in."""
+    half = moe(3, experts=3, **{"table_learning_rate": 0.3} | settings)
+    return bits(Players().play(half)[-1][0].groups)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +132,4 @@ def last(history: list[tuple[State, Exchange]]) -> State:
     ],
 )
 def test_every_setting_has_an_effect(setting: dict[str, Any], other: dict[str, Any]) -> None:
-    one = last(Players().play(moe(3, experts=3, **{"table_learning_rate": 0.3} | setting)))
-    two = last(Players().play(moe(3, experts=3, **{"table_learning_rate": 0.3} | other)))
-    assert bits(one.groups) != bits(two.groups)
+    assert ended(**setting) != ended(**other)

@@ -13,14 +13,10 @@ from edgefed.algorithms.experts.expert_device_half import EXPERTS
 from edgefed.algorithms.experts.expert_records import GATE, MIXTURE, TABLE, role
 from edgefed.algorithms.interface.answer import Group
 from edgefed.algorithms.interface.base import State
-from edgefed.algorithms.interface.exchange import Exchange
-from edgefed.coordinator.exchanges.downlink_encoder import DownlinkEncoder
-from edgefed.seeds import derive
-from edgefed.wire.blobs import BlobCache
 from edgefed.wire.codecs import CODECS
-from edgefed.wire.tensors import pack, weights_digest
+from edgefed.wire.tensors import pack
 from tests.algorithms.moe_play import made_answer, merged, moe, shares_known, with_mixtures
-from tests.algorithms.play import Players, asked
+from tests.algorithms.play import Players
 from tests.run_fixture import CLASSES
 
 K = 4
@@ -63,8 +59,7 @@ def test_an_expert_comes_back_when_its_share_rises_unless_pruned_for_good() -> N
         half = moe(9, experts=2, prune=0.8, permanent_prune=permanent)  # a half of 0.8: 0.4
         players = Players()
         state = players.start(half)
-        exchange = half.plan(state, players.roster, 1)
-        assert isinstance(exchange, Exchange)
+        exchange = players.planned(half, state)
         low = made_answer(state, "device-00", (1.0, 0.0))
         raw = np.array([0.62, 0.38], np.float32)  # below 0.4, and above 0.36
         low.groups[MIXTURE].arrays["raw"] = raw
@@ -99,32 +94,10 @@ def test_a_tie_of_shares_goes_to_the_lower_number() -> None:
     assert sent(half, state, players)["device-00"] == [1]
 
 
-def test_payload_digests_are_those_that_the_rule_predicts(tmp_path: Any) -> None:
-    half, players = moe(3, experts=K, prune=0.9), Players()
-    state = players.start(half)
-    encoder = DownlinkEncoder("fp32", BlobCache(tmp_path, 1 << 24))
-    for number in range(3):
-        exchange = half.plan(state, players.roster, derive(5, number))
-        assert isinstance(exchange, Exchange)
-        least = 0.9 * 0.9 / K
-        known = shares_known(state)
-        for question in exchange.questions:
-            shares = known.get(question.device, (1 / K,) * K)
-            used = [k for k in range(K) if shares[k] >= least]
-            groups = [*map(role, used), TABLE]
-            expected = {name: weights_digest(state.groups[name]) for name in groups}
-            refs = {name: encoder.send(name, exchange.payloads[name], 1) for name in question.blobs}
-            assert {name: ref.digest for name, ref in refs.items()} == expected
-            for name, ref in refs.items():
-                assert ref.size == len(pack(state.groups[name]))
-        state = half.merge(state, asked(exchange), players.answers(half, exchange))
-
-
 def test_an_expert_that_nobody_uses_is_not_a_payload() -> None:
     half, players = moe(experts=K, prune=0.9), Players()
     one = {member.device: (0.5, 0.0, 0.5, 0.0) for member in players.roster}
-    exchange = half.plan(with_mixtures(players.start(half), one), players.roster, 1)
-    assert isinstance(exchange, Exchange)
+    exchange = players.planned(half, with_mixtures(players.start(half), one))
     assert set(exchange.payloads) == {role(0), role(2), TABLE}
     assert exchange.payloads[TABLE].codec == "fp32"
 
@@ -133,8 +106,7 @@ def test_bytes_are_four_for_each_weight_and_a_header() -> None:
     """The formula of docs/experts.md, for what is sent and for what is answered."""
     half, players = moe(experts=K), Players()
     state = players.start(half)
-    exchange = half.plan(state, players.roster, 1)
-    assert isinstance(exchange, Exchange)
+    exchange = players.planned(half, state)
     for group, payload in exchange.payloads.items():
         arrays = payload.arrays
         specs = [(name, "float32", list(array.shape)) for name, array in arrays.items()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,13 +15,7 @@ from edgefed.files.samples import Samples
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.trainer import Trainer
 from edgefed.sharing.policy import Policy, Withheld
-from tests.algorithms.mean_play import (
-    after_sharing,
-    first_answer,
-    half_of,
-    planned,
-    stacked,
-)
+from tests.algorithms.mean_play import after_sharing, half_of, stacked
 from tests.algorithms.play import SIZES, Players, algorithm, asked, bits
 
 
@@ -41,7 +34,7 @@ def test_hidden_averages_leave_only_a_device_whose_owner_allows_it() -> None:
     players = Players(policy=Policy(share_hidden=False))
     for split in (0, 1):
         half = half_of(split=split)
-        exchange = planned(half, players.start(half), players)
+        exchange = players.planned(half, players.start(half))
         if split:
             with pytest.raises(Withheld, match="share_hidden = false"):
                 players.answers(half, exchange)
@@ -53,7 +46,7 @@ def test_the_ledger_says_which_averages_are_of_hidden_states() -> None:
     players = Players()
     for split in (0, 1):
         half = half_of(split=split)
-        exchange = planned(half, players.start(half), players)
+        exchange = players.planned(half, players.start(half))
         releases = [answer.ledger[0] for answer in players.answers(half, exchange)]
         assert [release["hidden"] for release in releases] == [bool(split)] * 4
 
@@ -72,41 +65,16 @@ def test_hidden_averages_are_means_of_what_the_round_s_encoder_makes() -> None:
 def test_a_round_without_sharers_does_not_train_with_another_round_s_hidden_states() -> None:
     half, players = half_of(rounds=9, split=1), Players()
     state = replace(after_sharing(half, players), round=1)
-    exchange = planned(half, state, players)
+    exchange = players.planned(half, state)
     assert exchange.name == MEAN
     state = half.merge(state, asked(exchange), [])
     assert AVERAGED not in state.groups
-    assert planned(half, state, players).payloads.keys() == {"weights"}
-
-
-def test_a_split_that_the_model_does_not_have_is_refused_before_the_run() -> None:
-    model = Players().trainer.model
-    half_of(split=1).check_model(model)
-    with pytest.raises(RecipeError, match="cannot be split after 7 layers"):
-        half_of(split=7).check_model(model)
-    with pytest.raises(RecipeError, match="own averages of hidden states"):
-        half_of(split=1, entries="own").check_model(model)
+    assert players.planned(half, state).payloads.keys() == {"weights"}
 
 
 def lstm() -> Trainer:
     section = ModelSection.model_validate({"name": "lstm", "hidden": 4, "embedding": 3})
     return Trainer(build(section, (5,), 6, 1), "cpu")
-
-
-def test_raw_tokens_have_room() -> None:
-    rng = np.random.default_rng(1)
-    parts = [Samples(rng.integers(0, 6, (9000, 5)), rng.integers(0, 6, 9000))]
-    half, players = half_of("globalmix", split=1), Players(parts, lstm())
-    exchange, answer = first_answer(half, players)
-    needed = sum(array.nbytes for array in answer.groups["means"].arrays.values())
-    assert half.max_reply_bytes(exchange, players.trainer.model) >= needed
-
-
-@pytest.mark.parametrize("settings", [{"noise": 0.1}, {"entries": "random"}])
-def test_raw_tokens_take_no_noise(settings: dict[str, Any]) -> None:
-    with pytest.raises(RecipeError, match="raw tokens"):
-        half_of("globalmix", split=1, **settings).check_model(lstm().model)
-    half_of("globalmix", **settings).check_model(Players().trainer.model)
 
 
 @pytest.mark.parametrize("name", ["localmix", "naivemix", "fedmix", "globalmix"])

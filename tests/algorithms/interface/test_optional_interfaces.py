@@ -87,7 +87,8 @@ def test_a_wrapper_has_every_attribute_of_the_algorithm_inside(name: str) -> Non
     inner = made(Told)
     setattr(inner, name, "another")
     assert getattr(WrappedAlgorithm(inner), name) == "another"  # type: ignore[arg-type]
-    assert {*CAPABILITIES, "name", "evaluation_place", "evaluation_modes"} <= {*ATTRIBUTES}
+    assert {*Algorithm.__annotations__} - {"Settings", "simulation_only"} <= {*ATTRIBUTES}
+    assert {*CAPABILITIES, "evaluation_place", "evaluation_modes"} <= {*ATTRIBUTES}
 
 
 def test_an_algorithm_with_every_interface_is_not_wrapped() -> None:

@@ -12,7 +12,17 @@ from edgefed.algorithms.interface.exchange import Exchange, Question
 from edgefed.algorithms.secure.secure_phases import FORM
 from edgefed.sharing.policy import Withheld
 from tests.algorithms.secure.test_secure_aggregation import devices
-from tests.algorithms.secure_play import FIT, KEYS, SHARES, UNMASK, Round, algorithm
+from tests.algorithms.secure_play import (
+    ALL,
+    FIT,
+    KEYS,
+    SHARES,
+    UNMASK,
+    Round,
+    algorithm,
+    question_of,
+    refusal,
+)
 
 ME = "device-03"
 
@@ -21,7 +31,7 @@ def at(name: str) -> tuple[Round, Exchange, Question]:
     """Return a round before an exchange, and what the device is asked in it."""
     secure = Round.of(algorithm(), devices())
     planned = secure.until(name)
-    return secure, planned, next(each for each in planned.questions if each.device == ME)
+    return secure, planned, question_of(planned, ME)
 
 
 def with_params(question: Question, **changes: Any) -> Question:
@@ -32,17 +42,7 @@ def without(*names: str) -> Callable[[list[str]], list[str]]:
     return lambda devices: [each for each in devices if each not in names]
 
 
-ALL = [f"device-{number:02d}" for number in range(10)]
 FEW = ALL[:6]
-
-
-def refused(secure: Round, planned: Exchange, question: Question) -> str:
-    """Return why the device refuses; what it keeps is as it was."""
-    before = secure.devices.private.get(ME)
-    with pytest.raises(Withheld) as raised:
-        secure.devices.answer(secure.half, planned, question)
-    assert secure.devices.private.get(ME) == before
-    return raised.value.message
 
 
 def test_keys_are_made_once_for_a_session_and_never_for_an_earlier_one() -> None:
@@ -51,7 +51,7 @@ def test_keys_are_made_once_for_a_session_and_never_for_an_earlier_one() -> None
     for number in (1, 0):
         params = {"form": FORM, "number": number, "threshold": 7}
         asked = replace(question, params=params, blobs={})
-        assert f"the keys of secure session {number}, and has made those of 1 already" in refused(
+        assert f"the keys of secure session {number}, and has made those of 1 already" in refusal(
             secure, keys, asked
         )
 
@@ -78,14 +78,14 @@ def test_its_own_keys_have_to_be_among_those_it_is_told() -> None:
     group["mask"] = group["mask"][[1, 0, 2, *range(4, 10), 3]]
     payload = replace(planned.payloads["secure-keys"], arrays=group)
     wrong = replace(planned, payloads={"secure-keys": payload})
-    assert "its own keys are not among the cohort's keys" in refused(secure, wrong, question)
+    assert "its own keys are not among the cohort's keys" in refusal(secure, wrong, question)
 
 
 def test_secrets_are_shared_once() -> None:
     secure, planned, question = at(SHARES)
     secure.devices.answer(secure.half, planned, question)
     other = with_params(question, devices=without("device-09")(ALL))
-    assert "has shared its secrets" in refused(secure, planned, other)
+    assert "has shared its secrets" in refusal(secure, planned, other)
 
 
 def with_cohort(question: Question, cohort: list[str]) -> Question:
@@ -96,8 +96,8 @@ def test_an_update_is_masked_for_one_cohort_only() -> None:
     secure, planned, question = at(FIT)
     secure.devices.answer(secure.half, planned, question)
     other = with_cohort(question, without("device-09")(ALL))
-    assert "masked its update for another cohort" in refused(secure, planned, other)
-    assert "masked its update for the same cohort" in refused(secure, planned, question)
+    assert "masked its update for another cohort" in refusal(secure, planned, other)
+    assert "masked its update for the same cohort" in refusal(secure, planned, question)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,13 @@ def test_a_cohort_to_mask_for_is_enough_devices_that_it_knows(
     cohort: list[str], reason: str
 ) -> None:
     secure, planned, question = at(FIT)
-    assert reason in refused(secure, planned, with_cohort(question, cohort))
+    assert reason in refusal(secure, planned, with_cohort(question, cohort))
 
 
 def test_nothing_is_trained_without_shares_to_recover_with() -> None:
     secure, planned, question = at(FIT)
     question = replace(question, relays=question.relays[:5])
-    assert "can read the shares of 6 devices" in refused(secure, planned, question)
+    assert "can read the shares of 6 devices" in refusal(secure, planned, question)
 
 
 UNCOVERING: list[tuple[list[str], list[str], str]] = [
@@ -138,14 +138,14 @@ def test_one_sum_of_enough_devices_is_uncovered_and_no_single_update(
     survivors: list[str], lost: list[str], reason: str
 ) -> None:
     secure, planned, question = at(UNMASK)
-    assert reason in refused(secure, planned, with_params(question, survivors=survivors, lost=lost))
+    assert reason in refusal(secure, planned, with_params(question, survivors=survivors, lost=lost))
 
 
 def test_a_sum_is_uncovered_once() -> None:
     secure, planned, question = at(UNMASK)
     secure.devices.answer(secure.half, planned, question)
     other = with_params(question, survivors=without("device-05")(ALL), lost=["device-05"])
-    assert "has uncovered the sum already" in refused(secure, planned, other)
+    assert "has uncovered the sum already" in refusal(secure, planned, other)
 
 
 def test_nothing_is_uncovered_of_another_session_or_before_its_time() -> None:
@@ -153,9 +153,9 @@ def test_nothing_is_uncovered_of_another_session_or_before_its_time() -> None:
     unmask = replace(planned, name=UNMASK)
     params = {"form": FORM, "number": 1, "survivors": ALL, "lost": [], "commitments": []}
     early = replace(question, params=params, blobs={}, relays=())
-    assert "has shared its secrets, and not masked an update" in refused(secure, unmask, early)
+    assert "has shared its secrets, and not masked an update" in refusal(secure, unmask, early)
     other = replace(early, params={**params, "number": 2})
-    assert "about secure session 2, and knows that of 1 only" in refused(secure, unmask, other)
+    assert "about secure session 2, and knows that of 1 only" in refusal(secure, unmask, other)
 
 
 def test_a_device_keeps_no_secret_once_it_has_answered() -> None:

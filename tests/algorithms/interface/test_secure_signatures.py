@@ -14,7 +14,6 @@ import pytest
 from edgefed.algorithms.interface.exchange import Exchange, Payload
 from edgefed.algorithms.secure.secure_phases import FORM
 from edgefed.sharing.pairwise_keys import public_key
-from edgefed.sharing.policy import Withheld
 from edgefed.trust.credentials import Credentials
 from edgefed.trust.known_keys import KnownKeys
 from edgefed.trust.succession import Succession, save_succession
@@ -22,6 +21,7 @@ from edgefed.worker.device_credentials import DeviceCredentials
 from tests.algorithms.play import bits
 from tests.algorithms.secure.test_secure_aggregation import LOST, devices, plain
 from tests.algorithms.secure_play import (
+    ALL,
     FIT,
     KEYS,
     LISTS,
@@ -29,11 +29,12 @@ from tests.algorithms.secure_play import (
     UNMASK,
     Round,
     algorithm,
+    question_of,
+    refusal,
 )
 from tests.signed_fleet import Trust
 
 ORDER = [KEYS, SHARES, FIT, LISTS, UNMASK]
-ALL = [f"device-{number:02d}" for number in range(10)]
 ME = "device-03"
 
 
@@ -55,10 +56,7 @@ def of(credentials: Credentials) -> DeviceCredentials:
 
 
 def refused(secure: Round, planned: Exchange) -> str:
-    question = next(each for each in planned.questions if each.device == ME)
-    with pytest.raises(Withheld) as raised:
-        secure.devices.answer(secure.half, planned, question)
-    return raised.value.message
+    return refusal(secure, planned, question_of(planned, ME))
 
 
 @pytest.mark.parametrize("moment", ORDER)
@@ -141,7 +139,7 @@ def test_a_sum_is_uncovered_only_if_enough_devices_signed_the_same_list(signed: 
     lists = signed.until(LISTS)
     signed.merge(lists, signed.answers(lists))
     planned = signed.plan()
-    question = next(each for each in planned.questions if each.device == ME)
+    question = question_of(planned, ME)
 
     def asking(**params: Any) -> Exchange:
         changed = replace(question, params={**question.params, **params})

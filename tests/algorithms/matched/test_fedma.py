@@ -26,14 +26,14 @@ from edgefed.learn.training.trainer import Trainer
 from edgefed.sharing.label_leakage import frequencies_after_steps
 from edgefed.sharing.policy import Policy
 from tests.algorithms.matching_play import Fleet, half, images
-from tests.algorithms.play import bits
+from tests.algorithms.play import bits, planned_for
 
 CNN = ModelSection.model_validate({"name": "cnn", "width": 4, "hidden": 6})
 STEPS = ["conv1", "conv2", "fc1", "fc2"]
 
 
 def fleet(devices: int = 3, **more: Any) -> Fleet:
-    return Fleet(CNN, [images(12, seed) for seed in range(devices)], 3, **more)
+    return Fleet.of(CNN, [images(12, seed) for seed in range(devices)], **more)
 
 
 def permuted(weights: Tensors, section: ModelSection, seed: int) -> Tensors:
@@ -65,9 +65,9 @@ def trained() -> Tensors:
 def test_permuted_copies_are_matched_to_the_network_that_they_are_copies_of(
     trained: Tensors,
 ) -> None:
-    copies = {f"device-{seed}": permuted(trained, CNN, seed) for seed in range(3)}
+    copies = {f"device-{seed:02d}": permuted(trained, CNN, seed) for seed in range(3)}
     algorithm, devices = half(retrain_epochs=0, layer_codec="fp32"), fleet(given=copies)
-    [(state, exchange, _)] = devices.play(algorithm)
+    [(state, exchange, _)] = devices.exchanges(algorithm)
     assert (exchange.name, exchange.preparatory) == ("fit", False)
     merged = algorithm.weights(state)
     tests, trainer = images(200, 10), Trainer(devices.model(algorithm.model(state)), "cpu")
@@ -87,7 +87,7 @@ def test_permuted_copies_are_matched_to_the_network_that_they_are_copies_of(
 
 def test_a_round_has_an_exchange_for_each_layer() -> None:
     algorithm, devices = half(rounds=2, average="map"), fleet()
-    history = devices.play(algorithm)
+    history = devices.exchanges(algorithm)
     assert [exchange.round for _, exchange, _ in history] == [1] * 4 + [2] * 4
     assert [exchange.preparatory for _, exchange, _ in history] == [True, True, True, False] * 2
     names = [list(exchange.reply_roles[LAYER].tensors or {}) for _, exchange, _ in history]
@@ -96,37 +96,28 @@ def test_a_round_has_an_exchange_for_each_layer() -> None:
 
 def test_devices_freeze_what_is_matched_and_train_the_rest() -> None:
     algorithm, devices = half(training={"epochs": 2}, retrain_epochs=3, last_epochs=5), fleet(1)
-    devices.play(algorithm)
+    devices.exchanges(algorithm)
     frozen = [sorted({name.split(".")[0] for name in job.frozen}) for _, job in devices.jobs]
     assert frozen == [[], ["conv1"], ["conv1", "conv2"], ["conv1", "conv2", "fc1"]]
     assert [job.schedule.epochs for _, job in devices.jobs] == [2, 3, 3, 5]
 
 
-def test_the_last_layer_may_learn_more_slowly() -> None:
-    algorithm, devices = half(last_learning_rate=0.1), fleet(1)
-    devices.play(algorithm)
-    rates = [job.schedule.learning_rate for _, job in devices.jobs]
-    assert rates == pytest.approx([0.1, 0.1, 0.1, 0.01])
-
-
 def test_steps_draw_from_seeds_of_their_own() -> None:
     devices = fleet(1)
-    devices.play(half())
+    devices.exchanges(half())
     assert len({job.seed for _, job in devices.jobs}) == 4
 
 
 def test_each_device_goes_on_with_the_function_that_it_had(trained: Tensors) -> None:
     """Matched layers below and scattered ones above compute the same, if nothing was trained."""
-    copies = {f"device-{seed}": permuted(trained, CNN, seed) for seed in range(3)}
+    copies = {f"device-{seed:02d}": permuted(trained, CNN, seed) for seed in range(3)}
     devices = fleet(given=copies)
     algorithm = half(layer_codec="fp32")
     state = devices.start(algorithm)
-    first = algorithm.plan(state, devices.roster, 1)
-    assert isinstance(first, Exchange)
+    first = devices.planned(algorithm, state)
     answers = [devices.answer(algorithm, first, each) for each in first.questions]
     state = algorithm.merge(state, first, answers)
-    second = algorithm.plan(state, devices.roster, 1)
-    assert isinstance(second, Exchange)
+    second = devices.planned(algorithm, state)
     inputs = images(20, 4).inputs
     for question in second.questions:
         task = devices.task(second, question)
@@ -139,13 +130,13 @@ def test_each_device_goes_on_with_the_function_that_it_had(trained: Tensors) -> 
 
 def test_the_next_round_starts_from_the_devices_part_of_the_global_model() -> None:
     algorithm, devices = half(rounds=2, sigma=1e-4, sigma0=1.0, gamma=50.0), fleet()
-    history = devices.play(algorithm, most=4)
+    history = devices.exchanges(algorithm, most=4)
     state = history[-1][0]
     network = MatchedNetwork.of(state)
     wide = network.local.resized(widths_of(state.groups["counts"]))
     assert wide.widths != network.local.widths, "the test needs a model that grew"
     devices.jobs.clear()
-    devices.play(algorithm, state, most=1)
+    devices.exchanges(algorithm, state, most=1)
     for device, job in devices.jobs:
         atoms = atoms_of(state, "atoms", device)
         own = gather(algorithm.weights(state), network.local, wide, atoms)
@@ -154,14 +145,14 @@ def test_the_next_round_starts_from_the_devices_part_of_the_global_model() -> No
 
 def test_devices_may_begin_with_weights_of_their_own() -> None:
     devices = fleet(2)
-    devices.play(half(initial="independent"), most=1)
+    devices.exchanges(half(initial="independent"), most=1)
     one, other = (job.weights["fc1.weight"] for _, job in devices.jobs)
     assert not np.array_equal(one, other)
     assert np.array_equal(np.sort(one.ravel()), np.sort(other.ravel()))
 
 
 def test_no_layer_is_sent_under_two_names() -> None:
-    history = fleet().play(half(rounds=2))
+    history = fleet().exchanges(half(rounds=2))
     layers: dict[bytes, set[str]] = {}
     for _, exchange, _ in history:
         for name, payload in exchange.payloads.items():
@@ -172,7 +163,7 @@ def test_no_layer_is_sent_under_two_names() -> None:
 
 
 def test_the_last_rounds_layers_retire_when_the_next_round_is_under_way() -> None:
-    history = fleet().play(half(rounds=2))
+    history = fleet().exchanges(half(rounds=2))
     retired = [exchange.retired for _, exchange, _ in history]
     assert not retired[0]
     assert not retired[4]
@@ -184,7 +175,7 @@ def test_the_last_rounds_layers_retire_when_the_next_round_is_under_way() -> Non
 def test_a_unit_that_one_device_has_keeps_its_weights() -> None:
     devices = fleet(2)
     algorithm = half(sigma=1e-4, sigma0=1.0, gamma=1e6, layer_codec="fp32")
-    [(state, _, answers)] = devices.play(algorithm, most=1)
+    [(state, _, answers)] = devices.exchanges(algorithm, most=1)
     counts, found = state.groups["new-counts"]["conv1"], state.groups["matched"]
     assert 1 in counts
     for answer in answers:
@@ -216,8 +207,8 @@ def test_the_output_layer_is_averaged_by_classes(
     settings: dict[str, Any], policy: Policy, expected: list[list[float]]
 ) -> None:
     parts = [labelled([0, 0, 0, 2], 1), labelled([0, 1, 1, 1, 1, 2], 2)]
-    devices = Fleet(CNN, parts, 3, policy=policy)
-    history = devices.play(half(layer_codec="fp32", **settings))
+    devices = Fleet.of(CNN, parts, policy=policy)
+    history = devices.exchanges(half(layer_codec="fp32", **settings))
     state, exchange, answers = history[-1]
     sent = [answer.groups[LAYER].arrays["fc2.weight"].astype(np.float64) for answer in answers]
     wanted = sum(
@@ -236,11 +227,11 @@ def test_all_devices_may_count_in_every_weight_of_a_matched_layer(
 ) -> None:
     section = ModelSection.model_validate({"name": "lstm", "embedding": 2, "hidden": 3})
     tokens = Samples(np.zeros((4, 5), np.int64), np.array([0, 1, 2, 0]))
-    given = {f"device-{seed}": build(section, (5,), 3, seed).weights() for seed in range(2)}
-    devices = Fleet(section, [tokens, tokens], 3, given=given)
+    given = {f"device-{seed:02d}": build(section, (5,), 3, seed).weights() for seed in range(2)}
+    devices = Fleet.of(section, [tokens, tokens], given=given)
     settings: dict[str, Any] = {"retrain_epochs": 0, "sigma": 1e-6, "sigma0": 1.0, "gamma": 50.0}
     algorithm = half(average=average, layer_codec="fp32", **settings)
-    merged = algorithm.weights(devices.play(algorithm)[-1][0])
+    merged = algorithm.weights(devices.exchanges(algorithm)[-1][0])
     for name in ("lstm.bias_ih_l0", "lstm.bias_hh_l0", "lstm.weight_hh_l0"):
         mean = sum(float(each[name].sum()) for each in given.values()) / 2
         assert (merged[name].sum() == pytest.approx(mean, abs=1e-5)) == is_mean
@@ -248,7 +239,7 @@ def test_all_devices_may_count_in_every_weight_of_a_matched_layer(
 
 def test_an_audit_looks_at_the_change_of_the_output_layer() -> None:
     algorithm, devices = half(layer_codec="fp32"), fleet()
-    history = devices.play(algorithm)
+    history = devices.exchanges(algorithm)
     state, (_, _, answers) = history[-2][0], history[-1]
     start = devices.model().weights()["fc2.bias"]
     for answer in answers:
@@ -264,9 +255,9 @@ def test_an_audit_looks_at_the_change_of_the_output_layer() -> None:
 
 def test_devices_test_the_last_complete_model_while_a_round_is_under_way() -> None:
     algorithm, devices = half(rounds=2, sigma=1e-4, sigma0=1.0, gamma=50.0), fleet()
-    complete = devices.play(algorithm, most=4)[-1][0]
+    complete = devices.exchanges(algorithm, most=4)[-1][0]
     wanted = algorithm.weights(complete)
-    under_way = devices.play(algorithm, complete, most=2)[-1][0]
+    under_way = devices.exchanges(algorithm, complete, most=2)[-1][0]
     for state in (complete, under_way):
         exchange = algorithm.evaluation(state, devices.roster, 1)
         for question in exchange.questions:
@@ -281,10 +272,10 @@ def test_devices_test_the_last_complete_model_while_a_round_is_under_way() -> No
 
 def test_a_device_that_misses_a_layer_is_left_out_until_the_next_round() -> None:
     algorithm = half(rounds=2)
-    devices = fleet(answers=lambda number, device: (number, device) != (1, "device-1"))
-    history = devices.play(algorithm)
+    devices = fleet(present=lambda number, device: (number, device) != (1, "device-01"))
+    history = devices.exchanges(algorithm)
     asked = [[question.device for question in exchange.questions] for _, exchange, _ in history]
-    everybody, others = ["device-0", "device-1", "device-2"], ["device-0", "device-2"]
+    everybody, others = ["device-00", "device-01", "device-02"], ["device-00", "device-02"]
     assert asked == [everybody, everybody, others, others] + [everybody] * 4
     state, exchange, _ = history[1]
     [remark] = algorithm.remarks(history[0][0], exchange, state)
@@ -294,9 +285,8 @@ def test_a_device_that_misses_a_layer_is_left_out_until_the_next_round() -> None
 
 def test_a_device_that_is_gone_is_told_as_left_out() -> None:
     algorithm, devices = half(), fleet()
-    before = devices.play(algorithm, most=1)[-1][0]
-    there = algorithm.plan(before, devices.roster[:2], 1)
-    assert isinstance(there, Exchange)
+    before = devices.exchanges(algorithm, most=1)[-1][0]
+    there = planned_for(algorithm, before, devices.roster[:2])
     answers = [devices.answer(algorithm, there, each) for each in there.questions]
     after = algorithm.merge(before, there, answers)
     [remark] = algorithm.remarks(before, there, after)
@@ -308,22 +298,20 @@ def test_payloads_of_devices_that_left_are_not_kept_under_names_of_their_own() -
     state = devices.start(algorithm)
     names = []
     for member in devices.roster:
-        planned = algorithm.plan(state, (member,), 1)
-        assert isinstance(planned, Exchange)
+        planned = planned_for(algorithm, state, (member,))
         names.append(planned.payloads.keys())
     assert names[0] == names[1] == names[2]
 
 
 def test_a_round_begins_again_with_others_when_too_few_of_its_devices_are_there() -> None:
     algorithm, parts = half(), fleet(6).parts
-    old, new = Fleet(CNN, parts[:3], 3), Fleet(CNN, parts, 3)
+    old, new = Fleet.of(CNN, parts[:3]), Fleet.of(CNN, parts)
     begun = old.start(algorithm)
-    first = old.play(algorithm, begun, most=2)
+    first = old.exchanges(algorithm, begun, most=2)
     stuck, others = first[-1][0], new.roster[2:]
 
     def step(roster: tuple[Member, ...]) -> tuple[Exchange, int]:
-        planned = algorithm.plan(stuck, roster, 1)
-        assert isinstance(planned, Exchange)
+        planned = planned_for(algorithm, stuck, roster)
         return planned, planned.questions[0].params["step"]
 
     assert step(others[:1])[1] == 2, "alone, it waits for the others of its round"
@@ -348,10 +336,10 @@ def test_a_round_begins_again_with_others_when_too_few_of_its_devices_are_there(
 def test_a_new_device_begins_with_the_atoms_that_most_have() -> None:
     algorithm = half(rounds=2, sigma=1e-4, sigma0=1.0, gamma=50.0)
     devices = fleet()
-    state = devices.play(algorithm, most=4)[-1][0]
-    more = Fleet(CNN, [*devices.parts, images(12, 7)], 3)
-    more.play(algorithm, state, most=1)
-    job = dict(more.jobs)["device-3"]
+    state = devices.exchanges(algorithm, most=4)[-1][0]
+    more = Fleet.of(CNN, [*devices.parts, images(12, 7)])
+    more.exchanges(algorithm, state, most=1)
+    job = dict(more.jobs)["device-03"]
     counts = state.groups["counts"]
     assert len(counts["fc1"]) > 6
     best = np.sort(np.argsort(-counts["fc1"], kind="stable")[:6])
@@ -360,7 +348,7 @@ def test_a_new_device_begins_with_the_atoms_that_most_have() -> None:
 
 def test_a_step_that_is_asked_again_is_answered_from_what_was_trained() -> None:
     algorithm, devices = half(), fleet()
-    history = devices.play(algorithm, most=2)
+    history = devices.exchanges(algorithm, most=2)
     state, again = history[0][0], history[1][1]
     before = {device: private[LOCAL] for device, private in devices.private.items()}
     first = history[1][2]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import State
-from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.algorithms.matched.fedma_records import LAYER, STATISTICS, MatchedNetwork, atoms_of
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import DataError
@@ -27,7 +24,7 @@ AT_ONCE: dict[str, Any] = {"retrain_epochs": 0, "layer_codec": "fp32"}
 
 
 def fleet(*samples: int, **more: Any) -> Fleet:
-    return Fleet(CNN, [images(count, seed) for seed, count in enumerate(samples)], 3, **more)
+    return Fleet.of(CNN, [images(count, seed) for seed, count in enumerate(samples)], **more)
 
 
 def network(seed: int) -> Tensors:
@@ -53,24 +50,12 @@ def assert_same(one: State, other: State) -> None:
 # -- answers --------------------------------------------------------------------------------------
 
 
-def last_merge(settings: dict[str, Any]) -> tuple[Any, State, Exchange, Sequence[Answer]]:
-    given = {f"device-{seed}": network(seed) for seed in range(4)}
-    algorithm, devices = half(**AT_ONCE, **settings), fleet(12, 4, 7, 5, given=given)
-    before = devices.start(algorithm)
-    [(_, exchange, answers)] = devices.play(algorithm, before)
-    return algorithm, before, exchange, answers
-
-
-def test_the_order_of_answers_makes_no_difference() -> None:
-    algorithm, before, exchange, answers = last_merge({})
-    one = algorithm.merge(before, asked(exchange), iter(answers))
-    assert_same(one, algorithm.merge(before, asked(exchange), reversed(answers)))
-
-
 def test_nobody_weighs_more_than_it_announced() -> None:
-    algorithm, before, exchange, answers = last_merge(
-        {"weighting": "examples", "last_layer": "samples"}
-    )
+    given = {f"device-{seed:02d}": network(seed) for seed in range(4)}
+    algorithm = half(**AT_ONCE, weighting="examples", last_layer="samples")
+    devices = fleet(12, 4, 7, 5, given=given)
+    before = devices.start(algorithm)
+    [(_, exchange, answers)] = devices.exchanges(algorithm, before)
     honest = algorithm.merge(before, asked(exchange), answers)
     more = [replace(answers[0], samples=10**9), *answers[1:]]
     assert_same(honest, algorithm.merge(before, asked(exchange), more))
@@ -81,10 +66,10 @@ def test_nobody_weighs_more_than_it_announced() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"average": "map", "sigma": 1.0, "sigma0": 1e12}])
 def test_units_may_weigh_by_samples(settings: dict[str, Any]) -> None:
-    given = {"device-0": network(1), "device-1": noisy(network(1), 2)}
+    given = {"device-00": network(1), "device-01": noisy(network(1), 2)}
     algorithm = half(weighting="examples", **AT_ONCE, **settings)
     devices = fleet(12, 4, given=given)
-    merged = algorithm.weights(devices.play(algorithm)[-1][0])
+    merged = algorithm.weights(devices.exchanges(algorithm)[-1][0])
     one, other = given.values()
     for name in ("conv1.weight", "fc1.bias"):
         np.testing.assert_allclose(merged[name], 0.75 * one[name] + 0.25 * other[name], atol=1e-7)
@@ -96,7 +81,7 @@ def test_a_class_that_few_devices_have_is_averaged_by_samples() -> None:
         replace(images(len(each), seed), targets=np.array(each)) for seed, each in enumerate(labels)
     ]
     algorithm = half(**AT_ONCE)
-    [(state, _, answers)] = Fleet(CNN, parts, 3).play(algorithm)
+    [(state, _, answers)] = Fleet.of(CNN, parts).exchanges(algorithm)
     sent = [answer.groups[LAYER].arrays["fc2.bias"] for answer in answers]
     wanted = 0.5 * sent[0][2] + 0.25 * sent[1][2] + 0.25 * sent[2][2]
     assert algorithm.weights(state)["fc2.bias"][2] == pytest.approx(wanted, rel=1e-6)
@@ -107,21 +92,20 @@ def test_a_class_that_few_devices_have_is_averaged_by_samples() -> None:
 
 def test_only_those_count_who_stay_to_the_end_of_the_round() -> None:
     algorithm = half(**GROWING)
-    devices = fleet(9, 9, 9, answers=lambda number, device: (number, device) != (2, "device-1"))
-    state = devices.play(algorithm)[-1][0]
+    devices = fleet(9, 9, 9, present=lambda number, device: (number, device) != (2, "device-01"))
+    state = devices.exchanges(algorithm)[-1][0]
     widths = MatchedNetwork.of(state).local.widths
     assert {name: int(each.sum()) for name, each in state.groups["counts"].items()} == {
         name: 2 * width for name, width in widths.items()
     }
-    assert not atoms_of(state, "atoms", "device-1")
+    assert not atoms_of(state, "atoms", "device-01")
 
 
 def test_a_device_that_lost_its_network_says_so() -> None:
     algorithm, devices = half(), fleet(9, 9)
-    state = devices.play(algorithm, most=1)[-1][0]
-    second = algorithm.plan(state, devices.roster, 1)
-    assert isinstance(second, Exchange)
-    devices.private["device-0"] = {}
+    state = devices.exchanges(algorithm, most=1)[-1][0]
+    second = devices.planned(algorithm, state)
+    devices.private["device-00"] = {}
     with pytest.raises(DataError, match="has not done step 1") as raised:
         devices.answer(algorithm, second, second.questions[0])
     assert raised.value.code == "algorithm.private_state"
@@ -129,8 +113,8 @@ def test_a_device_that_lost_its_network_says_so() -> None:
 
 def test_the_table_keeps_the_last_rounds_widths_until_new_ones_are_found() -> None:
     algorithm, devices = half(rounds=2, **GROWING), fleet(9, 9)
-    complete = devices.play(algorithm, most=4)[-1][0]
-    under_way = devices.play(algorithm, complete, most=1)[-1][0]
+    complete = devices.exchanges(algorithm, most=4)[-1][0]
+    under_way = devices.exchanges(algorithm, complete, most=1)[-1][0]
     (before,), (after,) = algorithm.view(complete), algorithm.view(under_way)
     assert [row.key for row in after.rows] == ["conv1", "conv2", "fc1"]
     assert after.rows[1:] == before.rows[1:]
@@ -146,22 +130,22 @@ def test_the_table_keeps_the_last_rounds_widths_until_new_ones_are_found() -> No
 
 def test_merged_layers_are_rounded_as_they_are_sent() -> None:
     algorithm, devices = half(), fleet(9, 9)
-    weights = algorithm.weights(devices.play(algorithm)[-1][0])
+    weights = algorithm.weights(devices.exchanges(algorithm)[-1][0])
     for each in weights.values():
         assert not (each.view(np.uint32) & 0xFFFF).any()
 
 
 def test_the_layers_above_may_be_trained_with_a_smaller_step() -> None:
     devices = fleet(9)
-    devices.play(half(retrain_learning_rate=0.5, last_learning_rate=0.1))
+    devices.exchanges(half(retrain_learning_rate=0.5, last_learning_rate=0.1))
     rates = [job.schedule.learning_rate for _, job in devices.jobs]
     assert rates == pytest.approx([0.1, 0.05, 0.05, 0.01])
 
 
 def test_the_reference_puts_the_prior_mean_of_biases_where_the_published_code_does() -> None:
-    given = {"device-0": network(1)}
+    given = {"device-00": network(1)}
     algorithm, devices = half(reference=True, **AT_ONCE), fleet(9, given=given)
-    merged, own = algorithm.weights(devices.play(algorithm)[-1][0]), given["device-0"]
+    merged, own = algorithm.weights(devices.exchanges(algorithm)[-1][0]), given["device-00"]
     first = own["conv1.bias"]
     np.testing.assert_allclose(np.sort(merged["conv1.bias"]), np.sort(first + 0.1) / 2, atol=1e-6)
     np.testing.assert_allclose(np.sort(merged["fc1.bias"]), np.sort(own["fc1.bias"]) / 2, atol=1e-6)
@@ -175,13 +159,13 @@ LSTM = ModelSection.model_validate({"name": "lstm", "embedding": 2, "hidden": 3}
 
 def played(given: dict[str, Tensors], **settings: Any) -> tuple[Any, State]:
     tokens = Samples(np.zeros((4, 5), np.int64), np.array([0, 1, 2, 0]))
-    devices = Fleet(LSTM, [tokens] * len(given), 3, given=given)
+    devices = Fleet.of(LSTM, [tokens] * len(given), given=given)
     algorithm = half(**AT_ONCE, **settings)
-    return algorithm, devices.play(algorithm)[-1][0]
+    return algorithm, devices.exchanges(algorithm)[-1][0]
 
 
 def test_recurrent_weights_may_be_padded() -> None:
-    given = {f"device-{seed}": build(LSTM, (5,), 3, seed).weights() for seed in range(2)}
+    given = {f"device-{seed:02d}": build(LSTM, (5,), 3, seed).weights() for seed in range(2)}
     mean = sum(float(each["lstm.weight_hh_l0"].sum()) for each in given.values()) / 2
     for settings, is_mean in (({"recurrent": "padded"}, True), ({}, False)):
         algorithm, state = played(given, **{**GROWING, **settings})
@@ -202,7 +186,7 @@ def test_recurrent_weights_may_count_in_the_matching() -> None:
     variances = {"sigma": 0.01, "sigma0": 1.0, "most_growth": 1.0}
     found = []
     for quadratic in (False, True):
-        given = {"device-0": own, "device-1": swapped}
+        given = {"device-00": own, "device-01": swapped}
         _, state = played(given, quadratic=quadratic, **variances)
         one, other = (atoms_of(state, "atoms", each)["lstm_l0"] for each in given)
         found.append(one[order].tolist() == other.tolist())
@@ -219,9 +203,9 @@ def residual(norm: str, **more: Any) -> ModelSection:
 
 
 def test_statistics_are_pooled_by_samples() -> None:
-    devices = Fleet(residual("batch"), [images(9, 1), images(3, 2)], 3)
+    devices = Fleet.of(residual("batch"), [images(9, 1), images(3, 2)])
     algorithm = half(**AT_ONCE)
-    history = devices.play(algorithm)
+    history = devices.exchanges(algorithm)
     assert [exchange.name for _, exchange, _ in history] == ["fit", STATISTICS]
     state, _, answers = history[-1]
     name = next(each for each in algorithm.weights(state) if each.endswith("running_mean"))
@@ -232,10 +216,12 @@ def test_statistics_are_pooled_by_samples() -> None:
 
 def test_channels_stay_in_their_group_of_a_group_normalisation() -> None:
     section = residual("group", groups=2)
-    given = {f"device-{seed}": build(section, (1, 8, 8), 3, seed).weights() for seed in range(2)}
+    given = {
+        f"device-{seed:02d}": build(section, (1, 8, 8), 3, seed).weights() for seed in range(2)
+    }
     algorithm = half(**AT_ONCE, **GROWING)
-    devices = Fleet(section, [images(4, 1), images(4, 2)], 3, given=given)
-    state = devices.play(algorithm)[-1][0]
+    devices = Fleet.of(section, [images(4, 1), images(4, 2)], given=given)
+    state = devices.exchanges(algorithm)[-1][0]
     local = MatchedNetwork.of(state).local
     for device in given:
         for group, atoms in atoms_of(state, "atoms", device).items():

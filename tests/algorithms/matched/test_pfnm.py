@@ -15,7 +15,6 @@ from edgefed.algorithms.averaging.class_shares import LABELS
 from edgefed.algorithms.composed.registry import make
 from edgefed.algorithms.interface.answer import Answer, Group
 from edgefed.algorithms.interface.base import State
-from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.matched.growth import bound_remarks
 from edgefed.algorithms.matched.matched_layers import LayerMatch
@@ -35,12 +34,6 @@ from edgefed.simulator.run import Simulation
 from tests.algorithms.play import Players, algorithm, asked, bits, trainer
 from tests.learn.permuted import permuted_perceptron
 from tests.run_fixture import CLASSES, SHAPE, samples
-
-
-def planned_by(half: CompleteAlgorithm[Any], state: State, players: Players) -> Exchange:
-    planned = half.plan(state, players.roster, 1)
-    assert isinstance(planned, Exchange)
-    return planned
 
 
 def global_trainer(half: CompleteAlgorithm[Any], state: State) -> Trainer:
@@ -77,7 +70,7 @@ def test_permuted_copies_of_a_network_become_that_network_and_their_plain_mean_d
     for name in ("pfnm", "fedavg"):
         half = algorithm(name, 1)
         state = players.start(half)
-        exchange = planned_by(half, state, players)
+        exchange = players.planned(half, state)
         answers = [
             answer_of(question.device, copy, start)
             for question, copy in zip(exchange.questions, copies, strict=True)
@@ -104,7 +97,7 @@ def test_the_network_of_a_single_device_is_the_global_one() -> None:
     players = Players(parts=[samples(9, 1)])
     half = algorithm("pfnm", 1)
     state = players.start(half)
-    exchange = planned_by(half, state, players)
+    exchange = players.planned(half, state)
     (answer,) = players.answers(half, exchange)
     after = half.merge(state, asked(exchange), [answer])
     atoms = PfnmRecords.of(after).assignment("device-00")["fc1"]
@@ -118,7 +111,7 @@ def test_the_maximum_a_posteriori_is_halfway_to_the_prior_with_equal_variances()
     players = Players(parts=[samples(9, 1)])
     half = algorithm("pfnm", 1, average="map", sigma=1.0, sigma0=1.0)
     state, start = players.start(half), players.trainer.model.weights()
-    exchange = planned_by(half, state, players)
+    exchange = players.planned(half, state)
     after = half.merge(state, asked(exchange), [answer_of("device-00", start, start)])
     atoms = PfnmRecords.of(after).assignment("device-00")["fc1"]
     weights = after.groups["weights"]
@@ -138,7 +131,7 @@ def test_label_counts_weigh_the_output_layer() -> None:
     for by in ("classes", "samples", "uniform"):
         half = algorithm("pfnm", 1, last_layer=by, sigma=1.0, sigma0=1.0, gamma=1e-9)
         state = players.start(half)
-        exchange = planned_by(half, state, players)
+        exchange = players.planned(half, state)
         counts = ((6, 2, 0), (2, 2, 0)) if by == "classes" else ((), ())
         answers = [
             replace(answer_of("device-00", one, start, *counts[0]), samples=8),
@@ -159,7 +152,7 @@ def test_growth_stops_at_its_bound_and_the_operator_is_told() -> None:
     rng = np.random.default_rng(1)
     half = algorithm("pfnm", 1, most_growth=1.5, gamma=1e6, sigma=1.0, sigma0=100.0)
     state = players.start(half)
-    exchange = planned_by(half, state, players)
+    exchange = players.planned(half, state)
     start = players.trainer.model.weights()
     answers = [
         answer_of(
@@ -189,13 +182,11 @@ def test_devices_with_nothing_in_common_are_said_once() -> None:
         half = algorithm("pfnm", rounds, last_layer="uniform", **settings)
         state, rng, found = players.start(half), np.random.default_rng(1), []
         for _ in range(rounds):
-            exchange = planned_by(half, state, players)
+            exchange = players.planned(half, state)
             start = half.weights(state)
             answers = []
             for question in exchange.questions:
-                task, view = players.task(exchange, question), players.view(question.device)
-                work = half.prepare(task, view)
-                assert isinstance(work, Job)
+                work = players.job(half, exchange, question)
                 start = work.weights
                 drawn = {n: rng.normal(0, 1, w.shape).astype(w.dtype) for n, w in start.items()}
                 answers.append(answer_of(question.device, drawn, start))
@@ -224,19 +215,17 @@ def test_the_next_start_of_each_device_is_what_it_holds_of_the_global_network() 
     players = Players(trainer=trainer((4, 3)))
     half = algorithm("pfnm", 2, gamma=1e4, sigma=1e-3, sigma0=1.0, mu=0.5)
     state = players.start(half)
-    planned = planned_by(half, state, players)
+    planned = players.planned(half, state)
     state = half.merge(state, asked(planned), players.answers(half, planned))
     weights = state.groups["weights"]
     assert len(weights["fc1.bias"]) > 4, "or gathering would take all units"
     assert len(weights["fc2.bias"]) > 3
-    second = planned_by(half, state, players)
+    second = players.planned(half, state)
     assert second.model == ModelSection.model_validate(
         {"name": "mlp", "hidden": [4, 3], "dropout": 0.0}
     )
     for question in second.questions:
-        task, view = players.task(second, question), players.view(question.device)
-        work = half.prepare(task, view)
-        assert isinstance(work, Job)
+        work = players.job(half, second, question)
         one, two = (
             state.groups["assignments"][f"{question.device}/{group}"] for group in ("fc1", "fc2")
         )
@@ -258,7 +247,7 @@ def test_a_round_in_which_nothing_is_learned_changes_nothing() -> None:
         }
         for _ in range(2)
     ]
-    first = planned_by(half, state, players)
+    first = players.planned(half, state)
     answers = [
         answer_of(question.device, pair[number % 2], start)
         for number, question in enumerate(first.questions)
@@ -266,7 +255,7 @@ def test_a_round_in_which_nothing_is_learned_changes_nothing() -> None:
     state = half.merge(state, asked(first), answers)
     (layer,) = half.view(state)[0].rows
     assert (layer.cells[1], layer.cells[3]) == (8, 2.0)
-    second = planned_by(half, state, players)
+    second = players.planned(half, state)
     zeros = {name: np.zeros_like(array) for name, array in start.items()}
     still = [Answer(each.device, 3, {"delta": Group(zeros)}) for each in second.questions]
     after = half.merge(state, asked(second), still)
@@ -293,7 +282,7 @@ def test_a_device_without_an_assignment_starts_from_the_most_held_atoms() -> Non
         assignments={"device-00": {"fc1": np.array([3, 0])}},
     )
     state, half, players = records.kept_in(1), algorithm("pfnm", 3), Players(trainer=trainer((2,)))
-    planned = planned_by(half, state, players)
+    planned = players.planned(half, state)
     tasks = {each.device: players.task(planned, each) for each in planned.questions}
     assert tasks["device-00"].groups[ASSIGNMENT]["fc1"].tolist() == [3, 0]
     for device in ("device-01", "device-02", "device-03"):
@@ -309,11 +298,10 @@ def test_a_device_without_an_assignment_starts_from_the_most_held_atoms() -> Non
 def test_independent_initial_weights_are_the_devices_own_in_the_first_round_only() -> None:
     players, half = Players(), algorithm("pfnm", 2, initial="independent")
     state = players.start(half)
-    planned = planned_by(half, state, players)
+    planned = players.planned(half, state)
     starts = []
     for question in planned.questions:
-        work = half.prepare(players.task(planned, question), players.view(question.device))
-        assert isinstance(work, Job)
+        work = players.job(half, planned, question)
         assert work.objective == CrossEntropy(), "no pull to weights that were never matched"
         starts.append(work.weights)
     common = players.trainer.model.weights()
@@ -327,7 +315,7 @@ def test_independent_initial_weights_are_the_devices_own_in_the_first_round_only
         rtol=1e-6,
         err_msg="the coordinator knows where each device started",
     )
-    for question in planned_by(half, unmoved, players).questions:
+    for question in players.planned(half, unmoved).questions:
         assert INITIAL not in question.params
 
 
@@ -337,7 +325,7 @@ def test_independent_initial_weights_are_the_devices_own_in_the_first_round_only
 def test_label_counts_are_told_with_the_owners_leave_only() -> None:
     for policy, told in ((Policy(), True), (Policy(share_labels=False), False)):
         players, half = Players(policy=policy), algorithm("pfnm")
-        planned = planned_by(half, players.start(half), players)
+        planned = players.planned(half, players.start(half))
         assert planned.reply_roles[LABELS].optional
         for question, answer in zip(planned.questions, players.answers(half, planned), strict=True):
             assert (LABELS in answer.groups) == told
@@ -351,7 +339,7 @@ def test_label_counts_are_told_with_the_owners_leave_only() -> None:
 def test_squared_error_has_no_label_counts() -> None:
     recipe = {"algorithm": {"name": "pfnm"}, "training": {"loss": "squared_error"}}
     half, players = make(Recipe.model_validate(recipe)), Players()
-    planned = planned_by(half, players.start(half), players)
+    planned = players.planned(half, players.start(half))
     assert set(planned.reply_roles) == {"delta"}
 
 

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from inspect import getmembers, isfunction
 from typing import Any
 
 import numpy as np
 import pytest
 
 from edgefed.algorithms.averaging.fedavg import FedAvg
-from edgefed.algorithms.composed.registry import make, make_device_half
+from edgefed.algorithms.composed.registry import make
 from edgefed.algorithms.interface.answer import Answer
-from edgefed.algorithms.interface.base import Algorithm
 from edgefed.algorithms.interface.device_side import EvalJob, TrainedEvalJob
-from edgefed.algorithms.interface.exchange import Exchange, Payload
+from edgefed.algorithms.interface.exchange import Payload
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
-from edgefed.algorithms.interface.wrapped_algorithm import WrappedAlgorithm
 from edgefed.algorithms.private.personal_models import PERSONAL, START, PersonalModels
 from edgefed.config.recipes.images_section import ImagesSection
 from edgefed.config.recipes.recipe import ModelSection, Recipe
-from edgefed.errors import RecipeError, WireError
+from edgefed.errors import RecipeError
 from edgefed.learn.base.augment import Augment
 from edgefed.learn.base.image_transforms import ImageTransforms
-from edgefed.learn.base.types import Array, Job, Samples, Score
+from edgefed.learn.base.types import Array, Samples, Score
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.trainer import ModelPredictions, Trainer
-from tests.algorithms.play import Players, asked, bits, task_fields
+from tests.algorithms.play import Players, asked, bits, planned_for
 from tests.run_fixture import CLASSES, SHAPE, samples
 
 RATE = 0.5
@@ -109,8 +106,7 @@ def test_only_shared_weights_are_asked_for_sent_and_remembered(name: str) -> Non
     mine, shared = {"out.weight", "out.bias"}, {"fc1.weight", "fc1.bias"}
     state = players.start(half)
     for number in range(3):
-        planned = half.plan(state, players.roster, number)
-        assert isinstance(planned, Exchange)
+        planned = players.planned(half, state, number)
         answers = players.answers(half, planned)
         if planned.name == "fit":
             assert planned.payloads["weights"].arrays.keys() == shared
@@ -132,16 +128,13 @@ def test_a_device_goes_on_from_its_own_weights_after_rounds_without_it() -> None
     half = checked(recipe({"preset": "biased"}, rounds=4), players)
     state, others = players.start(half), players.roster[1:]
     for number, roster in enumerate((players.roster, others, others)):
-        planned = half.plan(state, roster, number)
-        assert isinstance(planned, Exchange)
+        planned = planned_for(half, state, roster, number)
         state = half.merge(state, asked(planned), players.answers(half, planned))
         if not number:
             left = bits(players.private["device-00"])
     assert bits(players.private["device-00"]) == left
-    planned = half.plan(state, players.roster, 9)
-    assert isinstance(planned, Exchange)
-    job = half.prepare(players.task(planned, planned.questions[0]), players.view("device-00"))
-    assert isinstance(job, Job)
+    planned = players.planned(half, state, 9)
+    job = players.job(half, planned, planned.questions[0])
     assert list(job.weights) == list(players.trainer.model.names)
     assert bits(job.weights["out.bias"]) == bits(players.private["device-00"][PERSONAL]["out.bias"])
     assert bits(job.weights["fc1.bias"]) == bits(state.groups["weights"]["fc1.bias"])
@@ -232,15 +225,6 @@ def test_an_algorithm_with_several_models_is_refused() -> None:
     assert caught.value.code == "personal.algorithm"
 
 
-def test_the_device_s_half_has_the_table_of_the_task() -> None:
-    fields = task_fields(recipe({"fine_tune_epochs": 1}))
-    assert isinstance(make_device_half(fields), PersonalModels)
-    assert type(make_device_half({**fields, "personal": {}})) is FedAvg
-    del fields["personal"]["preset"]
-    with pytest.raises(WireError, match="does not contain preset of personal"):
-        make_device_half(fields)
-
-
 def test_fine_tuning_augments_as_training_does() -> None:
     players, plan = Players(), recipe({"fine_tune_epochs": 1})
     half = checked(plan.model_copy(update={"images": ImagesSection(flip=True)}), players)
@@ -255,29 +239,11 @@ def test_fine_tuning_augments_as_training_does() -> None:
     assert work.job.augment == Augment(fill="reflect", transforms=ImageTransforms(flip=True))
 
 
-def test_everything_else_is_the_algorithm_s_own() -> None:
-    """A method that is missing from the wrapper would silently be the base class's."""
-    public = {name for name, _ in getmembers(Algorithm, isfunction) if not name.startswith("_")}
-    assert public
-    assert {name for name in public if name not in vars(WrappedAlgorithm)} == set()
-
-
-def test_what_is_told_of_the_algorithm_is_its_own() -> None:
-    inner = make(recipe({}))
-    told = set(Algorithm.__annotations__) - {"Settings", "simulation_only"}
-    for name in told:
-        setattr(inner, name, f"its {name}")
-    wrapped = WrappedAlgorithm(inner)
-    assert {name: getattr(wrapped, name) for name in told} == {n: f"its {n}" for n in told}
-    assert wrapped.settings is inner.settings
-
-
 def test_an_answer_at_once_passes_unchanged() -> None:
     """The exchange of averaged data has tasks without weights."""
     players = Players()
     half = checked(recipe({"preset": "biased"}, "fedmix"), players)
-    mean = half.plan(players.start(half), players.roster, 1)
-    assert isinstance(mean, Exchange)
+    mean = players.planned(half, players.start(half))
     assert (mean.name, mean.payloads) == ("mean", {})
     question = mean.questions[0]
     answer = half.prepare(players.task(mean, question), players.view(question.device))

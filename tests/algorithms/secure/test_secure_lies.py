@@ -41,10 +41,21 @@ from edgefed.sharing.shamir import SHARE_BYTES, combine
 from tests.algorithms.interface.test_secure_signatures import of
 from tests.algorithms.play import task_fields
 from tests.algorithms.secure.test_secure_aggregation import SIZES, devices
-from tests.algorithms.secure_play import FIT, KEYS, LISTS, SHARES, UNMASK, Round, algorithm, asked
+from tests.algorithms.secure_play import (
+    ALL,
+    FIT,
+    KEYS,
+    LISTS,
+    SHARES,
+    UNMASK,
+    Round,
+    algorithm,
+    asked,
+    question_of,
+    refusal,
+)
 from tests.signed_fleet import Trust
 
-ALL = [f"device-{number:02d}" for number in range(10)]
 VICTIM = ALL[3]
 
 Lie = Callable[[Exchange, Question], tuple[Exchange, Question]]
@@ -146,16 +157,6 @@ def test_these_lies_uncover_an_update_where_masks_do_not_depend_on_the_task(
     assert attacked(lie) < 1e-6
 
 
-def refusal(secure: Round, planned: Exchange, question: Question) -> str:
-    with pytest.raises(Withheld) as raised:
-        secure.devices.answer(secure.half, planned, question)
-    return raised.value.message
-
-
-def of_device(planned: Exchange, device: str) -> Question:
-    return next(each for each in planned.questions if each.device == device)
-
-
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
@@ -168,7 +169,7 @@ def test_the_others_are_not_made_to_count_for_less(limits: dict[str, int], reaso
     """All are told the same, so that their masks cancel: the sum would be nearly the victim's."""
     secure = Round.of(algorithm(), devices())
     planned = secure.until(FIT)
-    question = with_secure(of_device(planned, "device-00"), limits=limits)
+    question = with_secure(question_of(planned, "device-00"), limits=limits)
     assert reason in refusal(secure, planned, question)
 
 
@@ -176,7 +177,7 @@ def test_an_update_is_not_trained_in_answer_to_another_question() -> None:
     """The algorithm trains for any name of a question; only ``fit`` is masked."""
     secure = Round.of(algorithm(), devices())
     planned = secure.until(FIT)
-    question = replace(of_device(planned, VICTIM), params={}, relays=())
+    question = replace(question_of(planned, VICTIM), params={}, relays=())
     for name in ("train", "evaluate-all"):
         reason = refusal(secure, replace(planned, name=name), question)
         assert reason == "it trains for fit tasks only, whose updates it masks"
@@ -212,7 +213,7 @@ def test_questions_of_another_form_are_refused(form: Any) -> None:
     secure = Round.of(algorithm(), devices())
     for name in (KEYS, SHARES, FIT, UNMASK):
         planned = secure.until(name)
-        question = of_device(planned, VICTIM)
+        question = question_of(planned, VICTIM)
         if name == FIT:
             other = with_secure(question, form=form)
         else:
@@ -229,7 +230,7 @@ def test_an_owner_demands_a_least_threshold() -> None:
     secure = Round.of(algorithm(), there)
     planned = secure.plan()
     assert "demands a threshold of 8 devices (least_threshold), and this round has 7" in refusal(
-        secure, planned, of_device(planned, VICTIM)
+        secure, planned, question_of(planned, VICTIM)
     )
     there.policy = Policy(least_threshold=7)
     secure.until(FIT)
@@ -240,7 +241,7 @@ def test_an_owner_demands_a_least_cohort(moment: str, trust: Trust) -> None:
     """At each moment at which the coordinator says how many devices there are."""
     secure = with_certificates(trust)
     planned = secure.until(moment)
-    question = of_device(planned, VICTIM)
+    question = question_of(planned, VICTIM)
     secure.devices.policy = Policy(least_cohort=11)
     assert "10 devices: its owner demands 11 (least_cohort)" in refusal(secure, planned, question)
     secure.devices.policy = Policy(least_cohort=10)
@@ -269,7 +270,7 @@ def test_devices_that_were_asked_different_things_do_not_uncover_a_sum(trust: Tr
     secure.step(LISTS)
     planned = secure.plan()
     for device in (VICTIM, "device-00"):
-        reason = refusal(secure, planned, of_device(planned, device))
+        reason = refusal(secure, planned, question_of(planned, device))
         assert "the signatures of the list of" in reason
         assert "are not its own" in reason
 
@@ -297,7 +298,7 @@ def two_lists(secure: Round, colluders: int) -> dict[str, list[Answer]]:
     signatures: dict[str, dict[str, bytes]] = {}
     for name, (survivors, signers) in views.items():
         for device in signers:
-            question = list_of(planned, of_device(planned, device), survivors)
+            question = list_of(planned, question_of(planned, device), survivors)
             answer = secure.devices.answer(secure.half, planned, question)
             signatures.setdefault(name, {})[device] = (
                 answer.groups["signature"].arrays["signature"].tobytes()

@@ -14,7 +14,6 @@ import pytest
 from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.process.clock import SystemClock
-from edgefed.simulator.executors import Sequential
 from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.run import Simulation
 from tests.forked_programs import ForkedProgram
@@ -41,22 +40,6 @@ def test_workers_end_in_the_bits_of_one_process(tmp_path: Path) -> None:
         results.append((record.weights_digest, record.accuracy, record.loss, record.bytes_up))
     assert results[0] == results[1]
     assert results[0][0]
-
-
-def test_outcomes_of_a_pool_are_those_of_one_process() -> None:
-    data, (asked, blobs) = shards(4), orders(4)
-    alone = {o.device: out for o, out in Sequential(data).outcomes(asked, blobs.__getitem__, never)}
-    pool = ProcessPool(data, 2)
-    try:
-        pooled = {o.device: out for o, out in pool.outcomes(asked, blobs.__getitem__, never)}
-        again = {o.device: out for o, out in pool.outcomes(asked, blobs.__getitem__, never)}
-    finally:
-        pool.close()
-    assert set(pooled) == set(range(4))
-    for device, outcome in alone.items():
-        assert outcome.status == "ok", outcome.reason
-        assert pooled[device].blobs == again[device].blobs == outcome.blobs
-        assert pooled[device].metrics == outcome.metrics
 
 
 def test_a_killed_worker_is_replaced_and_its_order_done_again(workers: Workers) -> None:
@@ -97,14 +80,6 @@ def test_workers_that_keep_dying_end_the_run_with_a_clear_error(workers: Workers
     finally:
         pool.close()
     assert caught.value.code == "simulation.worker"
-    assert not workers()
-
-
-def test_stopping_ends_the_workers(workers: Workers) -> None:
-    pool = ProcessPool(shards(4), 2)
-    asked, blobs = orders(4)
-    stopping = [False, True]
-    list(pool.outcomes(asked, blobs.__getitem__, lambda: stopping.pop(0) if stopping else True))
     assert not workers()
 
 

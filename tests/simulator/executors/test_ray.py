@@ -103,7 +103,7 @@ def test_a_joined_cluster_ends_in_the_bits_of_one_process(
     held: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", held.address)
-    alone, pooled = trained(tmp_path / "1", 1), trained(tmp_path / "2", 2)
+    alone = trained(tmp_path / "1", 1)
     with on_ray() as maker:
         on_cluster = trained(tmp_path / "ray", 0, maker)
         again = trained(tmp_path / "again", 0, maker)
@@ -111,7 +111,7 @@ def test_a_joined_cluster_ends_in_the_bits_of_one_process(
         with pytest.raises(UsageError, match="stacked engine"):
             Simulation(stacked, tmp_path / "refused", SystemClock(), executors=maker)
     assert not (tmp_path / "refused").exists()
-    assert on_cluster == again == pooled == alone
+    assert on_cluster == again == alone
     held.wait_until_free()
     assert held.process.is_running()
 

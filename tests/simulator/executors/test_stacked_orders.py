@@ -17,17 +17,18 @@ from edgefed.learn.base.types import Tensors, Trained
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training import stacked_trainer
 from edgefed.learn.training.client_stack import ClientStack
-from edgefed.seeds import derive
 from edgefed.simulator.executors import Sequential, WorkOrder
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.codecs import decode
-from edgefed.wire.messages import BlobRef, Task
+from edgefed.wire.messages import BlobRef
 from edgefed.wire.tensors import digest, pack, specs_of
 from edgefed.worker.replies import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
-from tests.complete_task import complete
 from tests.run_fixture import CLASSES, SHAPE, shards
 from tests.simulator.executors.test_stacked_executor import MODEL, assert_near
+from tests.simulator.work import never, task
+
+TASK: dict[str, Any] = {"shape": SHAPE, "training": {"batch_size": 4}, "codec": "fp32"}
 
 
 def orders(
@@ -36,7 +37,7 @@ def orders(
     packed = pack(weights(model))
     ref = BlobRef(digest=digest(packed), size=len(packed))
     made = [
-        WorkOrder(number, task(number, ref, model=model, **changes), {})
+        WorkOrder(number, task(number, ref, **{**TASK, "model": model, **changes}), {})
         for number in range(len(sizes))
     ]
     return made, {ref.digest: packed}
@@ -45,34 +46,6 @@ def orders(
 def weights(model: dict[str, Any] = MODEL) -> Tensors:
     section = ModelSection.model_validate(model)
     return build(section, SHAPE, CLASSES, 3, allow_user=True).weights()
-
-
-def task(number: int, ref: BlobRef, **changes: Any) -> Task:
-    values: dict[str, Any] = {
-        "run": "r-1",
-        "exchange": "r-1-0",
-        "index": 0,
-        "round": 1,
-        "question": "fit",
-        "device": f"device-{number:02d}",
-        "deadline": 60.0,
-        "seed": derive(1, "task", number),
-        "algorithm": "fedavg",
-        "settings": {},
-        "model": MODEL,
-        "shape": SHAPE,
-        "classes": CLASSES,
-        "training": {"batch_size": 4},
-        "codec": "fp32",
-        "samples": 10,
-        "blobs": {"weights": ref},
-        "params": {},
-    }
-    return Task(**complete({**values, **changes}))
-
-
-def never() -> bool:
-    return False
 
 
 def done(

@@ -16,13 +16,9 @@ from edgefed.worker.replies import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from tests.run_fixture import Ticking
 from tests.simulator.executors.test_local_fleet import PARTS, Bus, exchange
-from tests.simulator.work import orders, shards
+from tests.simulator.work import never, orders, shards
 
 COUNT = 6
-
-
-def never() -> bool:
-    return False
 
 
 def test_one_device_after_another_each_has_its_own_time() -> None:
