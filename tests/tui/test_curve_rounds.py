@@ -36,9 +36,11 @@ def test_the_run_before_is_drawn_in_the_same_rounds() -> None:
     before = PreviousRunView(run="r-0", rounds=round_views(300))
 
     async def scenario(pilot: Pilot[None]) -> None:
-        assert numbers(pilot)[-1] == "300"
+        assert numbers(pilot)[-1] == "120"
+        whole = inside(pilot, "#accuracy")
         await press(pilot, "z")
         assert numbers(pilot)[0] == "71" and numbers(pilot)[-1] == "120"
+        assert inside(pilot, "#accuracy")[0] == whole[0], "the names of the runs stay"
 
     drive(dashboard(fine(LONG.model_copy(update={"previous": before}))), scenario)
 
