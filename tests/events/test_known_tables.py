@@ -216,7 +216,7 @@ ALONE_1, ALONE_2, MIXED = (
     [
         ([ALONE_1, ALONE_2], {}, "each device uses one expert; all 2 experts are used; entropy"),
         ([MIXED], {}, "devices mix experts; all 2"),
-        ([MIXED, ALONE_1, MIXED], {}, "1 of 3 devices use one expert each, the others mix "),
+        ([MIXED, ALONE_1, MIXED], {}, "1 of 3 devices use one expert each; all 2 "),
         ([ALONE_1], {1: experts.DEAD}, "each device uses one expert; expert e1 is unused; entropy"),
         ([], {0: experts.DEAD, 1: experts.DEAD}, "experts e0 e1 are unused; entropy"),
         ([], dict.fromkeys(range(9), experts.DEAD), "experts e0 e1 e2 e3 e4 e5 … are unused; "),

@@ -169,9 +169,7 @@ def _use(mixtures: Collection[Sequence[Cell]]) -> str:
         return "each device uses one expert"
     if not one:
         return "devices mix experts"
-    return (
-        f"{one} of {counted(len(mixtures), 'device')} use one expert each, the others mix experts"
-    )
+    return f"{one} of {counted(len(mixtures), 'device')} use one expert each"
 
 
 def _unused(experts: int, states: Mapping[int, str]) -> str:

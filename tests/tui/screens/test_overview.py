@@ -605,7 +605,7 @@ def curve_lines(pilot: Pilot[None]) -> list[str]:
     return ["".join(text for text, _ in line).rstrip() for line in curve_of(pilot)]
 
 
-@pytest.mark.parametrize(("letters", "this"), [(False, "⠒"), (True, "*")])
+@pytest.mark.parametrize(("letters", "this"), [(False, "⠒"), (True, "#")])
 def test_the_run_before_has_its_name_and_other_characters(letters: bool, this: str) -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         legend, *drawn = curve_lines(pilot)[:-2]
@@ -613,7 +613,8 @@ def test_the_run_before_has_its_name_and_other_characters(letters: bool, this: s
         assert legend.split()[:4] == [this, "r-0142", earlier, "r-0141-ab12"]
         cells = "".join(line[5:] for line in drawn)
         assert cells.count(earlier) > 3
-        assert any(char == "*" or 0x2800 < ord(char) < 0x2900 for char in cells)
+        assert any(char == "#" or 0x2800 < ord(char) < 0x2900 for char in cells)
+        assert cells.count("*" if letters else "●") == 1, "the best round"
 
     drive(dashboard(fine(after()), letters=letters), scenario, *SIZES)
 

@@ -54,8 +54,8 @@ SAMPLE = "⠒"
 CURVE_MARKS = {
     _BEST: "best round",
     _NOT_COMPARED: "too few devices tested",
-    EARLIER: "the run before, on the axes of this run",
-    f"{ABOVE}{BELOW}{AFTER}": "the run before is outside the axes",
+    EARLIER: "the run before",
+    f"{ABOVE}{BELOW}{AFTER}": "where it is outside this run's axes",
 }
 """Meanings of the characters in a curve."""
 
