@@ -178,8 +178,8 @@ def bounty_verdict(bounties: Sequence[BountyView], budgets: Sequence[Budget | Bu
     )
     numbers = totals_in_words(totals(bounties))
     if mixes:
-        of_noise = f", noise {noise / count:.0%}" if noise else ""
-        return f"mixes fill {mixes / count:.0%} of the supplements{of_noise}; {numbers}"
+        of_noise = f", noise {_percent(noise, count)}" if noise else ""
+        return f"mixes fill {_percent(mixes, count)} of the supplements{of_noise}; {numbers}"
     is_open = any(bounty.status == "open" for bounty in bounties)
     filled = "noise only" if noise else "no mix yet" if is_open else "nothing fills the supplements"
     why = _why_no_mix(bounties, budgets)
@@ -198,6 +198,10 @@ def _why_no_mix(bounties: Sequence[BountyView], budgets: Sequence[Budget | Budge
     if all(budget.mixes_left == 0 or _is_spent(budget) for budget in sharing):
         return "the devices that may give mixes have used up their budgets"
     return "" if any(bounty.offered for bounty in bounties) else "no device offers mixes"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(1, whole):.0f} %"
 
 
 def _is_spent(budget: Budget | BudgetView) -> bool:

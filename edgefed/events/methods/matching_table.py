@@ -89,7 +89,7 @@ def _verdict(
     if not matched:
         return f"no layer of {layers} is matched yet"
     local, atoms = (sum(cells[place] for cells in matched) for place in (0, 1))
-    holders = sum(cells[1] * cells[3] for cells in matched) / atoms
+    holders = sum(cells[1] * cells[3] for cells in matched) / max(1, atoms)
     parts = [
         f"matching found {atoms} units for the {local} of a device",
         f"on average {holders:.1f} of {counted(devices, 'device')} hold a unit",

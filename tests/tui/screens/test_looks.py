@@ -19,7 +19,7 @@ from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.tui.app import Dashboard
 from edgefed.tui.keys.actions import ACTIONS, PLACES, actions_of
 from edgefed.tui.keys.keymap import OWN_KEYS
-from edgefed.tui.look.braille import plot
+from edgefed.tui.look.braille import cell_of, plot
 from edgefed.tui.look.symbols import DEVICE_LOOKS, RUN_LOOKS, STATES, Glyphs
 from edgefed.tui.look.text_format import bar, binned, cut, cut_middle, sparks
 from edgefed.tui.panes.base.curve import labels, rounds_below
@@ -179,6 +179,18 @@ def test_a_curve_has_its_size_and_touches_every_column(
 
 def test_a_rising_line_goes_from_corner_to_corner() -> None:
     assert plot([(0, 0), (1, 1)], width=2, height=1, across=(0, 1), up=(0, 1)) == ["⡠⠊"]
+
+
+def test_a_line_to_a_point_far_outside_leaves_the_drawing_at_once() -> None:
+    size = {"width": 4, "height": 3, "across": (0.0, 2.0), "up": (0.0, 1.0)}
+    lines = plot([(0, 0.5), (1, 1e300), (2, 0.5)], **size)  # type: ignore[arg-type]
+    near = plot([(0, 0.5), (1, 1e6), (2, 0.5)], **size)  # type: ignore[arg-type]
+    assert lines == near
+    assert [line[0] != " " for line in lines] == [True, True, False], "up from the middle"
+    assert all(line[1:3] == "  " for line in lines)
+    drawn = plot([(0, 0.0), (2, 1.0)], glyph="+", **size)  # type: ignore[arg-type]
+    assert set("".join(drawn)) == {"+", " "}
+    assert cell_of((2, 1.0), **size) == (3, 0)  # type: ignore[arg-type]
 
 
 def test_axes() -> None:

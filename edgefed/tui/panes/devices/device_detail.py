@@ -30,8 +30,8 @@ _BAR, _BEFORE_BAR = 30, 19 + _TIME
 _COURSE = 24
 """Largest width of the course of a reading."""
 
-_READING = 16
-"""Cells of a reading, before its course."""
+_READING = 9
+"""Cells of a reading before its course, unless it is longer."""
 
 _HINTS = ("device.ping", "device.pause", "detail.log", "detail.next")
 
@@ -214,11 +214,12 @@ def _with_course(
     now: Text, shown: Shown, view: DeviceSnapshot, measure: Measure, room: int
 ) -> Text:
     """Return a reading with its course over the last minutes, from its least to its largest."""
-    columns = min(_COURSE, room - _READING - 1)
+    before = max(_READING, now.cell_len) + 1
+    columns = min(_COURSE, room - before)
     course = shown.telemetry.course(view.device, measure, shown.now, columns)
     if len({value for value in course if value is not None}) < 2:
         return now
-    now.append(" " * (_READING - now.cell_len + 1))
+    now.append(" " * (before - now.cell_len))
     return now.append(trend(course), SKY)
 
 
