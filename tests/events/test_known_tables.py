@@ -72,7 +72,7 @@ def test_bounties_and_budgets_come_back_as_they_are() -> None:
         (view.open_bounties, view.received_mixes, view.noise_samples) for view in snapshot.devices
     ] == [(0, 0, 8), (1, 4, 6)]
     assert snapshot.tables[0].table.verdict == (
-        "mixes fill 14 % of the supplements, noise 50 %; 1 open, 1 closed, 1 cancelled"
+        "mixes fill 14 %, noise 50 %; 1 open, 1 closed, 1 cancelled"
     )
     assert Snapshot.model_validate_json(snapshot.model_dump_json()) == snapshot
 
@@ -87,9 +87,9 @@ FILLED = replace(CLOSED, offered=0, received=0, noise=10)
     ("bounties", "budgets", "words"),
     [
         ([OPEN], [], "no mix yet; 1 open"),
-        ([OPEN, CLOSED], [UNLIMITED], "mixes fill 20 % of the supplements, noise 30 %; "),
+        ([OPEN, CLOSED], [UNLIMITED], "mixes fill 20 %, noise 30 %; "),
         ([replace(CLOSED, received=5, noise=0)], [NOT_SHARING],
-         "mixes fill 50 % of the supplements; 1 closed"),
+         "mixes fill 50 %; 1 closed"),
         ([FILLED], [NOT_SHARING],
          "noise only: no device may give mixes; to allow it: share_mixes = true on the device; "),
         ([OPEN], [NOT_SHARING], "no mix yet: no device may give mixes; "),

@@ -171,7 +171,7 @@ def _or(value: float | None, text: str) -> Any:
 
 
 def bounty_verdict(bounties: Sequence[BountyView], budgets: Sequence[Budget | BudgetView]) -> str:
-    """Return by how much mixes and noise fill the supplements, and why no mix does."""
+    """Return which share of the supplements mixes and noise fill, and why no mix does."""
     count = sum(bounty.count for bounty in bounties)
     mixes, noise = (
         sum(getattr(bounty, name) for bounty in bounties) for name in ("received", "noise")
@@ -179,7 +179,7 @@ def bounty_verdict(bounties: Sequence[BountyView], budgets: Sequence[Budget | Bu
     numbers = totals_in_words(totals(bounties))
     if mixes:
         of_noise = f", noise {_percent(noise, count)}" if noise else ""
-        return f"mixes fill {_percent(mixes, count)} of the supplements{of_noise}; {numbers}"
+        return f"mixes fill {_percent(mixes, count)}{of_noise}; {numbers}"
     is_open = any(bounty.status == "open" for bounty in bounties)
     filled = "noise only" if noise else "no mix yet" if is_open else "nothing fills the supplements"
     why = _why_no_mix(bounties, budgets)

@@ -94,7 +94,7 @@ def test_every_change_of_the_report_is_told(world: MakeWorld) -> None:
     assert told == [
         (every, f"no mix yet; {every} open"),
         (every, f"no mix yet; {every} open"),
-        (every, f"mixes fill 33 % of the supplements, noise 67 %; {every} closed"),
+        (every, f"mixes fill 33 %, noise 67 %; {every} closed"),
     ]
     snapshot = snapshot_of(run)
     assert set(bounties(snapshot).values()) == {("closed", 2, 4)}

@@ -136,7 +136,7 @@ def test_labels_and_rounds_fit_a_small_terminal() -> None:
             ["r10", "✗", "lost"],
             ["r9", "✓", "accepted"],
         ]
-        assert listed[1][3:5] == ["95.5", "s"]
+        assert listed[1][3:5] == ["96", "s"]
         bars = [sum(word.count("█") for word in row) for row in listed]
         assert bars[2] == 0
         assert bars[1] > bars[0] > bars[3]
@@ -184,7 +184,8 @@ def test_a_device_that_tells_nothing_shows_dashes() -> None:
 def test_an_agent_of_an_older_version_reports_the_memory_in_use_only() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, "enter")
-        assert "memory 5.0 GiB load" in words(pilot)
+        assert "memory 5.0 GiB " in words(pilot)
+        assert "of 7.8 GiB" not in words(pilot)
 
     drive(dashboard(fine(of_fleet(full_view(memory_total=None))), screen="devices"), scenario,
           size=(160, 36))  # fmt: skip
