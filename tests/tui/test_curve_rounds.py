@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.pilot import Pilot
 
 from edgefed.events.base.snapshot import PreviousRunView
+from edgefed.tui.panes.base.earlier_curve import AFTER, Frame, earlier_lines
 from tests.tui.driving import drive, heading, inside, press, screen_text, words
 from tests.tui.samples import dashboard, fine, round_views, snapshot
 
@@ -60,3 +61,11 @@ def test_the_axis_follows_the_rounds_that_are_drawn() -> None:
         assert float(zoomed) > float(lowest)
 
     drive(dashboard(fine(LONG)), scenario)
+
+
+def test_a_mark_of_the_run_before_is_not_hidden_by_the_curve_of_this_run() -> None:
+    frame = Frame(10, 4, (1, 10), (0.0, 1.0))
+    over = frame.drawn([(1, 0.5), (10, 0.5)])
+    lines = earlier_lines([(number, 0.5) for number in range(1, 21)], frame, over)
+    (row,) = [y for y, line in enumerate(lines) if line.endswith(AFTER)]
+    assert over[row][-1] == " "

@@ -197,7 +197,7 @@ def _why_no_mix(bounties: Sequence[BountyView], budgets: Sequence[Budget | Budge
         return "no device may give mixes; to allow it: share_mixes = true on the device"
     if all(budget.mixes_left == 0 or _is_spent(budget) for budget in sharing):
         return "the devices that may give mixes have used up their budgets"
-    return "" if any(bounty.offered for bounty in bounties) else "no device offers mixes"
+    return "" if any(bounty.offered for bounty in bounties) else "no device has offered mixes"
 
 
 def _percent(part: int, whole: int) -> str:
