@@ -22,7 +22,7 @@ from edgefed.process.stop_signals import stop_signals
 from edgefed.terminal.command_line import program
 from edgefed.terminal.common_options import common_options
 from edgefed.terminal.console import checks, columns, data, json_out, start, talk
-from edgefed.terminal.units import age, counted
+from edgefed.terminal.units import ago, counted
 
 if TYPE_CHECKING:
     from edgefed.config.fleet.settings import AgentSettings
@@ -235,7 +235,7 @@ def status(
 def _in_words(key: str, value: object) -> str:
     """Return a value of the status file as text: how long ago, counts by kind in one line."""
     if key == "since" and isinstance(value, str):
-        return age((SystemClock().now() - moment_of(value)).total_seconds())
+        return ago((SystemClock().now() - moment_of(value)).total_seconds())
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):

@@ -34,12 +34,14 @@ class Sensors:
 
     def read(self, session: str, sent: int, received: int) -> Telemetry:
         """Return the health now."""
+        memory = psutil.virtual_memory()
         battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
         return Telemetry(
             session=session,
             cpu=float(psutil.cpu_percent()),
             gpu=self.gpu(),
-            memory=int(psutil.virtual_memory().used),
+            memory=int(memory.used),
+            memory_total=int(memory.total),
             temperature=self.temperature(),
             power=self.power(),
             battery=float(battery.percent) if battery else None,

@@ -17,6 +17,7 @@ from edgefed.config.fleet.broker_errors import denied
 from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError, WireError
 from edgefed.process.clock import Clock, SystemClock
+from edgefed.terminal.units import duration
 from edgefed.transport.link import Arrival, Incoming, Link, LinkDown, LinkUp, Subscribed
 from edgefed.transport.reading import read_arrival
 from edgefed.trust.credentials import newer_credentials
@@ -229,7 +230,7 @@ class CoordinatorClient:
             if not self._sent_and_answered(request, waiting, timeout):
                 self._check_subscriptions()
                 raise UnreachableError(
-                    f"The coordinator did not answer within {timeout:.0f} s.",
+                    f"The coordinator did not answer within {duration(timeout)}.",
                     code="coordinator.silent",
                     hint="see its log; it may be busy or restarting",
                 )

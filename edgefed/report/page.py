@@ -16,7 +16,7 @@ from edgefed.report import sections
 from edgefed.report.html import render
 from edgefed.report.run_data import RunData
 from edgefed.report.tables import table_sections
-from edgefed.terminal.units import clock_time, short_time, size, tested_by
+from edgefed.terminal.units import duration, size, tested_by
 
 BEFORE = "accuracy_before"
 """The devices' accuracy before they fine-tuned the model."""
@@ -70,8 +70,7 @@ def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "devices", str(record.get("devices", ""))
     yield "bytes down", size(record.get("bytes_down", 0))
     yield "bytes up", size(record.get("bytes_up", 0))
-    seconds = record.get("seconds", 0.0)
-    yield "time", short_time(seconds) if seconds < 120 else clock_time(seconds)
+    yield "time", duration(record.get("seconds", 0.0))
 
 
 def _details(run_data: RunData) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from edgefed.events.base.evaluation_views import ConfusionView
 from edgefed.events.history.summary import DeviceSummary, RunSummary
 from edgefed.events.methods.label_skew import in_order
 from edgefed.report.run_data import RunData
-from edgefed.terminal.units import counted, short_time, size
+from edgefed.terminal.units import counted, duration, size
 
 MAX_ROWS = 300
 """Devices that a chart has a row for."""
@@ -113,7 +113,7 @@ def answers(summary: RunSummary) -> Mapping[str, str]:
     ]
     return {
         "bytes": bar_chart(sent, size, title="bytes of merged answers by device"),
-        "times": bar_chart(taken, _duration, title="time to answer by device", colour=5),
+        "times": bar_chart(taken, duration, title="time to answer by device", colour=5),
         "left_out": _cut(len(busy)),
     }
 
@@ -188,10 +188,6 @@ def _cell(name: str, value: object) -> str:
     if name in ("sent", "received") and isinstance(value, (int, float)):
         return size(value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.1f} s" if 1 <= seconds < 10 else short_time(seconds)
 
 
 def _cut(count: int) -> str:

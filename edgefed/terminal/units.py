@@ -27,35 +27,57 @@ def counted(count: int, one: str, many: str = "") -> str:
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-def clock_time(seconds: float) -> str:
-    """Return a duration as ``00:41:20``."""
-    whole = max(0, int(seconds))
-    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+_UNITS = (
+    (100 * 60, 60, "min", 1, "s"),
+    (48 * 3600, 3600, "h", 60, "min"),
+    (math.inf, 86400, "d", 3600, "h"),
+)
+"""Seconds up to which a duration is in a unit; that unit in seconds and its name; the next one."""
+
+
+def duration(seconds: float, parts: int = 2) -> str:
+    """Return a duration, such as ``350 ms``, ``4.2 s``, ``48 s``, ``2 min 05 s`` or ``3 h 12 min``.
+
+    Args:
+        seconds: of the duration.
+        parts: 1 for the first unit alone, where there is no room for two.
+    """
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms" if seconds > 0 else "0 s"
+    if seconds < 9.95:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    whole = round(seconds)
+    if whole < 100:
+        return f"{whole} s"
+    _, size_of_unit, unit, size_of_next, next_unit = next(row for row in _UNITS if whole < row[0])
+    count, rest = divmod(whole, size_of_unit)
+    rest //= size_of_next
+    return f"{count} {unit}" + (f" {rest:02d} {next_unit}" if rest and parts > 1 else "")
 
 
 def time_left(seconds: float) -> str:
-    """Return the duration of a wait, such as ``48 s`` or ``00:41:20``; never ``0 s``."""
-    return f"{max(1, math.ceil(seconds))} s" if seconds < 60 else clock_time(seconds)
-
-
-def short_time(seconds: float) -> str:
-    """Return a duration in one unit, such as ``48 s``, ``12 min`` or ``3 h``."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.0f} h"
+    """Return the duration of a wait in whole seconds; never ``0 s``."""
+    return duration(max(1, math.ceil(seconds)))
 
 
 def age(seconds: float) -> str:
-    """Return the age of an event, such as ``3 min ago``; clocks may differ a little."""
-    if seconds < 1:
-        return "now"
-    if seconds < 48 * 3600:
-        return f"{short_time(seconds)} ago"
-    return f"{seconds / 86400:.0f} d ago"
+    """Return the age of an event in at most six characters, such as ``48 s`` or ``12 min``."""
+    return duration(max(0, int(seconds)), 1)
+
+
+def ago(seconds: float) -> str:
+    """Return when an event was, such as ``3 min ago``; clocks may differ a little."""
+    return f"{age(seconds)} ago" if seconds >= 1 else "now"
+
+
+def used_of(used: float, total: float | None) -> str:
+    """Return bytes in use of all, such as ``3.1 of 7.6 GiB``, or alone where all are unknown."""
+    if not total:
+        return size(used)
+    number, unit = size(total).split()
+    most = float(number)
+    shown = (f"{value:.{int(value < 100)}f}" for value in (most * used / total, most))
+    return f"{' of '.join(shown)} {unit}"
 
 
 def score(accuracy: float | None, loss: float | None, *, shown: str = ".3f") -> str:

@@ -323,6 +323,7 @@ class Telemetry(Message):
     Attributes:
         cpu, gpu: load in percent.
         memory: used memory in bytes.
+        memory_total: all memory in bytes.
         temperature: hottest zone in °C.
         power: total draw in W.
         battery: charge in percent.
@@ -334,6 +335,7 @@ class Telemetry(Message):
     cpu: float | None = None
     gpu: float | None = None
     memory: Count | None = None
+    memory_total: Count | None = None
     temperature: float | None = None
     power: float | None = None
     battery: float | None = None

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from edgefed.events.base.snapshot import TEST_COUNTS
-from edgefed.terminal.units import age, clock_time, counted, score, score_of, short_time, size
+from edgefed.terminal.units import (
+    age,
+    ago,
+    counted,
+    duration,
+    score,
+    score_of,
+    size,
+    time_left,
+    used_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,26 +37,66 @@ def test_bytes(count: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "00:00:00"), (2480.9, "00:41:20"), (-3, "00:00:00"), (360000, "100:00:00")],
+    [
+        (-3, "0 s"),
+        (0, "0 s"),
+        (0.25, "250 ms"),
+        (0.9999, "1 s"),
+        (1, "1 s"),
+        (4.25, "4.2 s"),
+        (9.96, "10 s"),
+        (99.4, "99 s"),
+        (99.6, "1 min 40 s"),
+        (120, "2 min"),
+        (2480.9, "41 min 21 s"),
+        (5999, "99 min 59 s"),
+        (6000, "1 h 40 min"),
+        (7259, "2 h"),
+        (47 * 3600 + 120, "47 h 02 min"),
+        (48 * 3600, "2 d"),
+        (50 * 3600 + 59 * 60, "2 d 02 h"),
+        (400 * 86400, "400 d"),
+    ],
 )
-def test_durations_as_a_clock(seconds: float, text: str) -> None:
-    assert clock_time(seconds) == text
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize("seconds", [0.25, 4.25, 48, 179, 5999, 6000, 100_000, 200_000])
+def test_a_duration_in_one_unit_is_the_first_part_of_that_in_two(seconds: float) -> None:
+    first = " ".join(duration(seconds).split()[:2])
+    assert duration(seconds, 1) == first
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("seconds", "text"), [(0, "1 s"), (0.2, "1 s"), (47.1, "48 s"), (125, "2 min 05 s")]
+)
+def test_a_wait_is_never_over_before_its_end(seconds: float, text: str) -> None:
+    assert time_left(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-3, "0 s"), (0.9, "0 s"), (48.9, "48 s"), (130, "2 min"), (99 * 60 + 59, "99 min"),
+     (7200, "2 h"), (200 * 3600, "8 d"), (999.9 * 86400, "999 d")],
+)  # fmt: skip
+def test_ages_fit_a_narrow_column(seconds: float, shown: str) -> None:
+    assert age(seconds) == shown
+    assert len(shown) <= 6
+
+
+@pytest.mark.parametrize(
+    ("used", "total", "text"),
     [
-        (0, "0 ms"),
-        (0.25, "250 ms"),
-        (1, "1 s"),
-        (119, "119 s"),
-        (120, "2 min"),
-        (7199, "120 min"),
-        (7200, "2 h"),
+        (3.1 * 1024**3, 7.6 * 1024**3, "3.1 of 7.6 GiB"),
+        (512 * 1024**2, 8 * 1024**3, "0.5 of 8.0 GiB"),
+        (62 * 1024**3, 123.4 * 1024**3, "62.0 of 123 GiB"),
+        (3 * 1024**3, None, "3.0 GiB"),
+        (3 * 1024**3, 0, "3.0 GiB"),
     ],
 )
-def test_durations_in_one_unit(seconds: float, text: str) -> None:
-    assert short_time(seconds) == text
+def test_memory_in_use_of_all(used: float, total: float | None, text: str) -> None:
+    assert used_of(used, total) == text
 
 
 @pytest.mark.parametrize(
@@ -61,8 +111,8 @@ def test_durations_in_one_unit(seconds: float, text: str) -> None:
         (30 * 86400, "30 d ago"),
     ],
 )
-def test_ages(seconds: float, text: str) -> None:
-    assert age(seconds) == text
+def test_how_long_ago_something_was(seconds: float, text: str) -> None:
+    assert ago(seconds) == text
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,9 @@ def test_ages_and_bytes_are_for_people_and_json_has_them_raw(fleet: SmallFleet) 
     )
     shown = rows(fleet("device", "show", name))
     assert re.fullmatch(AGE, shown["seen_at"])
-    assert all(re.fullmatch(SIZE, shown[word]) for word in ("sent", "received", "memory"))
+    assert all(re.fullmatch(SIZE, shown[word]) for word in ("sent", "received"))
+    assert re.fullmatch(r"[0-9.]+ of [0-9.]+ [KMGT]iB", shown["memory"])
+    assert "memory_total" not in shown
     status = rows(fleet("status"))
     assert all(re.fullmatch(AGE, status[word]) for word in ("started", "ended"))
     raw = fleet("status", "--json").json

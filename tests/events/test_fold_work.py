@@ -51,7 +51,7 @@ EVENTS = [
             expert_tables.mixture_table(
                 2, [expert_tables.mixture_row("d-00005", 3, 1, (0.5, 0.5), (0,))]
             ),
-            expert_tables.load_table(2, 1, (0.5, 0.5), 0.7, {}, (), (1, 1)),
+            expert_tables.load_table(2, 1, (0.5, 0.5), 0.7, {}, (), ()),
         )
         for view in within_limits([table])
         for fields in table_events("r-1", 1, view.model_copy(update={"round": -1}), view)
@@ -78,7 +78,7 @@ def fleet(devices: int) -> SnapshotBuilder:
     tables: tuple[MethodTable, ...] = (
         *bounty_view(tuple(needs), tuple(offers)),
         expert_tables.mixture_table(2, mixtures),
-        expert_tables.load_table(2, 1, (0.5, 0.5), 0.7, {}, (), (1, 1)),
+        expert_tables.load_table(2, 1, (0.5, 0.5), 0.7, {}, (), ()),
     )
     for view in within_limits(tables):
         for fields in table_events("r-1", 1, None, view):

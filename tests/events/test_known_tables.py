@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,8 +71,39 @@ def test_bounties_and_budgets_come_back_as_they_are() -> None:
     assert [
         (view.open_bounties, view.received_mixes, view.noise_samples) for view in snapshot.devices
     ] == [(0, 0, 8), (1, 4, 6)]
-    assert snapshot.tables[0].table.verdict == "1 open, 1 closed, 1 cancelled"
+    assert snapshot.tables[0].table.verdict == (
+        "mixes fill 14 %, noise 50 %; 1 open, 1 closed, 1 cancelled"
+    )
     assert Snapshot.model_validate_json(snapshot.model_dump_json()) == snapshot
+
+
+NOT_SHARING = replace(LIMITED, released=0)
+EMPTY = Budget("c", mixes_left=0)
+SPENT = Budget("d", epsilon_left=0.0)
+FILLED = replace(CLOSED, offered=0, received=0, noise=10)
+
+
+@pytest.mark.parametrize(
+    ("bounties", "budgets", "words"),
+    [
+        ([OPEN], [], "no mix yet; 1 open"),
+        ([OPEN, CLOSED], [UNLIMITED], "mixes fill 20 %, noise 30 %; "),
+        ([replace(CLOSED, received=5, noise=0)], [NOT_SHARING],
+         "mixes fill 50 %; 1 closed"),
+        ([FILLED], [NOT_SHARING],
+         "noise only: no device may give mixes; to allow it: share_mixes = true on the device; "),
+        ([OPEN], [NOT_SHARING], "no mix yet: no device may give mixes; "),
+        ([FILLED], [NOT_SHARING, UNLIMITED], "noise only: no device has offered mixes; 1 closed"),
+        ([replace(FILLED, offered=6)], [UNLIMITED], "noise only; 1 closed"),
+        ([FILLED], [EMPTY, SPENT, NOT_SHARING],
+         "noise only: the devices that may give mixes have used up their budgets; "),
+        ([FILLED], [EMPTY, UNLIMITED], "noise only: no device has offered mixes; "),
+        ([replace(FILLED, mixes=0)], [], "noise only: no device requests mixes; "),
+        ([replace(FILLED, noise=0)], [], "nothing fills the supplements; 1 closed"),
+    ],
+)  # fmt: skip
+def test_the_verdict_on_bounties(bounties: list[Bounty], budgets: list[Budget], words: str) -> None:
+    assert bounty_view(bounties, budgets)[0].verdict.startswith(words)
 
 
 def test_a_run_that_lacks_no_label_has_no_such_tables() -> None:
@@ -116,9 +148,12 @@ def test_a_table_that_begins_anew_forgets_the_devices_that_it_named() -> None:
     assert [view.mixture for view in snapshot.devices] == [(), (0.2, 0.3, 0.5)]
 
 
+PREFER_E1 = ((9, 1, 0.25, 0.75, "all"), (9, 1, 0.25, 0.75, "all"))
+
+
 def load(number: int, shares: tuple[float, ...], **changes: Any) -> MethodTable:
     values: dict[str, Any] = {
-        "entropy": 0.56 if shares else None, "states": {}, "divergence": (), "users": (0, 2)
+        "entropy": 0.56 if shares else None, "states": {}, "divergence": (), "mixtures": PREFER_E1
     }  # fmt: skip
     return experts.load_table(2, number, shares, **{**values, **changes})
 
@@ -137,6 +172,7 @@ def test_experts_as_json() -> None:
         "entropy": 0.56,
         "dead": [],
         "collapsed": False,
+        "verdict": "devices mix experts; all 2 experts are used; entropy of the load 0.56 of 0.69",
         "divergence": [],
         "devices": [0, 2],
         "table": [{"value": "0", "shares": [0.5, 0.5]}, {"value": "cat", "shares": [1.0, 0.0]}],
@@ -166,6 +202,38 @@ def test_experts_of_devices_with_divergence_and_a_dead_one() -> None:
 def test_a_device_counts_under_its_largest_share_alone() -> None:
     rows = [(9, 7, 0.2, 0.5, 0.3, "all"), (9, 7, 0.1, 0.8, 0.1, "all"), (9, 7, 0.4, 0.2, 0.4, "")]
     assert experts.users_of(3, rows) == [1, 2, 0]
+
+
+ALONE_1, ALONE_2, MIXED = (
+    (9, 1, 0.95, 0.05, "all"),
+    (9, 1, 0.1, 0.9, "all"),
+    (9, 1, 0.5, 0.5, "all"),
+)
+
+
+@pytest.mark.parametrize(
+    ("mixtures", "states", "words"),
+    [
+        ([ALONE_1, ALONE_2], {}, "each device uses one expert; all 2 experts are used; entropy"),
+        ([MIXED], {}, "devices mix experts; all 2"),
+        ([MIXED, ALONE_1, MIXED], {}, "1 of 3 devices use one expert each; all 2 "),
+        ([ALONE_1], {1: experts.DEAD}, "each device uses one expert; expert e1 is unused; entropy"),
+        ([], {0: experts.DEAD, 1: experts.DEAD}, "experts e0 e1 are unused; entropy"),
+        ([], dict.fromkeys(range(9), experts.DEAD), "experts e0 e1 e2 e3 e4 e5 … are unused; "),
+        ([ALONE_1], {0: experts.COLLAPSED, 1: experts.DEAD},
+         "each device uses one expert; all use e0, which leaves 1 expert unused; entropy"),
+    ],
+)  # fmt: skip
+def test_the_verdict_on_experts(
+    mixtures: list[tuple[Any, ...]], states: dict[int, str], words: str
+) -> None:
+    table = load(1, (0.5, 0.5), states=states, mixtures=mixtures)
+    assert table.verdict.startswith(words)
+    assert table.verdict.endswith("entropy of the load 0.56 of 0.69")
+
+
+def test_before_an_answer_there_is_no_verdict_on_experts() -> None:
+    assert load(0, ()).verdict == "no device has answered yet; 2 experts"
 
 
 @pytest.mark.parametrize(
@@ -209,6 +277,8 @@ def test_matched_layers_as_json() -> None:
         "matched": 1,
         "devices": 3,
         "growth": 1.25,
+        "verdict": "matching found 8 units for the 4 of a device in 1 of 2 layers; growth 1.25; "
+        "on average 2.5 of 3 devices hold a unit",
         "total": 2,
         "layers": [
             {"layer": "fc1", "local": 4, "atoms": 8, "holders": 2.5, "objective": -12.25,
@@ -221,7 +291,31 @@ def test_matched_layers_as_json() -> None:
             {"round": 2, "devices": 3, "widths": [8], "growth": None},
         ],
     }  # fmt: skip
-    assert views[0].table.verdict == "1 of 2 layers matched, growth 1.25, 3 devices"
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (layers(0), "no layer of 2 is matched yet"),
+        (
+            layers(1, 5),
+            "matching found 5 units for the 4 of a device in 1 of 2 layers;"
+            " on average 2.5 of 3 devices hold a unit",
+        ),
+        (
+            layers(1, 5, 6, growth=1.25),
+            "matching found 11 units for the 8 of a device; growth 1.25;"
+            " on average 2.5 of 3 devices hold a unit",
+        ),
+    ],
+)
+def test_the_verdict_on_matched_layers(table: MethodTable, words: str) -> None:
+    assert table.verdict == words
+
+
+def test_a_unit_counts_for_the_mean_of_holders_as_often_as_it_is_there() -> None:
+    rows = [layer_row("a", 4, 30, 1.0, None, 1), layer_row("b", 4, 10, 3.0, None, 1)]
+    assert "on average 1.5 of 3 devices" in layer_table(rows, 1, 3, None).verdict
 
 
 def test_before_the_first_matching_nothing_is_known() -> None:

@@ -44,7 +44,7 @@ def test_a_summary_follows_some_rows_and_forgets_none() -> None:
 
 
 def test_a_table_with_one_share_has_no_course() -> None:
-    (view,) = within_limits([experts.load_table(2, 1, (0.5, 0.5), 0.7, {}, (), (1, 1))])
+    (view,) = within_limits([experts.load_table(2, 1, (0.5, 0.5), 0.7, {}, (), ())])
     told = [{"kind": "table", **fields} for fields in table_events("r-1", 1, None, view)]
     assert summarise(told).courses == ()
 

@@ -97,4 +97,4 @@ def test_words(waiting: dict[str, Any], most: int, words: str) -> None:
 
 def test_until_is_a_time_of_day() -> None:
     view = WaitingView(lost=("dev-3",), until="2024-05-06T12:03:40.000Z")
-    assert waiting_until(view) == "dev-3 (lost), until 12:03:40"
+    assert waiting_until(view) == "dev-3 (lost), until 12:03:40 UTC"

@@ -111,7 +111,7 @@ class Experts(Method):
         )
         entropy = -sum(share * math.log(share) for share in load if share > 0)
         dead = (expert for expert, share in enumerate(load) if share < 0.01 / EXPERTS)
-        users = expert_tables.users_of(EXPERTS, (cells for _, cells in self.mixtures.values()))
+        cells = [row for _, row in self.mixtures.values()]
         states = dict.fromkeys(dead, expert_tables.DEAD)
         rows = (
             (str(label), _dying(shares(label, EXPERTS, sharpness), number)) for label in range(10)
@@ -120,7 +120,7 @@ class Experts(Method):
             journal,
             run,
             number,
-            expert_tables.load_table(EXPERTS, number, load, entropy, states, (), users),
+            expert_tables.load_table(EXPERTS, number, load, entropy, states, (), cells),
             expert_tables.share_table("label", EXPERTS, rows),
             expert_tables.mixture_table(EXPERTS, self.mixtures.values()),
         )

@@ -231,12 +231,12 @@ def mixing(
         for index in range(1, devices + 1)
     ]
     tables = MethodTables()
-    users = expert_tables.users_of(experts, (cells for _, cells in mixtures))
+    cells = [row for _, row in mixtures]
     for number in range(1, 12):
         load = shares(5, experts, number / 6)
         entropy = max(0.0, math.log(experts) - number / 20)
         for table in (
-            expert_tables.load_table(experts, number, load, entropy, states or {}, (), users),
+            expert_tables.load_table(experts, number, load, entropy, states or {}, (), cells),
             expert_tables.share_table("label", experts, rows),
             expert_tables.mixture_table(experts, mixtures),
         ):

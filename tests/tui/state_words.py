@@ -9,7 +9,7 @@ NO_DEVICE = "Start its agent:"
 UNKNOWN = ("run ?", "devices ?")
 WAITS = ("Waiting for the coordinator…", "coord ?", *UNKNOWN)
 READS = "Reading the runs…"
-OLD = ("as of 14:02:31", "For 00:12, numbers from 14:02:31")
+OLD = ("as of 14:02:31", "For 12 s, numbers from 14:02:31")
 START_IT = ("The coordinator does not answer", "Start it: edgefed coordinator", *UNKNOWN)
 GONE = ("The coordinator did not answer.", "see its log")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.pilot import Pilot
 
 from edgefed.events.base.snapshot import PreviousRunView
+from edgefed.tui.panes.base.earlier_curve import AFTER, Frame, earlier_lines
 from tests.tui.driving import drive, heading, inside, press, screen_text, words
 from tests.tui.samples import dashboard, fine, round_views, snapshot
 
@@ -36,9 +37,11 @@ def test_the_run_before_is_drawn_in_the_same_rounds() -> None:
     before = PreviousRunView(run="r-0", rounds=round_views(300))
 
     async def scenario(pilot: Pilot[None]) -> None:
-        assert numbers(pilot)[-1] == "300"
+        assert numbers(pilot)[-1] == "120"
+        whole = inside(pilot, "#accuracy")
         await press(pilot, "z")
         assert numbers(pilot)[0] == "71" and numbers(pilot)[-1] == "120"
+        assert inside(pilot, "#accuracy")[0] == whole[0], "the names of the runs stay"
 
     drive(dashboard(fine(LONG.model_copy(update={"previous": before}))), scenario)
 
@@ -58,3 +61,11 @@ def test_the_axis_follows_the_rounds_that_are_drawn() -> None:
         assert float(zoomed) > float(lowest)
 
     drive(dashboard(fine(LONG)), scenario)
+
+
+def test_a_mark_of_the_run_before_is_not_hidden_by_the_curve_of_this_run() -> None:
+    frame = Frame(10, 4, (1, 10), (0.0, 1.0))
+    over = frame.drawn([(1, 0.5), (10, 0.5)])
+    lines = earlier_lines([(number, 0.5) for number in range(1, 21)], frame, over)
+    (row,) = [y for y, line in enumerate(lines) if line.endswith(AFTER)]
+    assert over[row][-1] == " "

@@ -39,7 +39,8 @@ def test_a_bounty_has_what_label_bounties_has() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, "4")
         found = words(pilot, "#bounties")
-        assert found[0] == ["2", "open,", "1", "closed,", "1", "cancelled"], "verdict first"
+        verdict = "mixes fill 15 %, noise 17 %; 2 open, 1 closed, 1 cancelled"
+        assert " ".join(found[0]) == verdict, "verdict first"
         assert found[1] == [
             "DEVICE", "LABEL", "STATUS", "FILLED", "COUNT", "MIXES", "OFFERED", "RECEIVED", "NOISE",
         ]  # fmt: skip

@@ -35,14 +35,16 @@ def test_a_layer_has_what_match_show_has() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, "6")
         found = words(pilot, "#layers")
-        assert found[0] == ["1", "of", "2", "layers", "matched,", "4", "devices"], "verdict first"
-        assert found[1][:2] == ["devices", "4"]
-        assert found[2] == [
+        verdict = "matching found 30 units for the 20 of a device in 1 of 2 layers; on average"
+        assert " ".join(found[0]) == verdict, "verdict first"
+        assert " ".join(found[1]) == "2.5 of 4 devices hold a unit", "on a line of its own"
+        assert found[2][:2] == ["devices", "4"]
+        assert found[3] == [
             "LAYER", "LOCAL", "ATOMS", "GROWTH", "HOLDERS", "OBJECTIVE", "MATCHED", "[ROUND]",
             "TREND",
         ]  # fmt: skip
-        assert found[3] == ["conv1", "20", "30", "1.50", "2.50", "-12.5", "2", "▇█"]
-        assert found[4] == ["conv2", "20", "24", "1.20", "2.50", "-12.5", "1", "█·"]
+        assert found[4] == ["conv1", "20", "30", "1.50", "2.50", "-12.5", "2", "▇█"]
+        assert found[5] == ["conv2", "20", "24", "1.20", "2.50", "-12.5", "1", "█·"]
         assert heading(pilot, "#layers") == "matched layers  round 2"
 
     drive(dashboard(fine(matched((25, 24), (30,)))), scenario, size=SMALL)
@@ -61,7 +63,7 @@ def test_the_widths_stand_by_round() -> None:
 
 def test_a_layer_that_no_round_has_matched_has_no_numbers() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
-        assert words(pilot, "#layers")[4][:7] == ["conv2", "20", *"·····"]
+        assert words(pilot, "#layers")[5][:7] == ["conv2", "20", *"·····"]
 
     drive(dashboard(fine(matched((22,))), screen="matching"), scenario, size=SMALL)
 
@@ -84,8 +86,8 @@ def test_growth_is_that_of_the_recording() -> None:
 
     async def scenario(pilot: Pilot[None]) -> None:
         found = words(pilot, "#layers")
-        assert [row[-5] for row in found[4:8]] == [f"{row.cells[2]:.2f}" for row in rows]
-        assert "2 of 4 layers matched, growth 1.50, 21 devices" in screen_text(pilot)
+        assert [row[-5] for row in found[5:9]] == [f"{row.cells[2]:.2f}" for row in rows]
+        assert "for the 70 of a device in 2 of 4 layers; growth 1.50;" in screen_text(pilot)
 
     drive(dashboard(recorded("fedma"), screen="matching"), scenario)
 

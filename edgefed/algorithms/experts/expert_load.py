@@ -95,7 +95,7 @@ def expert_view(settings: ExpertSettings, state: State) -> tuple[MethodTable, ..
             load.entropy,
             load.states,
             tuple(state.params.get(DIVERGENCE, ())),
-            tables.users_of(count, (cells for _, cells in mixtures)),
+            [cells for _, cells in mixtures],
         )
     ]
     if settings.condition != tables.OF_DEVICE:

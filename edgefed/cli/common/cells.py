@@ -7,7 +7,7 @@ import sys
 from edgefed.process.clock import SystemClock, moment_of, timestamp
 from edgefed.terminal.console import Colour, Coloured
 from edgefed.terminal.terminals import is_terminal
-from edgefed.terminal.units import age
+from edgefed.terminal.units import ago as time_ago
 
 DEVICE_MARKS: dict[str, tuple[str, str, Colour]] = {
     "idle": ("○", "o", "dim"),
@@ -74,4 +74,4 @@ def ago(stamp: str, now: str = "") -> str:
     if not stamp:
         return ""
     until = moment_of(now or timestamp(SystemClock().now()))
-    return age((until - moment_of(stamp)).total_seconds())
+    return time_ago((until - moment_of(stamp)).total_seconds())

@@ -54,7 +54,7 @@ def checked_recipe(options: Globals, typed: Typed) -> Recipe:
 
 def describe_result(result: dict[str, Any]) -> str:
     """Return the result in words."""
-    from edgefed.terminal.units import counted, score, short_time, size, tested_by
+    from edgefed.terminal.units import counted, duration, score, size, tested_by
 
     tested = score(result["accuracy"], result["loss"]) or "accuracy not tested"
     rows = [
@@ -70,7 +70,7 @@ def describe_result(result: dict[str, Any]) -> str:
             f"{size(result['bytes_up'])} up, {size(result['bytes_down'])} down, "
             "all devices together",
         ),
-        ("time", short_time(result["seconds"])),
+        ("time", duration(result["seconds"])),
         ("model", result["model"]),
         ("digest", result["weights_digest"]),
     ]

@@ -16,13 +16,13 @@ from edgefed.cli.common.options import DeviceId
 from edgefed.cli.fleet import device_diagnostics, membership
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import Coloured, columns
-from edgefed.terminal.units import counted, size
+from edgefed.terminal.units import counted, duration, size, used_of
 
 MAX_LABELS_WIDTH = 40
 """Characters that the names of a device's labels may take in a list."""
 
 _TIMES = ("seen_at", "state_since", "refused_at", "trust_since")
-_BYTES = ("sent", "received", "memory", "shared_bytes")
+_BYTES = ("sent", "received", "shared_bytes")
 _UNITS = {"cpu": "%", "gpu": "%", "temperature": "°C", "power": "W", "battery": "%"}
 
 app = CommandLine(help="Show, admit and remove the devices of the fleet.")
@@ -61,7 +61,12 @@ def show(context: typer.Context, device: DeviceId) -> None:
     with options.connected() as coordinator:
         answer = coordinator.ask("snapshot")
     fields = _find(answer["snapshot"]["devices"], device)
-    rows = [(name, _text(name, value, answer["time"])) for name, value in fields.items()]
+    total = fields.get("memory_total")  # part of the text of ``memory``
+    rows = [
+        (name, _text(name, value, answer["time"], total))
+        for name, value in fields.items()
+        if name != "memory_total"
+    ]
     options.answer(fields, columns([row for row in rows if row[1]]))
 
 
@@ -225,7 +230,7 @@ def _rounds(rounds: list[dict[str, Any]]) -> str:
     counts = Counter(row["outcome"] for row in rounds)
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
     seconds = [row["seconds"] for row in rounds if row["outcome"] == "accepted"]
-    return f"{outcomes}, {fmean(seconds):.1f} s each" if seconds else outcomes
+    return f"{outcomes}, {duration(fmean(seconds))} each" if seconds else outcomes
 
 
 _IN_WORDS: dict[str, Callable[[Any], str]] = {
@@ -235,7 +240,7 @@ _IN_WORDS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _text(name: str, value: Any, now: str) -> str:
+def _text(name: str, value: Any, now: str, memory_total: int | None) -> str:
     """Return a field of a device for people."""
     if value is None:
         return ""
@@ -243,6 +248,8 @@ def _text(name: str, value: Any, now: str) -> str:
         return _IN_WORDS[name](value)
     if name in _TIMES:
         return ago(value, now) if value else ""
+    if name == "memory":
+        return used_of(value, memory_total)
     if name in _BYTES:
         return size(value)
     if name in _UNITS:

@@ -9,7 +9,7 @@ from typing import Any
 from edgefed.cli.common.cells import ago, run_status
 from edgefed.cli.printed.class_output import class_tables
 from edgefed.terminal.console import columns
-from edgefed.terminal.units import counted, short_time, size, tested_by
+from edgefed.terminal.units import counted, duration, size, tested_by
 
 
 def run_text(record: dict[str, Any]) -> str:
@@ -39,7 +39,7 @@ def run_text(record: dict[str, Any]) -> str:
         ("averages", _averages(record)),
         ("started", ago(record["created"])),
         ("ended", ago(record["ended"])),
-        ("time", short_time(record["seconds"])),
+        ("time", duration(record["seconds"])),
         ("classes", ", ".join(record["class_names"])),
         *_models(record["models"]),
         ("digest", record["weights_digest"]),

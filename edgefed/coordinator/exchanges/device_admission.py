@@ -19,6 +19,7 @@ from edgefed.data.base.types import Dataset
 from edgefed.errors import DataError, TimeLimitError
 from edgefed.events.base.coordinator_states import QUARANTINED
 from edgefed.process.clock import Clock
+from edgefed.terminal.units import duration
 
 Excluded = Callable[[str, str], None]
 """Takes a device and why the run does not ask it any more; an empty reason for one that it may."""
@@ -195,7 +196,7 @@ def _agreed(recipe: Recipe, dataset: Dataset, fleet: Fleet) -> DataSpec:
 def _too_few(there: int, wanted: int, seconds: float, because: str) -> TimeLimitError:
     who = "No device is" if there == 0 else f"Only {there} of {wanted} devices are"
     return TimeLimitError(
-        " ".join(filter(None, (f"{who} there with data after {seconds:.0f} s.", because))),
+        " ".join(filter(None, (f"{who} there with data after {duration(seconds)}.", because))),
         code="run.devices",
         hint="start an agent on a device: edgefed-agent run --broker URL --fleet NAME --data …",
     )

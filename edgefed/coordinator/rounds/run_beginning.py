@@ -25,6 +25,7 @@ from edgefed.errors import StorageError, TimeLimitError
 from edgefed.events.history.early_stopping import history_of
 from edgefed.process.clock import timestamp
 from edgefed.seeds import derive
+from edgefed.terminal.units import duration
 
 PAUSED_LOOK = 1.0
 """Seconds between two looks for the devices of a paused run."""
@@ -152,7 +153,7 @@ def _wait_for_others(deps: EngineDeps, recorder: RunRecorder) -> None:
     there = sum(member.samples > 0 for member in deps.fleet.roster())
     if there >= wanted:
         return
-    recorder.warn(f"{there} of {wanted} devices are there; waiting up to {timeout:.0f} s")
+    recorder.warn(f"{there} of {wanted} devices are there; waiting up to {duration(timeout)}")
 
     def stop() -> bool:
         return controls.interrupted() or controls.paused or controls.finishing

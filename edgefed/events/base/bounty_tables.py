@@ -62,8 +62,18 @@ def bounty_key(device: str, label: int) -> str:
     return f"{device}/{label}"
 
 
-def bounty_table(bounties: Iterable[Bounty | BountyView], verdict: str = "") -> MethodTable:
-    """Return the table of bounties."""
+def bounty_table(
+    bounties: Iterable[Bounty | BountyView],
+    budgets: Iterable[Budget | BudgetView] = (),
+    verdict: str = "",
+) -> MethodTable:
+    """Return the table of bounties.
+
+    Args:
+        bounties: its rows.
+        budgets: of the devices that answered them.
+        verdict: empty for that of the rows.
+    """
     views = [BountyView.model_validate(bounty, from_attributes=True) for bounty in bounties]
     return method_table(
         BOUNTIES,
@@ -87,7 +97,7 @@ def bounty_table(bounties: Iterable[Bounty | BountyView], verdict: str = "") -> 
             for view in views
         ),
         key=DEVICE,
-        verdict=verdict or totals_in_words(totals(views)),
+        verdict=verdict or bounty_verdict(views, list(budgets)),
     )
 
 
@@ -121,7 +131,7 @@ def budget_table(budgets: Iterable[Budget | BudgetView]) -> MethodTable:
 
 def bounty_view(bounties: Sequence[Bounty], budgets: Sequence[Budget]) -> tuple[MethodTable, ...]:
     """Return the tables of those of both that there are."""
-    tables = (bounty_table(bounties), budget_table(budgets))
+    tables = (bounty_table(bounties, budgets), budget_table(budgets))
     return tuple(table for table in tables if table.rows)
 
 
@@ -158,6 +168,44 @@ def _budget(row: Row) -> BudgetView:
 
 def _or(value: float | None, text: str) -> Any:
     return text if value is None else value
+
+
+def bounty_verdict(bounties: Sequence[BountyView], budgets: Sequence[Budget | BudgetView]) -> str:
+    """Return which share of the supplements mixes and noise fill, and why no mix does."""
+    count = sum(bounty.count for bounty in bounties)
+    mixes, noise = (
+        sum(getattr(bounty, name) for bounty in bounties) for name in ("received", "noise")
+    )
+    numbers = totals_in_words(totals(bounties))
+    if mixes:
+        of_noise = f", noise {_percent(noise, count)}" if noise else ""
+        return f"mixes fill {_percent(mixes, count)}{of_noise}; {numbers}"
+    is_open = any(bounty.status == "open" for bounty in bounties)
+    filled = "noise only" if noise else "no mix yet" if is_open else "nothing fills the supplements"
+    why = _why_no_mix(bounties, budgets)
+    return f"{filled}: {why}; {numbers}" if why else f"{filled}; {numbers}"
+
+
+def _why_no_mix(bounties: Sequence[BountyView], budgets: Sequence[Budget | BudgetView]) -> str:
+    """Return why no mix came, as far as devices said so; empty where they did not."""
+    if not any(bounty.mixes for bounty in bounties):
+        return "no device requests mixes"
+    if not budgets:
+        return ""
+    sharing = [budget for budget in budgets if budget.shares]
+    if not sharing:
+        return "no device may give mixes; to allow it: share_mixes = true on the device"
+    if all(budget.mixes_left == 0 or _is_spent(budget) for budget in sharing):
+        return "the devices that may give mixes have used up their budgets"
+    return "" if any(bounty.offered for bounty in bounties) else "no device has offered mixes"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(1, whole):.0f} %"
+
+
+def _is_spent(budget: Budget | BudgetView) -> bool:
+    return budget.epsilon_left is not None and budget.epsilon_left <= 0
 
 
 def totals(bounties: Iterable[Bounty | BountyView]) -> dict[str, int]:

@@ -185,7 +185,9 @@ class DeviceSnapshot(View):
         ignored: files of its data that it cannot use.
         class_names: names of those labels; empty when they have none.
         sent, received: payload bytes, from the device's side.
-        temperature: °C. power: W. gpu, cpu, battery: percent. memory: bytes.
+        temperature: °C. power: W. gpu, cpu, battery: percent.
+        memory, memory_total: bytes in use, and all; an agent of an older version reports the former
+            only.
         shared_entries: averages of its samples that the current run holds; 0 for none.
         shared_group: fewest samples in one of them.
         shared_bytes: of the reply with them.
@@ -229,6 +231,7 @@ class DeviceSnapshot(View):
     cpu: float | None = None
     gpu: float | None = None
     memory: int | None = None
+    memory_total: int | None = None
     temperature: float | None = None
     power: float | None = None
     battery: float | None = None

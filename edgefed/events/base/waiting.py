@@ -24,7 +24,7 @@ def without(waiting: WaitingView | None, device: str) -> WaitingView | None:
 
 def waiting_until(waiting: WaitingView) -> str:
     """Return the devices and the time of day in UTC until which they are waited for."""
-    return f"{waiting_in_words(waiting)}, until {waiting.until[11:19]}"
+    return f"{waiting_in_words(waiting)}, until {waiting.until[11:19]} UTC"
 
 
 def waiting_in_words(waiting: WaitingView, most: int = MOST_NAMED) -> str:

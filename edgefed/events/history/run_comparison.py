@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from edgefed.events.base.snapshot import RoundView
 from edgefed.events.history.known_runs import RunDetails
-from edgefed.terminal.units import short_time, size
+from edgefed.terminal.units import duration, size
 
 Measure = Literal["accuracy", "loss"]
 
@@ -165,7 +165,7 @@ _RESULTS: dict[str, Callable[[RunDetails], str]] = {
     "best loss": _best("loss"),
     "bytes up": lambda run: size(run.bytes_up),
     "bytes down": lambda run: size(run.bytes_down),
-    "time": lambda run: short_time(run.seconds),
+    "time": lambda run: duration(run.seconds),
     "epsilon": _epsilon,
 }
 """The results in the order of the table."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from edgefed.events.base.method_tables import (
@@ -33,6 +33,12 @@ ENTROPY = "entropy"
 
 MAX_MIXTURES = 2000
 """Devices whose mixtures are in JSON; the first by name."""
+
+ALONE = 0.9
+"""Share of one expert from which a device uses it alone."""
+
+MOST_NAMED = 6
+"""Experts that a sentence names."""
 
 _DIGITS = 4
 """Decimal places of the numbers in these tables."""
@@ -98,7 +104,7 @@ def load_table(
     entropy: float | None,
     states: Mapping[int, str],
     divergence: Sequence[float | None],
-    users: Sequence[int],
+    mixtures: Collection[Sequence[Cell]],
 ) -> MethodTable:
     """Return the table of the experts.
 
@@ -109,8 +115,9 @@ def load_table(
         entropy: of the load in nats; None before.
         states: ``DEAD`` or ``COLLAPSED`` of some, by number.
         divergence: of the gradients of each; empty where it is not measured.
-        users: how many devices have their largest share in each.
+        mixtures: cells of the rows of devices.
     """
+    users = users_of(experts, mixtures)
     loads: list[float | None] = [*map(_rounded, load)] or [None] * experts
     measured: list[Any] = [[value if value is None else _rounded(value)] for value in divergence]
     rows = [
@@ -120,9 +127,6 @@ def load_table(
         )
         for k in range(experts)
     ]
-    parts = [counted(experts, "expert")]
-    if entropy is not None:
-        parts.append(f"entropy of the load {entropy:.2f} of {math.log(experts):.2f}")
     return method_table(
         EXPERTS,
         [
@@ -138,9 +142,51 @@ def load_table(
             ENTROPY: None if entropy is None else _rounded(entropy),
         },
         round=number,
-        verdict=", ".join(parts),
+        verdict=expert_verdict(experts, states, mixtures, entropy),
         warning=problem_in_words(states),
     )
+
+
+def expert_verdict(
+    experts: int,
+    states: Mapping[int, str],
+    mixtures: Collection[Sequence[Cell]],
+    entropy: float | None,
+) -> str:
+    """Return whether devices mix experts or use one each, and which experts nobody uses."""
+    if entropy is None:
+        return f"no device has answered yet; {counted(experts, 'expert')}"
+    numbers = f"entropy of the load {entropy:.2f} of {math.log(experts):.2f}"
+    return "; ".join(filter(None, (_use(mixtures), _unused(experts, states), numbers)))
+
+
+def _use(mixtures: Collection[Sequence[Cell]]) -> str:
+    """Return how many devices use one expert alone; empty where no mixture is known."""
+    one = sum(max(_shares(cells), default=0.0) >= ALONE for cells in mixtures)
+    if not mixtures:
+        return ""
+    if one == len(mixtures):
+        return "each device uses one expert"
+    if not one:
+        return "devices mix experts"
+    return f"{one} of {counted(len(mixtures), 'device')} use one expert each"
+
+
+def _unused(experts: int, states: Mapping[int, str]) -> str:
+    """Return which experts nobody uses."""
+    collapsed = [name_of_expert(k) for k, state in states.items() if state == COLLAPSED]
+    if collapsed:
+        return f"all use {collapsed[0]}, which leaves {counted(experts - 1, 'expert')} unused"
+    dead = [name_of_expert(k) for k, state in states.items() if state == DEAD]
+    if not dead:
+        return f"all {experts} experts are used" if experts > 1 else "there is one expert"
+    named = " ".join([*dead[:MOST_NAMED], *(["…"] if len(dead) > MOST_NAMED else [])])
+    return f"expert {named} is unused" if len(dead) == 1 else f"experts {named} are unused"
+
+
+def _shares(cells: Sequence[Cell]) -> list[float]:
+    """Return the shares in the row of a device."""
+    return [float(share or 0) for share in cells[2:-1]]
 
 
 def users_of(experts: int, mixtures: Iterable[Sequence[Cell]]) -> list[int]:
@@ -152,8 +198,7 @@ def users_of(experts: int, mixtures: Iterable[Sequence[Cell]]) -> list[int]:
     """
     users = [0] * experts
     for cells in mixtures:
-        shares = [float(share or 0) for share in cells[2:-1]]
-        if shares:
+        if shares := _shares(cells):
             users[shares.index(max(shares))] += 1
     return users
 
@@ -167,8 +212,8 @@ def problem_in_words(states: Mapping[int, str]) -> str:
     if collapsed:
         return f"collapsed on {name_of_expert(collapsed[0])}"
     dead = [expert for expert, state in states.items() if state == DEAD]
-    named = " ".join(map(name_of_expert, dead[:6]))
-    return f"dead: {named}{' …' if len(dead) > 6 else ''}" if dead else ""
+    named = " ".join(map(name_of_expert, dead[:MOST_NAMED]))
+    return f"dead: {named}{' …' if len(dead) > MOST_NAMED else ''}" if dead else ""
 
 
 def experts_json(views: Sequence[TableView], row_name: Mapping[str, str]) -> dict[str, Any]:
@@ -195,6 +240,7 @@ def experts_json(views: Sequence[TableView], row_name: Mapping[str, str]) -> dic
         "entropy": view.table.series.get(ENTROPY),
         "dead": [number for number, row in enumerate(rows) if row.cells[-1] == DEAD],
         "collapsed": any(row.cells[-1] == COLLAPSED for row in rows),
+        "verdict": view.table.verdict,
         "divergence": [row.cells[2] for row in rows] if has_divergence else [],
         "devices": [row.cells[1] for row in rows],
         "table": [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from edgefed.events.base.method_tables import (
@@ -61,8 +61,6 @@ def layer_table(
     """
     listed = list(rows)
     widths = {layer: cells[1] for layer, cells in listed if number and cells[5] == number}
-    verdict = f"{len(widths)} of {len(listed)} layers matched"
-    verdict = verdict if growth is None else f"{verdict}, growth {growth:.2f}"
     series = {**dict([*widths.items()][: MAX_SERIES - 2]), DEVICES: devices}
     return method_table(
         LAYERS,
@@ -71,8 +69,36 @@ def layer_table(
         key="layer",
         series={**series, **({} if growth is None else {GROWTH: growth})} if number else {},
         round=number,
-        verdict=f"{verdict}, {counted(devices, 'device')}",
+        verdict=_verdict(
+            [cells for layer, cells in listed if layer in widths], len(listed), devices, growth
+        ),
     )
+
+
+def _verdict(
+    matched: Sequence[Sequence[Any]], layers: int, devices: int, growth: float | None
+) -> str:
+    """Return how many units matching found for those of a device, and how many devices share one.
+
+    Args:
+        matched: cells of the layers that were matched in this round.
+        layers: number of all layers.
+        devices: that take part.
+        growth: of the last complete global model.
+    """
+    if not matched:
+        return f"no layer of {layers} is matched yet"
+    local, atoms = (sum(cells[place] for cells in matched) for place in (0, 1))
+    holders = sum(cells[1] * cells[3] for cells in matched) / max(1, atoms)
+    parts = [
+        f"matching found {atoms} units for the {local} of a device",
+        f"on average {holders:.1f} of {counted(devices, 'device')} hold a unit",
+    ]
+    if len(matched) < layers:
+        parts[0] += f" in {len(matched)} of {layers} layers"
+    if growth is not None:
+        parts.insert(1, f"growth {growth:.2f}")
+    return "; ".join(parts)
 
 
 def matching_json(view: TableView, growth: Mapping[int, float]) -> dict[str, Any]:
@@ -88,6 +114,7 @@ def matching_json(view: TableView, growth: Mapping[int, float]) -> dict[str, Any
         "matched": sum(bool(view.round) and row.cells[5] == view.round for row in rows),
         "devices": int(view.table.series.get(DEVICES) or 0),
         "growth": view.table.series.get(GROWTH),
+        "verdict": view.table.verdict,
         "total": len(rows) + view.left_out,
         "layers": [_layer_json(row) for row in rows],
         "history": [

@@ -111,7 +111,6 @@ def _experts(fields: Fields, tables: MethodTables) -> Iterable[TableChange]:
     )
     before = tables.view(experts.MIXTURES)
     known = {row.key: row.cells for row in (before.table.rows if before is not None else ())}
-    users = experts.users_of(count, {**known, **mixtures}.values())
     load = [float(share) for share in fields.get("load") or ()]
     states = dict.fromkeys(map(int, fields.get("dead") or ()), experts.DEAD)
     if fields.get("collapsed") and load:
@@ -119,7 +118,15 @@ def _experts(fields: Fields, tables: MethodTables) -> Iterable[TableChange]:
     measured = list(fields.get("divergence") or ())
     divergence = [*measured, *[None] * (count - len(measured))] if measured else []
     yield _change(
-        experts.load_table(count, number, load, fields.get("entropy"), states, divergence, users),
+        experts.load_table(
+            count,
+            number,
+            load,
+            fields.get("entropy"),
+            states,
+            divergence,
+            {**known, **mixtures}.values(),
+        ),
         number,
         anew=True,
     )
@@ -148,7 +155,7 @@ def _labels(fields: Fields, tables: MethodTables) -> Iterable[TableChange]:
         verdict = before.table.verdict if before is not None else ""
         if "totals" in fields:
             verdict = totals_in_words(fields["totals"])
-        yield _change(bounty_table(bounties.values(), verdict), removed=removed)
+        yield _change(bounty_table(bounties.values(), verdict=verdict), removed=removed)
     if budgets:
         yield _change(budget_table(budgets.values()))
 

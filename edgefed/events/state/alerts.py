@@ -10,7 +10,7 @@ from edgefed.config.fleet.alert_settings import AlertSettings
 from edgefed.events.base.alert_events import AlertName
 from edgefed.events.base.model import RunStatus
 from edgefed.events.base.snapshot import RunView, Snapshot
-from edgefed.terminal.units import counted, short_time
+from edgefed.terminal.units import counted, duration
 
 LOST_FOR = 5.0
 """Seconds for which the share of lost devices has to last: longer than those that were never
@@ -160,7 +160,7 @@ class AlertConditions:
         progress = run.run, snapshot.rounds[-1].round if snapshot.rounds else 0
         if progress != self._progress:
             self._progress, self._progress_at = progress, now
-        text = f"no round finished for {short_time(limit)}"
+        text = f"no round finished for {duration(limit)}"
         alert = Alert("no_round", text, run.run, occurrence=str(progress[1]))
         known = self._open.get("no_round")  # after a restart the time begins anew, no alert does
         return alert if now - self._progress_at >= limit or alert.is_same(known) else None

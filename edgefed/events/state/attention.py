@@ -16,7 +16,7 @@ from edgefed.events.base.coordinator_states import REFUSED_DATA, who_paused, why
 from edgefed.events.base.snapshot import DeviceSnapshot, RunView, Snapshot
 from edgefed.events.state.awaited_devices import consequence, is_awaited, passed, silent_for
 from edgefed.process.clock import moment_of
-from edgefed.terminal.units import counted, short_time
+from edgefed.terminal.units import counted, duration
 
 AttentionKind = Literal[
     "run", "alert", "waited", "silent", "lost", "failed", "refused", "standing", "excluded", "hot",
@@ -139,7 +139,7 @@ def _alert_text(alert: AlertView, snapshot: Snapshot, now: datetime) -> str:
         lost = sum(view.state == "lost" for view in expected)
         return f"{lost} of {counted(len(expected), 'device')} lost"
     begun = passed(snapshot.run.round_at, now) if snapshot.run else None
-    return alert.text if begun is None else f"no round finished for {short_time(begun)}"
+    return alert.text if begun is None else f"no round finished for {duration(begun)}"
 
 
 def _of_devices(snapshot: Snapshot, now: datetime) -> Iterator[AttentionItem]:

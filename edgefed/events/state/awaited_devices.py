@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 from edgefed.events.base.device_rounds import waits_for
 from edgefed.events.base.snapshot import DeviceSnapshot, RunView, Snapshot
 from edgefed.process.clock import moment_of
-from edgefed.terminal.units import counted, short_time, time_left
+from edgefed.terminal.units import counted, duration, time_left
 
 _SOONER = timedelta(seconds=1)
 """How much sooner than its deadline an exchange closes that waits for lost devices alone."""
@@ -32,7 +32,7 @@ def _moment(stamp: str) -> datetime | None:
 def silent_for(view: DeviceSnapshot, now: datetime | None) -> str:
     """Return for how long a silent device was not heard of, such as ``silent for 24 s``."""
     seconds = passed(view.state_since, now)
-    return "silent" if seconds is None else f"silent for {short_time(max(1, int(seconds)))}"
+    return "silent" if seconds is None else f"silent for {duration(max(1, int(seconds)))}"
 
 
 def is_awaited(view: DeviceSnapshot, run: RunView) -> bool:
@@ -82,7 +82,7 @@ def why_slow(snapshot: Snapshot, now: datetime) -> str:
     text = silent_for(first, now)
     if first.state == "lost":
         seconds = passed(first.state_since, now)
-        text = "lost" if seconds is None else f"lost for {short_time(max(1, int(seconds)))}"
+        text = "lost" if seconds is None else f"lost for {duration(max(1, int(seconds)))}"
     more = f" and {len(others)} more" if others else ""
     return f"{first.device} {text}{more}; {consequence(run, now, 'them' if others else 'it')}"
 

@@ -8,7 +8,7 @@ from edgefed.events.base.alert_events import alert_in_words
 from edgefed.events.base.bounty_tables import totals_in_words
 from edgefed.events.base.model import Event
 from edgefed.events.base.snapshot import LineView
-from edgefed.terminal.units import counted, score_of, short_time, size
+from edgefed.terminal.units import counted, duration, score_of, size
 
 _MARKS = {"accepted": "✓", "rejected": "■", "late": "◷", "refused": "■", "failed": "✗"}
 
@@ -57,7 +57,7 @@ def _describe_reply(fields: dict[str, Any]) -> str:
     parts.append(f"n={fields.get('samples', 0)}")
     if fields.get("loss") is not None:
         parts.append(f"loss {fields['loss']:.3f}")
-    parts.append(f"in {short_time(fields.get('seconds', 0.0))}")
+    parts.append(f"in {duration(fields.get('seconds', 0.0))}")
     return "  ".join(parts)
 
 
@@ -72,7 +72,7 @@ def _describe_round(fields: dict[str, Any]) -> str:
     tested = f"{scores}, " if scores else ""
     late = f", {fields['late']} late" if fields.get("late") else ""
     spent = f", epsilon {fields['epsilon']:.3g}" if fields.get("epsilon") is not None else ""
-    took = short_time(fields.get("seconds", 0.0))
+    took = duration(fields.get("seconds", 0.0))
     replies = counted(fields.get("replies", 0), "reply", "replies")
     return f"round {fields['round']} done in {took}: {tested}{replies}{late}{spent}"
 

@@ -12,7 +12,7 @@ from typing import Any
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.results import TrialResult
 from edgefed.simulator.sweep.trials import TrialOutcome
-from edgefed.terminal.units import short_time, size
+from edgefed.terminal.units import duration, size
 
 COLUMNS = ("accuracy", "loss", "bytes", "seconds", "rounds_to_target")
 
@@ -141,7 +141,7 @@ def _text_row(row: CaseRow, target: float | None) -> tuple[str, ...]:
         _spoken(values["accuracy"], "{:.4f}".format),
         _spoken(values["loss"], "{:.4f}".format),
         _spoken(values["bytes"], size),
-        _spoken(values["seconds"], short_time),
+        _spoken(values["seconds"], duration),
     ]
     if target is not None:
         reached = values["rounds_to_target"]

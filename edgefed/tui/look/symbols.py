@@ -95,7 +95,7 @@ _LETTERS = dict(
 _SCROLLBARS = dict.fromkeys("▉▊▋▌▍▎▏", "#")
 """Further characters with which Textual draws bars."""
 
-_BRAILLE = {chr(0x2800 + dots): "*" for dots in range(1, 256)}
+_BRAILLE = {chr(0x2800 + dots): "#" for dots in range(1, 256)}
 _TO_ASCII = str.maketrans({**_LETTERS, **_SCROLLBARS, **_BRAILLE})
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from edgefed.terminal.printable import printable
-from edgefed.terminal.units import clock_time
+from edgefed.terminal.units import duration
 
 MEBIBYTE = 1024 * 1024
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -56,19 +56,8 @@ def wall_time(when: datetime | None, zone: tzinfo | None, *, seconds: bool = Tru
 
 
 def countdown(left: timedelta) -> str:
-    """Return a duration as ``00:38``, with hours only when there are some."""
-    shown = clock_time(left.total_seconds())
-    return shown[3:] if shown.startswith("00:") else shown
-
-
-def age(seconds: float) -> str:
-    """Return how long ago something was, in at most six characters, such as ``48 s``."""
-    whole = max(0, int(seconds))
-    for size, unit in ((100, "s"), (100, "min"), (48, "h")):
-        if whole < size:
-            return f"{whole} {unit}"
-        whole //= 60 if unit != "h" else 24
-    return f"{whole} d"
+    """Return the time left of a wait, or the time it took so far, in whole seconds."""
+    return duration(int(left.total_seconds()))
 
 
 def bar(fraction: float, width: int) -> tuple[str, str]:

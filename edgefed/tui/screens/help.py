@@ -16,6 +16,7 @@ from edgefed.tui.keys.actions import PLACES, Place, actions_of
 from edgefed.tui.keys.keymap import Keymap
 from edgefed.tui.look.symbols import DEVICE_LOOKS, Glyphs
 from edgefed.tui.look.theme import MUTED, SKY
+from edgefed.tui.panes.base.curve import CURVE_MARKS
 from edgefed.tui.panes.base.legend import legend
 from edgefed.tui.screens.board import WIDTHS
 from edgefed.tui.state.closing import Closing
@@ -69,9 +70,12 @@ def keys_text(keys: Keymap, hidden: Place | None = None) -> Text:
 
 
 def notes_text(closing: Closing) -> Text:
-    """Return the states of a device, and a description of the dashboard."""
+    """Return the states of a device, the marks in curves, and a description of the dashboard."""
     page = Text().append("States\n", f"bold {SKY}").append_text(legend(len(DEVICE_LOOKS)))
-    page.append("\n\nThe dashboard\n", f"bold {SKY}")
+    page.append("\n\nCurves\n", f"bold {SKY}")
+    for mark, meaning in CURVE_MARKS.items():
+        page.append(f"{mark:<4}").append(f"{meaning}\n", MUTED)
+    page.append("\nThe dashboard\n", f"bold {SKY}")
     return page.append(" ".join((_NOTES[0], closing.note, *_NOTES[1:])), MUTED)
 
 

@@ -136,7 +136,7 @@ COLUMNS: tuple[Column, ...] = (
     _reading("loss", "LOSS", 6, 12, "{:.3f}"),
     _reading("sent", "▲ MiB", 7, 13, "{:.1f}", MEBIBYTE),
     _reading("received", "▼ MiB", 7, 14, "{:.1f}", MEBIBYTE),
-    Column("memory", "MEMORY", 9, 15, cells.memory, _field("memory"), right=True,
+    Column("memory", "MEMORY", 16, 15, cells.memory, _field("memory"), right=True,
            told=_knows("memory")),
     _reading("power", "W", 5, 16, "{:.1f}"),
     _reading("gpu", "GPU", 4, 17, "{:.0f}%"),

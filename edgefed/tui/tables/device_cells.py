@@ -8,9 +8,9 @@ from rich.text import Text
 
 from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.events.state.awaited_devices import silent_for
-from edgefed.terminal.units import size
+from edgefed.terminal.units import age, size, used_of
 from edgefed.tui.look.symbols import ACTIVE, DEVICE_LOOKS, HOT
-from edgefed.tui.look.text_format import age, bar, binned, clean, sparks
+from edgefed.tui.look.text_format import bar, binned, clean, sparks
 from edgefed.tui.look.theme import MUTED, ORANGE, RULE, SKY, VERMILLION
 from edgefed.tui.state.display_state import Shown
 from edgefed.tui.state.trouble import why
@@ -147,9 +147,11 @@ def hardware(device: DeviceSnapshot, shown: Shown) -> Text:
 
 
 def memory(device: DeviceSnapshot, shown: Shown) -> Text:
-    """Return the memory in use, in binary units."""
+    """Return the memory in use and all, if the device reports it, in binary units."""
     del shown
-    return Text("—", MUTED) if device.memory is None else Text(size(device.memory))
+    if device.memory is None:
+        return Text("—", MUTED)
+    return Text(used_of(device.memory, device.memory_total))
 
 
 def count(field: str, colour: str) -> Cell:

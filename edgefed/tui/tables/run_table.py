@@ -10,10 +10,10 @@ from rich.text import Text
 from textual.widgets import DataTable
 
 from edgefed.events.history.known_runs import RunRow
-from edgefed.terminal.units import short_time, size
+from edgefed.terminal.units import age, duration, size
 from edgefed.tui.keys.actions import bindings_of
 from edgefed.tui.look.symbols import RUN_LOOKS, Glyphs
-from edgefed.tui.look.text_format import age, clean, cut_middle, moment
+from edgefed.tui.look.text_format import clean, cut_middle, moment
 from edgefed.tui.look.theme import MUTED, SKY
 
 PADDING = 2
@@ -119,7 +119,7 @@ RUN_COLUMNS: tuple[RunColumn, ...] = (
     RunColumn("accuracy", "ACCURACY", 8, 2, _plain(_accuracy), right=True),
     RunColumn("bytes", "BYTES", 9, 7, _plain(lambda run: size(run.bytes_up + run.bytes_down)),
               right=True),
-    RunColumn("time", "TIME", 6, 6, _plain(lambda run: short_time(run.seconds)), right=True),
+    RunColumn("time", "TIME", 6, 6, _plain(lambda run: duration(run.seconds, 1)), right=True),
     RunColumn("started", "STARTED", 7, 8, _started, right=True),
 )  # fmt: skip
 """All columns, in the order of the screen."""

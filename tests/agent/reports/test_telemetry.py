@@ -92,4 +92,5 @@ def test_telemetry_of_this_machine_can_be_sent() -> None:
     told = Sensors().read("0" * 8, 12, 34)
     assert decode(encode(told), Telemetry) == told
     assert (told.sent, told.received) == (12, 34)
-    assert told.memory
+    assert told.memory and told.memory_total
+    assert told.memory < told.memory_total

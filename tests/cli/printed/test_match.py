@@ -69,8 +69,8 @@ def test_a_simulated_run_as_text(state: Path) -> None:
     told = edgefed("match", "show", "--local", state=state)
     assert (told.code, told.err) == (0, "")
     _, head, layers, series = told.out.split("\n\n")
-    assert "round 2, 2 of 2 layers matched, growth " in head
-    assert head.endswith(", 3 devices")
+    assert "round 2, matching found " in head and "; growth " in head
+    assert head.endswith(" of 3 devices hold a unit")
     assert layers.splitlines()[0].split() == [
         "LAYER", "LOCAL", "ATOMS", "GROWTH", "HOLDERS", "OBJECTIVE", "MATCHED", "[ROUND]",
     ]  # fmt: skip
@@ -166,7 +166,10 @@ def text_of(run_data: RunData) -> list[list[str]]:
 
 def test_what_is_not_known_yet_is_left_empty() -> None:
     (headline,), layers, widths = text_of(deep(2))
-    assert headline == "matched layers, round 2, 2 of 3 layers matched, 1 device"
+    assert headline == (
+        "matched layers, round 2, matching found 12 units for the 8 of a device in 2 of 3 layers;"
+        " on average 2.5 of 1 device hold a unit"
+    )
     assert [line.split() for line in layers[1:]] == [
         ["conv1", "4", "6", "1.50", "2.50", "-1.23457e+06", "2"],
         ["conv2", "4", "6", "1.50", "2.50", "2"],

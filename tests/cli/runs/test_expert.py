@@ -65,7 +65,7 @@ def test_a_simulated_run_as_text(state: Path) -> None:
     told = edgefed("expert", "show", "--local", state=state)
     assert (told.code, told.err) == (0, "")
     parts = told.out.split("\n\n")
-    assert "round 2, 3 experts, entropy of the load 1.10 of 1.10" in parts[1]
+    assert "; all 3 experts are used; entropy of the load 1.10 of 1.10" in parts[1]
     tables = [part.splitlines() for part in parts if len(part.splitlines()) > 1]
     assert [lines[0].split() for lines in tables] == [
         ["EXPERT", "LOAD", "DEVICES", "STATE"],
@@ -125,7 +125,7 @@ def many(experts: int, **states: str) -> RunData:
     share = (1 / experts,) * experts
     divergence = (0.25, *[None] * (experts - 1))
     named = {int(name[1:]): state for name, state in states.items()}
-    load = expert_tables.load_table(experts, 7, share, 3.0, named, divergence, [0] * experts)
+    load = expert_tables.load_table(experts, 7, share, 3.0, named, divergence, ())
     rows = [("north", share), ("south", share)]
     mixture = expert_tables.mixture_row("a", 9, 7, share, (1, 3))
     tables = (

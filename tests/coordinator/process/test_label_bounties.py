@@ -92,9 +92,9 @@ def test_every_change_of_the_report_is_told(world: MakeWorld) -> None:
     told = [(len(event["rows"]), event["verdict"]) for event in changes(run)]
     every = DEVICES * LABELS
     assert told == [
-        (every, f"{every} open"),
-        (every, f"{every} open"),
-        (every, f"{every} closed"),
+        (every, f"no mix yet: no device has offered mixes; {every} open"),
+        (every, f"mixes fill 17 %; {every} open"),
+        (every, f"mixes fill 33 %, noise 67 %; {every} closed"),
     ]
     snapshot = snapshot_of(run)
     assert set(bounties(snapshot).values()) == {("closed", 2, 4)}

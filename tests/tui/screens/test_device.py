@@ -48,7 +48,8 @@ def full_view(**changes: object) -> DeviceSnapshot:
         "state_since": ago(95), "seen_at": ago(125), "hardware": "Orin Nano 8 GB",
         "accelerator": "cuda", "agent": "0.1.0", "torch": "2.8.0", "samples": 519,
         "labels": (61, 72, 60, 31, 98, 45, 6, 70, 32, 0), "class_names": CLASS_NAMES,
-        "temperature": 71.0, "power": 14.2, "memory": 5 * 1024 * MIB, "cpu": 12.0, "gpu": 98.0,
+        "temperature": 71.0, "power": 14.2, "memory": 5 * 1024 * MIB,
+        "memory_total": 8000 * MIB, "cpu": 12.0, "gpu": 98.0,
         "battery": 41.0, "accepted": 11, "late": 2, "rejected": 1, "loss": 0.803,
         "sent": 15 * MIB, "received": 14 * MIB, "refused_at": ago(600),
         "refused_reason": "norm 19.4", "trust": 0.71, "standing": "suspect",
@@ -106,7 +107,7 @@ def test_the_screen_says_what_the_snapshot_knows() -> None:
             "agent 0.1.0, torch 2.8.0",
             "temperature 71 °C",
             "power 14.2 W",
-            "memory 5.0 GiB",
+            "memory 5.0 of 7.8 GiB",
             "load CPU 12 % GPU 98 %",
             "battery 41 %",
             "Data 519 samples",
@@ -135,7 +136,7 @@ def test_labels_and_rounds_fit_a_small_terminal() -> None:
             ["r10", "✗", "lost"],
             ["r9", "✓", "accepted"],
         ]
-        assert listed[1][3:5] == ["95.5", "s"]
+        assert listed[1][3:5] == ["96", "s"]
         bars = [sum(word.count("█") for word in row) for row in listed]
         assert bars[2] == 0
         assert bars[1] > bars[0] > bars[3]
@@ -178,6 +179,16 @@ def test_a_device_that_tells_nothing_shows_dashes() -> None:
 
     drive(dashboard(fine(of_fleet(DeviceSnapshot(device="new"))), screen="devices"), scenario,
           size=SMALL)  # fmt: skip
+
+
+def test_an_agent_of_an_older_version_reports_the_memory_in_use_only() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "enter")
+        assert "memory 5.0 GiB " in words(pilot)
+        assert "of 7.8 GiB" not in words(pilot)
+
+    drive(dashboard(fine(of_fleet(full_view(memory_total=None))), screen="devices"), scenario,
+          size=(160, 36))  # fmt: skip
 
 
 def test_the_open_screen_follows_the_fleet() -> None:

@@ -19,9 +19,9 @@ from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.tui.app import Dashboard
 from edgefed.tui.keys.actions import ACTIONS, PLACES, actions_of
 from edgefed.tui.keys.keymap import OWN_KEYS
-from edgefed.tui.look.braille import plot
+from edgefed.tui.look.braille import cell_of, plot
 from edgefed.tui.look.symbols import DEVICE_LOOKS, RUN_LOOKS, STATES, Glyphs
-from edgefed.tui.look.text_format import age, bar, binned, cut, cut_middle, sparks
+from edgefed.tui.look.text_format import bar, binned, cut, cut_middle, sparks
 from edgefed.tui.panes.base.curve import labels, rounds_below
 from edgefed.tui.screens.help import keys_text
 from edgefed.tui.screens.registry import ScreenName
@@ -99,6 +99,23 @@ def test_the_footer_names_classes_runs_and_tables_where_there_is_room() -> None:
     drive(dashboard(control=RecordingControl()), scenario, size=(120, 36))
 
 
+@pytest.mark.parametrize(
+    ("recording", "named"),
+    [("bounties", "4 Labels"), ("fedmoe", "5 Experts"), ("fedma", "6 Matching"), ("fedprox", "")],
+)
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+def test_the_footer_names_the_screen_of_the_runs_method(
+    recording: str, named: str, size: tuple[int, int]
+) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        line = screen_text(pilot).splitlines()[-1]
+        for other in ("4 Labels", "5 Experts", "6 Matching"):
+            assert (f" {other} " in line) == (other == named)
+        assert " A Abort… " in line and " ? Help " in line
+
+    drive(dashboard(recorded(recording), control=RecordingControl()), scenario, size=size)
+
+
 def test_help_shows_every_action() -> None:
     page = keys_text(OWN_KEYS).plain
     for action in ACTIONS:
@@ -164,21 +181,23 @@ def test_a_rising_line_goes_from_corner_to_corner() -> None:
     assert plot([(0, 0), (1, 1)], width=2, height=1, across=(0, 1), up=(0, 1)) == ["⡠⠊"]
 
 
+def test_a_line_to_a_point_far_outside_leaves_the_drawing_at_once() -> None:
+    size = {"width": 4, "height": 3, "across": (0.0, 2.0), "up": (0.0, 1.0)}
+    lines = plot([(0, 0.5), (1, 1e300), (2, 0.5)], **size)  # type: ignore[arg-type]
+    near = plot([(0, 0.5), (1, 1e6), (2, 0.5)], **size)  # type: ignore[arg-type]
+    assert lines == near
+    assert [line[0] != " " for line in lines] == [True, True, False], "up from the middle"
+    assert all(line[1:3] == "  " for line in lines)
+    drawn = plot([(0, 0.0), (2, 1.0)], glyph="+", **size)  # type: ignore[arg-type]
+    assert set("".join(drawn)) == {"+", " "}
+    assert cell_of((2, 1.0), **size) == (3, 0)  # type: ignore[arg-type]
+
+
 def test_axes() -> None:
     assert labels((0.0, 1.0), 6) == ["1.00┤", "    │", "    │", "    │", "    │", "0.00┤"]
     assert labels((0.0, 12345.0), 2) == [" 1e4┤", "0.00┤"]
     assert rounds_below((1, 12), 24).split() == ["1", "5", "9", "12"]
     assert rounds_below((3, 3), 10).strip() == "3"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
-    [(-3, "0 s"), (48.9, "48 s"), (130, "2 min"), (99 * 60, "99 min"), (7200, "2 h"),
-     (200 * 3600, "8 d")],
-)  # fmt: skip
-def test_age(seconds: float, shown: str) -> None:
-    assert age(seconds) == shown
-    assert len(shown) <= 6
 
 
 def test_small_pictures_of_numbers() -> None:

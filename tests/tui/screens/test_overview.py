@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from edgefed.events.base.snapshot import (
     DeviceRoundView,
     LineView,
     PreviousRunView,
+    RunView,
     Snapshot,
     WaitingView,
 )
@@ -271,7 +273,7 @@ def test_a_run_that_waits_says_for_how_many_and_since_when() -> None:
     shown = snapshot(run=run, rounds=()).model_copy(update={"devices": views})
 
     async def scenario(pilot: Pilot[None]) -> None:
-        assert round_of(pilot)[1][0].endswith("waiting for devices: 3 of 8, for 02:10")
+        assert round_of(pilot)[1][0].endswith("waiting for devices: 3 of 8, for 2 min 10 s")
 
     drive(dashboard(fine(shown)), scenario, *SIZES)
 
@@ -338,7 +340,7 @@ def test_a_run_that_has_finished_is_summed_up() -> None:
         lines = round_of(pilot)[1]
         assert lines[0] == "✓ FINISHED"
         assert lines[1] == (
-            "21 of 21 rounds · best accuracy 0.746 in round 20 · final 0.700 · in 00:24:40"
+            "21 of 21 rounds · best accuracy 0.746 in round 20 · final 0.700 · in 24 min 40 s"
         )
         assert "run resume" not in screen_text(pilot)
 
@@ -414,7 +416,7 @@ def test_a_deadline_after_the_clock_was_changed_is_no_number(seconds: float) -> 
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(-4, "in 01:34"), (52, "in 00:38"), (90, "passed"), (80000, "passed")]
+    ("seconds", "told"), [(-4, "in 94 s"), (52, "in 38 s"), (90, "passed"), (80000, "passed")]
 )
 def test_a_deadline_of_an_unchanged_clock_is_told(seconds: float, told: str) -> None:
     async def scenario(pilot: Pilot[None]) -> None:
@@ -515,9 +517,28 @@ def test_an_ended_run_stays_ended_when_cut_off() -> None:
     drive(dashboard(away), scenario)
 
 
-@pytest.mark.parametrize(("size", "left"), [((80, 24), "15 s"), ((200, 50), "00:00:15")])
-def test_the_eta_is_not_zero_while_time_is_left(size: tuple[int, int], left: str) -> None:
-    rows = tuple(row.model_copy(update={"seconds": 15.0}) for row in round_views(49))
+@pytest.mark.parametrize("run", ["r-0142-ab12", "line-3-nightly-0142"])
+def test_the_eta_stays_at_80_columns(run: str) -> None:
+    view = snapshot(999, run=run_view(run=run, round=2120, rounds=5000))
+    rows = tuple(row.model_copy(update={"round": row.round + 2109}) for row in view.rounds)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        line = top_line(pilot)
+        assert "RUNNING 2120/5000  ETA 2 d " in line
+        assert "│ broker ✓ coord ✓" in line
+        assert len(line.rstrip()) <= 80
+        assert line.startswith(f" {run} ")
+        assert "14:02" not in line
+
+    drive(dashboard(fine(view.model_copy(update={"rounds": rows}))), scenario, size=(80, 24))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+@pytest.mark.parametrize(("seconds", "left"), [(15.0, "15 s"), (0.2, "1 s")])
+def test_the_eta_is_not_zero_while_time_is_left(
+    size: tuple[int, int], seconds: float, left: str
+) -> None:
+    rows = tuple(row.model_copy(update={"seconds": seconds}) for row in round_views(49))
     run = run_view(round=50)
 
     async def scenario(pilot: Pilot[None]) -> None:
@@ -625,19 +646,82 @@ def test_a_round_that_few_devices_tested_is_hollow_and_not_the_best() -> None:
     drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario, (200, 50))
 
 
-def test_the_previous_run_is_drawn_below_the_curve() -> None:
-    before = PreviousRunView(run="r-0141", rounds=round_views(30))
+def after(run: RunView | None = None, accuracy: float = 0.3) -> Snapshot:
+    """A run of 11 rounds with one accuracy, after one of 30 rounds that comes to 0.75."""
+    before = PreviousRunView(run="r-0141-ab12", rounds=round_views(30))
+    now = tuple(row.model_copy(update={"accuracy": accuracy}) for row in round_views(11))
+    return snapshot(run=run, rounds=now, previous=before)
+
+
+def curve_lines(pilot: Pilot[None]) -> list[str]:
+    return ["".join(text for text, _ in line).rstrip() for line in curve_of(pilot)]
+
+
+@pytest.mark.parametrize(("letters", "this"), [(False, "⠒"), (True, "#")])
+def test_the_run_before_has_its_name_and_other_characters(letters: bool, this: str) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        legend, *drawn = curve_lines(pilot)[:-2]
+        earlier = "." if letters else "·"
+        assert legend.split()[:4] == [this, "r-0142", earlier, "r-0141-ab12"]
+        cells = "".join(line[5:] for line in drawn)
+        assert cells.count(earlier) > 3
+        assert any(char == "#" or 0x2800 < ord(char) < 0x2900 for char in cells)
+        assert cells.count("*" if letters else "●") == 1, "the best round"
+
+    drive(dashboard(fine(after()), letters=letters), scenario, *SIZES)
+
+
+def test_the_run_before_does_not_stretch_the_axes() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        _, *drawn = curve_lines(pilot)
+        assert drawn[-1].split()[-1] == "11"
+        assert (drawn[0][:5], drawn[-3][:5]) == ("0.35┤", "0.25┤")
+        assert "▲" in drawn[0] and "▼" not in "".join(drawn)
+        assert sum("▶" in line for line in drawn) == 1
+        assert next(line for line in drawn if "▶" in line).endswith("▶")
+
+    drive(dashboard(fine(after())), scenario, *SIZES)
+
+
+def test_a_run_before_that_is_worse_throughout_is_marked_below() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        _, *drawn = curve_lines(pilot)
+        assert "▼" in drawn[-3] and "▲" not in "".join(drawn)
+        assert "·" not in "".join(line[5:] for line in drawn)
+
+    drive(dashboard(fine(after(accuracy=0.95))), scenario)
+
+
+def test_without_a_run_before_no_line_names_runs() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert curve_lines(pilot)[0].startswith("0.71┤")
+        assert "before" not in screen_text(pilot)
+
+    drive(dashboard(fine(snapshot())), scenario)
+
+
+def test_a_run_before_that_diverged_costs_no_time() -> None:
+    wild = tuple(
+        row.model_copy(update={"loss": (-1) ** row.round * 1e300}) for row in round_views(400)
+    )
+    view = snapshot(rounds=round_views(400), previous=PreviousRunView(run="r-1", rounds=wild))
 
     async def scenario(pilot: Pilot[None]) -> None:
-        dots = [
-            style for line in curve_of(pilot) for text, style in line
-            if any(0x2800 < ord(char) < 0x2900 for char in text)
-        ]  # fmt: skip
-        assert len(set(dots)) == 2
-        assert "30" in "".join(text for text, _ in curve_of(pilot)[-1])
+        lines = pilot.app.screen.query_one("#loss", CurvePane)
+        text = "".join(part.text for y in range(lines.size.height) for part in lines.render_line(y))
+        assert "▲" in text and "▼" in text
 
-    now = tuple(row.model_copy(update={"accuracy": 0.3}) for row in round_views(11))
-    drive(dashboard(fine(snapshot(rounds=now, previous=before))), scenario)
+    drive(dashboard(fine(view)), scenario, (200, 50))
+
+
+def test_the_marks_of_a_curve_are_explained_on_the_help_page() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "question_mark")
+        page = str(pilot.app.screen.query_one("#help-notes", Static).render())
+        for line in ("●   best round", "○   too few devices tested", "·   the run before"):
+            assert line in page
+
+    drive(dashboard(fine(after())), scenario)
 
 
 def reply_line(seconds: float) -> LineView:

@@ -38,11 +38,11 @@ def test_rows_are_devices_and_cells_are_outcome_or_time() -> None:
         _, *drawn = rows(pilot)
         assert [row.split() for row in drawn[:3]] == [
             ["○", "slow", "█◷▓", "56", "s"],
-            ["○", "fast", "▒▒■", "11", "s"],
+            ["○", "fast", "░░■", "11", "s"],
             ["✗", "gone", "·✗·", "—"],
         ]
         legend = " ".join(drawn[3].split())
-        assert legend.startswith("up to ░ 10 s ▒ 20 s ▓ 30 s █ 40 s ◷ late ✗ lost ■ refused")
+        assert legend.startswith("up to ░ 10 s ▓ 29 s █ 40 s ◷ late ✗ lost ■ refused")
         assert legend.endswith("· not asked")
         assert "never-asked" not in screen_text(pilot)
         await press(pilot, "escape")
@@ -59,9 +59,48 @@ def test_the_numbers_stand_over_their_rounds() -> None:
         ruler, row = rows(pilot)[:2]
         at = [index for index, char in enumerate(row) if char == "◷"]
         assert [ruler[index - 1 : index + 1] for index in at] == ["20", "50"]
-        assert sum(char in "█◷" for char in row) == 60
+        assert sum(char in "░◷" for char in row) == 60
 
     drive(dashboard(fine(fleet(long)), screen="devices"), scenario, size=(100, 24))
+
+
+def test_one_very_slow_reply_leaves_the_others_apart() -> None:
+    views = [
+        view("steady", *((n, "accepted", 10.0 + n) for n in range(1, 8))),
+        view("stuck", (1, "accepted", 4000.0)),
+    ]
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "m")
+        _, stuck, steady, legend = rows(pilot)[:4]
+        assert stuck.split()[2] == "█······"
+        assert steady.split()[2] == "░░▒▒▓▓█"
+        assert legend.startswith("up to ░ 12 s ▒ 14 s ▓ 16 s █ 66 min 40 s")
+
+    drive(dashboard(fine(fleet(*views)), screen="devices"), scenario, size=(100, 24))
+
+
+def test_the_limits_are_those_of_the_rounds_on_the_screen() -> None:
+    slow = [(n, "accepted", 500.0) for n in range(1, 41)]
+    fast = [(n, "accepted", 1.0 + n / 10) for n in range(41, 101)]
+    views = [view("long", *slow, *fast)]  # type: ignore[arg-type]
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "m")
+        assert "8 min 20 s" not in rows(pilot)[2]
+
+    drive(dashboard(fine(fleet(*views)), screen="devices"), scenario, size=(80, 24))
+
+
+def test_where_not_all_fits_the_legend_explains_the_shades() -> None:
+    views = [view("long", *((n, "accepted", 1000.0 * n + 5) for n in range(1, 5)))]
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await press(pilot, "m")
+        legend = rows(pilot)[2].rstrip()
+        assert legend == "up to ░ 16 min 45 s ▒ 33 min 25 s ▓ 50 min 05 s █ 66 min 45 s"
+
+    drive(dashboard(fine(fleet(*views)), screen="devices"), scenario, size=SMALL)
 
 
 def test_a_large_fleet_scrolls() -> None:

@@ -19,7 +19,8 @@ from edgefed.events.history.run_comparison import compare
 from edgefed.process.clock import SystemClock
 from edgefed.tui.app import Dashboard
 from edgefed.tui.feeds.recorded_feed import PERIOD
-from edgefed.tui.panes.runs.run_curves import curves_of, drawing
+from edgefed.tui.look.symbols import Glyphs
+from edgefed.tui.panes.runs.run_curves import curves_of, drawing, legend
 from edgefed.tui.screens.run_model import NO_MODEL
 from edgefed.tui.screens.runs import MOST, NO_LOCAL_RUN, UNKNOWN, RunComparisonScreen, RunsScreen
 from edgefed.tui.state.key_orders import READ_ONLY
@@ -270,6 +271,25 @@ def test_curves_share_their_axes_and_end_in_their_letters() -> None:
     a = next(line.index("A") for line in drawn if "A" in line)
     b = next(line.index("B") for line in drawn if "B" in line)
     assert (a, b) == (5 + round(9 / 39 * 54), 59)
+
+
+@pytest.mark.parametrize("letters", [False, True])
+def test_each_curve_has_a_character_of_its_own(letters: bool) -> None:
+    runs = compare([past_run(number, rate=2.0 * number**2) for number in range(1, 5)])
+    curves = curves_of(runs.runs, "accuracy")
+    glyphs = Glyphs(ascii=letters)
+    marks = [*("#.+x" if letters else "⠒·+x")]
+    assert glyphs.text(legend(runs, 80)).plain.split() == [
+        part for row in zip("ABCD", marks, [run.run for run in runs.runs], strict=True)
+        for part in row
+    ]  # fmt: skip
+    for curve, mark in zip(curves, marks, strict=True):
+        *lines, _, _ = drawing([curve], "accuracy", 60, 12)
+        cells = {char for line in lines for char in glyphs.text(line).plain[5:]} - {" "}
+        if mark == "⠒":
+            assert all(0x2800 < ord(cell) < 0x2900 for cell in cells - {"A"})
+        else:
+            assert cells == {mark, curve.letter}
 
 
 def test_letters_of_curves_that_end_together_stand_side_by_side() -> None:

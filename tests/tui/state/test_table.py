@@ -341,6 +341,8 @@ def test_columns_of_which_no_device_has_anything_are_hidden() -> None:
     shown = DisplayState(FakeClock()).shown()
     cells = {key: columns[key].content(told, shown).plain for key in more}
     assert cells["memory"] == "3.0 GiB"
+    whole = told.model_copy(update={"memory_total": 8 * 1024**3})
+    assert columns["memory"].content(whole, shown).plain == "3.0 of 8.0 GiB"
     assert (cells["hardware"], cells["loss"], cells["late"]) == ("Orin Nano", "0.250", "2")
     assert {columns[key].content(bare, shown).plain for key in more} <= {"—", "·"}
 

@@ -16,6 +16,9 @@ COLOURS = (SKY, ORANGE, GREEN, PURPLE)
 LETTERS = "ABCD"
 """Of the runs, in their order."""
 
+CURVES = ("", "·", "+", "x")
+"""Characters of the runs' curves, in their order; empty for dots."""
+
 READING = "Reading the runs…"
 
 

@@ -15,14 +15,23 @@ from textual.strip import Strip
 from edgefed.events.base.snapshot import TEST_COUNTS, RoundView, Snapshot
 from edgefed.events.history.run_comparison import best_of
 from edgefed.terminal.units import tested_by
-from edgefed.tui.look.braille import plot
 from edgefed.tui.look.symbols import Glyphs
+from edgefed.tui.look.text_format import clean, cut_middle
 from edgefed.tui.look.theme import MUTED
+from edgefed.tui.panes.base.earlier_curve import (
+    ABOVE,
+    AFTER,
+    BELOW,
+    EARLIER,
+    Frame,
+    Point,
+    earlier_lines,
+    with_mark,
+)
 from edgefed.tui.panes.base.pane import Pane
 from edgefed.tui.state.display_state import Shown
 
 Measure = Literal["accuracy", "loss"]
-Point = tuple[int, float]
 
 _NUMBER = 4
 """Cells of a number on the vertical axis."""
@@ -39,9 +48,23 @@ _BEST = "●"
 _NOT_COMPARED = "○"
 """Mark of a round that too few devices tested to compare it with others."""
 
+SAMPLE = "⠒"
+"""Character of this run's curve in the legend."""
+
+CURVE_MARKS = {
+    _BEST: "best round",
+    _NOT_COMPARED: "too few devices tested",
+    EARLIER: "the run before",
+    f"{ABOVE}{BELOW}{AFTER}": "where it is outside this run's axes",
+}
+"""Meanings of the characters in a curve."""
+
 _FLAT = 0.05
 """Half the height of the drawing when all values are equal."""
 
+
+_LEAST_WITH_LEGEND = 6
+"""Lines inside the border from which the runs are named."""
 
 LAST_ROUNDS = 50
 """Rounds that are drawn when not all are."""
@@ -118,63 +141,76 @@ class CurvePane(Pane):
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the points as text; a change of it makes the pane redraw."""
-        return Text(str(self._drawn_points(shown.snapshot)))
+        snapshot = shown.snapshot
+        return Text(str((self._drawn_points(snapshot), self.previous(snapshot))))
 
-    def _drawn_points(self, snapshot: Snapshot | None) -> tuple[list[Point], list[Point]]:
-        """Return the points to draw of this run, and of the run before in the same rounds."""
-        points, before = self.points(snapshot), self.previous(snapshot)
-        if not self.zoomed:
-            return points, before
-        points = points[-LAST_ROUNDS:]
-        first, last = (points[0][0], points[-1][0]) if points else (0, 0)
-        return points, [point for point in before if first <= point[0] <= last]
+    def _drawn_points(self, snapshot: Snapshot | None) -> list[Point]:
+        """Return the points to draw of this run."""
+        points = self.points(snapshot)
+        return points[-LAST_ROUNDS:] if self.zoomed else points
+
+    def _legend(self, snapshot: Snapshot | None) -> tuple[str, str]:
+        """Return this run and the run before with their characters; empty without the latter."""
+        if snapshot is None or snapshot.run is None or not self.previous(snapshot):
+            return "", ""
+        assert snapshot.previous is not None  # it has points
+        this, earlier = clean(snapshot.run.run), clean(snapshot.previous.run)
+        for after in (" before", ""):
+            room = self.size.width - len(f"{SAMPLE}   {EARLIER} {after}")
+            if len(this) + len(earlier) <= room:
+                break
+        else:
+            this, earlier = (cut_middle(run, max(3, room // 2)) for run in (this, earlier))
+        return f"{SAMPLE} {this}  ", f"{EARLIER} {earlier}{after}"
 
     def render_line(self, y: int) -> Strip:
         """Return one line of the drawing."""
         if self.shown is None or self.face(self.shown) is not None:
             return super().render_line(y)
-        points, before = self._drawn_points(self.shown.snapshot)
+        points = self._drawn_points(self.shown.snapshot)
         drawn = {at for at, _ in points}
         rounds = [row for row in self._rounds(self.shown) if row.round in drawn]
         marks = {at: _NOT_COMPARED for at, _ in points_of(_not_compared(rounds), self._measure)}
         if best := best_of(rounds, self._measure):
             marks[best.round] = _BEST
         marked = [(point, marks[point[0]]) for point in points if point[0] in marks]
-        rows = self._drawing(points, before, marked)
+        before, legend = self.previous(self.shown.snapshot), self._legend(self.shown.snapshot)
+        key = (self.size, self.rich_style, tuple(points), tuple(before), tuple(marked), legend)
+        if self._rows is None or self._rows[0] != key:
+            self._rows = (key, self._strips(points, before, marked, legend))
+        rows = self._rows[1]
         return rows[y] if y < len(rows) else Strip.blank(self.size.width, self.rich_style)
 
-    def _drawing(
-        self, points: list[Point], before: list[Point], marked: list[tuple[Point, str]]
-    ) -> list[Strip]:
-        key = (self.size, self.rich_style, tuple(points), tuple(before), tuple(marked))
-        if self._rows is None or self._rows[0] != key:
-            self._rows = (key, self._strips(points, before, marked))
-        return self._rows[1]
-
     def _strips(
-        self, points: list[Point], before: list[Point], marked: list[tuple[Point, str]]
+        self,
+        points: list[Point],
+        before: list[Point],
+        marked: list[tuple[Point, str]],
+        legend: tuple[str, str],
     ) -> list[Strip]:
         """Return the lines: the curve over that of the run before, with marks of some rounds."""
-        width, height = self.size.width - _AXIS - 1, self.size.height - 2
+        has_legend = any(legend) and self.size.height >= _LEAST_WITH_LEGEND
+        width, height = self.size.width - _AXIS - 1, self.size.height - 2 - has_legend
         if width < 4 or height < 2:
             return []
-        every = [*points, *before]
-        across = (min(at for at, _ in every), max(at for at, _ in every))
-        up = value_range(every, self._measure)
-        lines = plot(points, width=width, height=height, across=across, up=up)
+        frame = Frame(
+            width, height, (points[0][0], points[-1][0]), value_range(points, self._measure)
+        )
+        lines = frame.drawn(points)
         for point, mark in marked:
-            lines = _with_mark(lines, mark, point, across, up)
-        under = plot(before, width=width, height=height, across=across, up=up)
+            lines = with_mark(lines, mark, frame.cell(point))
+        under = earlier_lines(before, frame, lines)
         axis, curve = (
             self.rich_style + Style(color=MUTED),
             self.rich_style + Style(color=self._colour),
         )
-        rows = [
+        rows = [self._strip((legend[0], curve), (legend[1], axis))] * has_legend
+        rows += [
             self._strip((label, axis), *_overlaid(line, old, curve, axis))
-            for label, line, old in zip(labels(up, height), lines, under, strict=True)
+            for label, line, old in zip(labels(frame.up, height), lines, under, strict=True)
         ]
         rows.append(self._strip((" " * _NUMBER + "└" + "─" * width, axis)))
-        rows.append(self._strip((" " * _AXIS + rounds_below(across, width), axis)))
+        rows.append(self._strip((" " * _AXIS + rounds_below(frame.across, width), axis)))
         return rows
 
     def _strip(self, *parts: tuple[str, Style]) -> Strip:
@@ -195,17 +231,6 @@ def _not_compared(rounds: Iterable[RoundView]) -> list[RoundView]:
 def _is_partial(row: RoundView) -> bool:
     """Whether only some of the devices, or of the labels, were tested."""
     return row.tested_devices < row.all_testers or row.tested_labels < row.all_labels
-
-
-def _with_mark(
-    lines: list[str], mark: str, point: Point, across: tuple[int, int], up: tuple[float, float]
-) -> list[str]:
-    """Return the lines of a curve with a mark in the cell of a point."""
-    alone = plot([point], width=len(lines[0]), height=len(lines), across=across, up=up)
-    return [
-        "".join(mark if dot != " " else cell for cell, dot in zip(line, dots, strict=True))
-        for line, dots in zip(lines, alone, strict=True)
-    ]
 
 
 def _overlaid(line: str, under: str, style: Style, below: Style) -> list[tuple[str, Style]]:

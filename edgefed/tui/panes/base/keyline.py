@@ -6,6 +6,9 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 
+from edgefed.events.base.bounty_tables import BOUNTIES
+from edgefed.events.methods.expert_tables import EXPERTS
+from edgefed.events.methods.matching_table import LAYERS
 from edgefed.tui.keys.actions import ACTIONS, Action, Place
 from edgefed.tui.look.symbols import Glyphs
 from edgefed.tui.look.theme import MUTED, SKY
@@ -14,6 +17,9 @@ from edgefed.tui.state.display_state import Shown
 from edgefed.tui.state.key_orders import RESUMABLE, takes_orders
 
 _CALL = "call"
+
+_TABLES = {"screen.labels": BOUNTIES, "screen.experts": EXPERTS, "screen.matching": LAYERS}
+"""The table that a screen is about, where it is about one."""
 
 
 class KeyLine(Pane):
@@ -71,8 +77,12 @@ class KeyLine(Pane):
 
 
 def _offered(shown: Shown, starts_runs: bool) -> list[Action]:
-    """Return the actions of the line: orders to a run, or a new run where none takes orders."""
+    """Return the actions of the line: orders to a run, or a new run where none takes orders.
+
+    Screens about a table of the run's method are named in a run that has the table.
+    """
     snapshot = shown.latest.snapshot
+    tables = {view.table.name for view in snapshot.tables} if snapshot else set()
     run = snapshot.run if snapshot else None
     orders = snapshot is None or (run is not None and takes_orders(run))
     hidden: set[Place] = {"replay"} if shown.replay is None else {"run"}
@@ -84,6 +94,7 @@ def _offered(shown: Shown, starts_runs: bool) -> list[Action]:
         if action.footer
         and action.place not in hidden
         and not (action.name == "run.new" and (orders or not starts_runs))
+        and (action.name not in _TABLES or _TABLES[action.name] in tables)
     ]
 
 

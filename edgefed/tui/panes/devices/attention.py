@@ -9,7 +9,8 @@ from textwrap import wrap
 from rich.text import Text
 
 from edgefed.events.state.attention import AttentionItem, AttentionKind, attention
-from edgefed.tui.look.text_format import age, clean, cut, cut_middle
+from edgefed.terminal.units import age
+from edgefed.tui.look.text_format import clean, cut, cut_middle
 from edgefed.tui.look.theme import MUTED, ORANGE, VERMILLION
 from edgefed.tui.panes.base.pane import Pane
 from edgefed.tui.panes.devices.fleet_summary import experts_of, fleet_counts, fleet_notes, no_device

@@ -10,9 +10,9 @@ from rich.text import Text
 from edgefed.events.base.coordinator_states import who_paused
 from edgefed.events.base.snapshot import DeviceRoundView, DeviceSnapshot
 from edgefed.events.state.awaited_devices import consequence, is_awaited
-from edgefed.terminal.units import counted, size
+from edgefed.terminal.units import ago, counted, duration, size, used_of
 from edgefed.tui.look.symbols import DEVICE_LOOKS, HOT, OUTCOME_LOOKS, Glyphs
-from edgefed.tui.look.text_format import age, bar, binned, clean, cut_middle, sparks, trend
+from edgefed.tui.look.text_format import bar, binned, clean, countdown, cut_middle, sparks, trend
 from edgefed.tui.look.theme import MUTED, ORANGE, SKY, VERMILLION
 from edgefed.tui.panes.base.pane import Pane
 from edgefed.tui.state.display_state import Shown
@@ -22,14 +22,17 @@ from edgefed.tui.state.trouble import since, why
 _WORD = 11
 """Cells of the word before a fact."""
 
-_BAR, _BEFORE_BAR = 30, 26
+_TIME = 11
+"""Cells of the time of a round."""
+
+_BAR, _BEFORE_BAR = 30, 19 + _TIME
 """Largest width of a round's bar, and the cells before it."""
 
 _COURSE = 24
 """Largest width of the course of a reading."""
 
 _READING = 9
-"""Cells of a reading, before its course."""
+"""Cells of a reading before its course, unless it is longer."""
 
 _HINTS = ("device.ping", "device.pause", "detail.log", "detail.next")
 
@@ -117,7 +120,7 @@ class DeviceHealthPane(DevicePane):
     def footing(self, shown: Shown) -> str:
         """Return the time span of its curves."""
         known = shown.telemetry.span(self.device, shown.now)
-        return super().footing(shown) or (f"courses of {age(known)}" if known else "")
+        return super().footing(shown) or (f"courses of {duration(int(known))}" if known else "")
 
     def lines(self, view: DeviceSnapshot, shown: Shown, width: int, height: int) -> Iterable[Text]:
         """Return board, versions and readings."""
@@ -126,7 +129,7 @@ class DeviceHealthPane(DevicePane):
         yield _fact("agent", _versions(view))
         hot = (view.temperature or 0.0) >= HOT
         temperature = _reading(view.temperature, "{:.0f} °C", ORANGE if hot else "")
-        memory = _known("" if view.memory is None else size(view.memory))
+        memory = _known("" if view.memory is None else used_of(view.memory, view.memory_total))
         room = width - _WORD - 1
         yield _fact("temperature", _with_course(temperature, shown, view, "temperature", room))
         yield _fact(
@@ -212,17 +215,18 @@ def _with_course(
     now: Text, shown: Shown, view: DeviceSnapshot, measure: Measure, room: int
 ) -> Text:
     """Return a reading with its course over the last minutes, from its least to its largest."""
-    columns = min(_COURSE, room - _READING - 1)
+    before = max(_READING, now.cell_len) + 1
+    columns = min(_COURSE, room - before)
     course = shown.telemetry.course(view.device, measure, shown.now, columns)
     if len({value for value in course if value is not None}) < 2:
         return now
-    now.append(" " * (_READING - now.cell_len + 1))
+    now.append(" " * (before - now.cell_len))
     return now.append(trend(course), SKY)
 
 
 def _ago(shown: Shown, stamp: str) -> Text:
     passed = shown.since(stamp)
-    return _dash() if passed is None else Text(f"{age(passed.total_seconds())} ago")
+    return _dash() if passed is None else Text(ago(passed.total_seconds()))
 
 
 def _state(view: DeviceSnapshot, shown: Shown) -> Text:
@@ -233,7 +237,7 @@ def _state(view: DeviceSnapshot, shown: Shown) -> Text:
     passed = shown.since(view.state_since or since(view))
     if passed is not None:
         stamp = shown.time_of(view.state_since or since(view))
-        line.append(f"  {age(passed.total_seconds())} since {stamp}")
+        line.append(f"  {countdown(passed)} since {stamp}")
     return line
 
 
@@ -311,6 +315,6 @@ def _round(reply: DeviceRoundView, slowest: float, room: int) -> Text:
     look = OUTCOME_LOOKS[reply.outcome]
     line = Text.assemble(f"r{reply.round:<5}", (f"{look.symbol} {reply.outcome:<9}", look.colour))
     if reply.seconds <= 0:
-        return line.append("—".rjust(7), MUTED)
+        return line.append("—".rjust(_TIME), MUTED)
     full, _ = bar(reply.seconds / slowest, room)
-    return line.append(f"{reply.seconds:6.1f} s ").append(full, SKY)
+    return line.append(f"{duration(reply.seconds):>{_TIME}} ").append(full, SKY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from statistics import median
 
@@ -9,7 +10,7 @@ from rich.text import Text
 
 from edgefed.events.base.snapshot import RunView, Snapshot
 from edgefed.events.state.awaited_devices import passed
-from edgefed.terminal.units import clock_time, short_time
+from edgefed.terminal.units import duration
 from edgefed.tui.look.symbols import RUN_LOOKS
 from edgefed.tui.look.text_format import clean, cut_middle, wall_time
 from edgefed.tui.look.theme import GREEN, MUTED, PURPLE, RULE, SKY, VERMILLION
@@ -26,7 +27,11 @@ _ROUNDS_FOR_ETA = 15
 
 
 class HeaderPane(Pane):
-    """One line; when it gets narrow, the program's name is dropped first, state and run id last."""
+    """One line; when it gets narrow, the program's name is dropped first.
+
+    The time and the number of devices are dropped next, and at last the run's id is cut. State and
+    ETA stay.
+    """
 
     def heading(self, shown: Shown) -> str:
         """Return nothing: the line has no border."""
@@ -44,7 +49,7 @@ class HeaderPane(Pane):
         wide = width >= WIDE
         names = _names(shown)
         forms = [(name, _parts(shown, wide)) for name in names]
-        forms += [(names[-1], _parts(shown, False, dropped)) for dropped in (0, 1, 2, 3)]
+        forms += [(names[-1], _parts(shown, False, dropped)) for dropped in (0, 1, 2)]
         fitting = (form for form in forms if _length(*form) <= width)
         name, parts = next(fitting, forms[-1])
         if _length(name, parts) > width:
@@ -62,10 +67,10 @@ def _length(name: Text, parts: list[Text]) -> int:
 
 
 def _parts(shown: Shown, wide: bool, dropped: int = 0) -> list[Text]:
-    """Return the parts after the names, without the first ``dropped`` of time, ETA and devices."""
-    state = _state(shown, wide, eta_shown=dropped < 2)
-    parts = [state, _links(shown) if shown.replay is None else _replay(shown.replay, wide)]
-    if dropped < 3:
+    """Return the parts after the names, without the first ``dropped`` of time and devices."""
+    links = _links(shown) if shown.replay is None else _replay(shown.replay, wide)
+    parts = [_state(shown, wide), links]
+    if dropped < 2:
         parts.append(_devices(shown, wide))
     return parts if dropped else [*parts, _time(shown, wide)]
 
@@ -100,7 +105,7 @@ def _epsilon(snapshot: Snapshot | None) -> str:
     return f"ε {'≥ ' if restored else ''}{last.epsilon:.3g}"
 
 
-def _state(shown: Shown, wide: bool, *, eta_shown: bool) -> Text:
+def _state(shown: Shown, wide: bool) -> Text:
     run = shown.run
     if shown.snapshot is None and not shown.starting:
         return Text("run ?", MUTED)
@@ -116,9 +121,9 @@ def _state(shown: Shown, wide: bool, *, eta_shown: bool) -> Text:
         return state.append(f" as of {shown.as_of if wide else shown.as_of[:5]}", MUTED)
     live = run.status == "running" and shown.replay is None
     left = eta(shown.snapshot, run, shown.now) if shown.snapshot and live else None
-    if left is not None and eta_shown:
-        left = max(1.0, left)
-        state.append("  ETA ", MUTED).append(clock_time(left) if wide else short_time(left))
+    if left is not None:
+        shown_left = duration(max(1, math.ceil(left)), 2 if wide else 1)
+        state.append("  ETA ", MUTED).append(shown_left)
     return state
 
 

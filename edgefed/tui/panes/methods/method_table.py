@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 from rich.text import Text
@@ -134,9 +135,10 @@ class TablePane(RowsPane[Row]):
         view = self.view(shown)
         if view is None:
             return []
-        table, lines = view.table, []
-        if table.verdict:
-            lines.append(Text(clean(table.verdict)))
+        table, lines = view.table, list[Text]()
+        most = max(1, height // 3)
+        verdict = wrap(clean(table.verdict), max(8, width), max_lines=most, placeholder=" …")
+        lines += map(Text, verdict)
         if table.warning:
             lines.append(Text(f"! {clean(table.warning)}", ORANGE))
         keys = {row.key for row in table.rows}

@@ -16,7 +16,7 @@ from edgefed.events.base.waiting import MOST_NAMED, waiting_in_words
 from edgefed.events.history.run_comparison import best_of
 from edgefed.events.state.attention import device_count, devices_there
 from edgefed.events.state.awaited_devices import why_slow
-from edgefed.terminal.units import clock_time, short_time, tested_by
+from edgefed.terminal.units import duration, tested_by
 from edgefed.tui.look.symbols import RUN_LOOKS
 from edgefed.tui.look.text_format import bar, clean, countdown, cut, cut_middle, moment
 from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, RULE, SKY, VERMILLION
@@ -80,14 +80,14 @@ def _measures(rounds: tuple[RoundView, ...]) -> list[str]:
 def _took(started: datetime | None, ended: datetime | None) -> str:
     if started is None or ended is None:
         return ""
-    return f"in {clock_time((ended - started).total_seconds())}"
+    return f"in {duration((ended - started).total_seconds())}"
 
 
 def _times(rounds: tuple[RoundView, ...]) -> Text:
     """Return how long rounds took, and how many answers came late or were refused."""
     if not rounds:
         return Text()
-    middle = short_time(median(row.seconds for row in rounds))
+    middle = duration(median(row.seconds for row in rounds))
     late = sum(row.late for row in rounds)
     return Text(f"median round {middle} · late or refused {late}", MUTED)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +11,7 @@ from rich.text import Text
 
 from edgefed.events.base.device_rounds import MAX_DEVICE_ROUNDS
 from edgefed.events.base.snapshot import DeviceOutcome, DeviceRoundView, DeviceSnapshot
-from edgefed.terminal.units import short_time
+from edgefed.terminal.units import duration
 from edgefed.tui.look.symbols import DEVICE_LOOKS, OUTCOME_LOOKS
 from edgefed.tui.look.text_format import clean, cut_middle
 from edgefed.tui.look.theme import MUTED, ORANGE, SKY
@@ -88,10 +90,10 @@ class RoundsMap(Pane):
         columns = max(1, min(MAX_DEVICE_ROUNDS, width - _STATE - ids - 1 - _MEAN))
         newest = max(max(track.rounds) for track in rows)
         numbers = range(max(1, newest - columns + 1), newest + 1)
-        slowest = _slowest(rows)
+        limits = shade_limits(rows, numbers)
         lines = [_ruler(numbers, _STATE + ids + 1)]
-        lines += [_row(track, numbers, ids, slowest) for track in rows[self.first :][:room]]
-        lines.append(_legend(slowest))
+        lines += [_row(track, numbers, ids, limits) for track in rows[self.first :][:room]]
+        lines.append(_legend(limits, width))
         for line in lines:
             line.truncate(max(1, width), overflow="ellipsis")
         return Text("\n", no_wrap=True).join(lines)
@@ -119,11 +121,20 @@ def tracks(shown: Shown) -> list[Track]:
     return sorted(known, key=lambda track: (-track.mean, -track.missed, track.view.device))
 
 
-def _slowest(rows: Sequence[Track]) -> float:
-    """Return the longest time of an accepted reply: later ones are drawn by their outcome."""
-    times = [reply.seconds for track in rows for reply in track.rounds.values()
-             if reply.outcome == "accepted"]  # fmt: skip
-    return max(times, default=0.0)
+def shade_limits(rows: Sequence[Track], numbers: range) -> list[float]:
+    """Return the longest time of each shade: the quartiles of the accepted replies in some rounds.
+
+    Equal numbers of cells have each shade, so that one very slow reply leaves the others apart.
+    Other replies are drawn by their outcome.
+    """
+    times = sorted(
+        reply.seconds
+        for track in rows
+        for reply in track.rounds.values()
+        if reply.outcome == "accepted" and reply.round in numbers
+    )
+    steps = range(1, len(_SHADES) + 1)
+    return [times[math.ceil(len(times) * step / len(_SHADES)) - 1] for step in steps if times]
 
 
 def _ruler(numbers: range, before: int) -> Text:
@@ -137,40 +148,48 @@ def _ruler(numbers: range, before: int) -> Text:
     return Text(f"{line}{'mean':>{_MEAN}}", MUTED)
 
 
-def _row(track: Track, numbers: range, ids: int, slowest: float) -> Text:
+def _row(track: Track, numbers: range, ids: int, limits: Sequence[float]) -> Text:
     look = DEVICE_LOOKS[track.view.state]
     lost = track.view.state == "lost"
     name = f"{cut_middle(clean(track.view.device), ids):<{ids}} "
     line = Text.assemble((f"{look.symbol} ", look.colour), (name, MUTED if lost else ""))
     for number in numbers:
-        line.append(*_cell(track.rounds.get(number), slowest))
-    mean = short_time(track.mean) if track.mean else "—"
+        line.append(*_cell(track.rounds.get(number), limits))
+    mean = duration(track.mean, 1) if track.mean else "—"
     return line.append(f"{mean:>{_MEAN}}", "" if track.mean else MUTED)
 
 
-def _cell(reply: DeviceRoundView | None, slowest: float) -> tuple[str, str]:
+def _cell(reply: DeviceRoundView | None, limits: Sequence[float]) -> tuple[str, str]:
     """Return character and colour of a device in a round."""
     if reply is None:
         return "·", MUTED
     if reply.outcome != "accepted":
         look = OUTCOME_LOOKS[reply.outcome]
         return look.symbol, look.colour
-    share = reply.seconds / slowest if slowest > 0 else 0.0
-    shade = min(len(_SHADES) - 1, int(share * len(_SHADES)))
-    return _SHADES[shade], ORANGE if shade == len(_SHADES) - 1 else SKY
+    return _shade(bisect_left(limits[:-1], reply.seconds))
 
 
-def _legend(slowest: float) -> Text:
-    """Return the meaning of the cells."""
-    line = Text(no_wrap=True)
-    if slowest > 0:
-        line.append("up to ", MUTED)
-        for index, shade in enumerate(_SHADES):
-            until = short_time(slowest * (index + 1) / len(_SHADES))
-            line.append(shade, ORANGE if index == len(_SHADES) - 1 else SKY)
-            line.append(f" {until} ", MUTED)
-        line.append(" ")
+def _shade(place: int) -> tuple[str, str]:
+    """Return character and colour of a shade."""
+    return _SHADES[place], ORANGE if place == len(_SHADES) - 1 else SKY
+
+
+def _legend(limits: Sequence[float], width: int) -> Text:
+    """Return the meaning of the cells; where it does not fit, that of the shades alone.
+
+    A shade with the limit of the one before it is in no cell.
+    """
+    shades = Text(no_wrap=True)
+    for place, limit in enumerate(limits):
+        if not place or limit > limits[place - 1]:
+            shades.append(" " if place else "up to ", MUTED).append(*_shade(place))
+            shades.append(f" {duration(limit)}", MUTED)
+    outcomes = Text(no_wrap=True)
     for word in _NAMED:
         look = OUTCOME_LOOKS[word]
-        line.append(look.symbol, look.colour).append(f" {word}  ", MUTED)
-    return line.append("·", MUTED).append(" not asked", MUTED)
+        outcomes.append(look.symbol, look.colour).append(f" {word}  ", MUTED)
+    outcomes.append("· not asked", MUTED)
+    if not limits:
+        return outcomes
+    whole = shades + Text("  ") + outcomes
+    return whole if whole.cell_len <= width else shades

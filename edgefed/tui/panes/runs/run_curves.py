@@ -10,12 +10,12 @@ from rich.text import Text
 
 from edgefed.events.history.known_runs import RunDetails
 from edgefed.events.history.run_comparison import Comparison, Measure
-from edgefed.tui.look.braille import plot
+from edgefed.tui.look.braille import cell_of, plot
 from edgefed.tui.look.symbols import Glyphs
 from edgefed.tui.look.text_format import cut_middle
 from edgefed.tui.look.theme import MUTED
-from edgefed.tui.panes.base.compared_runs import COLOURS, LETTERS, ComparedRunsPane, named
-from edgefed.tui.panes.base.curve import labels, rounds_below, value_range
+from edgefed.tui.panes.base.compared_runs import COLOURS, CURVES, LETTERS, ComparedRunsPane, named
+from edgefed.tui.panes.base.curve import SAMPLE, labels, rounds_below, value_range
 from edgefed.tui.state.display_state import Shown
 from edgefed.tui.state.key_orders import ENDED
 
@@ -34,6 +34,7 @@ class Curve:
 
     letter: str
     colour: str
+    glyph: str
     points: Sequence[Point]
 
 
@@ -77,18 +78,18 @@ class RunCurvesPane(ComparedRunsPane):
 def curves_of(runs: Sequence[RunDetails], measure: Measure) -> list[Curve]:
     """Return the curve of each run; without points where no round has the measure."""
     return [
-        Curve(letter, colour, _points(run, measure))
-        for letter, colour, run in zip(LETTERS, COLOURS, runs, strict=False)
+        Curve(letter, colour, glyph, _points(run, measure))
+        for letter, colour, glyph, run in zip(LETTERS, COLOURS, CURVES, runs, strict=False)
     ]
 
 
 def legend(comparison: Comparison, width: int) -> Text:
-    """Return which letter and colour is which run; ids are cut to fit the width."""
+    """Return letter, colour and curve of each run; ids are cut to fit the width."""
     runs = named(comparison)
-    room = max(3, width // max(1, len(runs)) - 4)
+    room = max(3, width // max(1, len(runs)) - 6)
     line = Text()
-    for letter, colour, run in runs:
-        line.append(f"{letter} {cut_middle(run, room)}  ", f"bold {colour}")
+    for (letter, colour, run), glyph in zip(runs, CURVES, strict=False):
+        line.append(f"{letter} {glyph or SAMPLE} {cut_middle(run, room)}  ", f"bold {colour}")
     return line
 
 
@@ -121,16 +122,19 @@ def _cells(
     width, height = size
     cells = [[(" ", "")] * width for _ in range(height)]
 
-    def drawn(points: Sequence[Point]) -> list[tuple[int, int, str]]:
-        lines = plot(points, width=width, height=height, across=across, up=up) if points else []
+    def drawn(points: Sequence[Point], glyph: str) -> list[tuple[int, int, str]]:
+        if not points:
+            return []
+        lines = plot(points, width=width, height=height, across=across, up=up, glyph=glyph)
         return [(x, y, c) for y, line in enumerate(lines) for x, c in enumerate(line) if c != " "]
 
     for curve in reversed(curves):
-        for x, y, char in drawn(curve.points):
+        for x, y, char in drawn(curve.points, curve.glyph):
             cells[y][x] = (char, curve.colour)
     lettered: set[tuple[int, int]] = set()
     for curve in curves:
-        for end, y, _ in drawn(curve.points[-1:]):
+        for point in curve.points[-1:]:
+            end, y = cell_of(point, width=width, height=height, across=across, up=up)
             x = next((x for x in range(end, 0, -1) if (x, y) not in lettered), end)
             lettered.add((x, y))
             cells[y][x] = (curve.letter, f"bold {curve.colour}")

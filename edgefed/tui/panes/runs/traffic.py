@@ -9,7 +9,7 @@ from statistics import median
 from rich.text import Text
 
 from edgefed.events.base.snapshot import RoundView, Snapshot
-from edgefed.terminal.units import short_time, size
+from edgefed.terminal.units import duration, size
 from edgefed.tui.look.text_format import clean, cut_middle, sparks
 from edgefed.tui.look.theme import GREEN, MUTED, SKY
 from edgefed.tui.panes.base.pane import Pane
@@ -48,7 +48,7 @@ class TrafficPane(Pane):
 
 def _times(rounds: Sequence[RoundView], width: int) -> Text:
     """Return the duration of the last rounds, and their median."""
-    median_text = f"  median {short_time(median(row.seconds for row in rounds))}"
+    median_text = f"  median {duration(median(row.seconds for row in rounds))}"
     room = max(1, width - len("time ") - len(median_text))
     past = sparks([row.seconds for row in rounds[-room:]])
     return Text.assemble(("time ", MUTED), (past, SKY), median_text)
@@ -62,7 +62,7 @@ def _slowest(snapshot: Snapshot, width: int) -> Text:
     counts = Counter(device for device, _ in latest)
     name = min(counts, key=lambda device: (-counts[device], device))
     longest = max(seconds for device, seconds in latest if device == name)
-    detail = f" in {counts[name]} of {len(latest)}, {short_time(longest)}"
+    detail = f" in {counts[name]} of {len(latest)}, {duration(longest)}"
     return Text.assemble(
         ("slowest ", MUTED), cut_middle(clean(name), max(3, width - 8 - len(detail))), detail
     )

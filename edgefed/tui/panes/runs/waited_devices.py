@@ -8,7 +8,7 @@ from rich.text import Text
 
 from edgefed.events.base.device_rounds import waits_for
 from edgefed.events.base.snapshot import DeviceSnapshot, RunView
-from edgefed.terminal.units import short_time
+from edgefed.terminal.units import duration
 from edgefed.tui.look.symbols import ACTIVE
 from edgefed.tui.look.text_format import clean, cut_middle
 from edgefed.tui.look.theme import MUTED, VERMILLION
@@ -77,5 +77,5 @@ def slowest_line(run: RunView) -> Text:
     if not run.slowest:
         return Text()
     name = _name(run.slowest)
-    line = Text.assemble(("slowest ", MUTED), f"{name}, {short_time(run.slowest_seconds)}")
+    line = Text.assemble(("slowest ", MUTED), f"{name}, {duration(run.slowest_seconds)}")
     return line.append(f"{_BETWEEN}refused {run.refused}", MUTED) if run.refused else line
