@@ -99,6 +99,7 @@ def show(
         keys=keys,
         launcher=launcher,
         runs=feed,
+        events=feed,
     ).run()
 
 
@@ -134,6 +135,7 @@ def show_recording(
         starting="The recording has not come to a run yet.",
         runs=StateFolderRuns(state),
         replay=feed,
+        events=feed,
         keys=keys,
     ).run()
 
@@ -165,6 +167,7 @@ def show_until_ended(
         closing=ENDS_DEMO,
         starting=f"Starting {run}: the devices connect.",
         runs=feed,
+        events=feed,
         keys=keys,
     )
     dashboard.run()
