@@ -67,9 +67,15 @@ def top(board: Board) -> Iterator[Widget]:
     yield Banner(board.glyphs, id="banner")
 
 
-def bottom(board: Board) -> Iterator[Widget]:
-    """Yield the widgets below the panes of a screen."""
-    yield KeyLine(board.glyphs, read_only=board.read_only, starts_runs=board.starts_runs, id="keys")
+def bottom(board: Board, *, device_keys: bool = False) -> Iterator[Widget]:
+    """Yield the widgets below the panes of a screen, which may have keys about one device."""
+    yield KeyLine(
+        board.glyphs,
+        read_only=board.read_only,
+        starts_runs=board.starts_runs,
+        device_keys=device_keys,
+        id="keys",
+    )
 
 
 def draw_panes(screen: DOMNode, board: Board) -> None:

@@ -151,7 +151,7 @@ class EventLogPane(Pane):
             line = _row(shown, rows[place], width)
             if place == self._cursor:
                 line.pad_right(width - line.cell_len)
-                line.stylize(self.get_component_rich_style("event-log--cursor"))
+                line.stylize_before(self.get_component_rich_style("event-log--cursor"))
             lines.append(line)
         lines += [Text()] * (room - len(lines))
         if self.selected is not None:
