@@ -48,7 +48,7 @@ PARSED = 10
 BLOCK = 64 * 1024
 
 STOPPED = "the coordinator stopped"
-KILLED = "it was killed, or its machine stopped"
+KILLED = "killed, or its machine stopped"
 
 _BROKEN = (ValueError, ValidationError, RecursionError)
 
@@ -93,11 +93,11 @@ class StoredEvents:
             stopped = newest[0].text == STOPPED
             since = newest[0].time if stopped else max(since, newest[0].time)
             away = short_time(max(0.0, (now - moment_of(since)).total_seconds()))
-            reason = "it was stopped" if stopped else KILLED
+            reason = "stopped" if stopped else KILLED
             journal.emit(
                 "note",
                 level="info" if stopped else "warning",
-                text=f"the coordinator was away for {away}: {reason}",
+                text=f"coordinator away for {away}: {reason}",
                 since=since,
             )
         self._thread.start()

@@ -20,7 +20,7 @@ from edgefed.tui.panes.base.rows import WHEEL_ROWS
 from edgefed.tui.state.display_state import Shown
 from edgefed.tui.state.event_window import EventWindow, place_of
 
-_DETAIL = 3
+_DETAIL = 4
 """Lines about the entry under the cursor, the first one empty."""
 
 _WITH_WORD = 100
@@ -220,23 +220,27 @@ def _row(shown: Shown, entry: EventEntry, width: int) -> Text:
     row.append(clean(entry.mark)[:1], MARK_COLOURS.get(entry.mark, MUTED)).append("  ")
     if width >= _WITH_WORD:
         row.append(f"{cut(clean(entry.word), _WORD):<{_WORD}}  ", MUTED)
-    row.append(clean(entry.text))
+    row.append(_words(shown, entry))
     row.truncate(max(1, width), overflow="ellipsis")
     return row
 
 
 def _detail(shown: Shown, entry: EventEntry, width: int) -> list[Text]:
-    """Return the entry's time, kind and whole text, in two lines after an empty one."""
+    """Return the entry's time, kind and whole text, in three lines after an empty one."""
     stamp = _stamp(shown, entry.time, "%Y-%m-%d %H:%M:%S")
     kind = " ".join(dict.fromkeys((entry.kind, entry.word)))
     about = [stamp, kind, entry.run, f"by {entry.by}" if entry.by else ""]
-    text = clean(entry.text)
-    if entry.since:
-        since, until = (_stamp(shown, each, "%m-%d %H:%M:%S") for each in (entry.since, entry.time))
-        text = f"from {since} to {until}: {text}"
     head = Text(cut("  ".join(clean(part) for part in about if part), width), MUTED)
-    lines = wrap(text, max(8, width), max_lines=1, placeholder=" …")
+    lines = wrap(_words(shown, entry), max(8, width), max_lines=_DETAIL - 2, placeholder=" …")
     return [Text(), head, *(Text(line) for line in lines)]
+
+
+def _words(shown: Shown, entry: EventEntry) -> str:
+    """Return the text, with the beginning and the end of an outage."""
+    if not entry.since:
+        return clean(entry.text)
+    since, until = (_stamp(shown, each, "%m-%d %H:%M:%S") for each in (entry.since, entry.time))
+    return f"{clean(entry.text)} (from {since} to {until})"
 
 
 def _stamp(shown: Shown, stamp: str, form: str) -> str:
