@@ -112,9 +112,7 @@ def test_the_next_entry_has_the_position_at_the_end(log: Log) -> None:
     assert (entry.text, entry.position) == ("later", end)
 
 
-def test_the_oldest_file_goes_and_positions_stay(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_oldest_file_goes_and_positions_stay(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_events, "FILE_BYTES", 400)
     monkeypatch.setattr(stored_events, "FILES", 3)
     for number in range(20):
