@@ -240,6 +240,8 @@ def test_the_outage_is_in_the_recording_of_a_run_that_is_taken_up_again(log: Log
     log.begin()
     log.journal.open(path)
     log.journal.close()
+    log.end()
+    log.begin()
     log.journal.open(log.folder / "other.jsonl")
     recorded = [event.fields["text"] for event in Recording.read(path).events() if event]
     assert recorded == ["in the run", f"coordinator away for 60 s: {KILLED}"]

@@ -133,6 +133,18 @@ def test_entries_that_come_between_two_pages_are_not_doubled() -> None:
     assert numbers(window) == ordered(27, problems_first=True)
 
 
+def test_entries_that_come_while_the_log_is_read_upwards_are_not_doubled() -> None:
+    source = Source(35)
+    window = EventWindow(EventFilter(), problems_first=False)
+    window.jump_to_end()
+    source.read(window, window.newer())
+    source.count += 3
+    while source.read(window, window.newer()):
+        pass
+    source.read(window, window.fresh())
+    assert numbers(window) == ordered(38, problems_first=False)
+
+
 def test_a_filter_that_wants_problems_alone_has_them_alone() -> None:
     source = Source(30)
     window = EventWindow(EventFilter(problems=True), problems_first=False)
