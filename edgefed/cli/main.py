@@ -9,6 +9,7 @@ from edgefed.cli.fleet import (
     demo,
     device,
     doctor,
+    events,
     init,
     operator,
     rotate_keys,
@@ -30,6 +31,7 @@ app.command(epilog=demo.EPILOG, json=True)(demo.demo)
 app.command(epilog=init.EPILOG)(init.init)
 app.command(epilog=up.EPILOG)(up.up)
 app.command(epilog=status.EPILOG, json=True)(status.status)
+app.command(epilog=events.EPILOG, json=True)(events.events)
 app.command(epilog=ui.EPILOG)(ui.ui)
 app.command(epilog=coordinator.EPILOG)(coordinator.coordinator)
 app.add_typer(run.app, name="run")

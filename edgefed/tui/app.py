@@ -37,7 +37,7 @@ from edgefed.tui.screens.question import QuestionScreen, QuestionText
 from edgefed.tui.screens.registry import FIRST, SCREENS, Drawn, ScreenName
 from edgefed.tui.state.closing import WATCHES, Closing
 from edgefed.tui.state.display_state import DisplayState
-from edgefed.tui.state.interfaces import Control, Feed, Runs
+from edgefed.tui.state.interfaces import Control, Events, Feed, Runs
 from edgefed.tui.state.key_orders import (
     FINISH,
     CoordinatorOrder,
@@ -85,6 +85,7 @@ class Dashboard(BoardApp):
         closing: describes the processes that end with the dashboard.
         starting: text to show while there is no run, because one was just started.
         runs: the runs to list and compare; None where they are not known.
+        events: the event log; None where it is not known.
         replay: controls the feed where it is a recording; None for a live fleet.
         bell: ring the terminal's bell for an alert.
         keys: the keys that the user chose.
@@ -113,6 +114,7 @@ class Dashboard(BoardApp):
         closing: Closing = WATCHES,
         starting: str = "",
         runs: Runs | None = None,
+        events: Events | None = None,
         replay: Replay | None = None,
         bell: bool = False,
         keys: Keymap = OWN_KEYS,
@@ -136,7 +138,7 @@ class Dashboard(BoardApp):
         shown = replace(commands, new_run_key=keys.label("run.new") if starts else "")
         self._watch_of_feed = DisplayState(clock, zone, starting, replay, keys, shown)
         self._letters = [AsciiFilter()] if ascii else []
-        self._board = Board(self._watch_of_feed, Glyphs(ascii), control, runs, starts)
+        self._board = Board(self._watch_of_feed, Glyphs(ascii), control, runs, starts, events)
         self._first_screen = screen
         self._drawn_at = -AGES_EVERY
         self._changed = False

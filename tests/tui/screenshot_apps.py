@@ -14,18 +14,21 @@ from textual.widgets import Input
 
 from edgefed.cli.programs.run_launcher import RunLauncher
 from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.events.base.event_entries import EventFilter, EventPage
 from edgefed.events.history.known_runs import RunDetails
+from edgefed.events.history.recorded_events import recorded_page
 from edgefed.events.history.recording import Recording
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.tui.app import Dashboard
 from edgefed.tui.feeds.recorded_feed import RecordedFeed
 from edgefed.tui.feeds.replay_feed import ReplayFeed
+from edgefed.tui.panes.frame.event_log import EventLogPane
 from edgefed.tui.screens.registry import Drawn, ScreenName
 from edgefed.tui.state.closing import ENDS_REPLAY, WATCHES, Closing
-from edgefed.tui.state.interfaces import Control, Runs
+from edgefed.tui.state.interfaces import Control, Events, Runs
 from edgefed.tui.state.launching import Launcher
 from tests.cli.programs.test_run_launcher import FILE, Coordinator
-from tests.tui.driving import PATIENCE, Scenario, settle
+from tests.tui.driving import PATIENCE, Scenario, settle, until
 from tests.tui.recorded_fleet import record, recorded
 from tests.tui.sample_runs import KnownRuns, past_run, prox
 from tests.tui.samples import FakeClock, RecordingControl
@@ -172,6 +175,7 @@ def showing(
     launcher: Launcher | None = None,
     closing: Closing = WATCHES,
     closed: threading.Event | None = None,
+    events: Events | None = None,
 ) -> Dashboard:
     """Return a dashboard over one update."""
     clock = FakeClock()
@@ -179,12 +183,33 @@ def showing(
     return Dashboard(
         feed, control or LoggingControl(), clock, zone=timezone.utc, screen=screen,
         runs=runs or KnownRuns(*PAST), launcher=launcher or recipes(), closing=closing,
+        events=events,
     )  # fmt: skip
 
 
 def of_recording(name: str, screen: ScreenName, **settings: Any) -> Dashboard:
     """Return a dashboard over the end of a recording."""
     return showing(recorded(name), screen, **settings)
+
+
+class RecordedEvents:
+    """The event log of a recording, which is written into the current folder."""
+
+    def __init__(self, name: str) -> None:
+        self._recording = Recording.read(record(Path(f"{name}.jsonl"), name))
+
+    def event_page(
+        self, wanted: EventFilter, *, before: int | None = None, after: int | None = None
+    ) -> EventPage:
+        """Return a page of all events."""
+        done = len(self._recording)
+        return recorded_page(self._recording, done, wanted, before=before, after=after)
+
+
+async def read_events(pilot: Pilot[None]) -> None:
+    """Wait until the screen of events has read what it needs."""
+    await until(pilot, lambda: not pilot.app.screen.query_one(EventLogPane).reading)
+    await settle(pilot)
 
 
 def recipes(coordinator: Any = None, *, written: bool = True) -> RunLauncher:

@@ -11,7 +11,14 @@ from edgefed.tui.forms.form_list import FormList
 from edgefed.tui.screens.registry import ScreenName
 from edgefed.tui.state.closing import ENDS_FLEET
 from tests.tui.driving import press
-from tests.tui.screenshot_apps import Replayed, Screenshot, follow, of_recording
+from tests.tui.screenshot_apps import (
+    RecordedEvents,
+    Replayed,
+    Screenshot,
+    follow,
+    of_recording,
+    read_events,
+)
 
 A_LATE_DEVICE = ("G", "k", "enter")
 TWO_RUNS = ("m", "down", "m", "down", "down", "down", "m", "enter")
@@ -51,6 +58,11 @@ def replayed() -> Dashboard:
     return Replayed().app
 
 
+def events() -> Dashboard:
+    """Return the screen of events over a recording."""
+    return of_recording("fedprox", "events", events=RecordedEvents("fedprox"))
+
+
 SCREENS: dict[str, Screenshot] = {
     "overview": over("fedprox", "overview"),
     "devices": over("fedprox", "devices"),
@@ -63,6 +75,7 @@ SCREENS: dict[str, Screenshot] = {
     "matching": over("fedma", "matching"),
     "runs": over("fedprox", "runs", "m", "down"),
     "comparison": over("fedprox", "runs", *TWO_RUNS),
+    "events": Screenshot(events, ["down"], read_events),
     "replay": Screenshot(replayed, ["full_stop"] * 6, follow),
 }
 """The screens, each with the window to itself."""

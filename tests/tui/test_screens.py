@@ -30,6 +30,7 @@ from tests.tui.samples import (
 from tests.tui.samples import (
     snapshot as fleet,
 )
+from tests.tui.screens.test_fleet import fleet_of
 
 LARGE, SMALL = (120, 36), (80, 24)
 
@@ -89,6 +90,10 @@ CASES: dict[str, Case] = {
     "experts-table": Case(
         watched(fine(mixing(states={1: "dead"})), screen="devices"), (LARGE, SMALL)
     ),
+    **{
+        f"fleet-{count}": Case(watched(fine(fleet_of(count))), (SMALL, (200, 50)), ("right",))
+        for count in (4, 60, 1000)
+    },
     "many-experts": Case(watched(fine(MANY), screen="experts")),
 }
 

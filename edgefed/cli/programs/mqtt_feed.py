@@ -8,8 +8,10 @@ from functools import partial
 from edgefed.config.values.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.control.device_log import DeviceLog
+from edgefed.control.event_pages import event_page
 from edgefed.control.snapshot_watcher import SnapshotWatcher
 from edgefed.errors import TimeLimitError, WireError
+from edgefed.events.base.event_entries import EventFilter, EventPage
 from edgefed.events.history.known_runs import RunDetails, RunRow
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.process.clock import Clock
@@ -68,6 +70,12 @@ class MqttFeed:
     def run_details(self, run: str) -> RunDetails:
         """Return a run with its settings and its rounds, from the coordinator."""
         return RunDetails.model_validate(self._watcher.coordinator.ask("run.show", run=run))
+
+    def event_page(
+        self, wanted: EventFilter, *, before: int | None = None, after: int | None = None
+    ) -> EventPage:
+        """Return a page of the coordinator's event log."""
+        return event_page(self._watcher.coordinator, wanted, before=before, after=after)
 
     def device_order(self, action: DeviceAction, device: str, reason: str = "") -> None:
         """Give an order about a device and wait until the coordinator has taken it."""

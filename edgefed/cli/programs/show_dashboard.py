@@ -102,6 +102,7 @@ def show(
                 None if read_only else RunLauncher(feed.coordinator, start.around, start.words)
             ),
             runs=feed,
+            events=feed,
             commands=RunCommands(start.program),
         )
 
@@ -164,6 +165,7 @@ def show_recording(
             starting="The recording has not come to a run yet.",
             runs=StateFolderRuns(state),
             replay=feed,
+            events=feed,
             keys=keys,
         )
 
@@ -215,6 +217,7 @@ def show_until_ended(
             closing=ENDS_DEMO,
             starting=f"Starting {run}: the devices connect.",
             runs=feed,
+            events=feed,
             keys=keys,
             commands=commands,
         )

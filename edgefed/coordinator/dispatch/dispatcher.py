@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+from datetime import datetime
 
 from edgefed.coordinator.devices.new_devices import NewDevices
 from edgefed.coordinator.devices.sender_limits import COORDINATOR, STATES
@@ -26,6 +27,8 @@ from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, Pendin
 from edgefed.coordinator.journal.rate_limited_notes import OverflowNotes, RateLimitedNotes
 from edgefed.errors import EdgeFedError
 from edgefed.files.writing import free_bytes
+from edgefed.process.clock import timestamp
+from edgefed.terminal.units import short_time
 from edgefed.transport.blob_intake import BlobIntake
 from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp
 from edgefed.transport.rate_limits import Buckets, Rate
@@ -103,7 +106,7 @@ class Dispatcher:
         self._next_check = 0.0
         self._full_since: float | None = None
         self._up = 0
-        self._was_down = False
+        self._down_since: datetime | None = None
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
 
@@ -240,16 +243,22 @@ class Dispatcher:
                 self._registry.doubt()
                 self._unheard.reconnected(self._clock.monotonic())
                 self._deps.on_up()
-                if self._was_down:
-                    self._deps.journal.emit("note", text="connection to the broker restored")
-                else:
-                    log.info("connected to the broker")
-                self._was_down = False
+                self._note_connection()
                 self._replies.ask_again()
             case LinkDown():
-                self._was_down = True
+                self._down_since = self._down_since or self._clock.now()
                 text = f"connection to the broker lost: {arrival.reason}; reconnecting"
                 self._deps.journal.emit("note", level="warning", text=text)
+
+    def _note_connection(self) -> None:
+        """Note that the broker is there, and how long it was not."""
+        if self._down_since is None:
+            log.info("connected to the broker")
+            return
+        since, self._down_since = self._down_since, None
+        away = short_time(max(0.0, (self._clock.now() - since).total_seconds()))
+        text = f"connection to the broker restored after {away}"
+        self._deps.journal.emit("note", text=text, since=timestamp(since))
 
     def _take_message(self, arrival: Incoming) -> None:
         read = read_arrival(self._deps.topics, arrival, self._refuse, self._deps.verifier)

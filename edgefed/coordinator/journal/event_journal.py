@@ -37,6 +37,7 @@ class EventJournal:
         self._file: BinaryIO | None = None
         self._listeners: list[Callable[[Event, int], None]] = []
         self._number = 0
+        self._outage: Event | None = None
 
     @property
     def snapshot(self) -> Snapshot:
@@ -72,13 +73,16 @@ class EventJournal:
         """Append events to a run's ``events.jsonl`` from now on.
 
         It begins with the connected devices, which joined before the run and may not announce
-        themselves again.
+        themselves again. An outage before a run was taken up again precedes them.
         """
         with self._lock:
             self._close()
             make_folder(path.parent)
             self._file = open_private(path, "a+b", buffering=0)
             self._end_line(self._file)
+            if self._outage is not None and self._file.tell():
+                self._write(self._outage)
+            self._outage = None
             there = (view for view in self.snapshot.devices if view.state != "lost")
             for part in roster_parts(view.model_dump(include=LASTING) for view in there):
                 self._write(self._event("roster", part))
@@ -100,6 +104,8 @@ class EventJournal:
             self._builder.apply(event)
             self._number += 1
             number = self._number
+            if kind == "note" and fields.get("since") and self._file is None:
+                self._outage = event
             self._write(event)
             for listener in self._listeners:
                 listener(event, number)

@@ -28,6 +28,7 @@ from edgefed.coordinator.exchanges.relayed_blobs import open_blobs
 from edgefed.coordinator.journal.announcements import Announcements
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.journal.event_log import EventLog
+from edgefed.coordinator.journal.stored_events import STOPPED, StoredEvents
 from edgefed.coordinator.members.enrolment_server import EnrolmentServer
 from edgefed.coordinator.members.membership import Membership, member_verifier, open_membership
 from edgefed.coordinator.members.membership_messages import MembershipMessages
@@ -37,6 +38,7 @@ from edgefed.coordinator.process.challenges import Challenges
 from edgefed.coordinator.process.device_actions import device_actions
 from edgefed.coordinator.process.duplicate_coordinator import refuse_second_coordinator
 from edgefed.coordinator.process.enrolment_orders import enrolment_actions
+from edgefed.coordinator.process.event_actions import event_actions
 from edgefed.coordinator.process.failed_run import note_failure
 from edgefed.coordinator.process.last_run import with_last_run
 from edgefed.coordinator.process.request_handler import RequestHandler
@@ -54,6 +56,8 @@ from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.errors import EdgeFedError, NotAllowedError, UsageError
 from edgefed.events.base.model import UNFINISHED
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.state.fold import MAX_LINES
 from edgefed.learn.base.processors import set_threads
 from edgefed.process.clock import Clock, timestamp
 from edgefed.process.lock import FolderLock
@@ -97,8 +101,8 @@ class Service:
         self._store = Store(settings.folder)
         self._cache, self._relays = open_blobs(settings.folder, stored=self._store.relays())
         self._journal = EventJournal(settings.fleet, clock)
-        self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
-        self._known = KnownDevices(self._store)
+        self._known, self._events = KnownDevices(self._store), StoredEvents(settings.folder, clock)
+        self._journal.begin_with(self._state_on_disk)
         self._trust, self._pauses = TrustScores(settings.folder), DevicePauses(settings.folder)
         self._membership = open_membership(settings.membership, clock)
         self._enrolled = self._membership.parties.is_enrolled if self._membership else everybody
@@ -135,6 +139,9 @@ class Service:
         self._journal.listen(self._announcements.event)
         self._journal.listen(EventLog(clock).take)
         self._alerts = AlertWatch(settings.alerts, self._journal, clock, settings.folder)
+
+    def _state_on_disk(self, snapshot: Snapshot) -> Snapshot:
+        return self._events.with_lines(with_last_run(snapshot, self._store), MAX_LINES)
 
     def _joined(self) -> Callable[[str], bool]:
         if self._membership:
@@ -174,6 +181,7 @@ class Service:
             {
                 **device_actions(self._make_device_orders(), self._diagnostics),
                 **enrolment_actions(self._members),
+                **event_actions(self._events),
             },
         )
 
@@ -235,6 +243,7 @@ class Service:
     def serve(self) -> None:
         """Work until ``stop``, first on runs that an earlier process left unfinished."""
         self._link.start_now(timeout=10)
+        self._events.begin(self._journal)
         self._take_up_unfinished()  # before a request could start another run
         self._dispatcher.start()
         if self._members is not None:
@@ -262,8 +271,10 @@ class Service:
         self._dispatcher.stop()
         if self._members is not None:
             self._members.stop()
+        self._journal.emit("note", text=STOPPED)
         self._link.stop()
         self._journal.close()
+        self._events.close()
         self._store.close()
         self._trust.close()
         self._pauses.close()

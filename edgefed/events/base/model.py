@@ -23,7 +23,7 @@
 | ``confusion`` | run, and the fields of ``ConfusionView``: counts of an evaluation by label |
 | ``order`` | action, by, about, outcome, reason: a user gave an order |
 | ``alert`` | alert, about, text, over: an alert begins or is over |
-| ``note`` | level, text |
+| ``note`` | level, text; since, the time at which an outage began that is over |
 
 A ``reply`` also has its ``question``, and ``shared``: null, or the number of ``entries`` of its
 averaged data and the smallest number of samples behind an entry, ``group``.

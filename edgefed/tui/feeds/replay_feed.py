@@ -9,7 +9,9 @@ from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
 from edgefed.errors import StorageError
+from edgefed.events.base.event_entries import EventFilter, EventPage
 from edgefed.events.history.playback import Playback
+from edgefed.events.history.recorded_events import recorded_page
 from edgefed.events.history.recording import Recording
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.process.clock import Clock
@@ -111,6 +113,17 @@ class ReplayFeed:
                 self._jump = self._target(move)
                 self._playing = self._playing and move == "start"
         self._wake.set()
+
+    def event_page(
+        self, wanted: EventFilter, *, before: int | None = None, after: int | None = None
+    ) -> EventPage:
+        """Return a page of the events so far.
+
+        Raises:
+            StorageError: the recording cannot be read.
+        """
+        done = self._done
+        return recorded_page(self._recording, done, wanted, before=before, after=after)
 
     def deliver(self) -> None:
         """Advance to the due position, and pass it to the listener."""

@@ -16,7 +16,7 @@ from edgefed.tui.panes.base.too_small import LEAST, TooSmall
 from edgefed.tui.panes.frame.banner import Banner
 from edgefed.tui.panes.frame.header import HeaderPane
 from edgefed.tui.state.display_state import DisplayState
-from edgefed.tui.state.interfaces import Control, Runs
+from edgefed.tui.state.interfaces import Control, Events, Runs
 from edgefed.tui.state.key_orders import READ_ONLY, REPLAYED
 
 WIDTHS = [(0, "-thin"), (LEAST[0], "-narrow"), (100, "-wide")]
@@ -33,6 +33,7 @@ class Board:
         glyphs: the characters for it.
         control: takes orders; None where the screen is read-only.
         runs: the runs to compare; None where they are not known.
+        events: the event log; None where it is not known.
         starts_runs: whether the dashboard starts runs.
     """
 
@@ -41,6 +42,7 @@ class Board:
     control: Control | None
     runs: Runs | None = None
     starts_runs: bool = False
+    events: Events | None = None
 
     @property
     def keys(self) -> Keymap:
@@ -65,9 +67,15 @@ def top(board: Board) -> Iterator[Widget]:
     yield Banner(board.glyphs, id="banner")
 
 
-def bottom(board: Board) -> Iterator[Widget]:
-    """Yield the widgets below the panes of a screen."""
-    yield KeyLine(board.glyphs, read_only=board.read_only, starts_runs=board.starts_runs, id="keys")
+def bottom(board: Board, *, device_keys: bool = False) -> Iterator[Widget]:
+    """Yield the widgets below the panes of a screen, which may have keys about one device."""
+    yield KeyLine(
+        board.glyphs,
+        read_only=board.read_only,
+        starts_runs=board.starts_runs,
+        device_keys=device_keys,
+        id="keys",
+    )
 
 
 def draw_panes(screen: DOMNode, board: Board) -> None:

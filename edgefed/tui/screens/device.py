@@ -77,7 +77,7 @@ class DeviceScreen(DeviceKeysScreen):
             yield DeviceDataPane(glyphs, device, id="device-data")
             yield DeviceRoundsPane(glyphs, device, id="device-rounds")
         yield DeviceLogPane(glyphs, device, id="device-log")
-        yield from bottom(self._board)
+        yield from bottom(self._board, device_keys=True)
 
     def copied(self) -> str:
         """Return the id of the device."""

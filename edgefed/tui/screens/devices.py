@@ -14,7 +14,6 @@ from textual.widgets import Input
 
 from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.tui.keys.actions import bindings_of
-from edgefed.tui.panes.base.legend import Legend
 from edgefed.tui.panes.devices.device_notice import DeviceNotice
 from edgefed.tui.panes.runs.rounds_map import RoundsMap
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
@@ -115,15 +114,14 @@ class DevicesScreen(DeviceKeysScreen):
         self._all_columns = False
 
     def compose(self) -> ComposeResult:
-        """Lay out filter, table and legend."""
+        """Lay out filter and table."""
         glyphs = self._board.glyphs
         yield from top(self._board)
         with Vertical(id="devices"):
             yield Input(placeholder="part of an id, or state:train", id="filter", compact=True)
             yield DeviceNotice(glyphs, id="notice")
             yield DeviceTable(glyphs, id="table")
-        yield Legend(glyphs, id="legend")
-        yield from bottom(self._board)
+        yield from bottom(self._board, device_keys=True)
 
     def on_mount(self) -> None:
         """Begin without a filter."""

@@ -17,7 +17,6 @@ from edgefed.tui.keys.keymap import Keymap
 from edgefed.tui.look.symbols import DEVICE_LOOKS, Glyphs
 from edgefed.tui.look.theme import MUTED, SKY
 from edgefed.tui.panes.base.curve import CURVE_MARKS
-from edgefed.tui.panes.base.legend import legend
 from edgefed.tui.screens.board import WIDTHS
 from edgefed.tui.state.closing import Closing
 
@@ -71,8 +70,12 @@ def keys_text(keys: Keymap, hidden: Place | None = None) -> Text:
 
 def notes_text(closing: Closing) -> Text:
     """Return the states of a device, the marks in curves, and a description of the dashboard."""
-    page = Text().append("States\n", f"bold {SKY}").append_text(legend(len(DEVICE_LOOKS)))
-    page.append("\n\nCurves\n", f"bold {SKY}")
+    page = Text().append("States\n", f"bold {SKY}")
+    wide = max(map(len, DEVICE_LOOKS))
+    for state, look in DEVICE_LOOKS.items():
+        page.append(f"{look.symbol} {state:<{wide}}", look.colour)
+        page.append(f"  {look.meaning}\n", MUTED)
+    page.append("\nCurves\n", f"bold {SKY}")
     for mark, meaning in CURVE_MARKS.items():
         page.append(f"{mark:<4}").append(f"{meaning}\n", MUTED)
     page.append("\nThe dashboard\n", f"bold {SKY}")

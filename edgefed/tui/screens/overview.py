@@ -4,33 +4,36 @@ from __future__ import annotations
 
 from functools import partial
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.screen import Screen
 
 from edgefed.events.history.known_runs import RunDetails
 from edgefed.tui.keys.actions import bindings_of
 from edgefed.tui.look.theme import ORANGE, SKY
 from edgefed.tui.panes.base.curve import CurvePane
 from edgefed.tui.panes.devices.attention import AttentionPane
+from edgefed.tui.panes.devices.fleet import FleetPane
 from edgefed.tui.panes.frame.events import EventsPane
 from edgefed.tui.panes.runs.round import RoundPane
 from edgefed.tui.panes.runs.traffic import TrafficPane
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board, bottom, draw_panes, top
+from edgefed.tui.screens.device import DeviceScreen
+from edgefed.tui.screens.device_keys import DeviceKeysScreen
 from edgefed.tui.state.key_orders import ENDED
 from edgefed.tui.state.run_reading import RunReading
 
 
-class OverviewScreen(Screen[None]):
-    """Round, attention, curves, bytes and events."""
+class OverviewScreen(DeviceKeysScreen):
+    """Round, attention, curves, bytes, the grid of devices, and events."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
     BINDINGS = bindings_of("overview")
+    AUTO_FOCUS = "#fleet"
 
     def __init__(self, board: Board) -> None:
-        super().__init__(classes="board")
-        self._board = board
+        super().__init__(board)
         self._read_of: object = None
         self._reading = RunReading[RunDetails](self, self._take)
 
@@ -45,8 +48,9 @@ class OverviewScreen(Screen[None]):
             with Vertical(id="side"):
                 yield AttentionPane(glyphs, id="attention")
                 yield TrafficPane(glyphs, id="traffic")
+        yield FleetPane(glyphs, id="fleet", orders=not self._board.read_only)
         yield EventsPane(glyphs, id="events")
-        yield from bottom(self._board)
+        yield from bottom(self._board, device_keys=True)
 
     def on_screen_resume(self) -> None:
         """Draw the changes since the screen was hidden."""
@@ -69,6 +73,22 @@ class OverviewScreen(Screen[None]):
         if details is not None:
             self.query_one(RoundPane).model = details.model_path
             draw_panes(self, self._board)
+
+    def chosen(self) -> str | None:
+        """Return the id of the device under the cursor."""
+        return self.query_one(FleetPane).selected
+
+    @on(FleetPane.Opened)
+    def open_cell(self, event: FleetPane.Opened) -> None:
+        """Open the device of a cell that was clicked."""
+        event.stop()
+        self.action_open_device()
+
+    def action_open_device(self) -> None:
+        """Show all about the device under the cursor."""
+        fleet = self.query_one(FleetPane)
+        if fleet.selected is not None:
+            self.app.push_screen(DeviceScreen(self._board, fleet.selected, fleet.ids))
 
     def action_other_curve(self) -> None:
         """Show the other curve, where only one fits."""

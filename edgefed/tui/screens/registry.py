@@ -11,6 +11,7 @@ from textual.screen import Screen
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.classes import ClassesScreen
 from edgefed.tui.screens.devices import DevicesScreen
+from edgefed.tui.screens.events import EventsScreen
 from edgefed.tui.screens.overview import OverviewScreen
 from edgefed.tui.screens.panes import (
     PanesScreen,
@@ -22,7 +23,7 @@ from edgefed.tui.screens.panes import (
 from edgefed.tui.screens.runs import RunsScreen
 
 ScreenName = Literal[
-    "overview", "devices", "classes", "labels", "experts", "matching", "runs", "tables"
+    "overview", "devices", "classes", "labels", "experts", "matching", "runs", "tables", "events"
 ]
 SCREENS: dict[ScreenName, Callable[[Board], Screen[None]]] = {
     "overview": OverviewScreen,
@@ -33,6 +34,7 @@ SCREENS: dict[ScreenName, Callable[[Board], Screen[None]]] = {
     "matching": partial(PanesScreen, panes=matching_panes),
     "runs": RunsScreen,
     "tables": TablesScreen,
+    "events": EventsScreen,
 }
 
 FIRST: ScreenName = "overview"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from edgefed.events.base.event_entries import EventFilter, EventPage
 from edgefed.events.history.known_runs import RunDetails, RunRow
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.tui.state.device_key_orders import DeviceAction
@@ -54,6 +55,22 @@ class Control(Protocol):
 
         Raises:
             EdgeFedError: it was refused, or the device or the coordinator does not answer.
+        """
+        ...
+
+
+class Events(Protocol):
+    """The event log, of a coordinator or of a recording."""
+
+    def event_page(
+        self, wanted: EventFilter, *, before: int | None = None, after: int | None = None
+    ) -> EventPage:
+        """Return the entries before a position, newest first, or from one on, oldest first.
+
+        Without positions, the newest entries. There may be few or none although the log goes on.
+
+        Raises:
+            EdgeFedError: there was no answer, or the log cannot be read.
         """
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from rich.text import Text
 
@@ -22,6 +23,43 @@ LABEL_BINS = 10
 
 BAR = 8
 """Characters of the bar of training."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """State, silence and reason of a device, as all screens show them.
+
+    Attributes:
+        symbol, colour, meaning: of the state.
+        state: the state, with its progress while the device works.
+        silence: age of its last message.
+        silence_colour: of the silence.
+        reason: the problem of the device; empty if there is none.
+    """
+
+    symbol: str
+    colour: str
+    meaning: str
+    state: str
+    silence: str
+    silence_colour: str
+    reason: str
+
+
+def condition(device: DeviceSnapshot, shown: Shown) -> Condition:
+    """Return state, silence and reason of a device."""
+    look, since = DEVICE_LOOKS[device.state], shown.since(device.seen_at)
+    works = device.state in ACTIVE and 0 < device.fraction < 1
+    lost = VERMILLION if device.state == "lost" else MUTED
+    return Condition(
+        look.symbol,
+        look.colour,
+        look.meaning,
+        f"{device.state} {device.fraction * 100:.0f} %" if works else device.state,
+        "—" if since is None else age(since.total_seconds()),
+        MUTED if since is None else lost,
+        clean(why(device)),
+    )
 
 
 def device_id(device: DeviceSnapshot, shown: Shown) -> Text:

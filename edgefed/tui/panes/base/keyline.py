@@ -9,7 +9,7 @@ from textual import events
 from edgefed.events.base.bounty_tables import BOUNTIES
 from edgefed.events.methods.expert_tables import EXPERTS
 from edgefed.events.methods.matching_table import LAYERS
-from edgefed.tui.keys.actions import ACTIONS, Action, Place
+from edgefed.tui.keys.actions import ACTIONS, Action, Place, actions_of
 from edgefed.tui.look.symbols import Glyphs
 from edgefed.tui.look.theme import MUTED, SKY
 from edgefed.tui.panes.base.pane import Pane
@@ -21,6 +21,9 @@ _CALL = "call"
 _TABLES = {"screen.labels": BOUNTIES, "screen.experts": EXPERTS, "screen.matching": LAYERS}
 """The table that a screen is about, where it is about one."""
 
+_DEVICE_RANK = 5
+"""The rank of the keys that concern one device, as that of an action."""
+
 
 class KeyLine(Pane):
     """As many keys as fit, in the registry's order; a click has the effect of the key."""
@@ -31,10 +34,12 @@ class KeyLine(Pane):
         *,
         read_only: bool,
         starts_runs: bool,
+        device_keys: bool,
         id: str,  # noqa: A002
     ) -> None:
         super().__init__(glyphs, id=id)
         self._starts_runs = starts_runs
+        self._device_keys = device_keys
         self._read_only = read_only
 
     def heading(self, shown: Shown) -> str:
@@ -50,21 +55,31 @@ class KeyLine(Pane):
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
         """Return the keys that fit."""
-        offered = sorted(_offered(shown, self._starts_runs), key=lambda action: action.footer)
-        kept: set[str] = set()
-        for action in offered:
-            width -= self._key(action, shown).cell_len
+        offered = _offered(shown, self._starts_runs)
+        keys = [(action.footer, self._key(action, shown)) for action in offered]
+        if self._device_keys:
+            keys.append((_DEVICE_RANK, self._keys_of_device(shown)))
+        kept: set[int] = set()
+        for place in sorted(range(len(keys)), key=lambda place: keys[place][0]):
+            width -= keys[place][1].cell_len
             if width < 0:
                 break
-            kept.add(action.name)
-        keys = [self._key(action, shown) for action in ACTIONS if action.name in kept]
-        return Text(no_wrap=True).join(keys)
+            kept.add(place)
+        return Text(no_wrap=True).join(keys[place][1] for place in sorted(kept))
 
     async def on_click(self, event: events.Click) -> None:
         """Run the action of the clicked key."""
         call = event.style.meta.get(_CALL)
         if call:
             await self.app.run_action(call)
+
+    def _keys_of_device(self, shown: Shown) -> Text:
+        """Return the keys that concern the chosen device, as one part."""
+        labels = " ".join(shown.keys.label(action.name) for action in actions_of("device"))
+        return Text.assemble(
+            (f" {labels} ", f"bold {MUTED if self._read_only else SKY}"),
+            ("Device ", MUTED if self._read_only else ""),
+        )
 
     def _key(self, action: Action, shown: Shown) -> Text:
         refused = self._read_only and action.place == "run"

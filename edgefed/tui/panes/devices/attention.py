@@ -1,4 +1,4 @@
-"""Problems by name, with their age, the worst first; the fleet in a few lines without any."""
+"""Problems by name, with their age, the worst first; then notes on the fleet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgefed.terminal.units import age
 from edgefed.tui.look.text_format import clean, cut, cut_middle
 from edgefed.tui.look.theme import MUTED, ORANGE, VERMILLION
 from edgefed.tui.panes.base.pane import Pane
-from edgefed.tui.panes.devices.fleet_summary import experts_of, fleet_counts, fleet_notes, no_device
+from edgefed.tui.panes.devices.fleet_summary import experts_of, fleet_notes
 from edgefed.tui.state.display_state import Shown
 
 _MARKS: dict[AttentionKind, str] = {
@@ -31,14 +31,16 @@ _WORDS: dict[AttentionKind, str] = {
 
 _LONGEST_NAME = 18
 
+NO_PROBLEM = "Nothing needs attention."
+
 
 class AttentionPane(Pane):
-    """One item a line, long ones on more where there is room; then the fleet, if that fits."""
+    """One item a line, long ones on more where there is room; then notes, if they fit."""
 
     def heading(self, shown: Shown) -> str:
-        """Return the number of problems, or the name of the summary in their place."""
+        """Return the number of problems."""
         count = len(_items(shown))
-        return f"Attention {count}" if count else "Fleet"
+        return f"Attention {count}" if count else "Attention"
 
     def footing(self, shown: Shown) -> str:
         """Return how to see the experts, in a run that has some, or the tables with a warning."""
@@ -47,18 +49,17 @@ class AttentionPane(Pane):
         return super().footing(shown) or (shown.keys.hint(hint) if wanted else "")
 
     def nothing(self, shown: Shown) -> str:
-        """Return advice if no device ever answered and there is no other problem."""
-        there = shown.snapshot is not None and bool(shown.snapshot.devices)
-        return "" if there or _items(shown) else no_device(shown)
+        """Return nothing: that there is no problem is worth a line, too."""
+        return ""
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return the problems, and counts and notes of the fleet in the remaining room."""
+        """Return the problems, and notes on the fleet in the remaining room."""
         last = _warnings(shown)
         lines = [*item_lines(shown, _items(shown), width, height - len(last)), *last]
-        for part in (fleet_counts(shown, width), fleet_notes(shown, width)):
-            gap = [Text()] if lines else []
-            if not lines or len(lines) + len(gap) + len(part) <= height:
-                lines += [*gap, *part]
+        lines = lines or [Text(NO_PROBLEM, MUTED)]
+        notes = [Text(), *fleet_notes(shown, width)]
+        if 1 < len(notes) <= height - len(lines):
+            lines += notes
         return Text("\n", no_wrap=True, overflow="ellipsis").join(lines[:height])
 
 

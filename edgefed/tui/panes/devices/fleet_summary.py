@@ -1,8 +1,7 @@
-"""The fleet in a few lines: the number of devices in each state, the slowest, the hottest."""
+"""Notes on the fleet in a few lines: the slowest and the hottest device, sums of answers."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -13,7 +12,7 @@ from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.events.methods.expert_tables import ENTROPY, EXPERTS
 from edgefed.events.state.attention import devices_there
 from edgefed.terminal.units import counted
-from edgefed.tui.look.symbols import DEVICE_LOOKS, HOT, STATES
+from edgefed.tui.look.symbols import HOT
 from edgefed.tui.look.text_format import clean, cut, sparks
 from edgefed.tui.look.theme import MUTED, ORANGE, SKY
 from edgefed.tui.state.display_state import Shown
@@ -26,11 +25,6 @@ NONE_RECORDED = "The recording has not come to a device yet."
 def no_device(shown: Shown) -> str:
     """Return that there is no device, and advice."""
     return NO_DEVICE if shown.replay is None else NONE_RECORDED
-
-
-def fleet_counts(shown: Shown, width: int) -> list[Text]:
-    """Return the number of devices in each state, two states a line."""
-    return _counts(shown.snapshot.devices if shown.snapshot else (), width)
 
 
 def fleet_notes(shown: Shown, width: int) -> list[Text]:
@@ -46,20 +40,6 @@ def _taking_part(shown: Shown) -> list[Text]:
         return []
     there = sum(device.state != "lost" for device in shown.snapshot.devices)
     return [Text.assemble(("take part ", MUTED), f"{devices_there(shown.snapshot)} of {there}")]
-
-
-def _counts(devices: Sequence[DeviceSnapshot], width: int) -> list[Text]:
-    """Return the states that some device is in, two a line."""
-    counts = Counter(device.state for device in devices)
-    cells = [_count(state, counts[state], width // 2) for state in STATES if counts[state]]
-    return [Text().join(cells[index : index + 2]) for index in range(0, len(cells), 2)]
-
-
-def _count(state: str, count: int, width: int) -> Text:
-    look = DEVICE_LOOKS[state]  # type: ignore[index]
-    cell = Text.assemble((f"{look.symbol} {state}", look.colour), f" {count}")
-    cell.pad_right(max(0, width - cell.cell_len))
-    return cell
 
 
 def _notes(devices: Sequence[DeviceSnapshot], width: int) -> list[Text]:
