@@ -1,4 +1,4 @@
-"""The dashboard in a terminal of its own, whose output a measurement may read."""
+"""The dashboard in a terminal of its own, whose screen a measurement may read."""
 
 from __future__ import annotations
 
@@ -10,31 +10,76 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from edgefed.config.values.address import Address
+from tests.support.terminal_screen import TerminalScreen
 
 CHUNK = 65536
 
+TICK = 0.02
+"""Seconds between two reads over a slow link."""
 
-@dataclass
+
 class Terminal:
-    """A program in a pseudo-terminal.
+    """A program in a pseudo-terminal, which is read in a thread of its own.
 
-    Attributes:
+    Args:
         process: the program.
         keyboard: file descriptor of the terminal's other side.
+        screen: what the terminal shows.
+
+    Attributes:
+        bytes: how many the program has written.
     """
 
-    process: subprocess.Popen[bytes]
-    keyboard: int
+    def __init__(
+        self, process: subprocess.Popen[bytes], keyboard: int, screen: TerminalScreen
+    ) -> None:
+        self.process = process
+        self.bytes = 0
+        self._keyboard = keyboard
+        self._screen = screen
+        self._lock = threading.Lock()
 
     def press(self, keys: str) -> None:
         """Type keys."""
-        os.write(self.keyboard, keys.encode())
+        os.write(self._keyboard, keys.encode())
+
+    def text(self) -> str:
+        """Return every character on the screen."""
+        with self._lock:
+            return self._screen.text()
+
+    def until(self, *parts: str, patience: float = 60.0) -> float:
+        """Wait until all parts are on the screen; return the seconds that it took.
+
+        Raises:
+            RuntimeError: they do not appear in time.
+        """
+        began = time.monotonic()
+        while not all(part in (text := self.text()) for part in parts):
+            if time.monotonic() - began > patience:
+                raise RuntimeError(f"The screen lacks {parts}:\n{text}")
+            time.sleep(0.01)
+        return time.monotonic() - began
+
+    def read(self, rate: float, answers: bool, on_change: Callable[[str], None] | None) -> None:
+        """Take what the program writes until it ends: ``rate`` bytes a second, 0 for all."""
+        with suppress(OSError):  # the dashboard has ended
+            while output := os.read(self._keyboard, int(rate * TICK) or CHUNK):
+                with self._lock:
+                    self.bytes += len(output)
+                    answer = self._screen.take(output)
+                if answer and answers:
+                    os.write(self._keyboard, answer)
+                if on_change is not None:
+                    on_change(self.text())
+                if rate:
+                    time.sleep(len(output) / rate)
 
 
 @contextmanager
@@ -44,7 +89,9 @@ def dashboard(
     state: Path,
     *,
     size: tuple[int, int] = (140, 40),
-    on_output: Callable[[bytes], None] = lambda output: None,
+    rate: float = 0.0,
+    answers: bool = True,
+    on_change: Callable[[str], None] | None = None,
 ) -> Iterator[Terminal]:
     """Show the dashboard of a fleet.
 
@@ -53,7 +100,9 @@ def dashboard(
         fleet: the fleet's name.
         state: folder of the dashboard's own state.
         size: columns and lines.
-        on_output: takes what the program writes, in a thread of its own.
+        rate: bytes in a second that the terminal takes; 0 for all.
+        answers: whether the terminal answers questions about its cursor, as almost all do.
+        on_change: takes the screen's text after each change, in a thread of its own.
     """
     ours, its = pty.openpty()
     columns, lines = size
@@ -69,15 +118,11 @@ def dashboard(
         env={**kept, "TERM": "xterm-256color", "EDGEFED_BROKER": str(address)},
     )
     os.close(its)
-    threading.Thread(target=_read, args=(ours, on_output), daemon=True).start()
+    terminal = Terminal(shown, ours, TerminalScreen(columns, lines))
+    reading = (rate, answers, on_change)
+    threading.Thread(target=terminal.read, args=reading, daemon=True).start()
     try:
-        yield Terminal(shown, ours)
+        yield terminal
     finally:
         shown.kill()
         shown.wait()
-
-
-def _read(terminal: int, on_output: Callable[[bytes], None]) -> None:
-    with suppress(OSError):  # the dashboard has ended
-        while output := os.read(terminal, CHUNK):
-            on_output(output)

@@ -49,12 +49,21 @@ def short_time(seconds: float) -> str:
     return f"{seconds / 3600:.0f} h"
 
 
+def coarse(seconds: float) -> int:
+    """Return an age in whole seconds, which grows in steps of 1, from 10 on of 5, from 60 on of 10.
+
+    Screens show ages in these steps, so that one that stands still seldom has to be drawn anew.
+    """
+    whole = max(0, int(seconds))
+    return whole - whole % (1 if whole < 10 else 5 if whole < 60 else 10)
+
+
 def age(seconds: float) -> str:
     """Return the age of an event, such as ``3 min ago``; clocks may differ a little."""
     if seconds < 1:
         return "now"
     if seconds < 48 * 3600:
-        return f"{short_time(seconds)} ago"
+        return f"{short_time(coarse(seconds))} ago"
     return f"{seconds / 86400:.0f} d ago"
 
 

@@ -166,9 +166,10 @@ class Dashboard(BoardApp):
         others = [*super().get_line_filters(), *self._letters]
         return [*(other for other in others if not isinstance(other, Monochrome | NoColor)), own]
 
-    def on_unmount(self) -> None:
+    async def on_unmount(self) -> None:
         """Stop listening."""
         self._feed.stop()
+        await self.await_answer()
 
     def _listen(self, update: FeedUpdate) -> None:
         """Take an update in the feed's thread; nothing but the message crosses over."""
@@ -188,6 +189,8 @@ class Dashboard(BoardApp):
             self._draw_if_due()
 
     def _draw_if_due(self) -> None:
+        if self.behind:  # nobody would see it: the next drawing will be a newer one
+            return
         since = self._time.monotonic() - self._drawn_at
         if since >= (DRAW_EVERY if self._changed else AGES_EVERY):
             self._draw()

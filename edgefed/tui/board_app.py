@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from textual.app import App
-
 from edgefed.events.base.alert_events import AlertView
 from edgefed.tui.look.text_format import clean
+from edgefed.tui.output.lean_app import LeanApp
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.jump import JumpScreen
 from edgefed.tui.screens.new_run import NewRunScreen
@@ -18,7 +17,7 @@ from edgefed.tui.state.messages import ThreadDone
 from edgefed.tui.state.threaded_requests import in_thread
 
 
-class BoardApp(App[None]):
+class BoardApp(LeanApp):
     """The base of the dashboard, which gives it a board before it runs."""
 
     _board: Board
@@ -38,11 +37,12 @@ class BoardApp(App[None]):
             self.copy_to_clipboard(text)
         self.notify(f"Copied {clean(text)}" if text else "Nothing to copy.", markup=False)
 
-    def action_suspend_process(self) -> None:
+    async def action_suspend_process(self) -> None:
         """Suspend to the shell, or report that a browser has none."""
         if self.is_web:
             self.notify("A dashboard in a browser cannot be suspended.", markup=False)
         else:
+            await self.await_answer()
             super().action_suspend_process()
 
     def action_new_run(self) -> None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from edgefed.terminal.printable import printable
-from edgefed.terminal.units import clock_time
+from edgefed.terminal.units import clock_time, coarse
 
 MEBIBYTE = 1024 * 1024
 _SPARKS = "▁▂▃▄▅▆▇█"
@@ -62,8 +62,8 @@ def countdown(left: timedelta) -> str:
 
 
 def age(seconds: float) -> str:
-    """Return how long ago something was, in at most six characters, such as ``48 s``."""
-    whole = max(0, int(seconds))
+    """Return how long ago something was, in at most six characters, such as ``45 s``."""
+    whole = coarse(seconds)
     for size, unit in ((100, "s"), (100, "min"), (48, "h")):
         if whole < size:
             return f"{whole} {unit}"
