@@ -150,12 +150,13 @@ def _numbered(
     """Return the nearest of a few colours, the text's among those with enough contrast."""
     back = _nearest(background, numbers)
     below = _PALETTE[back]
-    enough = [number for number in numbers if contrast(_PALETTE[number], below) >= least]
+    enough = tuple(n for n in numbers if contrast(_PALETTE[n], below) >= least)
     front = _nearest(readable(colour, below, least), enough)
     return Style(color=RichColor.from_ansi(front), bgcolor=RichColor.from_ansi(back))
 
 
-def _nearest(colour: ColorTriplet, numbers: range | list[int]) -> int:
+@lru_cache(4096)
+def _nearest(colour: ColorTriplet, numbers: range | tuple[int, ...]) -> int:
     def distance(number: int) -> int:
         return sum((a - b) ** 2 for a, b in zip(_PALETTE[number], colour, strict=True))
 
