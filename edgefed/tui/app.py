@@ -105,7 +105,7 @@ class Dashboard(BoardApp):
         self._ended = False
         self._launcher = launcher
         self._bell = AlertBell(audible=bell)
-        self._readable: dict[str, ReadableColours] = {}
+        self._readable: dict[tuple[str, tuple[LineFilter, ...]], ReadableColours] = {}
         self._feed = feed
         self._control = control
         self._time = clock
@@ -155,16 +155,17 @@ class Dashboard(BoardApp):
         return None if self.is_headless else self.console.color_system
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Return Textual's filters, with the one that makes all colours readable as the last."""
-        own = self._readable.get(self.theme)
-        if own is None:
-            own = self._readable[self.theme] = ReadableColours(
+        """Return one filter that makes all colours readable after Textual's and the letters'."""
+        others = [*super().get_line_filters(), *self._letters]
+        before = tuple(each for each in others if not isinstance(each, Monochrome | NoColor))
+        if (self.theme, before) not in self._readable:
+            self._readable[self.theme, before] = ReadableColours(
                 self.current_theme,
                 colours=not self.no_color,
                 system=self.colour_system,
+                before=before,
             )
-        others = [*super().get_line_filters(), *self._letters]
-        return [*(other for other in others if not isinstance(other, Monochrome | NoColor)), own]
+        return [self._readable[self.theme, before]]
 
     async def on_unmount(self) -> None:
         """Stop listening."""

@@ -64,11 +64,10 @@ class TerminalScreen:
             if not token["private"] and not token["between"]:
                 return self._sequence(end, numbers)
             return ""
-        x, y = self._at
         if text == "\n":
-            self._at = (0, min(y + 1, self._size[1] - 1))
+            self._at = (0, min(self._at[1] + 1, self._size[1] - 1))
         elif text == "\r":
-            self._at = (0, y)
+            self._at = (0, self._at[1])
         elif text[0] >= " ":
             self._write(text)
         return ""
@@ -120,8 +119,9 @@ class TerminalScreen:
         for char in text:
             width = cell_len(char)
             if width == 0 and x > 0:
-                before, pen = row[min(x, columns) - 1]
-                row[min(x, columns) - 1] = (before + char, pen)
+                at = min(x, columns) - 1
+                at -= not row[at][0]
+                row[at] = (row[at][0] + char, row[at][1])
                 continue
             x = min(x, columns - 1)
             for column in range(x, min(x + width, columns)):

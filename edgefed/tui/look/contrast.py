@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from rich.color import Color as RichColor
@@ -64,10 +65,19 @@ class ReadableColours(LineFilter):
         theme: the theme of the app.
         colours: False draws in shades of grey, as ``NO_COLOR`` asks.
         system: Rich's name of the terminal's colours; ``standard`` are 16 and ``256`` are 256.
+        before: other filters, which are applied first; one filter is faster than several.
     """
 
-    def __init__(self, theme: Theme, *, colours: bool = True, system: str | None = None) -> None:
+    def __init__(
+        self,
+        theme: Theme,
+        *,
+        colours: bool = True,
+        system: str | None = None,
+        before: Sequence[LineFilter] = (),
+    ) -> None:
         super().__init__()
+        self._before = before
         self._colours = colours
         self._numbers = _NUMBERS.get(system or "")
         self._rule = _parsed(theme.variables.get("border", RULE))
@@ -78,6 +88,8 @@ class ReadableColours(LineFilter):
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return the segments with readable colours."""
+        for each in self._before:
+            segments = each.apply(segments, background)
         below = ColorTriplet(*background.rgb)
         return [
             segment

@@ -71,7 +71,7 @@ class Backlog:
         return QUESTION
 
     def answered(self) -> None:
-        """The terminal has answered."""
+        """Note that the terminal has answered."""
         if self._asked_at is not None:
             self.round_trip = self._now() - self._asked_at
         self._asked_at = None

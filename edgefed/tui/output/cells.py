@@ -51,32 +51,36 @@ def cells_of(segments: Iterable[Segment], system: ColorSystem) -> list[Cell]:
     """Return the cells of a line's segments, in the colours of the terminal."""
     cells: list[Cell] = []
     for text, style, control in segments:
-        if control:
-            continue
-        pen, blank = _pens(style or Style.null(), system)
-        if text.isascii():
-            cells.extend([(char, blank if char == " " else pen) for char in text])
-        else:
-            cells.extend(_uneven(text, pen, blank))
+        if not control:
+            cells.extend(_cells(text, style, system))
     return cells
 
 
-def _uneven(text: str, pen: Pen, blank: Pen) -> Iterable[Cell]:
-    """Return the cells of a text whose characters may be wide, or change the one before."""
+@lru_cache(8192)
+def _cells(text: str, style: Style | None, system: ColorSystem) -> tuple[Cell, ...]:
+    pen, blank = _pens(style or Style.null(), system)
+    if text.isascii():
+        return tuple([(char, blank if char == " " else pen) for char in text])
+    cells: list[Cell] = []
+    for part, width in _parts(text):
+        cells.append((part, blank if part == " " else pen))
+        cells.extend([("", pen)] * (width - 1))
+    return tuple(cells)
+
+
+def _parts(text: str) -> list[tuple[str, int]]:
+    """Return the characters with their widths, with those that change the one before them."""
     parts: list[tuple[str, int]] = []
     for char in text:
         width = cell_len(char)
-        if width or not parts:
-            parts.append((char, width))
-        else:
-            parts[-1] = (parts[-1][0] + char, parts[-1][1])
-    if sum(width for _, width in parts) != cell_len(text):  # characters that join to one
-        parts = [(text, cell_len(text))]
-    for part, width in parts:
         if width:
-            yield part, blank if part == " " else pen
-        for _ in range(width - 1):
-            yield "", pen
+            parts.append((char, width))
+        elif parts:
+            parts[-1] = (parts[-1][0] + char, parts[-1][1])
+    width = cell_len(text)
+    if sum(each for _, each in parts) != width:  # several characters that are drawn as one
+        return [(text, width)] if width else []
+    return parts
 
 
 @lru_cache(4096)
@@ -165,10 +169,11 @@ class _Writing:
         for x, (cell, before) in enumerate(zip(newest, written, strict=True)):
             if x < at or cell == before:
                 continue
-            while x and not newest[x][0]:  # a wide character is written as a whole
-                x -= 1
-            self._go(x, y, at, newest)
-            at = x + self._write(x, newest)
+            first = x
+            while first and not newest[first][0]:  # a wide character is written as a whole
+                first -= 1
+            self._go(first, y, at, newest)
+            at = first + self._write(first, newest)
 
     def _go(self, x: int, y: int, at: int, newest: list[Cell]) -> None:
         """Move the cursor in its row, or to another row."""
