@@ -11,9 +11,10 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from edgefed.config.values.address import Address
 from tests.support.terminal_screen import TerminalScreen
@@ -83,22 +84,35 @@ class Terminal:
 
 
 @contextmanager
-def dashboard(
-    address: Address,
-    fleet: str,
-    state: Path,
-    *,
-    size: tuple[int, int] = (140, 40),
-    rate: float = 0.0,
-    answers: bool = True,
-    on_change: Callable[[str], None] | None = None,
-) -> Iterator[Terminal]:
+def dashboard(address: Address, fleet: str, state: Path, **terminal: Any) -> Iterator[Terminal]:
     """Show the dashboard of a fleet.
 
     Args:
         address: the broker's.
         fleet: the fleet's name.
         state: folder of the dashboard's own state.
+        terminal: arguments of ``edgefed_in_terminal``.
+    """
+    words = ["--no-config", "--fleet", fleet, "--state", str(state), "ui", "--read-only"]
+    with edgefed_in_terminal(words, {"EDGEFED_BROKER": str(address)}, **terminal) as shown:
+        yield shown
+
+
+@contextmanager
+def edgefed_in_terminal(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    size: tuple[int, int] = (140, 40),
+    rate: float = 0.0,
+    answers: bool = True,
+    on_change: Callable[[str], None] | None = None,
+) -> Iterator[Terminal]:
+    """Run a command of EdgeFed.
+
+    Args:
+        words: the command line.
+        environment: variables beside those of this process without EdgeFed's.
         size: columns and lines.
         rate: bytes in a second that the terminal takes; 0 for all.
         answers: whether the terminal answers questions about its cursor, as almost all do.
@@ -107,7 +121,6 @@ def dashboard(
     ours, its = pty.openpty()
     columns, lines = size
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-    words = ["--no-config", "--fleet", fleet, "--state", str(state), "ui", "--read-only"]
     kept = {key: text for key, text in os.environ.items() if not key.startswith("EDGEFED_")}
     shown = subprocess.Popen(
         [sys.executable, "-m", "edgefed.cli.main", *words],
@@ -115,7 +128,7 @@ def dashboard(
         stdout=its,
         stderr=its,
         start_new_session=True,
-        env={**kept, "TERM": "xterm-256color", "EDGEFED_BROKER": str(address)},
+        env={**kept, "TERM": "xterm-256color", **environment},
     )
     os.close(its)
     terminal = Terminal(shown, ours, TerminalScreen(columns, lines))
