@@ -268,8 +268,9 @@ def dashboard(
     screen: ScreenName = "overview",
     letters: bool = False,
     runs: Runs | None = None,
+    clock: FakeClock | None = None,
 ) -> Dashboard:
     """The app at ``NOW`` in UTC, after the first of ``updates``."""
-    clock = FakeClock()
+    clock = clock or FakeClock()
     source = feed(clock, *(updates or (fine(snapshot()),)))
     return Dashboard(source, control, clock, letters, zone=timezone.utc, screen=screen, runs=runs)
