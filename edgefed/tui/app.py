@@ -47,8 +47,8 @@ each of them is drawn when it comes."""
 AGES_EVERY = 1.0
 """Seconds after which ages are drawn anew, though nothing else has changed."""
 
-LOOK_EVERY = 0.1
-"""Seconds between two looks at whether a drawing is due."""
+LOOK_EVERY = 0.2
+"""Seconds between two looks at whether a drawing is due, or the terminal takes what waits."""
 
 _FOREVER = 7 * 24 * 3600.0
 """Seconds for which a notice stays that only the user ends."""
@@ -190,6 +190,7 @@ class Dashboard(BoardApp):
             self._draw_if_due()
 
     def _draw_if_due(self) -> None:
+        self.send_changes()
         if self.behind:  # nobody would see it: the next drawing will be a newer one
             return
         since = self._time.monotonic() - self._drawn_at

@@ -141,6 +141,6 @@ class TerminalScreen:
 
 
 def _seen(char: str, pen: Pen) -> object:
-    front, back, attributes = pen
+    _, back, attributes = pen
     shown = attributes & _BLANKS_SHOW
     return pen if char != " " or shown else (back, shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Sequence
@@ -88,6 +89,7 @@ def show(
     if start is not None and not read_only:
         launcher = RunLauncher(feed.coordinator, start.around, start.words)
     letters = only_ascii(os.environ) if ascii is None else ascii
+    gc.freeze()  # what is loaded stays, so that searching it for garbage would be in vain
     Dashboard(
         feed,
         control,

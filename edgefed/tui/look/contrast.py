@@ -30,6 +30,9 @@ _PALETTE = [
 _NUMBERS = {"standard": range(16), "256": range(16, 256)}
 """Colours of terminals with few; of 256, the first 16 are as their owner likes them."""
 
+_MOST_KEPT = 8192
+"""Segments that are kept as they were drawn."""
+
 _BLACK, _WHITE = ColorTriplet(0, 0, 0), ColorTriplet(255, 255, 255)
 
 
@@ -78,6 +81,7 @@ class ReadableColours(LineFilter):
     ) -> None:
         super().__init__()
         self._before = before
+        self._readable: dict[tuple[str, Style, Color], Segment] = {}
         self._colours = colours
         self._numbers = _NUMBERS.get(system or "")
         self._rule = _parsed(theme.variables.get("border", RULE))
@@ -90,13 +94,20 @@ class ReadableColours(LineFilter):
         """Return the segments with readable colours."""
         for each in self._before:
             segments = each.apply(segments, background)
-        below = ColorTriplet(*background.rgb)
-        return [
-            segment
-            if segment.style is None or segment.control
-            else Segment(segment.text, self._style(segment.text, segment.style, below))
-            for segment in segments
-        ]
+        if len(self._readable) > _MOST_KEPT:
+            self._readable.clear()
+        return [self._segment(segment, background) for segment in segments]
+
+    def _segment(self, segment: Segment, background: Color) -> Segment:
+        """Return a segment with readable colours; most are as in an earlier drawing."""
+        text, style, control = segment
+        if style is None or control:
+            return segment
+        key = (text, style, background)
+        if key not in self._readable:
+            below = ColorTriplet(*background.rgb)
+            self._readable[key] = Segment(text, self._style(text, style, below))
+        return self._readable[key]
 
     def _style(self, text: str, style: Style, below: ColorTriplet) -> Style:
         drawing = all(map(is_drawing, text))

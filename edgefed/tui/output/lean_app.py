@@ -16,9 +16,6 @@ from edgefed.tui.output.backlog import Backlog
 from edgefed.tui.output.cells import Cells
 from edgefed.tui.output.updates import ChangedCells, taken
 
-_LOOK_EVERY = 0.1
-"""Seconds between two looks."""
-
 _LONGEST_FAREWELL = 1.0
 """Seconds at most that the app waits at its end for an answer that its shell would get."""
 
@@ -35,10 +32,6 @@ class LeanApp(App[None]):
     def behind(self) -> bool:
         """Whether the terminal still has to take what was sent, so that drawing can wait."""
         return self._backlog.busy
-
-    def on_mount(self) -> None:
-        """Look regularly whether the terminal takes what waits; one may not answer."""
-        self.set_interval(_LOOK_EVERY, self.send_changes)
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         """Take an update of Textual's, and send what it changes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from rich.text import Text
 
 from edgefed.tui.look.symbols import DEVICE_LOOKS
@@ -29,6 +31,7 @@ class Legend(Pane):
         return legend(height)
 
 
+@cache
 def legend(height: int) -> Text:
     """Return all states with their meanings in at most ``height`` lines."""
     cells = [
