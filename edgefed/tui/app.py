@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import tzinfo
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,10 @@ each of them is drawn when it comes."""
 AGES_EVERY = 1.0
 """Seconds after which ages are drawn anew, though nothing else has changed."""
 
+DRAWING_SHARE = 0.02
+"""Share of a core that drawing may take: after a costly drawing the next one waits, for at most
+``AGES_EVERY``."""
+
 LOOK_EVERY = 0.2
 """Seconds between two looks at whether a drawing is due, or the terminal takes what waits."""
 
@@ -72,6 +76,7 @@ class Dashboard(BoardApp):
         bell: ring the terminal's bell for an alert.
         keys: the keys that the user chose.
         launcher: starts runs; None starts none.
+        processor: returns the seconds of processor time that the app's thread has taken.
     """
 
     CSS_PATH = "dashboard.tcss"
@@ -96,8 +101,12 @@ class Dashboard(BoardApp):
         bell: bool = False,
         keys: Keymap = OWN_KEYS,
         launcher: Launcher | None = None,
+        processor: Callable[[], float] = lambda: 0.0,
     ) -> None:
         super().__init__()
+        self._processor = processor
+        self._processor_at = 0.0
+        self._draws_after = DRAW_EVERY
         self._replay = replay
         self._replay_moved = False
         self._preferences = preferences
@@ -194,11 +203,14 @@ class Dashboard(BoardApp):
         if self.behind:  # nobody would see it: the next drawing will be a newer one
             return
         since = self._time.monotonic() - self._drawn_at
-        if since >= (DRAW_EVERY if self._changed else AGES_EVERY):
+        if since >= (self._draws_after if self._changed else AGES_EVERY):
             self._draw()
 
     def _draw(self) -> None:
         self._drawn_at, self._changed = self._time.monotonic(), False
+        before, self._processor_at = self._processor_at, self._processor()
+        pause = (self._processor_at - before) / DRAWING_SHARE
+        self._draws_after = max(DRAW_EVERY, min(pause, AGES_EVERY))
         screen = self.screen
         if isinstance(screen, Drawn) and screen.is_mounted:
             screen.draw()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -100,6 +101,7 @@ def show(
         bell=bell,
         keys=keys,
         launcher=launcher,
+        processor=time.thread_time,
         runs=feed,
     ).run()
 

@@ -13,7 +13,7 @@ import pytest
 from textual._compositor import LayoutUpdate
 from textual.pilot import Pilot
 
-from edgefed.tui.app import Dashboard
+from edgefed.tui.app import AGES_EVERY, DRAW_EVERY, DRAWING_SHARE, Dashboard
 from edgefed.tui.output import lean_app
 from tests.support.terminal_screen import TerminalScreen
 from tests.tui.driving import settle, until
@@ -177,5 +177,33 @@ def test_an_answer_does_not_reach_the_shell() -> None:
             app._backlog.round_trip = 30.0
             await app.await_answer()
         assert waited == [0.4, 1.0]
+
+    in_terminal(scenario)
+
+
+def test_after_a_costly_drawing_the_next_one_waits() -> None:
+    async def scenario(pilot: Pilot[None], clock: FakeClock) -> None:
+        app = pilot.app
+        assert isinstance(app, Dashboard)
+        spent = 0.0
+        app._processor = lambda: spent
+
+        def drawn_after(seconds: float) -> bool:
+            app._changed = True
+            clock.seconds = app._drawn_at + seconds
+            before = app._drawn_at
+            app._draw_if_due()
+            return app._drawn_at > before
+
+        assert drawn_after(DRAW_EVERY)
+        spent += 0.7 * DRAWING_SHARE
+        assert drawn_after(DRAW_EVERY)
+        assert not drawn_after(0.69)
+        spent += 0.3 * DRAWING_SHARE
+        assert drawn_after(0.71)
+        spent += 50 * DRAWING_SHARE
+        assert drawn_after(DRAW_EVERY)
+        assert not drawn_after(AGES_EVERY - 0.01)
+        assert drawn_after(AGES_EVERY)
 
     in_terminal(scenario)
