@@ -43,14 +43,12 @@ class Backlog:
         self.round_trip = 0.0
         """Seconds that the last answer took."""
 
-    @property
     def busy(self) -> bool:
-        """Whether a drawing should wait."""
-        return self.asked or not self._writable()
+        """Return whether a drawing should wait."""
+        return self.asked() or not self._writable()
 
-    @property
     def asked(self) -> bool:
-        """Whether an answer is awaited."""
+        """Return whether an answer is awaited."""
         if self._asked_at is None:
             return False
         if self._now() - self._asked_at < (PATIENCE if self._answers else FIRST_PATIENCE):

@@ -31,7 +31,7 @@ class LeanApp(App[None]):
     @property
     def behind(self) -> bool:
         """Whether the terminal still has to take what was sent, so that drawing can wait."""
-        return self._backlog.busy
+        return self._backlog.busy()
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         """Take an update of Textual's, and send what it changes."""
@@ -49,7 +49,7 @@ class LeanApp(App[None]):
 
     def send_changes(self) -> None:
         """Send changed cells, unless the terminal still has to take the last ones."""
-        if self._running and self._cells.changed and not self._backlog.busy:
+        if self._running and self._cells.changed and not self._backlog.busy():
             super()._display(self.screen, ChangedCells(self._cells, self._backlog))
 
     def action_redraw(self) -> None:
@@ -70,7 +70,7 @@ class LeanApp(App[None]):
 
     async def await_answer(self) -> None:
         """Wait for an answer of the terminal, which would be typed into the shell after the app."""
-        if self._backlog.asked:
+        if self._backlog.asked():
             await asyncio.sleep(min(_LONGEST_FAREWELL, 2 * self._backlog.round_trip))
 
 

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.color import ColorSystem
-from rich.console import COLOR_SYSTEMS, Console, RenderableType
+from rich.console import (
+    COLOR_SYSTEMS,
+    Console,
+    ConsoleOptions,
+    RenderableType,
+    RenderResult,
+)
+from rich.segment import Segment
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual.strip import Strip
 
@@ -23,6 +30,10 @@ class ChangedCells(CompositorUpdate):
     def __init__(self, cells: Cells, backlog: Backlog) -> None:
         self._cells = cells
         self._backlog = backlog
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        del options
+        yield Segment(self.render_segments(console))
 
     def render_segments(self, console: Console) -> str:
         """Return the bytes for the terminal."""
@@ -52,7 +63,7 @@ def _placed(update: LayoutUpdate | ChopsUpdate) -> Iterator[tuple[int, int, Stri
         return
     for y, x1, x2 in update.spans:
         ends = update.chop_ends[y]
-        for end, (x, strip) in zip(ends, update.chops[y].items(), strict=False):
+        for end, (x, chop) in zip(ends, update.chops[y].items(), strict=False):
             first, last = max(x, x1), min(end, x2)
-            if strip is not None and first < last:
-                yield first, y, strip.crop(first - x, last - x)
+            if chop is not None and first < last:
+                yield first, y, chop.crop(first - x, last - x)

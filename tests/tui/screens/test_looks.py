@@ -173,8 +173,8 @@ def test_axes() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(-3, "0 s"), (9.9, "9 s"), (48.9, "45 s"), (99, "90 s"), (130, "2 min"), (99 * 60, "99 min"), (7200, "2 h"),
-     (200 * 3600, "8 d")],
+    [(-3, "0 s"), (9.9, "9 s"), (48.9, "45 s"), (99, "90 s"), (130, "2 min"),
+     (99 * 60, "99 min"), (7200, "2 h"), (200 * 3600, "8 d")],
 )  # fmt: skip
 def test_age(seconds: float, shown: str) -> None:
     assert age(seconds) == shown
