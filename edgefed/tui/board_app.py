@@ -16,6 +16,9 @@ from edgefed.tui.state.launching import Draft, Launcher
 from edgefed.tui.state.messages import ThreadDone
 from edgefed.tui.state.threaded_requests import in_thread
 
+_SUSPEND_AFTER = 0.05
+"""Seconds between two looks at whether the terminal has taken all that was sent."""
+
 
 class BoardApp(LeanApp):
     """The base of the dashboard, which gives it a board before it runs."""
@@ -37,12 +40,13 @@ class BoardApp(LeanApp):
             self.copy_to_clipboard(text)
         self.notify(f"Copied {clean(text)}" if text else "Nothing to copy.", markup=False)
 
-    async def action_suspend_process(self) -> None:
+    def action_suspend_process(self) -> None:
         """Suspend to the shell, or report that a browser has none."""
         if self.is_web:
             self.notify("A dashboard in a browser cannot be suspended.", markup=False)
+        elif self.behind:  # the shell would get the terminal's answer
+            self.set_timer(_SUSPEND_AFTER, self.action_suspend_process)
         else:
-            await self.await_answer()
             super().action_suspend_process()
 
     def action_new_run(self) -> None:

@@ -169,11 +169,8 @@ class _Writing:
         for x, (cell, before) in enumerate(zip(newest, written, strict=True)):
             if x < at or cell == before:
                 continue
-            first = x
-            while first and not newest[first][0]:  # a wide character is written as a whole
-                first -= 1
-            self._go(first, y, at, newest)
-            at = first + self._write(first, newest)
+            self._go(x, y, at, newest)
+            at = x + self._write(x, newest)
 
     def _go(self, x: int, y: int, at: int, newest: list[Cell]) -> None:
         """Move the cursor in its row, or to another row."""

@@ -14,7 +14,6 @@ from textual._compositor import LayoutUpdate
 from textual.pilot import Pilot
 
 from edgefed.tui.app import AGES_EVERY, DRAW_EVERY, DRAWING_SHARE, Dashboard
-from edgefed.tui.output import lean_app
 from tests.support.terminal_screen import TerminalScreen
 from tests.tui.driving import settle, until
 from tests.tui.output.drivers import ScreenDriver, driver_of
@@ -168,7 +167,7 @@ def test_an_answer_does_not_reach_the_shell() -> None:
             waited.append(seconds)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lean_app.asyncio, "sleep", sleep)
+            patch.setattr("edgefed.tui.output.lean_app.asyncio.sleep", sleep)
             await app.await_answer()
             assert waited == []
             app._backlog._asked_at = time.monotonic()
