@@ -65,6 +65,10 @@ class Boards:
         self._fractions[name] = done
         progress = Progress(session=SESSION, state="train", fraction=done, exchange="e-1")
         self._send(self._topics.progress(name), progress)
+        self.rest(name, now)
+
+    def rest(self, name: str, now: float) -> None:
+        """Tell a board's health when that is due, and nothing else."""
         if now >= self._health[name]:
             self._health[name] = now + TELEMETRY_EVERY * self._random.uniform(0.9, 1.1)
             self._send(self._topics.telemetry(name), self._telemetry())
@@ -113,13 +117,13 @@ class Working:
 
     Args:
         boards: those that report; the first one is left out.
-        per_second: reports of each board in a second.
+        per_second: reports of each board in a second; 0 for idle boards, which tell their health.
     """
 
     def __init__(self, boards: Boards, per_second: float) -> None:
-        self._boards = boards
+        self._report = boards.report if per_second else boards.rest
         self._names = boards.names[1:]
-        self._rate = per_second * len(self._names)
+        self._rate = (per_second or 1.0) * len(self._names)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -134,5 +138,5 @@ class Working:
         while not self._stopped.wait(0.01):
             now = time.monotonic()
             while sent < (now - began) * self._rate:
-                self._boards.report(self._names[sent % len(self._names)], now)
+                self._report(self._names[sent % len(self._names)], now)
                 sent += 1

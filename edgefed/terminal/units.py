@@ -60,9 +60,18 @@ def time_left(seconds: float) -> str:
     return duration(max(1, math.ceil(seconds)))
 
 
+def coarse(seconds: float) -> int:
+    """Return an age in whole seconds, which grows in steps of 1, from 10 on of 5, from 60 on of 10.
+
+    Screens show ages in these steps, so that one that stands still seldom has to be drawn anew.
+    """
+    whole = max(0, int(seconds))
+    return whole - whole % (1 if whole < 10 else 5 if whole < 60 else 10)
+
+
 def age(seconds: float) -> str:
     """Return the age of an event in at most six characters, such as ``48 s`` or ``12 min``."""
-    return duration(max(0, int(seconds)), 1)
+    return duration(coarse(seconds), 1)
 
 
 def ago(seconds: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import tzinfo
 from functools import partial
@@ -64,8 +64,12 @@ each of them is drawn when it comes."""
 AGES_EVERY = 1.0
 """Seconds after which ages are drawn anew, though nothing else has changed."""
 
-LOOK_EVERY = 0.1
-"""Seconds between two looks at whether a drawing is due."""
+DRAWING_SHARE = 0.02
+"""Share of a core that drawing may take: after a costly drawing the next one waits, for at most
+``AGES_EVERY``."""
+
+LOOK_EVERY = 0.2
+"""Seconds between two looks at whether a drawing is due, or the terminal takes what waits."""
 
 _FOREVER = 7 * 24 * 3600.0
 """Seconds for which a notice stays that only the user ends."""
@@ -91,6 +95,7 @@ class Dashboard(BoardApp):
         keys: the keys that the user chose.
         launcher: starts runs; None starts none.
         commands: command lines about runs.
+        processor: returns the seconds of processor time that the app's thread has taken.
 
     Attributes:
         chosen_replay: the recording for which the dashboard was closed; None if it was for none.
@@ -120,9 +125,13 @@ class Dashboard(BoardApp):
         keys: Keymap = OWN_KEYS,
         launcher: Launcher | None = None,
         commands: RunCommands = OWN_COMMANDS,
+        processor: Callable[[], float] = lambda: 0.0,
     ) -> None:
         super().__init__()
         self.chosen_replay: Recording | None = None
+        self._processor = processor
+        self._processor_at = 0.0
+        self._draws_after = DRAW_EVERY
         self._replay = replay
         self._replay_moved = False
         self._preferences = preferences
@@ -130,7 +139,7 @@ class Dashboard(BoardApp):
         self._ended = False
         self._launcher = launcher
         self._bell = AlertBell(audible=bell)
-        self._readable: dict[str, ReadableColours] = {}
+        self._readable: dict[tuple[str, tuple[LineFilter, ...]], ReadableColours] = {}
         self._feed = feed
         self._control = control
         self._time = clock
@@ -181,20 +190,22 @@ class Dashboard(BoardApp):
         return None if self.is_headless else self.console.color_system
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Return Textual's filters, with the one that makes all colours readable as the last."""
-        own = self._readable.get(self.theme)
-        if own is None:
-            own = self._readable[self.theme] = ReadableColours(
+        """Return one filter that makes all colours readable after Textual's and the letters'."""
+        others = [*super().get_line_filters(), *self._letters]
+        before = tuple(each for each in others if not isinstance(each, Monochrome | NoColor))
+        if (self.theme, before) not in self._readable:
+            self._readable[self.theme, before] = ReadableColours(
                 self.current_theme,
                 colours=not self.no_color,
                 system=self.colour_system,
+                before=before,
             )
-        others = [*super().get_line_filters(), *self._letters]
-        return [*(other for other in others if not isinstance(other, Monochrome | NoColor)), own]
+        return [self._readable[self.theme, before]]
 
-    def on_unmount(self) -> None:
+    async def on_unmount(self) -> None:
         """Stop listening."""
         self._feed.stop()
+        await self.await_answer()
 
     def _listen(self, update: FeedUpdate) -> None:
         """Take an update in the feed's thread; nothing but the message crosses over."""
@@ -214,12 +225,18 @@ class Dashboard(BoardApp):
             self._draw_if_due()
 
     def _draw_if_due(self) -> None:
+        self.send_changes()
+        if self.behind:  # nobody would see it: the next drawing will be a newer one
+            return
         since = self._time.monotonic() - self._drawn_at
-        if since >= (DRAW_EVERY if self._changed else AGES_EVERY):
+        if since >= (self._draws_after if self._changed else AGES_EVERY):
             self._draw()
 
     def _draw(self) -> None:
         self._drawn_at, self._changed = self._time.monotonic(), False
+        before, self._processor_at = self._processor_at, self._processor()
+        pause = (self._processor_at - before) / DRAWING_SHARE
+        self._draws_after = max(DRAW_EVERY, min(pause, AGES_EVERY))
         screen = self.screen
         if isinstance(screen, Drawn) and screen.is_mounted:
             screen.draw()

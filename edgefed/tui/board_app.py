@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from textual.app import App
-
 from edgefed.events.base.alert_events import AlertView
 from edgefed.tui.look.text_format import clean
+from edgefed.tui.output.lean_app import LeanApp
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.jump import JumpScreen
 from edgefed.tui.screens.new_run import NewRunScreen
@@ -16,8 +15,11 @@ from edgefed.tui.state.launching import Draft, Launcher
 from edgefed.tui.state.messages import ThreadDone
 from edgefed.tui.state.threaded_requests import in_thread
 
+_SUSPEND_AFTER = 0.05
+"""Seconds between two looks at whether the terminal has taken all that was sent."""
 
-class BoardApp(App[None]):
+
+class BoardApp(LeanApp):
     """The base of the dashboard, which gives it a board before it runs."""
 
     _board: Board
@@ -41,6 +43,8 @@ class BoardApp(App[None]):
         """Suspend to the shell, or report that a browser has none."""
         if self.is_web:
             self.notify("A dashboard in a browser cannot be suspended.", markup=False)
+        elif self.behind:  # the shell would get the terminal's answer
+            self.set_timer(_SUSPEND_AFTER, self.action_suspend_process)
         else:
             super().action_suspend_process()
 

@@ -270,9 +270,10 @@ def dashboard(
     letters: bool = False,
     runs: Runs | None = None,
     commands: RunCommands = OWN_COMMANDS,
+    clock: FakeClock | None = None,
 ) -> Dashboard:
     """The app at ``NOW`` in UTC, after the first of ``updates``."""
-    clock = FakeClock()
+    clock = clock or FakeClock()
     source = feed(clock, *(updates or (fine(snapshot()),)))
     return Dashboard(
         source,

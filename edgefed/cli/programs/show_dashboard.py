@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -101,11 +103,13 @@ def show(
             launcher=(
                 None if read_only else RunLauncher(feed.coordinator, start.around, start.words)
             ),
+            processor=time.thread_time,
             runs=feed,
             events=feed,
             commands=RunCommands(start.program),
         )
 
+    gc.freeze()  # what is loaded stays, so that searching it for garbage would be in vain
     _show_with_replays(make, clock, letters, state, keys)
 
 

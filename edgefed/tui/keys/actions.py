@@ -250,6 +250,8 @@ ACTIONS: tuple[Action, ...] = (
            "let the display stand still; the run goes on", "everywhere", 9),
     Action("view.theme", "ctrl+t", "ctrl+t", "other_theme", "Colours",
            "light or dark; ctrl+p Theme lists more", "everywhere"),
+    Action("view.redraw", "ctrl+l", "ctrl+l", "redraw", "Redraw",
+           "draw all anew, after another program has written here", "everywhere"),
     Action("view.help", "question_mark,f1", "?", "help", "Help",
            "this page", "everywhere", 1),
     Action("view.back", "q", "q", "back", "Back",

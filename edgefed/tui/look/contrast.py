@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from rich.color import Color as RichColor
@@ -28,6 +29,9 @@ _PALETTE = [
 ]
 _NUMBERS = {"standard": range(16), "256": range(16, 256)}
 """Colours of terminals with few; of 256, the first 16 are as their owner likes them."""
+
+_MOST_KEPT = 8192
+"""Segments that are kept as they were drawn."""
 
 _BLACK, _WHITE = ColorTriplet(0, 0, 0), ColorTriplet(255, 255, 255)
 
@@ -64,10 +68,20 @@ class ReadableColours(LineFilter):
         theme: the theme of the app.
         colours: False draws in shades of grey, as ``NO_COLOR`` asks.
         system: Rich's name of the terminal's colours; ``standard`` are 16 and ``256`` are 256.
+        before: other filters, which are applied first; one filter is faster than several.
     """
 
-    def __init__(self, theme: Theme, *, colours: bool = True, system: str | None = None) -> None:
+    def __init__(
+        self,
+        theme: Theme,
+        *,
+        colours: bool = True,
+        system: str | None = None,
+        before: Sequence[LineFilter] = (),
+    ) -> None:
         super().__init__()
+        self._before = before
+        self._readable: dict[tuple[str, Style, Color], Segment] = {}
         self._colours = colours
         self._numbers = _NUMBERS.get(system or "")
         self._rule = _parsed(theme.variables.get("border", RULE))
@@ -78,13 +92,22 @@ class ReadableColours(LineFilter):
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return the segments with readable colours."""
-        below = ColorTriplet(*background.rgb)
-        return [
-            segment
-            if segment.style is None or segment.control
-            else Segment(segment.text, self._style(segment.text, segment.style, below))
-            for segment in segments
-        ]
+        for each in self._before:
+            segments = each.apply(segments, background)
+        if len(self._readable) > _MOST_KEPT:
+            self._readable.clear()
+        return [self._segment(segment, background) for segment in segments]
+
+    def _segment(self, segment: Segment, background: Color) -> Segment:
+        """Return a segment with readable colours; most are as in an earlier drawing."""
+        text, style, control = segment
+        if style is None or control:
+            return segment
+        key = (text, style, background)
+        if key not in self._readable:
+            below = ColorTriplet(*background.rgb)
+            self._readable[key] = Segment(text, self._style(text, style, below))
+        return self._readable[key]
 
     def _style(self, text: str, style: Style, below: ColorTriplet) -> Style:
         drawing = all(map(is_drawing, text))
@@ -150,12 +173,13 @@ def _numbered(
     """Return the nearest of a few colours, the text's among those with enough contrast."""
     back = _nearest(background, numbers)
     below = _PALETTE[back]
-    enough = [number for number in numbers if contrast(_PALETTE[number], below) >= least]
+    enough = tuple(n for n in numbers if contrast(_PALETTE[n], below) >= least)
     front = _nearest(readable(colour, below, least), enough)
     return Style(color=RichColor.from_ansi(front), bgcolor=RichColor.from_ansi(back))
 
 
-def _nearest(colour: ColorTriplet, numbers: range | list[int]) -> int:
+@lru_cache(4096)
+def _nearest(colour: ColorTriplet, numbers: range | tuple[int, ...]) -> int:
     def distance(number: int) -> int:
         return sum((a - b) ** 2 for a, b in zip(_PALETTE[number], colour, strict=True))
 

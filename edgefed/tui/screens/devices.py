@@ -112,6 +112,7 @@ class DevicesScreen(DeviceKeysScreen):
         self._sort = TROUBLE
         self._reverse = False
         self._all_columns = False
+        self._borders = ("", "")
 
     def compose(self) -> ComposeResult:
         """Lay out filter and table."""
@@ -171,8 +172,10 @@ class DevicesScreen(DeviceKeysScreen):
         title = f"Devices {count}   sort: {self._sort}{direction}"
         if self._query:
             title += f"   filter: {self._query}"
-        frame.border_title = Content(line(title))
-        frame.border_subtitle = Content(line(shown.keys.hint(*_HINTS)))
+        borders = (line(title), line(shown.keys.hint(*_HINTS)))
+        if borders != self._borders:  # even an equal one would paint the frame anew
+            self._borders = borders
+            frame.border_title, frame.border_subtitle = map(Content, borders)
 
     def action_filter(self) -> None:
         """Ask for a filter."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from rich.text import Text
@@ -84,7 +85,7 @@ def _main_expert(device: DeviceSnapshot) -> int | None:
 
 
 def _field(name: str) -> Callable[[DeviceSnapshot], Any]:
-    return lambda device: getattr(device, name)
+    return attrgetter(name)
 
 
 def has_supplements(device: DeviceSnapshot) -> bool:
@@ -93,8 +94,8 @@ def has_supplements(device: DeviceSnapshot) -> bool:
 
 
 def _has(name: str) -> Callable[[DeviceSnapshot], bool]:
-    """Return a function that finds whether a device has a value that is not zero or empty."""
-    return lambda device: bool(getattr(device, name))
+    """Return a function that is true of a device with a value that is not zero or empty."""
+    return attrgetter(name)
 
 
 def _knows(name: str) -> Callable[[DeviceSnapshot], bool]:

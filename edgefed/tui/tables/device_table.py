@@ -29,6 +29,9 @@ from edgefed.tui.tables.columns import PADDING, Column
 _HEAD = 1
 """Lines above the rows."""
 
+_MOST_KEPT = 8192
+"""Cells that are kept as they were drawn."""
+
 
 class DeviceTable(ScrollView, can_focus=True):
     """One row for each device, in the order in which they are given.
@@ -67,6 +70,7 @@ class DeviceTable(ScrollView, can_focus=True):
         self._cursor = 0
         self._drawn: dict[int, Strip] = {}
         self._styles: dict[str, Style] = {}
+        self._padded: dict[tuple[object, ...], list[Segment]] = {}
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -166,7 +170,7 @@ class DeviceTable(ScrollView, can_focus=True):
     def _strip(self, texts: list[Text], base: Style) -> Strip:
         """Return cells side by side, those behind the first one scrolled sideways."""
         cells = [
-            _padded(text, column, base, self)
+            self._segments(text, column, base)
             for text, column in zip(texts, self._columns, strict=True)
         ]
         width, missing = self.size.width, self.size.width - self.virtual_size.width
@@ -180,6 +184,15 @@ class DeviceTable(ScrollView, can_focus=True):
         x = self.scroll_offset.x
         moving = moving.crop(x, x + max(0, width - fixed.cell_length))
         return Strip.join([fixed, moving]).adjust_cell_length(width, base)
+
+    def _segments(self, text: Text, column: Column, base: Style) -> list[Segment]:
+        """Return a cell with the table's padding; most are as in an earlier drawing."""
+        key = (text.plain, text.style, *text.spans, column.width, column.right, base)
+        if key not in self._padded:
+            if len(self._padded) >= _MOST_KEPT:
+                self._padded.clear()
+            self._padded[key] = _padded(text, column, base, self)
+        return self._padded[key]
 
     def watch_scroll_x(self, old_value: float, new_value: float) -> None:
         """Repaint all lines."""
