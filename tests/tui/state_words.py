@@ -54,7 +54,7 @@ WORDS: dict[StateId, tuple[str, ...]] = {
     ("stale", "matching"): OLD,
     ("stale", "runs"): (*OLD, *GONE, "Runs as of 14:02:31."),
     ("stale", "comparison"): (*OLD, GONE[0], "Runs from 14:02:31"),
-    ("stale", "form"): ("every value is valid", "Broker unreachable: connection refused"),
+    ("stale", "form"): ("Broker unreachable: connection refused",),
     ("stale", "abort"): ("Connection lost; numbers from 14:02:31.",),
     ("error", "overview"): START_IT,
     ("error", "devices"): START_IT,

@@ -28,7 +28,7 @@ from edgefed.coordinator.journal.rate_limited_notes import OverflowNotes, RateLi
 from edgefed.errors import EdgeFedError
 from edgefed.files.writing import free_bytes
 from edgefed.process.clock import timestamp
-from edgefed.terminal.units import short_time
+from edgefed.terminal.units import duration
 from edgefed.transport.blob_intake import BlobIntake
 from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp
 from edgefed.transport.rate_limits import Buckets, Rate
@@ -256,7 +256,7 @@ class Dispatcher:
             log.info("connected to the broker")
             return
         since, self._down_since = self._down_since, None
-        away = short_time(max(0.0, (self._clock.now() - since).total_seconds()))
+        away = duration(max(0.0, (self._clock.now() - since).total_seconds()))
         text = f"connection to the broker restored after {away}"
         self._deps.journal.emit("note", text=text, since=timestamp(since))
 

@@ -26,7 +26,7 @@ from edgefed.events.base.snapshot import LineView, Snapshot
 from edgefed.events.state.entries import entry_of
 from edgefed.files.writing import append_whole, make_folder, open_private, storage_error
 from edgefed.process.clock import Clock, moment_of, timestamp
-from edgefed.terminal.units import short_time
+from edgefed.terminal.units import duration
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class StoredEvents:
             now, since = self._clock.now(), timestamp(self._alive)
             stopped = newest[0].text == STOPPED
             since = newest[0].time if stopped else max(since, newest[0].time)
-            away = short_time(max(0.0, (now - moment_of(since)).total_seconds()))
+            away = duration(max(0.0, (now - moment_of(since)).total_seconds()))
             reason = "stopped" if stopped else KILLED
             journal.emit(
                 "note",
