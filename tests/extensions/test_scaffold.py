@@ -233,7 +233,7 @@ def test_its_control_norms_appear_wherever_a_run_is_shown(tmp_path: Path) -> Non
 
 async def _on_the_screen(pilot: Pilot[None]) -> None:
     """Look at the table and its series."""
-    assert heading(pilot, "#table") == "control norms  round 4"
+    assert heading(pilot, "#table") == "control norms  round 4  table 1 of 3"
     verdict, totals, head, *rows = words(pilot, "#table")
     assert verdict[:3] == ["the", "control", "variate"], "verdict first"
     assert (totals[:2], head) == (["all", "arrays"], ["ARRAY", "NORM"])

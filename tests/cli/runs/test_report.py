@@ -108,7 +108,7 @@ def test_a_runs_folder_becomes_a_page(world: MakeWorld, tmp_path: Path) -> None:
     assert told.exit_code == 0, told.stderr
     assert json.loads(told.stdout) == {"run": here.run, "file": str(file)}
     page = Page(file.read_text())
-    assert page.tags["svg"] == 6
+    assert page.tags["svg"] == 8
     assert {"Accuracy", "Loss", "Bytes per round", "Time per device", "Events"} <= set(page.words)
     assert {each.device for each in here.devices.roster()} <= set(page.words)
     assert f"{here.record.accuracy:.4f}" in page.words
