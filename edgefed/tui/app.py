@@ -64,7 +64,7 @@ each of them is drawn when it comes."""
 AGES_EVERY = 1.0
 """Seconds after which ages are drawn anew, though nothing else has changed."""
 
-DRAWING_SHARE = 0.02
+DRAWING_SHARE = 0.03
 """Share of a core that drawing may take: after a costly drawing the next one waits, for at most
 ``AGES_EVERY``."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rich.text import Text
 
@@ -98,7 +99,12 @@ def seen(device: DeviceSnapshot, shown: Shown) -> Text:
 def labels(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the histogram of its labels."""
     del shown
-    return Text(sparks(binned(device.labels, LABEL_BINS)) if device.labels else "—", MUTED)
+    return Text(_histogram(device.labels) if device.labels else "—", MUTED)
+
+
+@lru_cache(4096)
+def _histogram(counts: tuple[int, ...]) -> str:
+    return sparks(binned(counts, LABEL_BINS))
 
 
 def shared(device: DeviceSnapshot, shown: Shown) -> Text:

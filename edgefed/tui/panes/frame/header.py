@@ -48,7 +48,8 @@ class HeaderPane(Pane):
         """Return the line for this width."""
         wide = width >= WIDE
         names = _names(shown)
-        forms = [(name, _parts(shown, wide)) for name in names]
+        whole = _parts(shown, wide)
+        forms = [(name, whole) for name in names]
         forms += [(names[-1], _parts(shown, False, dropped)) for dropped in (0, 1, 2)]
         fitting = (form for form in forms if _length(*form) <= width)
         name, parts = next(fitting, forms[-1])
