@@ -1,8 +1,8 @@
 """Whether the terminal still has bytes to take, so that drawings wait and only the newest is sent.
 
-Buffers of a link, those of ssh for instance, take far more than a slow link sends in a second. Their
-contents are unknown to the sender, so the terminal is asked: it reports its cursor's position when
-it has drawn all that came before the question.
+Buffers of a link, those of ssh for instance, take far more than a slow link sends in a second.
+Their contents are unknown to the sender, so the terminal is asked: it reports its cursor's position
+when it has drawn all that came before the question.
 """
 
 from __future__ import annotations
