@@ -58,6 +58,7 @@ def test_durations_in_one_unit(seconds: float, text: str) -> None:
         (9.9, "9 s ago"),
         (14.9, "10 s ago"),
         (59, "55 s ago"),
+        (69, "60 s ago"),
         (119, "110 s ago"),
         (200, "3 min ago"),
         (8000, "2 h ago"),
