@@ -1,7 +1,7 @@
 """The cells of a terminal, as they were written and as they should be; only changed ones are sent.
 
-A widget of Textual that repaints writes all of its cells, equal ones too. Over a slow link these are
-most of the bytes of a dashboard (docs/performance.md).
+A widget of Textual that repaints writes all of its cells, equal ones too. Over a slow link these
+are most of the bytes of a dashboard (docs/performance.md).
 """
 
 from __future__ import annotations

@@ -84,11 +84,10 @@ def test_changes_show_the_same_as_a_full_redraw(
 def test_the_terminal_gets_the_style(style: str, system: ColorSystem, pen: object) -> None:
     cells, screen = Cells(), TerminalScreen(COLUMNS, LINES)
     cells.resize(COLUMNS, LINES)
-    cells.put(
-        3, 1, cells_of([Segment("x", Style.parse(style)), Segment("é", Style.parse(style))], system)
-    )
+    line = [Segment(char, Style.parse(style)) for char in "éx"]
+    cells.put(3, 1, cells_of(line, system))
     screen.take(cells.changes().encode())
-    assert screen.cells[1][3:5] == [("x", pen), ("é", pen)]
+    assert screen.cells[1][3:5] == [("é", pen), ("x", pen)]
 
 
 def test_only_what_differs_is_written() -> None:
