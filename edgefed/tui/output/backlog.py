@@ -1,8 +1,8 @@
 """Whether the terminal still has bytes to take, so that drawings wait and only the newest is sent.
 
-Buffers of a link, those of ssh for instance, take far more than a slow link sends in a second. What
-they hold is unknown to the sender, so the terminal is asked: it reports its cursor's position when
-it has drawn all that came before the question.
+Buffers of a link, those of ssh for instance, take far more than a slow link sends in a second.
+Their contents are unknown to the sender, so the terminal is asked: it reports its cursor's position
+when it has drawn all that came before the question.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ QUESTION = "\x1b[6n"
 """Asks for the position of the cursor, which every terminal answers."""
 
 ASK_AFTER = 512
-"""Bytes after which the terminal is asked; what fewer are sent never waits."""
+"""Bytes after which the terminal is asked; after fewer, drawings never wait."""
 
 PATIENCE = 5.0
 """Seconds after which an answer counts as lost, on a terminal that has answered before."""
@@ -58,7 +58,7 @@ class Backlog:
         return False
 
     def sent(self, count: int) -> str:
-        """Count bytes that are sent; return what to send after them: a question, or nothing."""
+        """Count bytes that are sent; return a question to send after them, or nothing."""
         self._unasked += count
         if self._unasked < ASK_AFTER or self._asked_at is not None:
             return ""

@@ -1,7 +1,7 @@
 """The cells of a terminal, as they were written and as they should be; only changed ones are sent.
 
-A widget of Textual that repaints writes all of its cells, equal ones too. Over a slow link that is
-most of what a dashboard sends (docs/performance.md).
+A widget of Textual that repaints writes all of its cells, equal ones too. Over a slow link these
+are most of the bytes of a dashboard (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _pens(style: Style, system: ColorSystem) -> tuple[Pen, Pen]:
 class Cells:
     """The cells of a terminal.
 
-    ``put`` says what they should be; ``changes`` returns the bytes that make the terminal show
+    ``put`` changes how they should be; ``changes`` returns the bytes that make the terminal show
     this, and takes them as written.
     """
 
@@ -115,11 +115,11 @@ class Cells:
 
     @property
     def changed(self) -> bool:
-        """Whether any cell differs from what was written."""
+        """Whether any cell differs from the written one."""
         return any(self._newest[y] != self._written[y] for y in self._touched)
 
     def resize(self, columns: int, lines: int) -> None:
-        """Take another size; what the terminal shows then is not known."""
+        """Take another size, after which the terminal may show anything."""
         kept = [row[:columns] for row in self._newest[:lines]]
         kept += [[] for _ in range(lines - len(kept))]
         self._newest = [row + [_EMPTY] * (columns - len(row)) for row in kept]
@@ -133,7 +133,7 @@ class Cells:
         self._touched = set(range(lines))
 
     def put(self, x: int, y: int, cells: Sequence[Cell]) -> None:
-        """Change the cells from a place on; what does not fit is left out."""
+        """Change the cells from a place on; the rest that does not fit is left out."""
         columns, lines = self._size
         if 0 <= y < lines and 0 <= x < columns:
             part = cells[: columns - x]
@@ -141,7 +141,7 @@ class Cells:
             self._touched.add(y)
 
     def changes(self) -> str:
-        """Return what makes the terminal show the newest cells; empty where it does already."""
+        """Return the bytes for the newest cells; empty where the terminal shows them already."""
         writing = _Writing()
         for y in sorted(self._touched):
             newest, written = self._newest[y], self._written[y]

@@ -1,4 +1,4 @@
-"""The base of an app that sends a terminal only what has changed, and only when it takes it."""
+"""The base of an app that sends a terminal only changed cells, and only when it takes them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class LeanApp(App[None]):
 
     @property
     def behind(self) -> bool:
-        """Whether the terminal still has to take what was sent, so that drawing can wait."""
+        """Whether the terminal still has to take the last cells, so that drawing can wait."""
         return self._backlog.busy()
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
-        """Take an update of Textual's, and send what it changes."""
+        """Take an update of Textual's, and send the cells that it changes."""
         if renderable is None or self.is_headless or self._driver is None or not self._running:
             super()._display(screen, renderable)
             return
@@ -58,7 +58,7 @@ class LeanApp(App[None]):
         self.send_changes()
 
     def on_resize(self) -> None:
-        """Send every cell: terminals change what they show with their size, or have resumed."""
+        """Send every cell: a terminal of another size, or a resumed one, may show anything."""
         self._cells.forget()
         self.call_later(self.send_changes)
 

@@ -1,6 +1,6 @@
 """The adapter to Textual's updates of the screen; the only code that knows their insides.
 
-Textual has no public interface for what it writes. This was written for Textual 8.2, and
+Textual has no public interface for its output. This was written for Textual 8.2, and
 ``tests/tui/output/test_updates.py`` compares it with Textual's own output.
 """
 

@@ -84,9 +84,10 @@ def test_changes_show_the_same_as_a_full_redraw(
 def test_the_terminal_gets_the_style(style: str, system: ColorSystem, pen: object) -> None:
     cells, screen = Cells(), TerminalScreen(COLUMNS, LINES)
     cells.resize(COLUMNS, LINES)
-    cells.put(3, 1, cells_of([Segment("x", Style.parse(style))], system))
+    line = [Segment(char, Style.parse(style)) for char in "éx"]
+    cells.put(3, 1, cells_of(line, system))
     screen.take(cells.changes().encode())
-    assert screen.cells[1][3] == ("x", pen)
+    assert screen.cells[1][3:5] == [("é", pen), ("x", pen)]
 
 
 def test_only_what_differs_is_written() -> None:
@@ -110,6 +111,15 @@ def test_a_few_equal_cells_are_written_rather_than_passed_over() -> None:
     cells.changes()
     cells.put(0, 0, cells_of([Segment("c--d")], ColorSystem.TRUECOLOR))
     assert cells.changes() == "\x1b[1Hc--d\x1b[m"
+
+
+def test_a_wide_character_is_written_once() -> None:
+    cells = Cells()
+    cells.resize(20, 1)
+    cells.put(0, 0, cells_of([Segment("ab")], ColorSystem.TRUECOLOR))
+    cells.changes()
+    cells.put(0, 0, cells_of([Segment("世")], ColorSystem.TRUECOLOR))
+    assert cells.changes() == "\x1b[1H世\x1b[m"
 
 
 def test_another_size_keeps_what_fits_and_writes_everything() -> None:

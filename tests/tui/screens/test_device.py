@@ -94,7 +94,7 @@ def test_the_screen_says_what_the_snapshot_knows() -> None:
         await press(pilot, "enter")
         told = words(pilot)
         for part in (
-            "✗ lost 95 s since 14:00:56",
+            "✗ lost 90 s since 14:00:56",
             "reason no heartbeat for 30 s",
             "seen 2 min ago",
             "11 accepted, 2 late, 1 rejected",

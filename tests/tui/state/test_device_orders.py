@@ -164,7 +164,7 @@ def test_who_paused_a_device_and_why_is_on_every_screen() -> None:
         assert "◌ paused    by operator.ann" in screen_text(pilot)
         await press(pilot, "enter")
         text = screen_text(pilot)
-        assert "paused  95 s since 14:00:56" in text
+        assert "paused  90 s since 14:00:56" in text
         assert "reason      by operator.ann: noisy fan" in text
 
     drive(dashboard(update), scenario, (120, 36))
