@@ -259,7 +259,7 @@ OPEN = {"opened_at": ago(24), "deadline": 60.0, "quorum": 2, "wanted": 3}
         ({"accepted": 1}, "the round needs 1 more answer in 36 s (deadline)"),
         ({"accepted": 0}, "the round needs 2 more answers in 36 s (deadline)"),
         ({"accepted": 2, "deadline": 20.0}, "the round goes on without it now (deadline)"),
-        ({"accepted": 2, "deadline": 84.0}, "the round goes on without it in 00:01:00 (deadline)"),
+        ({"accepted": 2, "deadline": 84.0}, "the round goes on without it in 60 s (deadline)"),
         ({"accepted": 2, "deadline": 0.0}, "round 13 waits"),
         ({"accepted": 2, "opened_at": "2026-03-04T14:02:07"},
          "the round goes on without it in 36 s (deadline)"),

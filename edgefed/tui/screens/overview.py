@@ -58,9 +58,10 @@ class OverviewScreen(DeviceKeysScreen):
 
     def draw(self) -> None:
         """Draw every pane from the newest snapshot; ask where the model of an ended run is."""
-        draw_panes(self, self._board)
         run, runs = self._board.watch.shown().run, self._board.runs
         ended = (run.run, run.status) if run is not None and run.status in ENDED else None
+        self.set_class(ended is not None, "-ended")
+        draw_panes(self, self._board)
         if ended == self._read_of:
             return
         self._read_of, self.query_one(RoundPane).model = ended, ""

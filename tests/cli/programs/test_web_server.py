@@ -84,7 +84,16 @@ def test_a_dashboard_has_the_options_of_the_server(server: Served, recording: Pa
     words = asyncio.run(scenario())
     assert words[3] == "--state"
     assert words[4].endswith("its state0")
-    assert words[5:] == ["ui", "--replay", str(recording), "--speed", "max", "--no-ascii"]
+    assert words[5:] == [
+        "ui",
+        "--replay",
+        str(recording),
+        "--speed",
+        "max",
+        "--round",
+        "1",
+        "--no-ascii",
+    ]
 
 
 def test_modules_of_the_current_folder_are_not_imported(tmp_path: Path) -> None:

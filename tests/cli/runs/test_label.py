@@ -169,7 +169,9 @@ def _after_a_round(command: Operator, run: str) -> None:
         for row in devices.values()
     ]
     assert told == [(3, 3, 0), (2, 2, COUNT)]
-    assert rows(command("status"))[-1] == ["bounties", "5", "open,", "1", "cancelled"]
+    name, *verdict = rows(command("status"))[-1]
+    assert (name, verdict[:2]) == ("bounties", ["mixes", "fill"])
+    assert verdict[-4:] == ["5", "open,", "1", "cancelled"]
 
 
 def _refusals(command: Operator) -> None:

@@ -69,7 +69,7 @@ def test_a_busy_coordinator_still_reads_its_connection_and_asks_nobody_twice(
             fleet.fleet.verdict(delivered.reply, "accepted", "")
         del once[silent, "r-1-0"]
         wait_until(lambda: fleet.total("receipts") == once, "the receipts")
-        wait_until(lambda: fleet.states() == Counter(done=DEVICES - 1, idle=1), "the states")
+        wait_until(lambda: fleet.states() == Counter(done=DEVICES - 1, asked=1), "the states")
         assert fleet.total("replies") == once
         assert fleet.total("tasks") == each_once(fleet, "r-1-0")
 

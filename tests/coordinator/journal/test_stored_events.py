@@ -203,7 +203,7 @@ def test_a_line_that_a_kill_cut_short_is_left_out(log: Log) -> None:
         file.write(b'{"time": "2026')
     log.begin()
     log.note("later")
-    outage = f"coordinator away for 0 ms: {KILLED}"
+    outage = f"coordinator away for 0 s: {KILLED}"
     assert texts(whole(log.events, ALL)) == ["later", outage, "before"]
 
 

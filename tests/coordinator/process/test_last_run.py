@@ -37,7 +37,7 @@ def test_it_is_what_the_events_had_made_of_it(tmp_path: Path) -> None:
     assert (after.run.status, after.run.round, len(after.rounds)) == ("finished", 3, 3)
     assert after.run.weights_digest
     opened = {"exchange", "question", "asked", "wanted", "quorum", "accepted", "deadline"}
-    opened |= {"slowest", "slowest_seconds", "refused"}
+    opened |= {"slowest", "slowest_seconds", "refused", "round_at"}
     assert after.run.model_dump(exclude=opened | {"opened_at"}) == before.run.model_dump(
         exclude=opened | {"opened_at"}
     )

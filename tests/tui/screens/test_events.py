@@ -128,7 +128,7 @@ def test_problems_first_then_the_newest_first_and_all(log: Log) -> None:
         assert texts == ["all is well", ordered, lost, lost, "the broker is slow"]
         await press(pilot, "v")
         await read(pilot)
-        assert rows(pilot)[1].endswith("in 0 ms")
+        assert rows(pilot)[1].endswith("in 0 s")
         assert len(rows(pilot)) == 6
         await press(pilot, "v", "o")
         await read(pilot)

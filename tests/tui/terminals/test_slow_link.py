@@ -16,7 +16,7 @@ RATE = 10_000.0
 LIMIT = 10.0
 """Seconds for a key: many times what it takes, but less than full frames would wait."""
 
-SCREENS = {"2": ("Devices 40", "States ─"), "1": ("Round ", "Events ─")}
+SCREENS = {"2": ("Devices 40", "y Copy id"), "1": ("Round ", "Events ─")}
 """Texts at both ends of a screen, by its key."""
 
 

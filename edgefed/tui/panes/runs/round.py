@@ -178,7 +178,6 @@ class RoundPane(Pane):
     def show(self, shown: Shown) -> None:
         """Take a new drawing; the border of a failed run is highlighted like its text."""
         self.set_class(shown.run is not None and shown.run.status == "failed", "-failed")
-        self.set_class(shown.run is not None and shown.run.status in ENDED, "-ended")
         super().show(shown)
 
 
