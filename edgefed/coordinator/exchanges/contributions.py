@@ -81,11 +81,11 @@ class Contributions:
         counts = sorted(self._counts.items())
         if not counts:
             return ()
-        total = sum(each.samples for _, each in counts)
-        idle = [device for device, each in counts if not each.samples]
+        total = sum(outcomes.samples for _, outcomes in counts)
+        idle = [device for device, outcomes in counts if not outcomes.samples]
         rows = (
-            (device, (*each.cells, round(each.samples / max(total, 1), 3)))
-            for device, each in counts
+            (device, (*outcomes.cells, round(outcomes.samples / max(total, 1), 3)))
+            for device, outcomes in counts
         )
         series = {"samples": total, "devices": len(counts) - len(idle)}
         verdict = _verdict(len(counts), idle, total)

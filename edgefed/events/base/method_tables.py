@@ -469,9 +469,9 @@ def table_named(views: Iterable[TableView], name: str) -> TableView | None:
 def numbers_in(
     views: Iterable[TableView], name: str, columns: Sequence[Column]
 ) -> dict[str, tuple[float, ...]]:
-    """Return the cells of a table by key, without rows that lack a number.
+    """Return the cells of the table ``name`` by row key, without rows that lack a number.
 
-    Empty without the table, and if its columns are others.
+    The result is empty if there is no such table, or if its columns differ from ``columns``.
     """
     view = table_named(views, name)
     rows = view.table.rows if view is not None and view.table.columns == tuple(columns) else ()

@@ -182,9 +182,9 @@ class RoundPane(Pane):
 
 
 def _slow_line(shown: Shown, run: RunView, width: int) -> Text:
-    """Return which silent or lost device holds the round up; nothing without one.
+    """Return the silent or lost device that holds the round up; nothing without one.
 
-    Where broker or coordinator is away, nobody knows whether it still does.
+    It is empty while the broker or the coordinator is away, since the state of devices is unknown.
     """
     if shown.snapshot is None or shown.cut_off or run.status == "paused":
         return Text()
