@@ -119,9 +119,9 @@ def test_who_is_back_within_the_grace_changes_no_bit_and_is_named_meanwhile(
     code, out, err = run_module("edgefed.cli.main", *operator(home), "status")
     assert (code, err) == (0, "")
     until = waiting_events(home, run)[-1]["until"][11:19]
-    assert f"{VICTIM} (lost), until {until}" in out
+    assert f"{VICTIM} (lost), until {until} UTC" in out
     assert watching.stderr is not None
-    line = f"waiting for {VICTIM} (lost), until {until}\n"
+    line = f"waiting for {VICTIM} (lost), until {until} UTC\n"
     assert line in iter(watching.stderr.readline, "")
     home.start(VICTIM)
     record = home.finish(run)

@@ -72,10 +72,10 @@ class StoredEvents:
         self._clock = clock
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="sign-of-life", daemon=True)
+        self._file: BinaryIO | None = None
         try:
             bases = self._bases()
             self._alive = _changed(self._path(bases[-1])) if bases else None
-            self._file = self._open(bases[-1] if bases else 0)
         except OSError as error:
             raise storage_error(self._folder, error) from error
 
@@ -85,7 +85,14 @@ class StoredEvents:
         """Store the journal's events from now on, and show signs of life.
 
         The first event tells how long the coordinator was away, if it was here before.
+
+        Raises:
+            StorageError: the log cannot be written.
         """
+        try:
+            self._file = self._open(max(self._bases(), default=0))
+        except OSError as error:
+            raise storage_error(self._folder, error) from error
         journal.listen(self.take)
         newest = self.page(EventFilter(routine=True), limit=1).entries
         if self._alive is not None and newest:
@@ -106,12 +113,12 @@ class StoredEvents:
         """Append the entry of an event; a full disk costs the entry."""
         del number
         entry = entry_of(event)
-        if entry is None:
+        if entry is None or self._file is None:
             return
         fields = entry.model_dump(exclude={"position"}, exclude_defaults=True)
         line = f"{json.dumps(fields, ensure_ascii=False)}\n".encode()
         try:
-            self._rotate()
+            self._file = self._rotated(self._file)
             append_whole(self._file, line)
         except (OSError, StorageError) as error:
             log.warning("an event was not stored: %s", error)
@@ -121,7 +128,8 @@ class StoredEvents:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
     def _beat(self) -> None:
         while not self._stopping.wait(BEAT):
@@ -130,16 +138,17 @@ class StoredEvents:
             except (OSError, IndexError) as error:
                 log.debug("no sign of life: %s", error)
 
-    def _rotate(self) -> None:
-        """Go on in a new file if this one is full; delete the oldest of too many."""
-        size = self._file.seek(0, os.SEEK_END)
+    def _rotated(self, file: BinaryIO) -> BinaryIO:
+        """Return a new file if this one is full, and delete the oldest of too many."""
+        size = file.seek(0, os.SEEK_END)
         if size < FILE_BYTES:
-            return
+            return file
         bases = self._bases()
-        self._file.close()
-        self._file = self._open(bases[-1] + size)
+        following = self._open(bases[-1] + size)
+        file.close()
         for base in bases[: len(bases) + 1 - FILES]:
             self._path(base).unlink(missing_ok=True)
+        return following
 
     def _open(self, base: int) -> BinaryIO:
         """Open a file to append to; end a line that a kill cut short."""

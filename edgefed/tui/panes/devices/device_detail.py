@@ -10,9 +10,9 @@ from rich.text import Text
 from edgefed.events.base.coordinator_states import who_paused
 from edgefed.events.base.snapshot import DeviceRoundView, DeviceSnapshot
 from edgefed.events.state.awaited_devices import consequence, is_awaited
-from edgefed.terminal.units import ago, counted, duration, size, used_of
+from edgefed.terminal.units import age, ago, counted, duration, size, used_of
 from edgefed.tui.look.symbols import DEVICE_LOOKS, HOT, OUTCOME_LOOKS, Glyphs
-from edgefed.tui.look.text_format import bar, binned, clean, countdown, cut_middle, sparks, trend
+from edgefed.tui.look.text_format import bar, binned, clean, cut_middle, sparks, trend
 from edgefed.tui.look.theme import MUTED, ORANGE, SKY, VERMILLION
 from edgefed.tui.panes.base.pane import Pane
 from edgefed.tui.state.display_state import Shown
@@ -237,7 +237,7 @@ def _state(view: DeviceSnapshot, shown: Shown) -> Text:
     passed = shown.since(view.state_since or since(view))
     if passed is not None:
         stamp = shown.time_of(view.state_since or since(view))
-        line.append(f"  {countdown(passed)} since {stamp}")
+        line.append(f"  {age(passed.total_seconds())} since {stamp}")
     return line
 
 
