@@ -83,6 +83,9 @@ def with_reply(view: DeviceSnapshot, fields: Mapping[str, Any]) -> tuple[DeviceR
     """Return a device's rounds after a ``reply``: its worst outcome, and the time of all."""
     number, outcome = int(fields["round"]), fields["outcome"]
     seconds = float(fields.get("seconds") or 0.0)
+    if not view.rounds or number > view.rounds[-1].round:
+        row = DeviceRoundView(round=number, outcome=outcome, seconds=seconds)
+        return (*view.rounds, row)[-MAX_DEVICE_ROUNDS:]
     known = {row.round: row for row in view.rounds}  # a late reply belongs to an earlier one
     if number in known:
         outcome = max(known[number].outcome, outcome, key=WORST_LAST.index)

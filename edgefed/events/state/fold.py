@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 from edgefed.events.base.alert_events import with_alert
@@ -51,6 +52,8 @@ _COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejecte
 
 REFUSALS = ("rejected", "refused", "failed")
 """Outcomes of a reply that is not used and that says that something is wrong."""
+
+_IS_ROUTINE = attrgetter("routine")
 
 _OF_COORDINATOR = {"standing", "paused_by", "excluded"}
 """Fields of a ``device`` event from the coordinator's knowledge; the device sent nothing."""
@@ -188,8 +191,10 @@ def _kept(lines: tuple[LineView, ...]) -> tuple[LineView, ...]:
     """Return lines within their limit; replies may take half of it, and so may all the others."""
     if len(lines) <= MAX_LINES:
         return lines
-    routine = sum(line.routine for line in lines) > MAX_LINES // 2
-    oldest = max(index for index, line in enumerate(lines) if line.routine == routine)
+    routine = sum(map(_IS_ROUTINE, lines)) > MAX_LINES // 2
+    oldest = len(lines) - 1
+    while lines[oldest].routine != routine:
+        oldest -= 1
     return (*lines[:oldest], *lines[oldest + 1 :])
 
 
