@@ -2,7 +2,7 @@
 
 The main thread reads the inbox and owns all state. paho's thread fills the inbox, a
 ``TrainingThread`` trains, a ``ChunkSender`` uploads, and a ``TaskSession`` handles the current
-task. The states of a task are invited → download → train → upload → done.
+task. The states of a task are download → train → upload → done.
 """
 
 from __future__ import annotations

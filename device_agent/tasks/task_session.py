@@ -184,7 +184,6 @@ class TaskSession:
         log.info("task %s taken: %s, round %d", task.exchange, task.question, task.round)
         self._inputs = TaskInputs(task, self._store.cache)
         self._downloads.prune(self._inputs.lacking)
-        self.tell("invited")
         self._fetch(self._inputs)
 
     def _fetch(self, inputs: TaskInputs) -> None:
