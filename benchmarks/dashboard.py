@@ -58,7 +58,7 @@ KEYS = 10
 PAUSE = 2.0
 """How often a key is pressed on the slow link, and seconds before each time."""
 
-SCREENS = {"2": ("Devices 4", "device-03 ", "States ─"), "1": ("Round ", "Events ─", "v All")}
+SCREENS = {"2": ("Devices 4", "device-03 ", "m Map"), "1": ("Round ", "Events ─", "v All")}
 """Texts at both ends of a screen, by its key."""
 
 
