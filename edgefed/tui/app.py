@@ -64,9 +64,12 @@ each of them is drawn when it comes."""
 AGES_EVERY = 1.0
 """Seconds after which ages are drawn anew, though nothing else has changed."""
 
-DRAWING_SHARE = 0.03
+DRAWING_SHARE = 0.018
 """Share of a core that drawing may take: after a costly drawing the next one waits, for at most
-``AGES_EVERY``."""
+``WAITS_AT_MOST``."""
+
+WAITS_AT_MOST = 1.5
+"""Most seconds between a change and its drawing, however costly drawings are."""
 
 LOOK_EVERY = 0.2
 """Seconds between two looks at whether a drawing is due, or the terminal takes what waits."""
@@ -236,7 +239,7 @@ class Dashboard(BoardApp):
         self._drawn_at, self._changed = self._time.monotonic(), False
         before, self._processor_at = self._processor_at, self._processor()
         pause = (self._processor_at - before) / DRAWING_SHARE
-        self._draws_after = max(DRAW_EVERY, min(pause, AGES_EVERY))
+        self._draws_after = max(DRAW_EVERY, min(pause, WAITS_AT_MOST))
         screen = self.screen
         if isinstance(screen, Drawn) and screen.is_mounted:
             screen.draw()

@@ -30,8 +30,7 @@ def _worst(device: DeviceSnapshot) -> AttentionItem | None:
     return min(of_device(device), key=lambda item: _RANKS.index(item.kind), default=None)
 
 
-def _rank(device: DeviceSnapshot) -> int:
-    worst = _worst(device)
+def _rank(device: DeviceSnapshot, worst: AttentionItem | None) -> int:
     kinds = ["working" if device.state in (*ACTIVE, "invited", "asked") else "idle"]
     kinds += ["late"] if device.state == "late" else []
     kinds += [worst.kind] if worst is not None else []
@@ -59,7 +58,10 @@ def why(device: DeviceSnapshot) -> str:
 
 def since(device: DeviceSnapshot) -> str:
     """Return the UTC time of the beginning of a device's problem; empty if unknown."""
-    worst = _worst(device)
+    return _since(device, _worst(device))
+
+
+def _since(device: DeviceSnapshot, worst: AttentionItem | None) -> str:
     if worst is not None:
         return worst.since
     return device.state_since if device.state == "late" else ""
@@ -71,5 +73,6 @@ def by_trouble(devices: Iterable[DeviceSnapshot], *, reverse: bool = False) -> l
 
 
 def _key(device: DeviceSnapshot) -> tuple[int, float, str]:
-    began = moment(since(device))
-    return _rank(device), began.timestamp() if began else math.inf, device.device
+    worst = _worst(device)
+    began = moment(_since(device, worst))
+    return _rank(device, worst), began.timestamp() if began else math.inf, device.device

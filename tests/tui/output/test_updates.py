@@ -13,7 +13,7 @@ import pytest
 from textual._compositor import LayoutUpdate
 from textual.pilot import Pilot
 
-from edgefed.tui.app import AGES_EVERY, DRAW_EVERY, DRAWING_SHARE, Dashboard
+from edgefed.tui.app import DRAW_EVERY, DRAWING_SHARE, WAITS_AT_MOST, Dashboard
 from tests.support.terminal_screen import TerminalScreen
 from tests.tui.driving import settle, until
 from tests.tui.output.drivers import ScreenDriver, driver_of
@@ -202,7 +202,7 @@ def test_after_a_costly_drawing_the_next_one_waits() -> None:
         assert drawn_after(0.71)
         spent += 50 * DRAWING_SHARE
         assert drawn_after(DRAW_EVERY)
-        assert not drawn_after(AGES_EVERY - 0.01)
-        assert drawn_after(AGES_EVERY)
+        assert not drawn_after(WAITS_AT_MOST - 0.01)
+        assert drawn_after(WAITS_AT_MOST)
 
     in_terminal(scenario)
