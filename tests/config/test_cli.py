@@ -221,6 +221,7 @@ REFUSED = {
     "train.class_weights": '[data]\nclasses = ["a", "b"]\n[training]\nclass_weights = [1.0]\n',
     "algorithm.loss": '[algorithm]\nname = "fedmix"\n[training]\nloss = "a.b:c"\n',
     "algorithm.model": '[algorithm]\nname = "pfnm"\n[model]\nname = "cnn"\n',
+    "algorithm.optimizer": '[algorithm]\nname = "fednova"\n[training]\noptimizer = "adam"\n',
     "algorithm.same_class": '[algorithm]\nname = "naivemix"\nsame_class = true\n'
     '[training]\nloss = "squared_error"\n',
     "personal.algorithm": '[algorithm]\nname = "ifca"\n[personal]\npreset = "fedbn"\n',

@@ -13,7 +13,9 @@ The proximal term (FedProx) and the server optimiser (FedOpt) are settings and c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -81,6 +83,19 @@ class AveragingSettings(AlgorithmSettings):
     """Whether every round measures how much the devices' updates differ in direction."""
 
 
+@dataclass(frozen=True)
+class Contribution:
+    """The part of an answer in the mean.
+
+    Attributes:
+        arrays: the update, divided by ``length`` where it is trained.
+        length: of the local steps; the mean is multiplied by the mean length.
+    """
+
+    arrays: Tensors
+    length: float = 1.0
+
+
 class FedAvg(CompleteAlgorithm[AveragingSettings]):
     """Weighted averaging of local training, with every optional interface for subclasses."""
 
@@ -131,19 +146,28 @@ class FedAvg(CompleteAlgorithm[AveragingSettings]):
         total = max(1, sum(limits.values()))
         mean = ExactMean(weights, total)
         directions = UpdateDivergence(trained(weights), total) if self.settings.divergence else None
+        lengths = list[float]()
         for answer in answers:
             limit = limits[answer.device]
             weight = min(answer.samples, limit) if self.settings.weighting == "examples" else 1
-            mean.add(answer.groups["delta"].arrays, weight)
+            added = self.contribution(answer, exchange)
+            mean.add(added.arrays, weight)
+            lengths.append(weight * added.length)
             if directions is not None:
-                directions.add(answer.groups["delta"].arrays, weight)
+                directions.add(added.arrays, weight)
         if mean.weight == 0:
             return State(exchange.round, state.groups, state.params)
-        after, memory = self.stepped(weights, mean.mean(), state.groups["memory"], exchange.round)
+        delta = lengthened(mean.mean(), math.fsum(lengths) / mean.weight)
+        after, memory = self.stepped(weights, delta, state.groups["memory"], exchange.round)
         groups = {**state.groups, "weights": after, "memory": memory}
         if directions is None:
             return State(exchange.round, groups, state.params)
         return State(exchange.round, groups, {**state.params, DIVERGENCE: directions.total()})
+
+    def contribution(self, answer: Answer, exchange: Exchange) -> Contribution:
+        """Return the part of an answer in the mean."""
+        del exchange
+        return Contribution(answer.groups["delta"].arrays)
 
     def round_metrics(self, state: State) -> Mapping[str, float]:
         """Return the gradient divergence of the round, where it is measured."""
@@ -203,6 +227,13 @@ class FedAvg(CompleteAlgorithm[AveragingSettings]):
 def trained(weights: Tensors) -> Tensors:
     """Return the weights that are trained, without the statistics of batch normalisation."""
     return {name: w for name, w in weights.items() if name.rpartition(".")[2] not in RUNNING}
+
+
+def lengthened(delta: Tensors, length: float) -> Tensors:
+    """Return an update whose trained arrays are multiplied by a length."""
+    if length == 1.0:
+        return delta
+    return {**delta, **{n: (a * length).astype(a.dtype) for n, a in trained(delta).items()}}
 
 
 def delta_role(weights: Tensors) -> ReplyRole:

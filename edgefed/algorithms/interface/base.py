@@ -60,11 +60,14 @@ class State:
 TRAINING_METHODS = ("merge", "answer")
 """Methods on which every capability rests."""
 
+SUMMING_METHODS = (*TRAINING_METHODS, "contribution")
+"""Methods on which it rests that updates are merely summed with weights."""
+
 CAPABILITIES: Mapping[str, tuple[str, ...]] = {
-    "averages_updates": TRAINING_METHODS,
+    "averages_updates": SUMMING_METHODS,
     "personal_weights": TRAINING_METHODS,
-    "private_updates": TRAINING_METHODS,
-    "sums_deltas": TRAINING_METHODS,
+    "private_updates": SUMMING_METHODS,
+    "sums_deltas": SUMMING_METHODS,
     "takes_user_loss": (*TRAINING_METHODS, "prepare", "objective"),
 }
 """Capabilities that a class may declare, with the methods that can make them untrue."""

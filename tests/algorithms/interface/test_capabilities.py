@@ -25,10 +25,10 @@ from edgefed.learn.base.types import Objective, Trained
 from edgefed.testing.algorithms import check_algorithm
 
 
-class FedNova(FedAvg):
+class Normalised(FedAvg):
     """Normalized averaging: Wang et al., NeurIPS 2020, with plain local SGD."""
 
-    name = "fednova"
+    name = "normalised"
     summary = "Average updates for each local step"
     paper = "Wang et al., NeurIPS 2020, arXiv 2007.07481"
 
@@ -54,7 +54,7 @@ class FedNova(FedAvg):
         return replace(state, round=exchange.round, groups={**state.groups, "weights": moved})
 
 
-class Averaging(FedNova):
+class Averaging(Normalised):
     """Declares what is not true of it."""
 
     averages_updates = True
@@ -71,14 +71,14 @@ class Strict(Averaging):
     averages_updates = True
 
 
-class Personal(FedNova):
+class Personal(Normalised):
     """Declares what does not forbid to read the number of steps."""
 
     personal_weights = True
     takes_user_loss = True
 
 
-class Trusting(FedNova):
+class Trusting(Normalised):
     """Takes a larger step where the devices' loss is large, and declares any loss."""
 
     takes_user_loss = True
@@ -94,7 +94,7 @@ class Trusting(FedNova):
 class Weighing(FedAvg):
     """Moves weights by the number of samples."""
 
-    name = "fednova"
+    name = "normalised"
     summary = "FedAvg that moves further with more samples"
     paper = "none"
 
@@ -138,11 +138,11 @@ def declared(kind: type[Algorithm[Any]]) -> set[str]:
 
 
 def fednova() -> AbstractContextManager[None]:
-    return PLUGINS.added("fednova", FedNova)
+    return PLUGINS.added("normalised", Normalised)
 
 
 def test_what_is_overridden_takes_the_capabilities_away() -> None:
-    class Again(FedNova):
+    class Again(Normalised):
         private_updates = True
 
     class Mixed(Merging, FedAvg):
@@ -152,7 +152,7 @@ def test_what_is_overridden_takes_the_capabilities_away() -> None:
         pass
 
     assert declared(FedAvg) == declared(FedOpt) == set(CAPABILITIES)
-    assert declared(FedNova) == set()
+    assert declared(Normalised) == set()
     assert declared(Mixed) == set()
     assert declared(Again) == declared(Below) == {"private_updates"}
     assert declared(Objecting) == set(CAPABILITIES) - {"takes_user_loss"}
@@ -166,6 +166,7 @@ def test_built_in_algorithms_declare_theirs() -> None:
     assert found.pop("pfnm") == {"takes_user_loss"}
     for name in ("fedavg", "fedopt", "fedprox"):
         assert found.pop(name) == set(CAPABILITIES)
+    assert found.pop("fednova") == {"personal_weights", "takes_user_loss"}
     for name in ("fedlc", "fedrs", "fedmix", "naivemix", "localmix", "globalmix"):
         assert found.pop(name) == averaging
     assert found == {"ensemble": set(), "fedma": set()}
@@ -186,7 +187,7 @@ def test_fednova_from_fedavg_is_refused_what_it_does_not_declare(
     tables: dict[str, Any], code: str
 ) -> None:
     with fednova(), pytest.raises(EdgeFedError) as caught:
-        recipe = Recipe.model_validate({"algorithm": {"name": "fednova"}, **tables})
+        recipe = Recipe.model_validate({"algorithm": {"name": "normalised"}, **tables})
         algorithm = make(recipe)
         algorithm.check_recipe(None)
         check_code_fits(recipe, algorithm)
@@ -194,7 +195,7 @@ def test_fednova_from_fedavg_is_refused_what_it_does_not_declare(
 
 
 def test_the_contract_passes_fednova_and_finds_false_declarations() -> None:
-    check_algorithm(FedNova, simulate=False)
+    check_algorithm(Normalised, simulate=False)
     check_algorithm(Personal, simulate=False)
     with pytest.raises(AssertionError, match=r"reads the metric loss.*user_loss = False"):
         check_algorithm(Trusting, simulate=False)

@@ -1,0 +1,108 @@
+"""FedNova: updates are averaged for each local step, so that many steps do not count twice.
+
+Wang, Liu, Liang, Joshi, Poor: Tackling the Objective Inconsistency Problem in Heterogeneous
+Federated Optimization, NeurIPS 2020, equation 8. With a_k the length of device k's local steps, and
+p_k its share of the samples of those that answered:
+
+    d_k = (w_t^k - w_t) / a_k               the update of one step
+    a = sum_k p_k a_k                       the effective number of steps
+    w_{t+1} = w_t + a sum_k p_k d_k         or a server optimiser's step along this sum
+
+The length is ``||a_k||_1`` of the paper: the number of steps for plain SGD, more with momentum,
+less with a proximal term. It does not depend on the gradients, so that the coordinator computes it
+from the number of steps. Statistics of batch normalisation are averaged as FedAvg does.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import ClassVar
+
+from edgefed.algorithms.averaging.fedavg import AveragingSettings, Contribution, FedAvg, trained
+from edgefed.algorithms.averaging.training import schedule_of
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.base import AlgorithmSettings
+from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.config.recipes.recipe import ModelSection
+from edgefed.errors import RecipeError
+from edgefed.learn.base.types import Schedule
+from edgefed.learn.modeling.model import Model
+from edgefed.learn.samples.sample_order import planned_steps
+
+
+class FedNova(FedAvg):
+    """Normalised averaging of local training with SGD."""
+
+    name = "fednova"
+    summary = "FedAvg that weighs every local step alike, however many a device takes"
+    paper = "Wang et al., NeurIPS 2020, arXiv 2007.07481"
+    Settings: ClassVar[type[AlgorithmSettings]] = AveragingSettings
+
+    def check_recipe(self, section: ModelSection | None) -> None:
+        """Check that the length of the local steps is known without their gradients.
+
+        Raises:
+            RecipeError: ``algorithm.optimizer``.
+        """
+        del section
+        training = self.training
+        if training.optimizer != "sgd":
+            raise RecipeError(
+                f"fednova needs local SGD, and training.optimizer is {training.optimizer}.",
+                code="algorithm.optimizer",
+                hint='set training.optimizer = "sgd", or choose fedavg',
+            )
+        if training.learning_rate * self.settings.mu >= 1:
+            raise RecipeError(
+                f"With a learning rate of {training.learning_rate:g} and algorithm.mu ="
+                f" {self.settings.mu:g}, a step passes the round's weights.",
+                code="algorithm.optimizer",
+                hint="set algorithm.mu below 1 / training.learning_rate",
+            )
+
+    def check_model(self, model: Model) -> None:
+        """Check the same."""
+        self.check_recipe(model.section)
+
+    def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
+        """Return that an answer's steps are not those of its samples: they decide its length."""
+        del model
+        if "delta" not in answer.groups:  # of a test
+            return ""
+        schedule = schedule_of(self.training, exchange.round, self.rounds.count)
+        planned = {planned_steps(answer.samples, schedule, pairs=pairs) for pairs in (False, True)}
+        steps = answer.metrics.get("steps", 0.0)
+        if steps in planned:
+            return ""
+        return f"it took {steps:g} steps on {answer.samples} samples, not {max(planned)}"
+
+    def contribution(self, answer: Answer, exchange: Exchange) -> Contribution:
+        """Return an answer's update for one step, and the length of its steps."""
+        schedule = schedule_of(self.training, exchange.round, self.rounds.count)
+        length = steps_length(schedule, self.settings.mu, int(answer.metrics["steps"]))
+        arrays = answer.groups["delta"].arrays
+        normalised = {
+            name: (array / length).astype(array.dtype) for name, array in trained(arrays).items()
+        }
+        return Contribution({**arrays, **normalised}, length)
+
+
+@lru_cache(maxsize=256)
+def steps_length(schedule: Schedule, mu: float, steps: int) -> float:
+    """Return ``||a||_1``: how far so many steps go where every gradient is -1, in learning rates.
+
+    The local optimiser is followed with a scalar u = (w - w_t) / η. Its gradient is 1 - η μ u, with
+    the proximal term's part (section 4.2 of the paper).
+
+    Args:
+        schedule: of the local training, with SGD.
+        mu: strength of the proximal term.
+        steps: at least 1.
+    """
+    u = velocity = 0.0
+    for step in range(steps):
+        gradient = 1.0 - schedule.learning_rate * mu * u
+        velocity = schedule.momentum * velocity + gradient
+        moved = gradient + schedule.momentum * velocity if schedule.nesterov else velocity
+        u += schedule.rate(step, steps) / schedule.learning_rate * moved
+    return u
