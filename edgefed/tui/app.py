@@ -228,6 +228,7 @@ class Dashboard(BoardApp):
             self._draw_if_due()
 
     def _draw_if_due(self) -> None:
+        self.leave_closed_terminal()
         self.send_changes()
         if self.behind:  # nobody would see it: the next drawing will be a newer one
             return

@@ -47,6 +47,15 @@ class LeanApp(App[None]):
             super()._display(screen, renderable)
             self._cells.forget()
 
+    def leave_closed_terminal(self) -> None:
+        """End if the terminal has been closed; Textual would read its end again and again.
+
+        A closed window or connection usually ends the app by SIGHUP. It does not where the terminal
+        controls no session, or where SIGHUP is ignored.
+        """
+        if self._running and not self.is_headless and _is_closed():
+            self.exit()
+
     def send_changes(self) -> None:
         """Send changed cells, unless the terminal still has to take the last ones."""
         if self._running and self._cells.changed and not self._backlog.busy():
@@ -72,6 +81,16 @@ class LeanApp(App[None]):
         """Wait for an answer of the terminal, which would be typed into the shell after the app."""
         if self._backlog.asked():
             await asyncio.sleep(min(_LONGEST_FAREWELL, 2 * self._backlog.round_trip))
+
+
+def _is_closed() -> bool:
+    """Return whether the other side of the terminal is gone."""
+    terminal = sys.__stderr__
+    if terminal is None:
+        return False
+    state = select.poll()  # and not isatty(), which a closed terminal denies
+    state.register(terminal, 0)
+    return any(event & (select.POLLHUP | select.POLLERR) for _, event in state.poll(0))
 
 
 def _writable() -> bool:
