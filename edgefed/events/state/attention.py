@@ -181,7 +181,7 @@ def _silent(view: DeviceSnapshot, run: RunView | None, now: datetime | None) -> 
     text = f"{silent_for(view, now)}{_activity(view)}"
     if run is not None and is_awaited(view, run):
         text = f"{text}; {consequence(run, now)}"
-    return _item(view.device, "silent", text, view.state_since)
+    return _item(view.device, "silent", text, view.seen_at or view.state_since)
 
 
 def _activity(view: DeviceSnapshot) -> str:

@@ -135,7 +135,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("run.finish", "F", "F", "finish", "Finish…",
            "end the run after its round, and keep its model", "run"),
     Action("run.abort", "A", "A", "abort", "Abort…",
-           "stop the run now (asks for its name)", "run", 6),
+           "stop the run now (asks for its id)", "run", 6),
     Action("replay.play", "p", "p", "replay('play')", "Play",
            "pause or go on; at the end, from the start", "replay", 4),
     Action("replay.next_round", "full_stop", ".", "replay('next_round')", "Round",

@@ -39,7 +39,7 @@ class AbortScreen(ModalScreen[bool]):
             box.border_subtitle = Content("esc leaves")
             yield Static(id="question")
             with Horizontal(id="confirm"):
-                yield Static("Type the run name to confirm: ", id="ask")
+                yield Static("Type the run's id to confirm: ", id="ask")
                 yield Input(
                     id="name", compact=True, placeholder=self._run.run, select_on_focus=False
                 )
@@ -70,7 +70,7 @@ class AbortScreen(ModalScreen[bool]):
         if self._right(event.value) or not event.value.strip():
             self.dismiss(self._right(event.value))
         else:
-            self.notify(f"This run is called {self._run.run}.", severity="warning", markup=False)
+            self.notify(f"The run's id is {self._run.run}.", severity="warning", markup=False)
 
     @on(Button.Pressed)
     def choose(self, event: Button.Pressed) -> None:

@@ -33,7 +33,7 @@ class Condition:
     Attributes:
         symbol, colour, meaning: of the state.
         state: the state, with its progress while the device works.
-        silence: age of its last message.
+        silence: age of its last message; of the state, if nothing is awaited of the device.
         silence_colour: of the silence.
         reason: the problem of the device; empty if there is none.
     """
@@ -48,8 +48,13 @@ class Condition:
 
 
 def condition(device: DeviceSnapshot, shown: Shown) -> Condition:
-    """Return state, silence and reason of a device."""
-    look, since = DEVICE_LOOKS[device.state], shown.since(device.seen_at)
+    """Return state, silence and reason of a device.
+
+    For a state in which nothing is awaited of the device, it is the age of the state.
+    """
+    awaited = device.state in (*ACTIVE, "invited", "asked", "silent")
+    look = DEVICE_LOOKS[device.state]
+    since = shown.since(device.seen_at if awaited else device.state_since or device.seen_at)
     works = device.state in ACTIVE and 0 < device.fraction < 1
     lost = VERMILLION if device.state == "lost" else MUTED
     return Condition(
