@@ -15,7 +15,7 @@ from edgefed.coordinator.devices.sender_limits import everybody
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.errors import NotAllowedError, UnknownNameError
-from edgefed.events.base.coordinator_states import CONNECTION_BROKE, SILENT
+from edgefed.events.base.coordinator_states import CONNECTION_BROKE, REFUSED_DATA, SILENT
 from edgefed.events.base.device_columns import roster_parts
 from edgefed.process.clock import Clock, timestamp
 from edgefed.trust.certificates import Certificate
@@ -431,7 +431,9 @@ class DeviceRegistry:
                 return False
             states = {entry.progress.state, progress.state}
             after = replace(entry, progress=progress)
-            moved = len(states) > 1 or _is_asked(entry) != _is_asked(after)
+            reason = progress.reason
+            refused = reason.startswith(REFUSED_DATA) and reason != entry.progress.reason
+            moved = refused or len(states) > 1 or _is_asked(entry) != _is_asked(after)
             quiet = not moved and now - entry.reported < REPORT_EVERY
             entry = self._entries[device] = replace(
                 after,
@@ -444,7 +446,8 @@ class DeviceRegistry:
         del fields["device"]
         if moved:
             self._reports.drop(device, *fields)
-            self._journal.emit("device", device=device, **fields)
+            news = {"data_refused": True} if refused else {}
+            self._journal.emit("device", device=device, **fields, **news)
         elif not quiet:
             self._reports.add(device, **fields)
         return True

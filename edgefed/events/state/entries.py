@@ -15,6 +15,7 @@ _CHANGES = {
     "renewed": "renewed",
     "returned": "returned",
     "joined": "joined",
+    "data_refused": "refused its data",
 }
 """Fields of a ``device`` event, and the outcome that they stand for; the first one counts."""
 

@@ -77,15 +77,21 @@ def _describe_round(fields: dict[str, Any]) -> str:
     return f"round {fields['round']} done in {took}: {tested}{replies}{late}{spent}"
 
 
+_LASTING = {"joined", "forgotten", "moved", "renewed", "heard", "data_refused"}
+"""Fields of a ``device`` event that is more than a report."""
+
+
 def _is_notable(fields: dict[str, Any]) -> bool:
     """Whether a device's event is more than its progress or its health."""
-    lasting = not {"joined", "forgotten", "moved", "renewed", "heard"}.isdisjoint(fields)
+    lasting = not _LASTING.isdisjoint(fields)
     return lasting or fields.get("state") in ("lost", "silent", "paused", "failed")
 
 
 def _device_mark(fields: dict[str, Any]) -> str:
     if "standing" in fields and "joined" not in fields:
         return "·" if fields["standing"] == "trusted" else "!"
+    if "data_refused" in fields:
+        return "■"
     marks = {"lost": "✗", "silent": "?", "paused": "◌", "failed": "✗"}
     return marks.get(fields.get("state", ""), "·")
 
@@ -100,6 +106,8 @@ def _describe_device(fields: dict[str, Any]) -> str:
         return f"{fields['device']}  {word}, {counted(fields.get('samples', 0), 'sample')}"
     if "heard" in fields:
         return f"{fields['device']}  answers again"
+    if "data_refused" in fields:
+        return f"{fields['device']}  {fields['reason']}"
     if fields.get("state") == "silent":
         return f"{fields['device']}  silent: no answer to a ping"
     if "standing" in fields:

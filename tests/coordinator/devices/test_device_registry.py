@@ -17,6 +17,7 @@ from edgefed.events.base.coordinator_states import (
     STOPPED,
 )
 from edgefed.events.base.model import Event
+from edgefed.events.state.entries import entry_of
 from edgefed.events.state.lines import describe
 from edgefed.wire.messages import Birth, Progress, Telemetry
 
@@ -98,6 +99,21 @@ def test_a_birth_of_the_same_life_with_a_greater_revision_tells_of_other_data() 
     assert line is not None and line.text == "one  has other data, 9 samples"
     (view,) = scene.journal.snapshot.devices
     assert (view.samples, view.ignored, view.state) == (9, 2, "train")
+
+
+def test_data_that_an_agent_at_work_refuses_are_in_the_log_once() -> None:
+    scene = Scene()
+    scene.registry.take_birth("one", birth())
+    reason = f"{REFUSED_DATA}: a.npz cannot be read  [data.format]"
+    for state in ("idle", "idle", "train"):
+        scene.registry.take_progress("one", Progress(session=ONE, state=state, reason=reason))
+    (event,) = [each for each in scene.events if "data_refused" in each.fields]
+    line, entry = describe(event), entry_of(event)
+    assert line is not None and (line.mark, line.text) == ("■", f"one  {reason}")
+    assert entry is not None and (entry.outcome, entry.problem) == ("refused its data", True)
+    scene.registry.take_progress("one", Progress(session=ONE, state="idle"))
+    scene.registry.take_progress("one", Progress(session=ONE, state="idle", reason=reason))
+    assert sum("data_refused" in each.fields for each in scene.events) == 2
 
 
 def test_a_repeated_birth_of_the_same_life_changes_nothing() -> None:
