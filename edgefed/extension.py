@@ -10,6 +10,7 @@ from __future__ import annotations
 from edgefed.algorithms.averaging.fedavg import (
     MAX_DELTA,
     AveragingSettings,
+    Contribution,
     FedAvg,
     delta_role,
     difference,
@@ -114,8 +115,8 @@ from edgefed.wire.tensors import TensorSpec, specs_of
 # fmt: off
 __all__ = [  # noqa: RUF022 - by what they are for
     # An algorithm: its class, its settings, what it keeps, and algorithms and parts to build on.
-    "Algorithm", "AlgorithmSettings", "State", "AveragingSettings", "FedAvg", "ExchangePart",
-    "Remark",
+    "Algorithm", "AlgorithmSettings", "State", "AveragingSettings", "Contribution", "FedAvg",
+    "ExchangePart", "Remark",
     # Optional interfaces of an algorithm; FedAvg has all of them.
     "AnswerGroups", "BountyOrders", "CompleteAlgorithm", "DeviceTests", "RecipeNeeds", "Recovery",
     "RoundMetrics", "SavedModels",
