@@ -37,7 +37,7 @@ class SystemClock:
 
 def timestamp(moment: datetime) -> str:
     """Return ``moment`` as ISO 8601 in UTC with milliseconds, as files and ``--json`` show it."""
-    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def moment_of(stamp: str) -> datetime:

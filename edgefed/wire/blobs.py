@@ -24,6 +24,13 @@ MAX_BLOBS = 65_536
 """Most blobs of a cache, of any size: the index of so many takes 24 MB of memory. A cohort of
 10,000 devices may send several each."""
 
+RECENT_BYTES = 4 * 1024 * 1024
+"""Most bytes of a cache that are also in memory. Replies are read a moment after they are written,
+and opening a file takes as long as decoding a small one."""
+
+MAX_RECENT = 256 * 1024
+"""Most bytes of a blob that is also in memory."""
+
 
 def chunk_count(size: int) -> int:
     """Return how many chunks a blob of ``size`` bytes has."""
@@ -95,6 +102,8 @@ class BlobCache:
         self._lock = threading.Lock()
         self._sizes: OrderedDict[str, int] = OrderedDict()  # least recently used first
         self._checked: set[str] = set()
+        self._recent: OrderedDict[str, bytes] = OrderedDict()  # first put first
+        self._recent_bytes = 0
         self._pins: Counter[str] = Counter(pinned)
         self._take_over()
 
@@ -124,6 +133,7 @@ class BlobCache:
                 if self._path(digest).exists():
                     self._note(digest, len(data))
                     self._checked.add(digest)
+                    self._remember(digest, data)
                     self._make_room(0, digest)
                     return digest
 
@@ -150,7 +160,8 @@ class BlobCache:
             if digest not in self._sizes:
                 return None
             checked = digest in self._checked
-            self._touch(digest)
+            if self._touch(digest) and digest in self._recent:
+                return self._recent[digest]
         try:
             data = self._path(digest).read_bytes()
         except FileNotFoundError:
@@ -180,7 +191,7 @@ class BlobCache:
             WireError: ``wire.chunk`` when the blob has no such chunk.
             StorageError: the file is there and cannot be read.
         """
-        if digest not in self._checked:
+        if digest not in self._checked or digest in self._recent:
             data = self.get(digest)
             return None if data is None else chunk(data, index)
         size = self.size(digest)
@@ -274,13 +285,24 @@ class BlobCache:
         self._sizes[digest] = size
         self._sizes.move_to_end(digest)
 
-    def _touch(self, digest: str) -> None:
-        """Note that a blob was used, also for the next process."""
+    def _remember(self, digest: str, data: bytes) -> None:
+        """Keep a small blob in memory, instead of those that were put first."""
+        if len(data) > MAX_RECENT or digest in self._recent:
+            return
+        self._recent[digest] = data
+        self._recent_bytes += len(data)
+        while self._recent_bytes > RECENT_BYTES:
+            _, oldest = self._recent.popitem(last=False)
+            self._recent_bytes -= len(oldest)
+
+    def _touch(self, digest: str) -> bool:
+        """Note that a blob was used, also for the next process; whether its file is there."""
         self._sizes.move_to_end(digest)
         try:
             os.utime(self._path(digest))
-        except OSError:
-            return  # the order of eviction is all that suffers
+        except OSError:  # without this right only the order of eviction suffers
+            return False
+        return True
 
     def _make_room(self, size: int, keep: str) -> None:
         """Evict unpinned blobs other than ``keep`` until ``size`` more bytes fit."""
@@ -311,6 +333,7 @@ class BlobCache:
     def _drop(self, digest: str) -> None:
         """Delete a blob's file and forget it."""
         self._checked.discard(digest)
+        self._recent_bytes -= len(self._recent.pop(digest, b""))
         size = self._sizes.pop(digest, None)
         if size is None:
             return

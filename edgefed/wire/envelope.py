@@ -86,9 +86,7 @@ def encode(message: Message, topic: str = "", signer: Signer | None = None) -> b
     open_fields = _OPEN_FIELDS.get(message.kind, frozenset())
     try:
         for name, value in fields.items():
-            _check(value, 2)
-            if name in open_fields:
-                _as_json(name, value)
+            _check(value, 2, name if name in open_fields else "")
         body = msgpack.packb(fields)
         seal: tuple[bytes, ...] = ()
         if signer is not None:
@@ -211,9 +209,9 @@ def _fields(model: type[Message], body: bytes) -> dict[str, Any]:
     open_fields = _OPEN_FIELDS.get(model.kind, frozenset())
     for name, value in fields.items():
         _check(name, 1)
-        _check(value, 2)
+        _check(value, 2, name if name in open_fields else "")
         if name in open_fields:
-            fields[name] = _as_json(name, value)
+            fields[name] = _as_json(value)
     return fields
 
 
@@ -225,8 +223,14 @@ def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     return fields
 
 
-def _check(value: Any, depth: int) -> None:
-    """Raise ValueError for a value that is too deep, too long, not finite or not plain."""
+def _check(value: Any, depth: int, open_field: str = "") -> None:
+    """Raise ValueError for a value that is too deep, too long, not finite or not plain.
+
+    Args:
+        value: of a message's field.
+        depth: its level.
+        open_field: name of the field if it is one that cannot hold bytes, as JSON cannot.
+    """
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError("a number is not finite")
@@ -234,38 +238,34 @@ def _check(value: Any, depth: int) -> None:
         if len(value) > limits.MAX_TEXT:
             raise ValueError("a string is too long")
     elif isinstance(value, (tuple, list)):
-        _check_items(value, depth)
+        _check_items(value, depth, open_field)
     elif isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise ValueError("a key is not a string")
-        _check_items(value, depth)
-        _check_items(value.values(), depth)
+        _check_items(value, depth, open_field)
+        _check_items(value.values(), depth, open_field)
+    elif open_field and isinstance(value, bytes):
+        raise ValueError(f"{open_field!r} holds bytes")
     elif value is not None and not isinstance(value, (int, bytes)):
         raise ValueError(f"a value is a {type(value).__name__}")
 
 
-def _check_items(items: Any, depth: int) -> None:
+def _check_items(items: Any, depth: int, open_field: str) -> None:
     """Check each of the items of a list or map that is ``depth`` levels deep."""
     if depth > limits.MAX_DEPTH:
         raise ValueError("it is nested too deeply")
     if len(items) > limits.MAX_ITEMS:
         raise ValueError("a list or map is too long")
     for item in items:
-        _check(item, depth + 1)
+        _check(item, depth + 1, open_field)
 
 
-def _as_json(name: str, value: Any) -> Any:
-    """Return the value of a field as JSON would return it: each tuple is a list.
-
-    Raises:
-        ValueError: it holds bytes, which JSON cannot hold.
-    """
-    if isinstance(value, bytes):
-        raise ValueError(f"{name!r} holds bytes")
+def _as_json(value: Any) -> Any:
+    """Return the value of a field as JSON would return it: each tuple is a list."""
     if isinstance(value, (tuple, list)):
-        return [_as_json(name, item) for item in value]
+        return [_as_json(item) for item in value]
     if isinstance(value, dict):
-        return {key: _as_json(name, item) for key, item in value.items()}
+        return {key: _as_json(item) for key, item in value.items()}
     return value
 
 

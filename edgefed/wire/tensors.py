@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -61,10 +62,15 @@ class TensorSpec:
         return self.count * DTYPES[self.dtype].itemsize
 
 
+@lru_cache(maxsize=64)
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.newbyteorder("=").name
+
+
 def specs_of(arrays: Mapping[str, Array]) -> dict[str, TensorSpec]:
     """Return the spec of each array, in the arrays' order."""
     return {
-        name: TensorSpec(array.dtype.newbyteorder("=").name, tuple(array.shape))
+        name: TensorSpec(_name_of(array.dtype), tuple(array.shape))
         for name, array in arrays.items()
     }
 

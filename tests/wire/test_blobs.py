@@ -183,6 +183,32 @@ def test_a_file_that_somebody_deleted_is_forgotten(tmp_path: Path) -> None:
     assert cache.total == 0
 
 
+def test_small_blobs_put_last_are_read_from_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blobs, "RECENT_BYTES", 250)
+    monkeypatch.setattr(blobs, "MAX_RECENT", 120)
+    cache = BlobCache(tmp_path, 1000)
+    sizes = (100, 100, 100, 200, 50)
+    names = [cache.put(blob(number, size)) for number, size in enumerate(sizes)]
+    read: list[str] = []
+    from_disk = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or from_disk(path))
+
+    def reads() -> list[int]:
+        read.clear()
+        whole = [cache.get(name) for name in names]
+        assert whole == [blob(number, size) for number, size in enumerate(sizes)]
+        return [names.index(name) for name in read]
+
+    assert reads() == [0, 3], "the first is pushed out, and the fourth is too large"
+    assert cache.chunk(names[1], 0) == blob(1)
+    cache.remove(names[1])
+    assert cache.get(names[1]) is None
+    cache.put(blob(1))
+    assert reads() == [0, 3], "a removed blob takes no room"
+
+
 def test_one_chunk_is_read_without_the_rest(tmp_path: Path) -> None:
     data = blob(0, 2 * limits.CHUNK_BYTES + 5)
     name = BlobCache(tmp_path, 1 << 20).put(data)

@@ -48,6 +48,9 @@ class Contributions:
     A task is answered, refused, or late: without a valid reply when its exchange was closed.
     """
 
+    name = CONTRIBUTIONS
+    names_devices = True
+
     def __init__(self) -> None:
         self._counts: dict[str, _Outcomes] = {}
 
@@ -76,18 +79,24 @@ class Contributions:
             else:
                 counts.late += 1
 
+    def series(self) -> dict[str, float]:
+        """Return the merged samples, and the number of devices that they are from."""
+        samples = [outcomes.samples for outcomes in self._counts.values()]
+        numbers = {"samples": sum(samples), "devices": sum(map(bool, samples))}
+        return {name: float(number) for name, number in numbers.items()} if samples else {}
+
     def tables(self) -> tuple[MethodTable, ...]:
         """Return the table; nothing before the first answers are merged."""
         counts = sorted(self._counts.items())
         if not counts:
             return ()
-        total = sum(outcomes.samples for _, outcomes in counts)
+        series = self.series()
+        total = int(series["samples"])
         idle = [device for device, outcomes in counts if not outcomes.samples]
         rows = (
             (device, (*outcomes.cells, round(outcomes.samples / max(total, 1), 3)))
             for device, outcomes in counts
         )
-        series = {"samples": total, "devices": len(counts) - len(idle)}
         verdict = _verdict(len(counts), idle, total)
         return (
             method_table(CONTRIBUTIONS, COLUMNS, rows, key=DEVICE, series=series, verdict=verdict),

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from edgefed.algorithms.interface.member import Roster
 from edgefed.coordinator.exchanges.contributions import Contributions
 from edgefed.coordinator.storage.stored_runs import OpenExchange
-from edgefed.events.base.method_tables import MethodTable
+from edgefed.events.base.method_tables import OwnTables
 from edgefed.wire.messages import Reply
 
 
@@ -122,9 +122,9 @@ class Fleet(Protocol):
         """Tell the devices that replies up to this exchange index may be thrown away."""
         ...
 
-    def tables(self) -> Iterable[MethodTable]:
+    def own_tables(self) -> Iterable[OwnTables]:
         """Return the fleet's own tables, which are shown beside those of the run's method."""
-        return self.contributions.tables()
+        return (self.contributions,)
 
     def traffic(self) -> tuple[int, int]:
         """Return payload bytes to and from devices since the fleet was made."""

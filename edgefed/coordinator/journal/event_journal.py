@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from edgefed.events.base.device_columns import roster_parts
 from edgefed.events.base.model import Event, EventKind
-from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
 from edgefed.events.state.fold import SnapshotBuilder
 from edgefed.files.writing import append_whole, make_folder, open_private
 from edgefed.process.clock import Clock, timestamp
@@ -49,6 +49,12 @@ class EventJournal:
     def number(self) -> int:
         """How many events there were."""
         return self._number
+
+    @property
+    def devices(self) -> Mapping[str, DeviceSnapshot]:
+        """The devices by id after all events so far, without the cost of a whole snapshot."""
+        with self._lock:
+            return dict(self._builder.devices)
 
     def current(self) -> tuple[Snapshot, int]:
         """Return the snapshot and the number of events in it, as one."""
@@ -111,7 +117,7 @@ class EventJournal:
                 listener(event, number)
 
     def _event(self, kind: EventKind, fields: dict[str, Any]) -> Event:
-        return Event(time=self.now(), kind=kind, fields=fields)
+        return Event.model_construct(time=self.now(), kind=kind, fields=fields)
 
     def _end_line(self, file: BinaryIO) -> None:
         """End a line that a kill cut short, so that the next event has a line of its own."""

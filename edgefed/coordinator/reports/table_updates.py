@@ -15,6 +15,7 @@ from edgefed.events.base.method_tables import (
     MAX_NAME,
     SYSTEM,
     MethodTable,
+    OwnTables,
     TableView,
     removal,
     table_events,
@@ -45,7 +46,7 @@ class TableUpdates:
         self._journal = journal
         self._sent: dict[str, TableView] = {}
         self._own_sent: dict[str, TableView] = {}
-        self._own: list[TableView] = []
+        self._own: list[OwnTables] = []
         self._own_round = 0
         self._sent_at = -math.inf
         self._warned = False
@@ -63,26 +64,30 @@ class TableUpdates:
             del self._sent[name]
         self._send(views, state.round, self._sent)
 
-    def tell_own(self, number: int, tables: Iterable[MethodTable], now: float) -> None:
+    def tell_own(self, number: int, tables: Iterable[OwnTables], now: float) -> None:
         """Take the tables of engine and fleet after a round, and emit their changes if it is time.
 
-        All of them together have as many cells as those of a method that name no devices. A
-        method's table of the same name is shown instead.
+        A method's table of the same name is shown instead.
 
         Args:
             number: the round.
             tables: the tables.
             now: the monotonic second.
         """
-        shown = [table for table in tables if table.name not in self._sent]
-        self._own, self._own_round = within_limits(shown, device_cells=MAX_CELLS), number
+        self._own = [own for own in tables if own.name not in self._sent and own.series()]
+        self._own_round = number
         if self._own and now - self._sent_at >= SEND_EVERY:
             self._sent_at = now
             self.flush()
 
     def flush(self) -> None:
-        """Emit the changes of the tables of engine and fleet that were not emitted yet."""
-        self._send(self._own, self._own_round, self._own_sent)
+        """Emit the changes of the tables of engine and fleet that were not emitted yet.
+
+        All of them together have as many cells as those of a method that name no devices.
+        """
+        tables = [table for own in self._own for table in own.tables()]
+        views = within_limits(tables, device_cells=MAX_CELLS)
+        self._send(views, self._own_round, self._own_sent)
 
     def _send(
         self, views: Sequence[TableView], round_number: int, sent: dict[str, TableView]
@@ -105,11 +110,14 @@ class TableUpdates:
         These are the last values of all series, named ``TABLE.SERIES``, and the metrics. Names of
         those of fleet and engine begin with ``system.``.
         """
-        views = {**self._sent, **{SYSTEM + view.table.name: view for view in self._own}}
+        shown: dict[str, Mapping[str, float | None]] = {
+            **{name: view.table.series for name, view in self._sent.items()},
+            **{SYSTEM + own.name: own.series() for own in self._own},
+        }
         series = {
             _NOT_IN_NAMES.sub("_", f"{name}.{series}")[:MAX_NAME]: value
-            for name, view in views.items()
-            for series, value in view.table.series.items()
+            for name, values in shown.items()
+            for series, value in values.items()
             if value is not None
         }
         return {**series, **self._algorithm.round_metrics(state)}

@@ -170,7 +170,7 @@ class Engine:
         self._tell_own_tables(state.scored)
 
     def _tell_own_tables(self, number: int) -> None:
-        tables = [*self._fleet.tables(), *self._phases.tables()]
+        tables = [*self._fleet.own_tables(), self._phases]
         if self._recipe.privacy.population:  # cohorts are secret
             tables = [table for table in tables if not table.names_devices]
         self._tables.tell_own(number, tables, self._deps.clock.monotonic())

@@ -43,6 +43,9 @@ class PhaseSeconds:
         clock: measures the time.
     """
 
+    name = PHASES
+    names_devices = False
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._phase: str | None = None
@@ -73,6 +76,11 @@ class PhaseSeconds:
             seconds.longest = max(seconds.longest, seconds.last)
             seconds.total += seconds.last
 
+    def series(self) -> dict[str, float]:
+        """Return the seconds of each phase of the last round; nothing before its end."""
+        seconds = self._seconds.items() if self._round else ()
+        return {phase: round(took.last, 4) for phase, took in seconds}
+
     def tables(self) -> tuple[MethodTable, ...]:
         """Return the table; nothing before the first round has ended."""
         if not self._round:
@@ -92,7 +100,7 @@ class PhaseSeconds:
                 COLUMNS,
                 rows,
                 key="phase",
-                series={phase: cells[0] for phase, cells in rows},
+                series=self.series(),
                 verdict=f"{longest} took {share:.0%} of the time of {rounds}",
             ),
         )

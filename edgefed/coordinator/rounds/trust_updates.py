@@ -48,7 +48,7 @@ def make_admission(
     parts = (deps.fleet, deps.prepared_recipe, spec, warn, deps.clock)
 
     def shown() -> dict[str, str]:
-        return {view.device: view.excluded for view in deps.journal.snapshot.devices}
+        return {device: view.excluded for device, view in deps.journal.devices.items()}
 
     return Admission(*parts, quarantined, announced, excluded, shown)
 

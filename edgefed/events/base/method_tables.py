@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from typing_extensions import Self
@@ -276,6 +276,26 @@ def within_limits(
         shown = table.model_copy(update={"rows": kept})
         views.append(TableView(table=shown, left_out=len(table.rows) - len(kept)))
     return views
+
+
+class OwnTables(Protocol):
+    """Tables of the engine or the fleet, which are made only when they are sent.
+
+    Attributes:
+        name: of the table.
+        names_devices: as of the table.
+    """
+
+    name: str
+    names_devices: bool
+
+    def series(self) -> Mapping[str, float]:
+        """Return the series of the table now; empty as long as there is none."""
+        ...
+
+    def tables(self) -> tuple[MethodTable, ...]:
+        """Return the table; nothing as long as there is none."""
+        ...
 
 
 def _most_rows(of_devices: bool) -> int:

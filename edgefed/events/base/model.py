@@ -92,6 +92,9 @@ Phase = Literal["select", "broadcast", "collect", "merge", "evaluate", "done"]
 """The activities of the coordinator within a round, in this order."""
 
 
+_to_json = json.JSONEncoder(allow_nan=False).encode
+
+
 class Event(BaseModel):
     """One event.
 
@@ -109,7 +112,7 @@ class Event(BaseModel):
 
     def line(self) -> str:
         """Return the event as one line of ``events.jsonl``."""
-        return json.dumps({"time": self.time, "kind": self.kind, **self.fields}, allow_nan=False)
+        return _to_json({"time": self.time, "kind": self.kind, **self.fields})
 
     @classmethod
     def from_flat(cls, flat: dict[str, Any]) -> Event:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from operator import attrgetter
+from collections import deque
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from edgefed.events.base.alert_events import with_alert
@@ -53,8 +54,6 @@ _COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejecte
 REFUSALS = ("rejected", "refused", "failed")
 """Outcomes of a reply that is not used and that says that something is wrong."""
 
-_IS_ROUTINE = attrgetter("routine")
-
 _OF_COORDINATOR = {"standing", "paused_by", "excluded"}
 """Fields of a ``device`` event from the coordinator's knowledge; the device sent nothing."""
 
@@ -79,10 +78,39 @@ NO_ROWS: dict[str, Any] = {
 
 _EMPTY = {
     "devices": (),
+    "lines": (),
     "tables": (),
     "tests": (),
 }
 """The initial state of a builder beside the rest of a snapshot."""
+
+
+class _Lines:
+    """The newest lines within their limit: replies may take half of it, and so may all others."""
+
+    def __init__(self, newest_first: Sequence[LineView]) -> None:
+        self._added = 0
+        self._kinds: tuple[deque[tuple[int, LineView]], ...] = (deque(), deque())
+        for line in reversed(newest_first):
+            self.add(line)
+
+    def add(self, line: LineView) -> None:
+        """Add a line, and drop the oldest one of the larger kind if there are too many."""
+        self._added += 1
+        self._kinds[line.routine].append((self._added, line))
+        others, routine = self._kinds
+        if len(others) + len(routine) > MAX_LINES:
+            (routine if len(routine) > MAX_LINES // 2 else others).popleft()
+
+    def clear(self) -> None:
+        """Drop all lines."""
+        for lines in self._kinds:
+            lines.clear()
+
+    def newest_first(self) -> tuple[LineView, ...]:
+        """Return the lines."""
+        numbered = sorted((*self._kinds[0], *self._kinds[1]), key=itemgetter(0), reverse=True)
+        return tuple(line for _, line in numbered)
 
 
 class SnapshotBuilder:
@@ -93,14 +121,18 @@ class SnapshotBuilder:
 
     Args:
         start: the snapshot before the first event.
+
+    Attributes:
+        devices: those after all events so far, by id.
     """
 
     def __init__(self, start: Snapshot) -> None:
-        self._devices = {view.device: view for view in start.devices}
+        self.devices = {view.device: view for view in start.devices}
         self._names: list[str] = []
+        self._lines = _Lines(start.lines)
         self._tables = MethodTables(start.tables)
         self._tests = DeviceTests(start.tests)
-        self._rest = start.model_copy(update=_EMPTY)
+        self._rest, self._time = start.model_copy(update=_EMPTY), start.time
         self._frozen: Snapshot | None = None
 
     def apply(self, event: Event) -> None:
@@ -112,29 +144,29 @@ class SnapshotBuilder:
         """
         rest = _FOLDS[event.kind](self._rest, event.fields, event.time)
         fold_devices = _DEVICE_FOLDS.get(event.kind, _no_devices)
-        changed = fold_devices(self._devices, event.fields, event.time, self._rest.run)
+        changed = fold_devices(self.devices, event.fields, event.time, self._rest.run)
         tables = self._table_changes(event)
         test = device_test(event.fields) if event.kind == "reply" else None
-        update: dict[str, Any] = {"time": event.time}
         line = describe(event)
-        if line is not None:
-            update["lines"] = _kept((line, *rest.lines))
         if _run_id(rest) != _run_id(self._rest):
-            changed = {view.device: _unshared(view, event.time) for view in self._devices.values()}
+            changed = {view.device: _unshared(view, event.time) for view in self.devices.values()}
+            self._lines.clear()
             self._tables.clear()
             self._tests.clear()
         elif _is_at_work(rest.run) and not _is_at_work(self._rest.run):  # it is taken up again
-            views = [view for view in self._devices.values() if view.excluded]
+            views = [view for view in self.devices.values() if view.excluded]
             changed = {view.device: _not_excluded(view, event.time) for view in views}
-        self._rest = rest.model_copy(update=update)
+        self._rest, self._time = rest, event.time
+        if line is not None:
+            self._lines.add(line)
         for device, view in changed.items():
             self._put(device, view)
         of_run = {device for table in tables for device in self._tables.apply(table)}
         if test is not None:
             self._tests.put(test)
             of_run.add(test.device)
-        for device in of_run & self._devices.keys():
-            self._devices[device] = self._with_run(self._devices[device])
+        for device in of_run & self.devices.keys():
+            self.devices[device] = self._with_run(self.devices[device])
         self._frozen = None
 
     def _table_changes(self, event: Event) -> tuple[TableChange, ...]:
@@ -147,11 +179,11 @@ class SnapshotBuilder:
     def _put(self, device: str, view: DeviceSnapshot | None) -> None:
         """Put a device's new view in its place; the run may know one that is new already."""
         if view is None:
-            self._devices.pop(device, None)
+            self.devices.pop(device, None)
             self._names = []
         else:
-            known = device in self._devices
-            self._devices[device] = view if known else self._with_run(view)
+            known = device in self.devices
+            self.devices[device] = view if known else self._with_run(view)
 
     def _with_run(self, view: DeviceSnapshot) -> DeviceSnapshot:
         """Return a device with its bounties, its mixture of experts and its test."""
@@ -175,27 +207,18 @@ class SnapshotBuilder:
     def snapshot(self) -> Snapshot:
         """Return the fleet after all events so far; made at most once for each event."""
         if self._frozen is None:
-            if len(self._names) != len(self._devices):
-                self._names = sorted(self._devices)
-            devices = tuple(map(self._devices.__getitem__, self._names))
+            if len(self._names) != len(self.devices):
+                self._names = sorted(self.devices)
+            devices = tuple(map(self.devices.__getitem__, self._names))
             update = {
+                "time": self._time,
                 "devices": devices,
+                "lines": self._lines.newest_first(),
                 "tables": self._tables.views(),
                 "tests": self._tests.rows(),
             }
             self._frozen = self._rest.model_copy(update=update)
         return self._frozen
-
-
-def _kept(lines: tuple[LineView, ...]) -> tuple[LineView, ...]:
-    """Return lines within their limit; replies may take half of it, and so may all the others."""
-    if len(lines) <= MAX_LINES:
-        return lines
-    routine = sum(map(_IS_ROUTINE, lines)) > MAX_LINES // 2
-    oldest = len(lines) - 1
-    while lines[oldest].routine != routine:
-        oldest -= 1
-    return (*lines[:oldest], *lines[oldest + 1 :])
 
 
 def _run_id(snapshot: Snapshot) -> str | None:
@@ -207,7 +230,7 @@ def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     run = snapshot.run
     if run is None or run.run != fields["run"]:
         fresh = RunView(**{"started_at": time, **known})
-        emptied = {"rounds": (), "confusions": (), "lines": (), "previous": _previous(snapshot)}
+        emptied = {"rounds": (), "confusions": (), "previous": _previous(snapshot)}
         update = {"run": fresh, "sent": 0, "received": 0, **emptied}
         return snapshot.model_copy(update=update)
     if fields.get("status") == "running" and run.status in ("paused", "waiting"):
@@ -313,7 +336,10 @@ def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     run_view = snapshot.run
     slowest = _known(RoundView, run_view.model_dump(include=SLOWEST)) if run_view else {}
     point = RoundView(**{**slowest, **_known(RoundView, fields)})
-    rounds = (*(row for row in snapshot.rounds if row.round != point.round), point)[-MAX_ROUNDS:]
+    rounds = snapshot.rounds
+    if rounds and rounds[-1].round >= point.round:  # tested again
+        rounds = tuple(row for row in rounds if row.round != point.round)
+    rounds = (*rounds, point)[-MAX_ROUNDS:]
     update: dict[str, Any] = {"rounds": rounds}
     for name in ("sent", "received"):
         update[name] = getattr(snapshot, name) + getattr(point, name)
@@ -418,7 +444,8 @@ _DEVICE_FOLDS = {"reply": _device_replied, "device": _device, "roster": _roster}
 def _known(
     view: type[RunView | RoundView | DeviceSnapshot], fields: dict[str, Any]
 ) -> dict[str, Any]:
-    known = {key: value for key, value in fields.items() if key in view.model_fields}
+    names = view.model_fields
+    known = {key: value for key, value in fields.items() if key in names}
     return {key: tuple(value) if isinstance(value, list) else value for key, value in known.items()}
 
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -133,9 +134,9 @@ def test_counts_and_seconds_go_on_after_a_restart(world: MakeWorld) -> None:
 def test_another_run_of_the_same_fleet_begins_anew(world: MakeWorld) -> None:
     run = world(recipe(), shards(SIZES))
     run.engine().run()
-    assert run.devices.tables()
+    assert run.devices.contributions.tables()
     run.devices.contributions.begin(())
-    assert run.devices.tables() == ()
+    assert run.devices.contributions.tables() == ()
 
 
 def test_a_log_of_other_columns_or_without_numbers_is_passed_over(world: MakeWorld) -> None:
@@ -244,13 +245,13 @@ def test_a_large_fleet_has_as_many_rows_as_may_be_sent(world: MakeWorld) -> None
     run.devices.contributions.begin((before,))
     journal.emit("run", run="r-1", status="running")
     updates = TableUpdates("r-1", of(Layerwise, run.recipe), journal)
-    updates.tell_own(1, run.devices.tables(), 0.0)
+    updates.tell_own(1, run.devices.own_tables(), 0.0)
     (view,) = journal.snapshot.tables
     assert (len(view.table.rows), view.left_out) == (most, 3)
     assert view.table.verdict == f"1 of {most + 3} devices contributed nothing: d-00000"
 
 
-def test_short_rounds_share_an_event(world: MakeWorld) -> None:
+def test_short_rounds_share_an_event(world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     run, journal, clock = world(), EventJournal("tests", Ticking()), Steps()
     updates, phases = TableUpdates("r-1", of(Layerwise, run.recipe), journal), PhaseSeconds(clock)
     journal.emit("run", run="r-1", status="running")
@@ -260,14 +261,17 @@ def test_short_rounds_share_an_event(world: MakeWorld) -> None:
             phases.enter("collect")
             clock.at += seconds
             phases.end_round(number)
-            updates.tell_own(number, phases.tables(), clock.at)
+            updates.tell_own(number, (phases,), clock.at)
             measured = updates.round_metrics(State(number, {}, {}))
             assert measured["system.phases.collect"] == seconds
         (view,) = journal.snapshot.tables
         return [point.round for point in view.history]
 
     updates.tell_own(0, (), 0.0)
+    made = Mock(wraps=phases.tables)
+    monkeypatch.setattr(phases, "tables", made)
     assert rounds_sent(1, 0.25) == [1, 5]
+    assert made.call_count == 2, "a table is made only when it is sent"
     assert rounds_sent(6, 0.125) == [1, 5]
     updates.flush()
     updates.flush()
