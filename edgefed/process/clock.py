@@ -37,7 +37,9 @@ class SystemClock:
 
 def timestamp(moment: datetime) -> str:
     """Return ``moment`` as ISO 8601 in UTC with milliseconds, as files and ``--json`` show it."""
-    return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds")[:-6] + "Z"
+    if moment.tzinfo is not timezone.utc:
+        moment = moment.astimezone(timezone.utc)
+    return moment.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def moment_of(stamp: str) -> datetime:

@@ -63,9 +63,7 @@ class Announcements:
     def event(self, event: Event, number: int) -> None:
         """Publish an event, best effort."""
         flat = {"time": event.time, "kind": event.kind, **event.fields}
-        message = EventMessage.model_construct(
-            session=self._state.session, number=number, event=flat
-        )
+        message = EventMessage(session=self._state.session, number=number, event=flat)
         try:
             self._link.send(self._topics.events(), message, qos=0)
         except EdgeFedError as error:

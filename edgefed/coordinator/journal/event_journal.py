@@ -117,7 +117,7 @@ class EventJournal:
                 listener(event, number)
 
     def _event(self, kind: EventKind, fields: dict[str, Any]) -> Event:
-        return Event.model_construct(time=self.now(), kind=kind, fields=fields)
+        return Event(time=self.now(), kind=kind, fields=fields)
 
     def _end_line(self, file: BinaryIO) -> None:
         """End a line that a kill cut short, so that the next event has a line of its own."""
