@@ -270,7 +270,7 @@ class TaskSession:
             self.tell("late", reason="the coordinator no longer waits for the reply")
 
     def close_exchanges(self, state: CoordinatorState) -> None:
-        """Forget the replies of the exchanges that are over."""
+        """Forget the replies of the exchanges that are over, and a task whose cancel was lost."""
         self._pending_state = state  # until it is written, which a full disk may hinder
         if state.run:
             self._note_closed(state.run, state.closed_through)
@@ -279,10 +279,20 @@ class TaskSession:
                 if reply.run == state.run and reply.index <= state.closed_through:
                     self._resender.heard(reply.exchange)
             self._store.forget(state.run, state.closed_through)
-            self._run_ended = state.run_status not in ("", *UNFINISHED)
+            ended = state.run_status not in ("", *UNFINISHED)
+            self._cancel_closed(state, has_ended=ended and not self._run_ended)
+            self._run_ended = ended
             if self._run_ended and self._inputs is None:
                 self._drop_blobs()
         self._pending_state = None
+
+    def _cancel_closed(self, state: CoordinatorState, *, has_ended: bool) -> None:
+        """Drop the task if its exchange was closed, or its run ended, while the device was away."""
+        task = self._inputs.task if self._inputs is not None else None
+        if task is None or task.run != state.run:
+            return
+        if has_ended or task.index <= state.closed_through:
+            self.cancel(task.exchange)
 
     def _note_closed(self, run: str, through: int) -> None:
         """Remember which exchanges of the latest runs are over."""

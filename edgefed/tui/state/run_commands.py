@@ -74,6 +74,25 @@ class RunCommands:
         return (*steps, NextStep("start another", f"{self.program} {start}"))
 
 
+_GOES_ON = " \\"
+
+
+def command_lines(command: str, width: int) -> list[str]:
+    """Return a command line on several lines that a shell takes as one, between its words.
+
+    A word that is wider than ``width`` stays whole.
+    """
+    if len(command) <= width:
+        return [command]
+    lines: list[str] = []
+    for word in map(shlex.quote, shlex.split(command)):
+        if lines and len(lines[-1]) + 1 + len(word) + len(_GOES_ON) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return [*(line + _GOES_ON for line in lines[:-1]), *lines[-1:]]
+
+
 OWN_COMMANDS = RunCommands()
 """Those of a user without options."""
 

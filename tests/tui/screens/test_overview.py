@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +28,7 @@ from edgefed.tui.panes.frame.header import HeaderPane
 from edgefed.tui.panes.runs.round import RoundPane
 from edgefed.tui.panes.runs.traffic import TrafficPane
 from edgefed.tui.state.display_state import DisplayState
-from edgefed.tui.state.run_commands import RunCommands
+from edgefed.tui.state.run_commands import RunCommands, command_lines
 from tests.tui.driving import drive, notices, press, screen_text
 from tests.tui.sample_runs import GONE, KnownRuns, past_run
 from tests.tui.samples import (
@@ -347,6 +349,15 @@ def test_a_run_that_has_finished_is_summed_up() -> None:
     drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario)
 
 
+def test_the_best_of_a_long_run_says_of_which_rounds() -> None:
+    run = run_view(status="finished", phase="done", round=21, rounds=21, ended_at=ago(20))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert "best accuracy 0.746 of the last 18 rounds, in round 20" in screen_text(pilot)
+
+    drive(dashboard(fine(snapshot(run=run, rounds=round_views(20)[2:]))), scenario)
+
+
 MODEL: dict[str, Any] = {
     "folder": "/var/lib/runs/r-0142",
     "models": [{"file": "model.safetensors", "round": 50}],
@@ -367,6 +378,18 @@ def test_an_ended_run_whose_folder_is_not_known_names_no_model() -> None:
 
     for runs in (None, KnownRuns(error=GONE), KnownRuns(past_run(142))):
         drive(dashboard(OVER, runs=runs), scenario)
+
+
+def test_a_command_wider_than_the_pane_is_folded_so_that_a_shell_takes_it_as_one() -> None:
+    program = "edgefed --broker mqtt://127.0.0.1:45120 --state '/tmp/my fleet'"
+    command = RunCommands(program).predict("r-0142")
+    assert command_lines(command, len(command)) == [command]
+    lines = command_lines(command, 40)
+    assert all(len(line) <= 40 for line in lines)
+    assert [line.endswith(" \\") for line in lines] == [True, True, True, False]
+    script = f"printf '%s\\n' {chr(10).join(lines)}"
+    taken = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert taken.splitlines() == shlex.split(command)
 
 
 @pytest.mark.parametrize("of_demo", [True, False])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import chain, repeat
 from statistics import median
 
 from rich.text import Text
@@ -26,6 +27,7 @@ from edgefed.tui.panes.runs.waited_devices import slowest_line, waits_line
 from edgefed.tui.state.display_state import Shown
 from edgefed.tui.state.key_orders import ENDED
 from edgefed.tui.state.pause_place import PHASES, PausePlace, pause_place
+from edgefed.tui.state.run_commands import command_lines
 
 
 def ended_lines(shown: Shown, run: RunView, model: str, width: int) -> list[Text]:
@@ -45,10 +47,14 @@ def ended_lines(shown: Shown, run: RunView, model: str, width: int) -> list[Text
     if shown.replay is None:
         done = rounds[-1].round if rounds else 0
         steps = shown.commands.next_steps(run.run, run.status, done)
-        lines += (
-            Text.assemble((f"{step.purpose:<{_PURPOSE_WIDTH}} ", MUTED), (step.command, SKY))
-            for step in steps
-        )
+        for step in steps:
+            purposes = chain((step.purpose,), repeat(""))
+            lines += (
+                Text.assemble((f"{purpose:<{_PURPOSE_WIDTH}} ", MUTED), (part, SKY))
+                for purpose, part in zip(
+                    purposes, command_lines(step.command, width - _PURPOSE_WIDTH - 1), strict=False
+                )
+            )
     return [*lines, _times(rounds)] if run.status == "finished" else lines
 
 
@@ -69,7 +75,8 @@ def _measures(rounds: tuple[RoundView, ...]) -> list[str]:
     for measure in measures:
         if points := points_of(rounds, measure):
             best = best_of(rounds, measure)
-            reached = f"best {measure} {best.value:.3f} in round {best.round}" if best else ""
+            of = "" if rounds[0].round <= 1 else f" of the last {len(rounds)} rounds,"
+            reached = f"best {measure} {best.value:.3f}{of} in round {best.round}" if best else ""
             last = next(row for row in reversed(rounds) if row.round == points[-1][0])
             final = f"final {points[-1][1]:.3f}"
             counts = tested_by(last.model_dump(include=set(TEST_COUNTS)))
@@ -269,7 +276,7 @@ def _plausible(elapsed: timedelta, run: RunView) -> bool:
 
 
 def _waiting(shown: Shown, run: RunView, waiting: WaitingView, width: int) -> Text:
-    """Return whom the round waits for, and for how long; fewer names where there is no room."""
+    """Return whom the round waits for, and the time left; fewer names where there is no room."""
     since = shown.since(waiting.until)
     left = ""
     if since is not None and _plausible(since + timedelta(seconds=run.deadline), run):
@@ -280,7 +287,12 @@ def _waiting(shown: Shown, run: RunView, waiting: WaitingView, width: int) -> Te
         whom = clean(waiting_in_words(waiting, most))
         if len(verb) + len(whom) + len(left) <= width:
             break
+    if left and (not width or len(verb) + len(whom) + len(left) + len(_LEFT) <= width):
+        left += _LEFT
     return Text.assemble((verb, colour), whom, left)
+
+
+_LEFT = " left"
 
 
 def _progress(run: RunView, width: int) -> Text:
