@@ -193,7 +193,12 @@ def test_small_blobs_put_last_are_read_from_memory(
     names = [cache.put(blob(number, size)) for number, size in enumerate(sizes)]
     read: list[str] = []
     from_disk = Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path.name) or from_disk(path))
+
+    def noted(path: Path) -> bytes:
+        read.append(path.name)
+        return from_disk(path)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
 
     def reads() -> list[int]:
         read.clear()
