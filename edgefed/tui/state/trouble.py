@@ -8,14 +8,17 @@ from collections.abc import Iterable
 from edgefed.events.base.coordinator_states import REFUSED_DATA, who_paused
 from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.events.state.attention import AttentionItem, of_device
-from edgefed.tui.look.symbols import ACTIVE
 from edgefed.tui.look.text_format import moment
 
 _RANKS = (
     "silent", "lost", "failed", "refused", "standing", "excluded", "late", "hot", "paused",
-    "battery", "working", "idle",
+    "battery", "fine",
 )  # fmt: skip
-"""The worst first: kinds of ``AttentionItem``, with late between, and devices without trouble."""
+"""The worst first: kinds of ``AttentionItem``, with late between, and devices without trouble.
+
+Those at work and those at rest are one rank: in short rounds devices change several times a second,
+and rows that change places with them cannot be chosen.
+"""
 
 _WITHOUT_REASON = {
     "silent": "does not answer a ping",
@@ -31,8 +34,7 @@ def _worst(device: DeviceSnapshot) -> AttentionItem | None:
 
 
 def _rank(device: DeviceSnapshot, worst: AttentionItem | None) -> int:
-    kinds = ["working" if device.state in (*ACTIVE, "invited", "asked") else "idle"]
-    kinds += ["late"] if device.state == "late" else []
+    kinds = ["late" if device.state == "late" else "fine"]
     kinds += [worst.kind] if worst is not None else []
     return min(map(_RANKS.index, kinds))
 

@@ -251,9 +251,9 @@ def test_the_worst_and_oldest_trouble_stands_first() -> None:
         device_view(1, device="r-paused", state="paused", state_since=ago(20)),
         device_view(1, device="e-battery", state="train", battery=9.0),
         device_view(1, device="c-invited", state="invited", temperature=HOT - 1),
-        device_view(1, device="r-trains", state="train", state_since=ago(900)),
         device_view(1, device="d-idle", state="idle"),
         device_view(1, device="q-done", state="done", state_since=ago(900)),
+        device_view(1, device="r-trains", state="train", state_since=ago(900)),
     ]
     wanted = [view.device for view in troubles]
     shuffled = sorted(troubles, key=lambda view: view.device)
