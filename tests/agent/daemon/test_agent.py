@@ -200,6 +200,36 @@ def test_a_cancelled_task_is_dropped(stage: Stage) -> None:
     assert stage.reply("after").status == "ok"
 
 
+@pytest.mark.parametrize(
+    ("index", "status", "through", "dropped"),
+    [(10, "running", 10, True), (20, "running", 15, False), (30, "aborted", 25, True)],
+)
+def test_a_task_whose_cancel_was_lost_is_dropped_when_its_exchange_is_over(
+    stage: Stage, index: int, status: str, through: int, dropped: bool
+) -> None:
+    long = stage.task(
+        f"left-{index}", index=index, run="r-2-left", training={"epochs": 1000, "batch_size": 1}
+    )
+    stage.ask(long)
+    stage.wait_for_state("train")
+    stage.forget()
+    state = CoordinatorState(
+        session=SESSION,
+        owner="me",
+        status="online",
+        run="r-2-left",
+        run_status=status,
+        closed_through=through,
+    )
+    stage.send(stage.topics.coordinator(), state)
+    for _ in range(0 if dropped else 2):  # the first report may be older than the message
+        stage.forget()
+        stage.wait_for_state("train")
+    if not dropped:
+        stage.send(stage.topics.cancel(NAME), Cancel(exchange=f"left-{index}"))
+    stage.wait_for_state("idle")
+
+
 def test_a_newer_task_replaces_the_one_at_hand(stage: Stage) -> None:
     stage.ask(stage.task("old", training={"epochs": 1000, "batch_size": 1}))
     stage.wait_for_state("train")
@@ -407,38 +437,3 @@ def test_ctrl_c_ends_it_with_one_line(board: Board, tmp_path: Path) -> None:
         f"agent board-2 of fleet {FLEET} on {board.address}",
         "edgefed: error: Interrupted; replies and private state are on disk.  [interrupted]",
     ]
-
-
-# Tasks of other tests have another run, of which an agent takes fewer: this test is the last one.
-@pytest.mark.parametrize(
-    ("run", "status", "through", "dropped"),
-    [
-        ("r-closed", "running", 3, True),
-        ("r-aborted", "aborted", 2, True),
-        ("r-open", "running", 2, False),
-        ("r-another", "finished", 9, False),
-    ],
-)
-def test_a_task_whose_cancel_was_lost_is_dropped_when_its_exchange_is_over(
-    stage: Stage, run: str, status: str, through: int, dropped: bool
-) -> None:
-    mine = run if run != "r-another" else "r-mine"
-    training = {"epochs": 1000, "batch_size": 1}
-    stage.ask(stage.task(f"{run}-3", index=3, run=mine, training=training))
-    stage.wait_for_state("train")
-    stage.forget()
-    state = CoordinatorState(
-        session=SESSION,
-        owner="me",
-        status="online",
-        run=run,
-        run_status=status,
-        closed_through=through,
-    )
-    stage.send(stage.topics.coordinator(), state)
-    for _ in range(0 if dropped else 2):  # the first report may be older than the message
-        stage.forget()
-        stage.wait_for_state("train")
-    if not dropped:
-        stage.send(stage.topics.cancel(NAME), Cancel(exchange=f"{run}-3"))
-    stage.wait_for_state("idle")
