@@ -25,10 +25,10 @@ MAX_BLOBS = 65_536
 10,000 devices may send several each."""
 
 RECENT_BYTES = 4 * 1024 * 1024
-"""Most bytes of a cache that are also in memory. Replies are read a moment after they are written,
-and opening a file takes as long as decoding a small one."""
+"""Most bytes of a cache that are also in memory. A reply is read a moment after it is written;
+reading five small files took a millisecond of a round with four devices."""
 
-MAX_RECENT = 256 * 1024
+MAX_RECENT_BLOB = 256 * 1024
 """Most bytes of a blob that is also in memory."""
 
 
@@ -287,7 +287,7 @@ class BlobCache:
 
     def _remember(self, digest: str, data: bytes) -> None:
         """Keep a small blob in memory, instead of those that were put first."""
-        if len(data) > MAX_RECENT or digest in self._recent:
+        if len(data) > MAX_RECENT_BLOB or digest in self._recent:
             return
         self._recent[digest] = data
         self._recent_bytes += len(data)

@@ -187,7 +187,7 @@ def test_small_blobs_put_last_are_read_from_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blobs, "RECENT_BYTES", 250)
-    monkeypatch.setattr(blobs, "MAX_RECENT", 120)
+    monkeypatch.setattr(blobs, "MAX_RECENT_BLOB", 120)
     cache = BlobCache(tmp_path, 1000)
     sizes = (100, 100, 100, 200, 50)
     names = [cache.put(blob(number, size)) for number, size in enumerate(sizes)]

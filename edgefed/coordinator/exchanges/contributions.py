@@ -85,11 +85,11 @@ class Contributions:
         numbers = {"samples": sum(samples), "devices": sum(map(bool, samples))}
         return {name: float(number) for name, number in numbers.items()} if samples else {}
 
-    def tables(self) -> tuple[MethodTable, ...]:
-        """Return the table; nothing before the first answers are merged."""
+    def table(self) -> MethodTable | None:
+        """Return the table; None before the first answers are merged."""
         counts = sorted(self._counts.items())
         if not counts:
-            return ()
+            return None
         series = self.series()
         total = int(series["samples"])
         idle = [device for device, outcomes in counts if not outcomes.samples]
@@ -98,8 +98,8 @@ class Contributions:
             for device, outcomes in counts
         )
         verdict = _verdict(len(counts), idle, total)
-        return (
-            method_table(CONTRIBUTIONS, COLUMNS, rows, key=DEVICE, series=series, verdict=verdict),
+        return method_table(
+            CONTRIBUTIONS, COLUMNS, rows, key=DEVICE, series=series, verdict=verdict
         )
 
 

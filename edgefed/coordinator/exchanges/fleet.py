@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from edgefed.algorithms.interface.member import Roster
 from edgefed.coordinator.exchanges.contributions import Contributions
 from edgefed.coordinator.storage.stored_runs import OpenExchange
-from edgefed.events.base.method_tables import OwnTables
+from edgefed.events.base.method_tables import OwnTable
 from edgefed.wire.messages import Reply
 
 
@@ -122,7 +122,7 @@ class Fleet(Protocol):
         """Tell the devices that replies up to this exchange index may be thrown away."""
         ...
 
-    def own_tables(self) -> Iterable[OwnTables]:
+    def own_tables(self) -> Iterable[OwnTable]:
         """Return the fleet's own tables, which are shown beside those of the run's method."""
         return (self.contributions,)
 

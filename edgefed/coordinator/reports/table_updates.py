@@ -15,7 +15,7 @@ from edgefed.events.base.method_tables import (
     MAX_NAME,
     SYSTEM,
     MethodTable,
-    OwnTables,
+    OwnTable,
     TableView,
     removal,
     table_events,
@@ -46,7 +46,7 @@ class TableUpdates:
         self._journal = journal
         self._sent: dict[str, TableView] = {}
         self._own_sent: dict[str, TableView] = {}
-        self._own: list[OwnTables] = []
+        self._own: list[OwnTable] = []
         self._own_round = 0
         self._sent_at = -math.inf
         self._warned = False
@@ -64,7 +64,7 @@ class TableUpdates:
             del self._sent[name]
         self._send(views, state.round, self._sent)
 
-    def tell_own(self, number: int, tables: Iterable[OwnTables], now: float) -> None:
+    def tell_own(self, number: int, tables: Iterable[OwnTable], now: float) -> None:
         """Take the tables of engine and fleet after a round, and emit their changes if it is time.
 
         A method's table of the same name is shown instead.
@@ -85,8 +85,8 @@ class TableUpdates:
 
         All of them together have as many cells as those of a method that name no devices.
         """
-        tables = [table for own in self._own for table in own.tables()]
-        views = within_limits(tables, device_cells=MAX_CELLS)
+        tables = [own.table() for own in self._own]
+        views = within_limits(filter(None, tables), device_cells=MAX_CELLS)
         self._send(views, self._own_round, self._own_sent)
 
     def _send(

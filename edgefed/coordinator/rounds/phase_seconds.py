@@ -81,10 +81,10 @@ class PhaseSeconds:
         seconds = self._seconds.items() if self._round else ()
         return {phase: round(took.last, 4) for phase, took in seconds}
 
-    def tables(self) -> tuple[MethodTable, ...]:
-        """Return the table; nothing before the first round has ended."""
+    def table(self) -> MethodTable | None:
+        """Return the table; None before the first round has ended."""
         if not self._round:
-            return ()
+            return None
         whole = sum(seconds.total for seconds in self._seconds.values()) or 1.0
         rows = []
         for phase, seconds in self._seconds.items():
@@ -94,13 +94,11 @@ class PhaseSeconds:
         longest = max(self._seconds, key=lambda phase: self._seconds[phase].total)
         share = self._seconds[longest].total / whole
         rounds = counted(self._round, "round")
-        return (
-            method_table(
-                PHASES,
-                COLUMNS,
-                rows,
-                key="phase",
-                series=self.series(),
-                verdict=f"{longest} took {share:.0%} of the time of {rounds}",
-            ),
+        return method_table(
+            PHASES,
+            COLUMNS,
+            rows,
+            key="phase",
+            series=self.series(),
+            verdict=f"{longest} took {share:.0%} of the time of {rounds}",
         )

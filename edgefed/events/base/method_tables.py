@@ -278,23 +278,23 @@ def within_limits(
     return views
 
 
-class OwnTables(Protocol):
-    """Tables of the engine or the fleet, which are made only when they are sent.
+class OwnTable(Protocol):
+    """A table of the engine or the fleet, which is made only when it is sent.
 
     Attributes:
         name: of the table.
-        names_devices: as of the table.
+        names_devices: as of ``MethodTable``.
     """
 
     name: str
     names_devices: bool
 
     def series(self) -> Mapping[str, float]:
-        """Return the series of the table now; empty as long as there is none."""
+        """Return the series of the table now; empty as long as there is no table."""
         ...
 
-    def tables(self) -> tuple[MethodTable, ...]:
-        """Return the table; nothing as long as there is none."""
+    def table(self) -> MethodTable | None:
+        """Return the table now; None before there is anything to show."""
         ...
 
 

@@ -75,6 +75,7 @@ class RunCommands:
 
 
 _GOES_ON = " \\"
+"""How a line ends whose command goes on in the next one."""
 
 
 def command_lines(command: str, width: int) -> list[str]:

@@ -228,6 +228,10 @@ def test_a_task_whose_cancel_was_lost_is_dropped_when_its_exchange_is_over(
     if not dropped:
         stage.send(stage.topics.cancel(NAME), Cancel(exchange=f"left-{index}"))
     stage.wait_for_state("idle")
+    stage.ask(stage.task(f"after-{index}", index=index + 5, run="r-2-left"))
+    assert stage.reply(f"after-{index}").status == "ok"
+    no_run = CoordinatorState(session=SESSION, owner="me", status="online")
+    stage.send(stage.topics.coordinator(), no_run)  # so that tasks of any run are admitted
 
 
 def test_a_newer_task_replaces_the_one_at_hand(stage: Stage) -> None:

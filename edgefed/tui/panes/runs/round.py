@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import chain, repeat
 from statistics import median
 
 from rich.text import Text
@@ -27,7 +26,7 @@ from edgefed.tui.panes.runs.waited_devices import slowest_line, waits_line
 from edgefed.tui.state.display_state import Shown
 from edgefed.tui.state.key_orders import ENDED
 from edgefed.tui.state.pause_place import PHASES, PausePlace, pause_place
-from edgefed.tui.state.run_commands import command_lines
+from edgefed.tui.state.run_commands import NextStep, command_lines
 
 
 def ended_lines(shown: Shown, run: RunView, model: str, width: int) -> list[Text]:
@@ -48,18 +47,20 @@ def ended_lines(shown: Shown, run: RunView, model: str, width: int) -> list[Text
         done = rounds[-1].round if rounds else 0
         steps = shown.commands.next_steps(run.run, run.status, done)
         for step in steps:
-            purposes = chain((step.purpose,), repeat(""))
-            lines += (
-                Text.assemble((f"{purpose:<{_PURPOSE_WIDTH}} ", MUTED), (part, SKY))
-                for purpose, part in zip(
-                    purposes, command_lines(step.command, width - _PURPOSE_WIDTH - 1), strict=False
-                )
-            )
+            lines += _step_lines(step, width)
     return [*lines, _times(rounds)] if run.status == "finished" else lines
 
 
 _PURPOSE_WIDTH = 13
 """Characters of the longest purpose of a next step."""
+
+
+def _step_lines(step: NextStep, width: int) -> Iterator[Text]:
+    """Yield a next step: its purpose, and beside it its command, on as many lines as it needs."""
+    purpose = step.purpose
+    for part in command_lines(step.command, width - _PURPOSE_WIDTH - 1):
+        yield Text.assemble((f"{purpose:<{_PURPOSE_WIDTH}} ", MUTED), (part, SKY))
+        purpose = ""
 
 
 def summary(run: RunView, rounds: tuple[RoundView, ...]) -> str:
@@ -98,6 +99,9 @@ def _times(rounds: tuple[RoundView, ...]) -> Text:
     late = sum(row.late for row in rounds)
     return Text(f"median round {middle} · late or refused {late}", MUTED)
 
+
+_LEFT = " left"
+"""What follows the time for which a round still waits, where there is room."""
 
 _SET_BACK = timedelta(seconds=5)
 """How far a fleet's clock may be set back before times that it gave are not believed any more."""
@@ -290,9 +294,6 @@ def _waiting(shown: Shown, run: RunView, waiting: WaitingView, width: int) -> Te
     if left and (not width or len(verb) + len(whom) + len(left) + len(_LEFT) <= width):
         left += _LEFT
     return Text.assemble((verb, colour), whom, left)
-
-
-_LEFT = " left"
 
 
 def _progress(run: RunView, width: int) -> Text:
