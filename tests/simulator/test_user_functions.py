@@ -115,6 +115,25 @@ def test_regression_with_a_loss_and_a_metric_of_ones_own(tmp_path: Path, on: str
     assert not {"balanced_accuracy", "top5_accuracy"} & found[-1].keys()
 
 
+def test_supplements_are_trained_on_with_a_users_loss(tmp_path: Path) -> None:
+    """They are noise only here, so both losses train on the same samples."""
+
+    def run(loss: str, **labels: Any) -> list[dict[str, Any]]:
+        chosen = recipe(
+            training={"loss": loss},
+            labels={"mix_share": 0, **labels},
+            data={"limit": 240, "partition": "classes", "classes_per_device": 1},
+        )
+        return rows(simulate(chosen, tmp_path / f"{loss}-{len(labels)}".replace(":", "-")))
+
+    ours = run(own("cross_entropy")[0], count=12)
+    for row, usual in zip(ours, run("cross_entropy", count=12), strict=True):
+        assert row["loss"] == pytest.approx(usual["loss"], rel=1e-4)
+        assert row["train_loss"] == pytest.approx(usual["train_loss"], rel=1e-4)
+    plain = run(own("cross_entropy")[0])
+    assert ours[-1]["train_loss"] != pytest.approx(plain[-1]["train_loss"], rel=0.01)
+
+
 def test_supplements_of_numbers_are_refused_with_a_users_loss(tmp_path: Path) -> None:
     chosen = recipe(
         model={"name": "mlp", "hidden": []},
