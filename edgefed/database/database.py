@@ -236,7 +236,11 @@ class Database:
             known = self._cached.get((table, part))
             if known is not None and known[0] == version:
                 return list(known[1])
-            rows = self._read(table, part)
+            if self.connection.in_transaction:
+                rows = self._read(table, part)
+            else:
+                with self.snapshot():  # rows and their digest of one commit
+                    rows = self._read(table, part)
             if len(rows) <= CACHED_ROWS and (table, part) not in self._touched:
                 self._cached.put((table, part), (version, rows))
             return list(rows)
@@ -338,7 +342,7 @@ class Database:
     # -- the file -----------------------------------------------------------------------------
 
     def _open_schema(self) -> None:
-        version = self.connection.execute("pragma user_version").fetchone()[0]
+        version = self._version()
         if version > self._schema.version:
             raise StorageError(
                 f"{self._path} was written by a newer EdgeFed (state version {version}, "
@@ -360,10 +364,16 @@ class Database:
                 " another folder with --state",
             )
 
+    def _version(self) -> int:
+        """Return the version of the tables in the file; 0 when there are none."""
+        return int(self.connection.execute("pragma user_version").fetchone()[0])
+
     def _make_tables(self) -> None:
         """Make the tables of a new file, or of one whose making was cut short."""
         self._check_counter(0, self._noted())
         with self._schema_change():
+            if self._version():  # another process made them meanwhile
+                return
             self._create_tables()
             for statement in _OWN_TABLES:
                 self.connection.execute(statement)

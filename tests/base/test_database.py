@@ -77,6 +77,39 @@ def test_a_commit_of_another_connection_is_seen(database: Database, path: Path) 
     assert database.rows("pairs") == [("a", 5)]
 
 
+def test_rows_and_their_digest_are_of_one_commit(database: Database, path: Path) -> None:
+    put(database, ("a", 1))
+    other = Database(path, SCHEMA)
+
+    def commit_in_between(statement: str) -> None:
+        if statement.startswith("select digest from groups"):
+            database.connection.set_trace_callback(None)
+            put(other, ("a", 2))
+
+    database.connection.set_trace_callback(commit_in_between)
+    assert database.rows("pairs") == [("a", 1)]
+    assert database.rows("pairs") == [("a", 2)]
+    other.close()
+
+
+def test_two_processes_may_make_the_tables_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = Database._check_counter
+
+    def make_in_between(self: Database, commits: int, noted: int) -> None:
+        monkeypatch.setattr(Database, "_check_counter", check)
+        other = Database(path, SCHEMA)
+        put(other, ("a", 1))
+        other.close()
+        check(self, commits, noted)
+
+    monkeypatch.setattr(Database, "_check_counter", make_in_between)
+    late = Database(path, SCHEMA)
+    assert late.rows("pairs") == [("a", 1)]
+    late.close()
+
+
 def test_what_is_rolled_back_is_not_seen(database: Database) -> None:
     put(database, ("a", 1))
     assert database.rows("pairs") == [("a", 1)]

@@ -55,6 +55,7 @@ class Spy:
     ) -> None:
         """Call ``act``, once, at a moment of round ``number``, seen at ``device``; wait for it.
 
+        Where that round passed while the broker was away, the moment is one of a later round.
         With a ``question``, the moment is one after the device was asked it, and with a ``step``,
         after it was asked for that step of an algorithm whose rounds have several.
         """
@@ -81,7 +82,8 @@ class Spy:
             task = decode(arrival.payload, Task)
             self._asked = (task.round, task.question)
             self._step = task.params.get("step")
-        if (self._asked if question else (self._round, "")) != (number, question):
+        current, asked_for = self._asked if question else (self._round, "")
+        if current < number or asked_for != question:
             return
         if step is not None and self._step != step:
             return

@@ -226,8 +226,10 @@ def test_a_simulation_that_was_killed_is_listed_as_aborted(tmp_path: Path) -> No
     words = ("sim", "run", str(recipe_file(tmp_path, TINY)), "--rounds", "100000")
     environment = {"EDGEFED_STATE": str(tmp_path)}
     with start_module("edgefed.cli.main", *words, environment=environment) as process:
-        wait_until(lambda: status() == "running", "a round of the simulation")
-        process.kill()
+        try:
+            wait_until(lambda: status() == "running", "a round of the simulation")
+        finally:
+            process.kill()
     # Its workers hold the folder until they notice that it is gone.
     wait_until(lambda: status() == "aborted", "the end of its workers")
     shown = edgefed("run", "show", "--local", state=tmp_path).out
