@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edgefed.events.base.alert_events import AlertView
+from edgefed.events.base.best_rounds import MAX_ROUNDS
 from edgefed.events.base.bounty_tables import bounties_of
 from edgefed.events.base.evaluation_views import ConfusionView, DeviceTestView
 from edgefed.events.base.method_tables import (
@@ -29,7 +30,7 @@ from edgefed.events.base.snapshot import (
 from edgefed.events.base.waiting import without
 from edgefed.events.methods.expert_tables import MIXTURES, mixture_of
 from edgefed.events.methods.old_tables import changes_of
-from edgefed.events.state.fold import MAX_LINES, MAX_ROUNDS
+from edgefed.events.state.fold import MAX_LINES
 from edgefed.events.state.lines import describe
 
 COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejected", "late": "late"}

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgefed.events.base.best_rounds import MAX_ROUNDS, Best, best_of
 from edgefed.events.base.bounty_tables import STATUSES
 from edgefed.events.base.model import Event, EventKind, Phase, RunStatus
 from edgefed.events.base.snapshot import Snapshot
-from edgefed.events.state.fold import MAX_LINES, MAX_ROUNDS, SnapshotBuilder
+from edgefed.events.state.fold import MAX_LINES, SnapshotBuilder
 from edgefed.events.state.lines import describe
 from edgefed.wire.messages import DeviceState
 from tests.events.reference import plain_fold
@@ -421,6 +422,33 @@ def test_curves_and_lines_are_bounded() -> None:
     assert snapshot.rounds[-1].round == MAX_ROUNDS + 4
     assert len(snapshot.lines) == MAX_LINES
     assert str(MAX_ROUNDS + 4) in snapshot.lines[0].text, "newest first"
+
+
+def test_the_best_rounds_of_a_long_run_are_kept_until_the_next_run() -> None:
+    first = {2: {"accuracy": 0.9, "loss": 0.5}, 3: {"accuracy": 0.8, "loss": 0.2}}
+    worse = {"accuracy": 0.7, "loss": 0.6}
+    rows = [
+        happens("scored", run="r-1", round=number, **first.get(number, worse))
+        for number in range(1, 2 * MAX_ROUNDS)
+    ]
+    snapshot = folded(*rows, start=begun())
+    known = (*snapshot.early_best, *snapshot.rounds)
+    assert (best_of(known, "accuracy"), best_of(known, "loss")) == (Best(0.9, 2), Best(0.2, 3))
+    assert [row.round for row in snapshot.early_best] == [2, 3]
+    after = folded(happens("run", run="r-2", status="running"), start=snapshot)
+    assert after.early_best == ()
+
+
+def test_a_best_round_that_comparable_devices_tested_outlives_others() -> None:
+    few: dict[str, object] = {"accuracy": 0.7, "is_best": False}
+    judged: dict[int, dict[str, object]] = {1: {"accuracy": 1.0}, 2: {"is_best": True}}
+    rows = [
+        happens("scored", run="r-1", round=number, **{**few, **judged.get(number, {})})
+        for number in range(1, MAX_ROUNDS + 9)
+    ]
+    snapshot = folded(*rows, start=begun())
+    known = (*snapshot.early_best, *snapshot.rounds)
+    assert best_of(known, "accuracy") == Best(0.7, 2)
 
 
 def test_accepted_replies_do_not_push_out_what_went_wrong() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgefed.events.base.best_rounds import Best
 from edgefed.events.history.known_runs import RunDetails
-from edgefed.events.history.run_comparison import Best, Setting, best, compare
+from edgefed.events.history.run_comparison import Setting, best, compare
 
 RECIPE: dict[str, Any] = {
     "name": "a",

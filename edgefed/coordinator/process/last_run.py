@@ -10,6 +10,7 @@ from typing import Any
 from edgefed.coordinator.reports.logged_tables import logged_tables
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.stored_runs import RunRecord
+from edgefed.events.base.best_rounds import latest_rounds
 from edgefed.events.base.device_rounds import DeviceTests, device_test
 from edgefed.events.base.evaluation_views import ConfusionView
 from edgefed.events.base.model import UNFINISHED
@@ -20,7 +21,6 @@ from edgefed.events.base.snapshot import (
     RunView,
     Snapshot,
 )
-from edgefed.events.state.fold import MAX_ROUNDS
 
 _OF_FLEET = ("fleet", "time", "devices", "alerts", "lines")
 """Fields of a snapshot that are about no run."""
@@ -34,10 +34,12 @@ def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
     unfinished = [record for record in records if record.status in UNFINISHED]
     record = unfinished[-1] if unfinished else records[0]
     rows = store.rounds(record.run)
+    early_best, rounds = _round_views(rows)
     return snapshot.model_copy(
         update={
             "run": _run_view(record),
-            "rounds": _round_views(rows),
+            "rounds": rounds,
+            "early_best": early_best,
             "previous": _previous(store, records, record),
             "confusions": tuple(
                 ConfusionView.model_validate(confusion)
@@ -50,8 +52,10 @@ def with_last_run(snapshot: Snapshot, store: Store) -> Snapshot:
     )
 
 
-def _round_views(rows: list[dict[str, Any]]) -> tuple[RoundView, ...]:
-    return tuple(RoundView.model_validate(row) for row in rows[-MAX_ROUNDS:])
+def _round_views(
+    rows: list[dict[str, Any]],
+) -> tuple[tuple[RoundView, ...], tuple[RoundView, ...]]:
+    return latest_rounds((), [RoundView.model_validate(row) for row in rows])
 
 
 def _previous(store: Store, records: list[RunRecord], record: RunRecord) -> PreviousRunView | None:
@@ -59,7 +63,7 @@ def _previous(store: Store, records: list[RunRecord], record: RunRecord) -> Prev
     older = records[records.index(record) + 1 :]  # the newest is first
     for earlier in older:
         if rows := store.rounds(earlier.run):
-            return PreviousRunView(run=earlier.run, rounds=_round_views(rows))
+            return PreviousRunView(run=earlier.run, rounds=_round_views(rows)[1])
     return None
 
 

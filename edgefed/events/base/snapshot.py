@@ -282,6 +282,7 @@ class Snapshot(View):
     Attributes:
         devices: sorted by id.
         rounds: the last rounds of the current run, oldest first.
+        early_best: the best rounds before these, by accuracy and by loss.
         previous: the run before it; None for the first one.
         tables: that the method of the current run shows.
         confusions: of the current run's last evaluation, of each place at most one.
@@ -296,6 +297,7 @@ class Snapshot(View):
     run: RunView | None = None
     devices: tuple[DeviceSnapshot, ...] = ()
     rounds: tuple[RoundView, ...] = ()
+    early_best: tuple[RoundView, ...] = ()
     previous: PreviousRunView | None = None
     tables: tuple[TableView, ...] = ()
     confusions: tuple[ConfusionView, ...] = ()

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from edgefed.events.base.snapshot import RoundView
+from edgefed.events.base.best_rounds import Best, Measure, best_of
 from edgefed.events.history.known_runs import RunDetails
 from edgefed.terminal.units import duration, size
-
-Measure = Literal["accuracy", "loss"]
 
 NOT_SETTINGS = frozenset({"name", "algorithm.name"})
 """Keys of a recipe that the head of a comparison has."""
@@ -22,14 +19,6 @@ NONE = "-"
 
 Row = tuple[str, ...]
 """The name of a compared value, then the value for each run."""
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best value of a measure, and the first round that reached it."""
-
-    value: float
-    round: int
 
 
 @dataclass(frozen=True)
@@ -99,18 +88,6 @@ def compare(runs: Sequence[RunDetails]) -> Comparison:
 def best(run: RunDetails, measure: Measure) -> Best | None:
     """Return the best value of a run's rounds, None without any."""
     return best_of(run.history, measure)
-
-
-def best_of(rounds: Sequence[RoundView], measure: Measure) -> Best | None:
-    """Return the best value of some rounds and the first that reached it, None without any.
-
-    Where tests on devices were judged, only rounds count that comparable devices tested.
-    """
-    judged = [row for row in rounds if (row.is_best if measure == "accuracy" else row.compared)]
-    values = ((getattr(row, measure), row.round) for row in judged or rounds)
-    known = [Best(value, at) for value, at in values if value is not None and math.isfinite(value)]
-    sign = 1 if measure == "accuracy" else -1
-    return max(known, key=lambda candidate: sign * candidate.value, default=None)
 
 
 def in_words(value: Any) -> str:

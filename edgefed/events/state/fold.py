@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from edgefed.events.base.alert_events import with_alert
+from edgefed.events.base.best_rounds import latest_rounds
 from edgefed.events.base.bounty_tables import BOUNTIES, bounty_of
 from edgefed.events.base.confusion_events import with_confusion
 from edgefed.events.base.coordinator_states import with_state
@@ -35,9 +36,6 @@ from edgefed.events.base.waiting import without
 from edgefed.events.methods.expert_tables import MIXTURES, mixture_of
 from edgefed.events.methods.old_tables import KINDS, changes_of
 from edgefed.events.state.lines import describe
-
-MAX_ROUNDS = 600
-"""Points kept for the curves."""
 
 MAX_LINES = 200
 """Lines kept for the event pane."""
@@ -230,8 +228,8 @@ def _run(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     run = snapshot.run
     if run is None or run.run != fields["run"]:
         fresh = RunView(**{"started_at": time, **known})
-        emptied = {"rounds": (), "confusions": (), "previous": _previous(snapshot)}
-        update = {"run": fresh, "sent": 0, "received": 0, **emptied}
+        emptied = {"rounds": (), "early_best": (), "confusions": (), "sent": 0, "received": 0}
+        update = {"run": fresh, "previous": _previous(snapshot), **emptied}
         return snapshot.model_copy(update=update)
     if fields.get("status") == "running" and run.status in ("paused", "waiting"):
         known["round_at"] = time
@@ -339,8 +337,8 @@ def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     rounds = snapshot.rounds
     if rounds and rounds[-1].round >= point.round:  # tested again
         rounds = tuple(row for row in rounds if row.round != point.round)
-    rounds = (*rounds, point)[-MAX_ROUNDS:]
-    update: dict[str, Any] = {"rounds": rounds}
+    early_best, rounds = latest_rounds(snapshot.early_best, (*rounds, point))
+    update: dict[str, Any] = {"rounds": rounds, "early_best": early_best}
     for name in ("sent", "received"):
         update[name] = getattr(snapshot, name) + getattr(point, name)
     run: dict[str, Any] = {"waiting": None}

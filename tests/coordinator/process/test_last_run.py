@@ -13,9 +13,10 @@ from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.process.last_run import with_last_run
 from edgefed.coordinator.storage.new_run import create_run
 from edgefed.coordinator.storage.run_store import Store
+from edgefed.events.base.best_rounds import MAX_ROUNDS
 from edgefed.events.base.model import Event
 from edgefed.events.base.snapshot import Snapshot
-from edgefed.events.state.fold import MAX_ROUNDS, SnapshotBuilder
+from edgefed.events.state.fold import SnapshotBuilder
 from tests.coordinator.storage.test_service_orders import plan, serving
 from tests.coordinator.told_events import logged
 from tests.events.reference import plain_fold
@@ -108,10 +109,12 @@ def test_of_a_long_run_the_sums_are_of_all_rounds(tmp_path: Path) -> None:
     store = Store(tmp_path)
     record = create_run(store, plan(), Ticking())
     for number in range(1, MAX_ROUNDS + 3):
-        store.save_round(record, {"round": number, "sent": 2, "received": 1})
+        scores = {"accuracy": 1 / number, "sent": 2, "received": 1}
+        store.save_round(record, {"round": number, **scores})
     shown = with_last_run(FIRST, store)
     store.close()
     assert [shown.rounds[0].round, len(shown.rounds)] == [3, MAX_ROUNDS]
+    assert [(row.round, row.accuracy) for row in shown.early_best] == [(1, 1.0)]
     assert (shown.sent, shown.received) == (2 * (MAX_ROUNDS + 2), MAX_ROUNDS + 2)
 
 

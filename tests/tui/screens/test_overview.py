@@ -29,7 +29,7 @@ from edgefed.tui.panes.runs.round import RoundPane
 from edgefed.tui.panes.runs.traffic import TrafficPane
 from edgefed.tui.state.display_state import DisplayState
 from edgefed.tui.state.run_commands import RunCommands, command_lines
-from tests.tui.driving import drive, notices, press, screen_text
+from tests.tui.driving import drive, heading, notices, press, screen_text
 from tests.tui.sample_runs import GONE, KnownRuns, past_run
 from tests.tui.samples import (
     FakeClock,
@@ -349,13 +349,16 @@ def test_a_run_that_has_finished_is_summed_up() -> None:
     drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario)
 
 
-def test_the_best_of_a_long_run_says_of_which_rounds() -> None:
+def test_the_best_of_a_long_run_is_that_of_all_its_rounds() -> None:
+    early = round_views(20)[0].model_copy(update={"accuracy": 0.75})
     run = run_view(status="finished", phase="done", round=21, rounds=21, ended_at=ago(20))
 
     async def scenario(pilot: Pilot[None]) -> None:
-        assert "best accuracy 0.746 of the last 18 rounds, in round 20" in screen_text(pilot)
+        assert "best accuracy 0.750 in round 1 · final 0.746" in screen_text(pilot)
+        assert heading(pilot, "#accuracy").startswith("Accuracy of the last 18 rounds")
 
-    drive(dashboard(fine(snapshot(run=run, rounds=round_views(20)[2:]))), scenario)
+    shown = snapshot(run=run, rounds=round_views(20)[2:], early_best=(early,))
+    drive(dashboard(fine(shown)), scenario)
 
 
 MODEL: dict[str, Any] = {

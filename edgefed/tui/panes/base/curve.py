@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Literal
 
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
+from edgefed.events.base.best_rounds import Measure, best_of
 from edgefed.events.base.snapshot import TEST_COUNTS, RoundView, Snapshot
-from edgefed.events.history.run_comparison import best_of
 from edgefed.terminal.units import tested_by
 from edgefed.tui.look.symbols import Glyphs
 from edgefed.tui.look.text_format import clean, cut_middle
@@ -30,8 +29,6 @@ from edgefed.tui.panes.base.earlier_curve import (
 )
 from edgefed.tui.panes.base.pane import Pane
 from edgefed.tui.state.display_state import Shown
-
-Measure = Literal["accuracy", "loss"]
 
 _NUMBER = 4
 """Cells of a number on the vertical axis."""
@@ -86,8 +83,11 @@ class CurvePane(Pane):
         """Return the newest value and its change."""
         points = self.points(shown.snapshot)
         name = self._measure.capitalize()
+        known = len(self._rounds(shown))
         if self.zoomed:
             name = f"{name} of the last {LAST_ROUNDS} rounds"
+        elif known and self._rounds(shown)[0].round > 1:
+            name = f"{name} of the last {known} rounds"
         if not points:
             return name
         last = next(row for row in self._rounds(shown) if row.round == points[-1][0])
@@ -97,7 +97,8 @@ class CurvePane(Pane):
         if len(points) > 1:
             change = points[-1][1] - points[-2][1]
             heading += f" {'▲' if change > 0 else '▼' if change < 0 else '·'} {change:+.3f}"
-        best = best_of(self._rounds(shown), self._measure)
+        early = shown.snapshot.early_best if shown.snapshot else ()
+        best = best_of((*early, *self._rounds(shown)), self._measure)
         with_best = f"best {best.value:.3f} r{best.round}" if best else ""
         whole = " · ".join(filter(None, (heading, counts)))
         short = tested.replace(" of ", "/")  # for a narrow pane, which has room for devices only

@@ -9,18 +9,18 @@ from statistics import median
 
 from rich.text import Text
 
+from edgefed.events.base.best_rounds import MEASURES, best_of
 from edgefed.events.base.device_rounds import ASKING
 from edgefed.events.base.model import Phase
 from edgefed.events.base.snapshot import TEST_COUNTS, RoundView, RunView, WaitingView
 from edgefed.events.base.waiting import MOST_NAMED, waiting_in_words
-from edgefed.events.history.run_comparison import best_of
 from edgefed.events.state.attention import device_count, devices_there
 from edgefed.events.state.awaited_devices import why_slow
 from edgefed.terminal.units import duration, tested_by
 from edgefed.tui.look.symbols import RUN_LOOKS
 from edgefed.tui.look.text_format import bar, clean, countdown, cut, cut_middle, moment
 from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, RULE, SKY, VERMILLION
-from edgefed.tui.panes.base.curve import Measure, points_of
+from edgefed.tui.panes.base.curve import points_of
 from edgefed.tui.panes.base.pane import Pane, what_and_next
 from edgefed.tui.panes.runs.waited_devices import slowest_line, waits_line
 from edgefed.tui.state.display_state import Shown
@@ -38,7 +38,8 @@ def ended_lines(shown: Shown, run: RunView, model: str, width: int) -> list[Text
     if run.status == "aborted" and rounds:
         joined = "; " if run.reason else ""
         first.append(f"{joined}the model of round {rounds[-1].round} is kept")
-    result = Text(summary(run, rounds))
+    early = shown.snapshot.early_best if shown.snapshot else ()
+    result = Text(summary(run, rounds, early))
     lines = [first, result]
     if model:
         name = f"{'model':<{_PURPOSE_WIDTH}} "
@@ -63,21 +64,25 @@ def _step_lines(step: NextStep, width: int) -> Iterator[Text]:
         purpose = ""
 
 
-def summary(run: RunView, rounds: tuple[RoundView, ...]) -> str:
-    """Return rounds, best and final measure, and duration, as far as known."""
+def summary(run: RunView, rounds: tuple[RoundView, ...], early: tuple[RoundView, ...] = ()) -> str:
+    """Return rounds, best and final measure, and duration, as far as known.
+
+    Args:
+        run: the run.
+        rounds: its last ones.
+        early: the best ones before these.
+    """
     done = rounds[-1].round if rounds else run.round
-    parts = [f"{done} of {run.rounds} rounds", *_measures(rounds)]
+    parts = [f"{done} of {run.rounds} rounds", *_measures(rounds, early)]
     took = _took(moment(run.started_at), moment(run.ended_at))
     return " · ".join([*parts, took] if took else parts)
 
 
-def _measures(rounds: tuple[RoundView, ...]) -> list[str]:
-    measures: tuple[Measure, ...] = ("accuracy", "loss")
-    for measure in measures:
+def _measures(rounds: tuple[RoundView, ...], early: tuple[RoundView, ...]) -> list[str]:
+    for measure in MEASURES:
         if points := points_of(rounds, measure):
-            best = best_of(rounds, measure)
-            of = "" if rounds[0].round <= 1 else f" of the last {len(rounds)} rounds,"
-            reached = f"best {measure} {best.value:.3f}{of} in round {best.round}" if best else ""
+            best = best_of((*early, *rounds), measure)
+            reached = f"best {measure} {best.value:.3f} in round {best.round}" if best else ""
             last = next(row for row in reversed(rounds) if row.round == points[-1][0])
             final = f"final {points[-1][1]:.3f}"
             counts = tested_by(last.model_dump(include=set(TEST_COUNTS)))

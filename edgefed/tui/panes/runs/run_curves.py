@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from edgefed.events.base.best_rounds import Measure
 from edgefed.events.history.known_runs import RunDetails
-from edgefed.events.history.run_comparison import Comparison, Measure
+from edgefed.events.history.run_comparison import Comparison
 from edgefed.tui.look.braille import cell_of, plot
 from edgefed.tui.look.symbols import Glyphs
 from edgefed.tui.look.text_format import cut_middle
