@@ -164,7 +164,7 @@ def _scored(state: dict[str, Any], fields: dict[str, Any]) -> None:
     if run is not None:
         known = {"slowest": run.slowest, "slowest_seconds": run.slowest_seconds, **known}
     point = RoundView(**known)
-    others = [row for row in state["rounds"] if row.round != point.round]
+    others = [row for row in state["rounds"] if row.round < point.round]
     state["rounds"] = (*others, point)[-MAX_ROUNDS:]
     state["sent"] += point.sent
     state["received"] += point.received

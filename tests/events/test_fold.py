@@ -389,10 +389,10 @@ def test_another_run_begins_with_empty_curves_and_keeps_the_devices() -> None:
     assert [view.device for view in snapshot.devices] == ["a"]
 
 
-def test_a_round_scored_twice_is_one_point() -> None:
-    rows = [happens("scored", run="r-1", round=k, loss=float(k)) for k in (1, 2, 1)]
+def test_a_round_scored_again_is_one_point_and_the_last() -> None:
+    rows = [happens("scored", run="r-1", round=k, loss=float(k)) for k in (1, 2, 3, 3, 2)]
     snapshot = folded(*rows, start=begun())
-    assert [row.round for row in snapshot.rounds] == [2, 1]
+    assert [row.round for row in snapshot.rounds] == [1, 2], "the run went back"
 
 
 def test_the_last_score_stays_where_a_round_was_not_tested() -> None:

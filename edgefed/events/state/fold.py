@@ -335,8 +335,8 @@ def _scored(snapshot: Snapshot, fields: dict[str, Any], time: str) -> Snapshot:
     slowest = _known(RoundView, run_view.model_dump(include=SLOWEST)) if run_view else {}
     point = RoundView(**{**slowest, **_known(RoundView, fields)})
     rounds = snapshot.rounds
-    if rounds and rounds[-1].round >= point.round:  # tested again
-        rounds = tuple(row for row in rounds if row.round != point.round)
+    if rounds and rounds[-1].round >= point.round:  # tested again, or the run went back
+        rounds = tuple(row for row in rounds if row.round < point.round)
     early_best, rounds = latest_rounds(snapshot.early_best, (*rounds, point))
     update: dict[str, Any] = {"rounds": rounds, "early_best": early_best}
     for name in ("sent", "received"):
