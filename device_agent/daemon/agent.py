@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 
 from device_agent.daemon.arrival_limits import ArrivalLimits, OverflowReport
-from device_agent.daemon.data_watch import DataRead, DataRefused, DataWatch
+from device_agent.daemon.data_watch import DataRead, DataUnused, DataWatch
 from device_agent.identity.duplicate_name_guard import DuplicateNameGuard, EarlierLives
 from device_agent.identity.identity import Identity, agent_link, agent_verifier
 from device_agent.identity.presence_check import PresenceCheck, unheard
@@ -66,7 +66,7 @@ class _Stop:
     """Ends the agent's loop."""
 
 
-Own = Progressed | TrainingDone | DataRead | DataRefused | _Stop
+Own = Progressed | TrainingDone | DataRead | DataUnused | _Stop
 """Items that other threads of this process send to the agent's thread."""
 
 
@@ -95,7 +95,7 @@ class Agent:
         clock: Clock,
         renewal: Renewal | None = None,
         log: LogRing | None = None,
-        watch: Callable[[Callable[[DataRead | DataRefused], None]], DataWatch] | None = None,
+        watch: Callable[[Callable[[DataRead | DataUnused], None]], DataWatch] | None = None,
     ) -> None:
         self._identity = identity
         self._address = address
@@ -265,7 +265,7 @@ class Agent:
                 self._tasks.finished(item)
             case DataRead():
                 self._take_data(item)
-            case DataRefused():
+            case DataUnused():
                 self._reporter.note_data(item.reason, self._link.connected)
 
     def _take_message(self, arrival: Incoming) -> None:

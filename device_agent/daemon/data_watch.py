@@ -13,6 +13,7 @@ from device_agent.daemon.own_data import OwnData
 from device_agent.daemon.refused_data import refused_data
 from edgefed.data.base.types import DeviceData
 from edgefed.errors import EdgeFedError
+from edgefed.events.base.coordinator_states import CHANGED_DATA
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +22,9 @@ EVERY = 3.0
 
 SETTLED = 1.0
 """Seconds for which data must not change any more before they are read: files are being copied."""
+
+AFTER_RUN = f"{CHANGED_DATA}; they are read when the run ends"
+"""Why data that change during a run are not used."""
 
 MOST_TIME = 0.02
 """Largest share of the time that looking takes; many files are looked at less often."""
@@ -40,11 +44,11 @@ class DataRead:
 
 
 @dataclass(frozen=True)
-class DataRefused:
-    """A device's data have changed and are not used.
+class DataUnused:
+    """A device's data have changed and are not used, or are again as they were.
 
     Attributes:
-        reason: why, with the error's code.
+        reason: why, with the code of an error; empty where the data in use have not changed.
     """
 
     reason: str
@@ -53,25 +57,26 @@ class DataRefused:
 class DataWatch:
     """Checks whether a device's data have changed, and reads them; safe from any thread.
 
-    If the new data cannot be used, the previous data stay in use, and this is reported once.
+    If the new data cannot be used, or not before a run ends, the previous data stay in use, and
+    this is reported once.
 
     Args:
         own: the data.
         describe: returns the fields of a birth about data.
-        report: takes ``DataRead`` or ``DataRefused``, on this object's thread.
+        report: takes ``DataRead`` or ``DataUnused``, on this object's thread.
     """
 
     def __init__(
         self,
         own: OwnData,
         describe: Callable[[DeviceData], dict[str, Any]],
-        report: Callable[[DataRead | DataRefused], None],
+        report: Callable[[DataRead | DataUnused], None],
     ) -> None:
         self._own = own
         self._describe = describe
         self._report = report
         self._allowed = False
-        self._pending = ""
+        self._pending = self._problem = self._reported = ""
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="data", daemon=True)
@@ -97,21 +102,27 @@ class DataWatch:
 
     def turn(self) -> float:
         """Check once, and read data that changed and settled; return the time of the next check."""
-        if not self._allowed:
-            self._pending = ""
-            return EVERY
         begun = time.monotonic()
         seen = self._own.look()
         pause = max(EVERY, (time.monotonic() - begun) / MOST_TIME)
         if seen == self._own.seen:
             self._pending = ""
+            self._note(self._problem)
         elif seen != self._pending:
             self._pending = seen
             return SETTLED
-        else:
+        elif self._allowed:
             self._pending = ""
             self._read()
+        else:
+            self._note(AFTER_RUN)
         return pause
+
+    def _note(self, reason: str) -> None:
+        """Report once why the data are not used."""
+        if reason != self._reported:
+            self._reported = reason
+            self._report(DataUnused(reason))
 
     def _read(self) -> None:
         try:
@@ -119,8 +130,10 @@ class DataWatch:
             reading = DataRead(data, self._describe(data))
         except EdgeFedError as error:
             log.warning("the data have changed and are not used: %s", error.as_line())
-            self._report(DataRefused(refused_data(error)))
+            self._problem = refused_data(error)
+            self._note(self._problem)
             return
+        self._problem = self._reported = ""
         for warning in data.warnings:
             log.warning("%s", warning)
         self._report(reading)

@@ -15,7 +15,12 @@ from edgefed.coordinator.devices.sender_limits import everybody
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.errors import NotAllowedError, UnknownNameError
-from edgefed.events.base.coordinator_states import CONNECTION_BROKE, REFUSED_DATA, SILENT
+from edgefed.events.base.coordinator_states import (
+    CHANGED_DATA,
+    CONNECTION_BROKE,
+    REFUSED_DATA,
+    SILENT,
+)
 from edgefed.events.base.device_columns import roster_parts
 from edgefed.process.clock import Clock, timestamp
 from edgefed.trust.certificates import Certificate
@@ -432,8 +437,8 @@ class DeviceRegistry:
             states = {entry.progress.state, progress.state}
             after = replace(entry, progress=progress)
             reason = progress.reason
-            refused = reason.startswith(REFUSED_DATA) and reason != entry.progress.reason
-            moved = refused or len(states) > 1 or _is_asked(entry) != _is_asked(after)
+            of_data = _news_of_data(reason) if reason != entry.progress.reason else {}
+            moved = bool(of_data) or len(states) > 1 or _is_asked(entry) != _is_asked(after)
             quiet = not moved and now - entry.reported < REPORT_EVERY
             entry = self._entries[device] = replace(
                 after,
@@ -446,8 +451,7 @@ class DeviceRegistry:
         del fields["device"]
         if moved:
             self._reports.drop(device, *fields)
-            news = {"data_refused": True} if refused else {}
-            self._journal.emit("device", device=device, **fields, **news)
+            self._journal.emit("device", device=device, **fields, **of_data)
         elif not quiet:
             self._reports.add(device, **fields)
         return True
@@ -465,6 +469,12 @@ class DeviceRegistry:
         if not quiet:
             self._reports.add(device, **telemetry.model_dump(exclude={"session"}))
         return True
+
+
+def _news_of_data(reason: str) -> dict[str, bool]:
+    """Return the field of an event for a reason about a device's data; nothing for another one."""
+    fields = {REFUSED_DATA: "data_refused", CHANGED_DATA: "data_changed"}
+    return {field: True for begin, field in fields.items() if reason.startswith(begin)}
 
 
 def _is_asked(entry: _Entry) -> bool:

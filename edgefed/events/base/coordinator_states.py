@@ -22,6 +22,9 @@ STOPPED = "stopped cleanly"
 REFUSED_DATA = "refused its data"
 """How the reason of a device begins whose agent cannot use the data that it is given."""
 
+CHANGED_DATA = "changed its data"
+"""How the reason of a device begins whose changed data are not read yet, since a run is on."""
+
 SILENT = "silent"
 """Why a device is lost that was not heard of after the connection to the broker was restored."""
 

@@ -14,6 +14,7 @@
 | | ``joined`` with a birth, ``returned`` beside it when the device was known; ``forgotten``; |
 | | ``renewed`` with samples, labels, class_names and ignored when it has read its data again; |
 | | ``data_refused`` when it cannot use its data, for the reason in ``reason``; |
+| | ``data_changed`` when they have changed and are read after the run; |
 | | trust, standing, trust_reason, trust_since, and ``moved`` when the standing changed; |
 | | quarantined_by, empty where it is not quarantined; ``heard`` when a silent one is heard again; |
 | | state_since with the state ``silent``, the time of its last message; |

@@ -16,6 +16,7 @@ _CHANGES = {
     "returned": "returned",
     "joined": "joined",
     "data_refused": "refused its data",
+    "data_changed": "changed its data",
 }
 """Fields of a ``device`` event, and the outcome that they stand for; the first one counts."""
 

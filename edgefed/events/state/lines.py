@@ -77,7 +77,7 @@ def _describe_round(fields: dict[str, Any]) -> str:
     return f"round {fields['round']} done in {took}: {tested}{replies}{late}{spent}"
 
 
-_LASTING = {"joined", "forgotten", "moved", "renewed", "heard", "data_refused"}
+_LASTING = {"joined", "forgotten", "moved", "renewed", "heard", "data_refused", "data_changed"}
 """Fields of a ``device`` event that is more than a report."""
 
 
@@ -106,7 +106,7 @@ def _describe_device(fields: dict[str, Any]) -> str:
         return f"{fields['device']}  {word}, {counted(fields.get('samples', 0), 'sample')}"
     if "heard" in fields:
         return f"{fields['device']}  answers again"
-    if "data_refused" in fields:
+    if "data_refused" in fields or "data_changed" in fields:
         return f"{fields['device']}  {fields['reason']}"
     if fields.get("state") == "silent":
         return f"{fields['device']}  silent: no answer to a ping"

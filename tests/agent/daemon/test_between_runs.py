@@ -14,7 +14,7 @@ from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
 from device_agent.commands.launch import described, identity
 from device_agent.daemon.agent import Agent
-from device_agent.daemon.data_watch import DataRead, DataRefused, DataWatch
+from device_agent.daemon.data_watch import DataRead, DataUnused, DataWatch
 from device_agent.daemon.own_data import OwnData
 from device_agent.identity.device_name import agent_folder
 from device_agent.reports.telemetry import Sensors
@@ -202,7 +202,7 @@ def test_data_that_were_read_while_a_run_began_wait_for_its_end(
     own, sensors, reports = OwnData(settings), Sensors(), []
     data = own.read()
 
-    def watch(report: Callable[[DataRead | DataRefused], None]) -> DataWatch:
+    def watch(report: Callable[[DataRead | DataUnused], None]) -> DataWatch:
         reports.append(report)
         return DataWatch(own, partial(described, settings), report)
 

@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agent.daemon.data_watch import EVERY, SETTLED, DataRead, DataRefused, DataWatch
+from device_agent.daemon.data_watch import (
+    AFTER_RUN,
+    EVERY,
+    SETTLED,
+    DataRead,
+    DataUnused,
+    DataWatch,
+)
 from device_agent.daemon.own_data import OwnData
 from edgefed.config.fleet.settings import AgentSettings
 from tests.data.helpers import write_image
@@ -28,11 +35,11 @@ class Watched:
         self.own = OwnData(AgentSettings(data=source, state=folder / "state"))
         self.own.read()
         self.read: list[DataRead] = []
-        self.refused: list[DataRefused] = []
+        self.refused: list[DataUnused] = []
         self.watch = DataWatch(self.own, lambda data: {"n": len(data.train)}, self.take)
         self.watch.allow(True)
 
-    def take(self, reported: DataRead | DataRefused) -> None:
+    def take(self, reported: DataRead | DataUnused) -> None:
         if isinstance(reported, DataRead):
             self.read.append(reported)
         else:
@@ -63,15 +70,43 @@ def test_a_change_is_read_once_it_has_settled(watched: Watched) -> None:
     assert read.described == {"n": len(read.data.train)}
 
 
-def test_nothing_is_read_while_it_may_not_be(watched: Watched) -> None:
-    watched.write("cat", "b")
-    watched.turns(1)
+def test_a_change_during_a_run_is_reported_once_and_read_after_it(watched: Watched) -> None:
     watched.watch.allow(False)
-    assert watched.turns(3) == [EVERY] * 3 and not watched.read
+    added = watched.write("cat", "b")
+    assert watched.turns(4) == [SETTLED, *[EVERY] * 3] and not watched.read
+    assert [each.reason for each in watched.refused] == [AFTER_RUN]
     watched.watch.allow(True)
-    assert watched.turns(1) == [SETTLED], "it has to settle anew"
+    watched.turns(2)
+    assert len(watched.read) == 1 and len(watched.refused) == 1, "the agent takes the data instead"
+    watched.watch.allow(False)
+    added.unlink()
+    watched.turns(2)
+    assert [each.reason for each in watched.refused] == [AFTER_RUN] * 2
+
+
+def test_a_change_that_is_taken_back_is_reported_as_no_change(watched: Watched) -> None:
+    watched.watch.allow(False)
+    watched.write("cat", "b")
+    watched.turns(2)
+    watched.own.seen = watched.own.look()  # as if the files were those of before
+    watched.turns(2)
+    assert [each.reason for each in watched.refused] == [AFTER_RUN, ""]
+
+
+def test_data_that_were_refused_stay_refused_after_a_change_is_taken_back(
+    watched: Watched,
+) -> None:
+    for path in watched.photos.glob("*/*.png"):
+        path.write_bytes(b"no image")
+    watched.turns(2)
+    watched.watch.allow(False)
+    seen, watched.own.seen = watched.own.seen, "other files"
+    watched.turns(2)
+    watched.own.seen = seen
     watched.turns(1)
-    assert len(watched.read) == 1
+    first, between, last = (each.reason for each in watched.refused)
+    assert first == last and first.startswith("refused its data: ")
+    assert between == AFTER_RUN
 
 
 def test_data_that_were_not_taken_are_read_once_more(watched: Watched) -> None:

@@ -11,6 +11,7 @@ from edgefed.coordinator.devices.device_registry import DOUBT, MEASURED_EVERY, D
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.errors import NotAllowedError, UnknownNameError
 from edgefed.events.base.coordinator_states import (
+    CHANGED_DATA,
     CONNECTION_BROKE,
     REFUSED_DATA,
     SILENT,
@@ -101,19 +102,25 @@ def test_a_birth_of_the_same_life_with_a_greater_revision_tells_of_other_data() 
     assert (view.samples, view.ignored, view.state) == (9, 2, "train")
 
 
-def test_data_that_an_agent_at_work_refuses_are_in_the_log_once() -> None:
+@pytest.mark.parametrize(
+    ("begin", "field", "mark"),
+    [(REFUSED_DATA, "data_refused", "■"), (CHANGED_DATA, "data_changed", "·")],
+)
+def test_news_of_its_data_from_an_agent_at_work_are_in_the_log_once(
+    begin: str, field: str, mark: str
+) -> None:
     scene = Scene()
     scene.registry.take_birth("one", birth())
-    reason = f"{REFUSED_DATA}: a.npz cannot be read  [data.format]"
+    reason = f"{begin}: a.npz"
     for state in ("idle", "idle", "train"):
         scene.registry.take_progress("one", Progress(session=ONE, state=state, reason=reason))
-    (event,) = [each for each in scene.events if "data_refused" in each.fields]
+    (event,) = [each for each in scene.events if field in each.fields]
     line, entry = describe(event), entry_of(event)
-    assert line is not None and (line.mark, line.text) == ("■", f"one  {reason}")
-    assert entry is not None and (entry.outcome, entry.problem) == ("refused its data", True)
+    assert line is not None and (line.mark, line.text) == (mark, f"one  {reason}")
+    assert entry is not None and (entry.outcome, entry.problem) == (begin, mark == "■")
     scene.registry.take_progress("one", Progress(session=ONE, state="idle"))
     scene.registry.take_progress("one", Progress(session=ONE, state="idle", reason=reason))
-    assert sum("data_refused" in each.fields for each in scene.events) == 2
+    assert sum(field in each.fields for each in scene.events) == 2
 
 
 def test_a_repeated_birth_of_the_same_life_changes_nothing() -> None:
