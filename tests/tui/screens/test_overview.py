@@ -253,7 +253,7 @@ def test_once_all_have_answered_the_slowest_is_named() -> None:
     shown = snapshot(run=run).model_copy(update={"devices": ()})
 
     async def scenario(pilot: Pilot[None]) -> None:
-        assert round_of(pilot)[1][2] == "slowest jetson-05, 41 s · refused 1"
+        assert round_of(pilot)[1][2] == "slowest so far jetson-05, 41 s · refused 1"
 
     drive(dashboard(fine(shown)), scenario)
 
@@ -530,6 +530,19 @@ def test_cut_off_nothing_is_shown_as_live(broker: bool, coordinator: bool, marks
 def header_parts(pilot: Pilot[None]) -> list[tuple[str, str]]:
     text = pilot.app.screen.query_one(HeaderPane).render()
     return [(text.plain[span.start : span.end], str(span.style)) for span in text.spans]
+
+
+def test_the_header_names_the_run_and_counts_no_silent_device_as_there() -> None:
+    views = tuple(device_view(i, state="silent" if i == 1 else "idle") for i in range(1, 7))
+    run = run_view(name="tuesday with a very long name", quorum=1)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert "r-0142 tuesday wit…ry long name fedprox cifar10 │" in top_line(pilot)
+        assert "devices 5/6" in top_line(pilot)
+        assert round_of(pilot)[0].endswith("7 of 10 answers"), "a quorum of 1 says nothing"
+
+    shown = snapshot(run=run).model_copy(update={"devices": views})
+    drive(dashboard(fine(shown)), scenario, size=(200, 50))
 
 
 def test_an_ended_run_stays_ended_when_cut_off() -> None:

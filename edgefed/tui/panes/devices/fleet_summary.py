@@ -1,4 +1,4 @@
-"""Notes on the fleet in a few lines: the slowest and the hottest device, sums of answers."""
+"""Notes on the fleet in a few lines: least progress, highest temperature, sums of answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def no_device(shown: Shown) -> str:
 
 
 def fleet_notes(shown: Shown, width: int) -> list[Text]:
-    """Return the load of the experts, the slowest and the hottest device, and sums of answers."""
+    """Return the load of the experts, least progress, highest temperature, sums of answers."""
     devices = shown.snapshot.devices if shown.snapshot else ()
     sums = [*_taking_part(shown), *_notes(devices, width)]
     return [note for note in [*_experts(shown, width), *sums] if note.plain]
@@ -50,7 +50,7 @@ def _notes(devices: Sequence[DeviceSnapshot], width: int) -> list[Text]:
     if len(training) > 1:
         slow = min(training, key=lambda device: (device.fraction, device.device))
         name = cut(clean(slow.device), name_width)
-        notes.append(Text.assemble(("slowest ", MUTED), f"{name}  {slow.fraction * 100:.0f} %"))
+        notes.append(Text.assemble(("behind ", MUTED), f"{name}  {slow.fraction * 100:.0f} %"))
     if warm:
         notes.append(_hottest(warm, width))
     refused = sum(device.rejected for device in devices)

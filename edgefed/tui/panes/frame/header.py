@@ -24,6 +24,8 @@ WIDE = 100
 
 _DIVIDER = (" │ ", RULE)
 _ROUNDS_FOR_ETA = 15
+_LONGEST_NAME = 24
+"""Characters of a run's name."""
 
 
 class HeaderPane(Pane):
@@ -83,10 +85,13 @@ def _names(shown: Shown) -> list[Text]:
         short = fleet or "EdgeFed"
         return [Text(f"EdgeFed  {fleet}".rstrip(), f"bold {SKY}"), Text(short, f"bold {SKY}")]
     run = shown.run
-    words = [clean(word) for word in (run.run, run.algorithm, run.model) if word]
+    named = cut_middle(clean(run.name), _LONGEST_NAME)
+    words = [
+        word for word in (clean(run.run), named, clean(run.algorithm), clean(run.model)) if word
+    ]
     heads = (f"EdgeFed  {fleet}".rstrip(), fleet) if fleet else ("EdgeFed",)
     forms = [_name(head, words) for head in heads]
-    forms += [_name(fleet, words[:most]) for most in (2, 1) if fleet]
+    forms += [_name(fleet, words[:most]) for most in (3, 2, 1) if fleet]
     return [*forms, _name("", words[:2]), _name("", words[:1])]
 
 
@@ -176,7 +181,7 @@ def _devices(shown: Shown, wide: bool) -> Text:
     if shown.snapshot is None:
         return Text("devices ?", MUTED)
     devices = shown.snapshot.devices
-    online = sum(device.state != "lost" for device in devices)
+    online = sum(device.state not in ("lost", "silent") for device in devices)
     return Text(f"devices {online}/{len(devices)}" if wide else f"{online}/{len(devices)}")
 
 

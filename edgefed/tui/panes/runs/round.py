@@ -150,10 +150,9 @@ class RoundPane(Pane):
         short = f"{number}/{len(PHASES)} {run.phase.upper()}"
         answers = ("", "")
         if run.wanted:
-            answers = (
-                f" ── {run.accepted} of {run.wanted} answers, quorum {run.quorum}",
-                f" ── {run.accepted} of {run.wanted}, quorum {run.quorum}",
-            )
+            quorum = f", quorum {run.quorum}" if run.quorum > 1 else ""  # any answer suffices
+            so_far = f" ── {run.accepted} of {run.wanted}"
+            answers = (f"{so_far} answers{quorum}", f"{so_far}{quorum}")
         forms = [f"{long}{answers[0]}", f"{short}{answers[1]}"]
         if run.detail:  # one of several exchanges of a round: rather shorten the rest
             forms.insert(1, f"{short}{question}{answers[1]}")

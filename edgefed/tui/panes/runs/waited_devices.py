@@ -77,5 +77,5 @@ def slowest_line(run: RunView) -> Text:
     if not run.slowest:
         return Text()
     name = _name(run.slowest)
-    line = Text.assemble(("slowest ", MUTED), f"{name}, {duration(run.slowest_seconds)}")
+    line = Text.assemble(("slowest so far ", MUTED), f"{name}, {duration(run.slowest_seconds)}")
     return line.append(f"{_BETWEEN}refused {run.refused}", MUTED) if run.refused else line
