@@ -241,9 +241,11 @@ class Dashboard(BoardApp):
         before, self._processor_at = self._processor_at, self._processor()
         pause = (self._processor_at - before) / DRAWING_SHARE
         self._draws_after = max(DRAW_EVERY, min(pause, WAITS_AT_MOST))
-        screen = self.screen
-        if isinstance(screen, Drawn) and screen.is_mounted:
-            screen.draw()
+        for screen in reversed(self.screen_stack):
+            if screen.is_mounted and isinstance(screen, Drawn):
+                screen.draw()
+            if screen.styles.background.a == 1:  # it covers those under it, as a dialog does not
+                break
 
     async def action_show(self, screen: ScreenName) -> None:
         """Go to a screen, and close the screens above its first one."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
 from textual.message import Message
 from textual.pilot import Pilot
 
+from edgefed.cli.programs.run_launcher import RunLauncher
+from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.process.clock import timestamp
 from edgefed.tui.app import DRAW_EVERY, Dashboard
@@ -16,8 +19,18 @@ from edgefed.tui.feeds.recorded_feed import PERIOD, RecordedFeed
 from edgefed.tui.panes.frame.banner import Banner
 from edgefed.tui.panes.runs.round import RoundPane
 from edgefed.tui.state.messages import Fresh
+from tests.cli.programs.test_run_launcher import Coordinator
 from tests.tui.driving import drive, press, screen_text, settle, text_of
-from tests.tui.samples import FakeClock, ago, feed, fine, lines, run_view, snapshot
+from tests.tui.samples import (
+    FakeClock,
+    RecordingControl,
+    ago,
+    feed,
+    fine,
+    lines,
+    run_view,
+    snapshot,
+)
 
 
 class Player:
@@ -112,6 +125,29 @@ def test_a_hidden_screen_catches_up_when_it_is_shown() -> None:
         assert "Round 13" in heading(pilot)
 
     drive(player.app, scenario)
+
+
+@pytest.mark.parametrize(
+    ("key", "followed"), [("F", True), ("A", True), ("n", False), ("enter", False)]
+)
+def test_a_screen_is_drawn_where_the_one_over_it_lets_it_show(
+    key: str, followed: bool, tmp_path: Path
+) -> None:
+    clock, around = FakeClock(), Surroundings({"HOME": str(tmp_path)}, tmp_path)
+    updates, launcher = feed(clock, in_round(12), in_round(13)), RunLauncher(Coordinator(), around)
+    app = Dashboard(updates, RecordingControl(), clock, zone=timezone.utc, launcher=launcher)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        pane = pilot.app.screen.query_one(RoundPane)
+        await press(pilot, key)
+        assert pilot.app.screen is not pane.screen
+        clock.seconds += PERIOD
+        updates.deliver()
+        await settle(pilot)
+        assert ("Round 13 ──" in str(pane.border_title)) == followed
+        assert ("Round 13 ──" in screen_text(pilot)) == followed
+
+    drive(app, scenario)
 
 
 def test_the_deadline_counts_down_without_news() -> None:
