@@ -85,7 +85,7 @@ class KeyLine(Pane):
         refused = self._read_only and action.place == "run"
         key = Text.assemble(
             (f" {shown.keys.label(action.name)} ", f"bold {MUTED if refused else SKY}"),
-            (f"{_word(action, shown)} ", MUTED if refused else ""),
+            (f"{word_of(action, shown)} ", MUTED if refused else ""),
         )
         key.stylize(Style(meta={_CALL: f"app.{action.call}"}))
         return key
@@ -113,7 +113,8 @@ def _offered(shown: Shown, starts_runs: bool) -> list[Action]:
     ]
 
 
-def _word(action: Action, shown: Shown) -> str:
+def word_of(action: Action, shown: Shown) -> str:
+    """Return the word of an action, which follows the state of the run and of the display."""
     run = shown.latest.snapshot.run if shown.latest.snapshot else None
     if action.name == "run.pause" and run is not None and run.status in RESUMABLE:
         return "Resume"
