@@ -313,6 +313,19 @@ def test_a_long_id_drops_no_column_that_would_fit() -> None:
         assert keys[0] == keys[1]
 
 
+def test_the_memory_of_the_machine_is_shown_beside_reasons() -> None:
+    known = {"memory": 3 * 1024**3, "memory_total": 8 * 1024**3}
+    view = device_view(1, device="jetson-nano-01", reason="hot", standing="suspect", **known)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert {"REASON", "TRUST"} <= set(screen_text(pilot).split())
+        assert "MACHINE RAM" in screen_text(pilot)
+        assert "3.0 of 8.0 GiB" in screen_text(pilot)
+
+    update = fine(snapshot().model_copy(update={"devices": (view,)}))
+    drive(dashboard(update, screen="devices"), scenario, size=(120, 24))
+
+
 def test_long_ids_are_cut_in_the_middle_and_keep_their_order() -> None:
     # The ids look the same once they are cut.
     names = [f"{LONG}{number:02d}-{'x' * 20}" for number in range(1, 12)]

@@ -137,7 +137,7 @@ class DeviceHealthPane(DevicePane):
         yield _fact(
             "power", _with_course(_reading(view.power, "{:.1f} W"), shown, view, "power", room)
         )
-        yield _fact("memory", _with_course(memory, shown, view, "memory", room))
+        yield _fact("machine RAM", _with_course(memory, shown, view, "memory", room))
         yield _fact("load", _load(view))
         yield _fact("battery", _reading(view.battery, "{:.0f} %"))
 
