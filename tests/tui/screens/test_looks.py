@@ -29,7 +29,7 @@ from edgefed.tui.screens.run_form import RunFormScreen
 from edgefed.tui.screens.runs import RunComparisonScreen
 from edgefed.tui.tables.device_table import DeviceTable
 from tests.cli.programs.test_run_launcher import Coordinator
-from tests.tui.driving import drive, press, screen_text
+from tests.tui.driving import drive, press, screen_text, until
 from tests.tui.recorded_fleet import recorded
 from tests.tui.samples import RecordingControl, dashboard, device_view, fine, mixing
 
@@ -89,6 +89,26 @@ def test_no_key_of_the_footer_is_cut(control: RecordingControl | None) -> None:
         assert line == " " + "  ".join(words)
 
     drive(dashboard(control=control), scenario, size=(80, 24))
+
+
+@pytest.mark.parametrize(
+    ("screen", "size"),
+    [("overview", (120, 36)), ("devices", (120, 36)), ("devices", (80, 24)), ("events", (80, 24))],
+)
+def test_a_notice_of_a_line_hides_only_the_border_under_the_header(
+    screen: ScreenName, size: tuple[int, int]
+) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        before = screen_text(pilot).splitlines()
+        pilot.app.notify("Pausing r-0142.")
+        await until(pilot, lambda: "Pausing r-0142." in screen_text(pilot))
+        after = screen_text(pilot).splitlines()
+        hidden = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
+        assert [after.index(now) for _, now in hidden] == [1]
+        was, now = hidden[0]
+        assert set(was[now.index("▌") :]) == {"─", "╮"}
+
+    drive(dashboard(screen=screen), scenario, size)
 
 
 def test_the_footer_names_classes_runs_and_tables_where_there_is_room() -> None:
