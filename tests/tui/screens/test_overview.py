@@ -182,6 +182,16 @@ def test_a_kind_without_room_is_one_line_with_the_names_that_fit() -> None:
     assert apart[2] == "✗ 3 more lost: board-03, board-04 … +1"
 
 
+def test_a_sentence_takes_the_room_of_its_age_before_it_is_cut() -> None:
+    text = "quarantined by ann"
+    items = [AttentionItem("board-01", "standing", text, ago(720), "warning")]
+    assert folded(items, 36, 1) == [f"! board-01 {text} 12 min"]
+    assert folded(items, 29, 1) == [f"! board-01 {text}"]
+    assert folded(items, 29, 2) == ["! board-01 quarantined 12 min", "  by ann"]
+    assert folded(items, 20, 1) == ["! board-01 quaranti…"]
+    assert folded(items, 18, 2) == ["! board-01 quarant", "  ined by ann"]
+
+
 def test_warnings_that_are_about_nobody_are_one_line_with_the_newest() -> None:
     warnings = [
         AttentionItem("", "warning", f"the broker was away {number} times", ago(number), "warning")
