@@ -111,7 +111,20 @@ def test_a_notice_of_a_line_hides_only_the_border_under_the_header(
     drive(dashboard(screen=screen), scenario, size)
 
 
-def test_the_footer_names_classes_runs_and_tables_where_there_is_room() -> None:
+@pytest.mark.parametrize("screen", ["overview", "devices", "classes", "runs"])
+def test_the_footer_of_a_small_window_names_the_other_main_screens(screen: ScreenName) -> None:
+    main = {"overview": "1 Overview", "devices": "2 Devices", "classes": "3 Classes"}
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        line = screen_text(pilot).splitlines()[-1]
+        for name, key in {**main, "runs": "7 Runs"}.items():
+            assert (f" {key} " in line) == (name != screen)
+        assert " A Abort… " in line and " ? Help " in line
+
+    drive(dashboard(control=RecordingControl(), screen=screen), scenario, size=(80, 24))
+
+
+def test_the_footer_names_all_screens_and_tables_where_there_is_room() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         line = screen_text(pilot).splitlines()[-1]
         screens = " 1 Overview  2 Devices  3 Classes  7 Runs  8 Tables  9 Events  p Pause "
