@@ -359,6 +359,20 @@ def test_a_run_that_has_finished_is_summed_up() -> None:
     drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario)
 
 
+@pytest.mark.parametrize(
+    ("late", "told"),
+    [(0, "median round 62 s"), (3, "median round 62 s · 3 answers late or refused")],
+)
+def test_a_finished_run_counts_the_answers_that_were_not_taken_if_any(late: int, told: str) -> None:
+    row = round_views(1)[0].model_copy(update={"late": late, "seconds": 62.0})
+    run = run_view(status="finished", phase="done", round=1, rounds=1)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert told in round_of(pilot)[1]
+
+    drive(dashboard(fine(snapshot(run=run, rounds=(row,)))), scenario, (120, 40))
+
+
 def test_the_best_of_a_long_run_says_of_which_rounds() -> None:
     run = run_view(status="finished", phase="done", round=21, rounds=21, ended_at=ago(20))
 

@@ -16,7 +16,7 @@ from edgefed.events.base.waiting import MOST_NAMED, waiting_in_words
 from edgefed.events.history.run_comparison import best_of
 from edgefed.events.state.attention import device_count, devices_there
 from edgefed.events.state.awaited_devices import why_slow
-from edgefed.terminal.units import duration, tested_by
+from edgefed.terminal.units import counted, duration, tested_by
 from edgefed.tui.look.symbols import RUN_LOOKS
 from edgefed.tui.look.text_format import bar, clean, countdown, cut, cut_middle, moment
 from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, RULE, SKY, VERMILLION
@@ -92,12 +92,16 @@ def _took(started: datetime | None, ended: datetime | None) -> str:
 
 
 def _times(rounds: tuple[RoundView, ...]) -> Text:
-    """Return how long rounds took, and how many answers came late or were refused."""
+    """Return how long rounds took, and how many answers came late or were refused, if any.
+
+    Devices that are lost send neither, so that a zero would deny their absence.
+    """
     if not rounds:
         return Text()
     middle = duration(median(row.seconds for row in rounds))
     late = sum(row.late for row in rounds)
-    return Text(f"median round {middle} · late or refused {late}", MUTED)
+    failed = f" · {counted(late, 'answer')} late or refused" if late else ""
+    return Text(f"median round {middle}{failed}", MUTED)
 
 
 _LEFT = " left"
