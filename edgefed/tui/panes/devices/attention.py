@@ -18,7 +18,7 @@ from edgefed.tui.state.display_state import Shown
 
 _MARKS: dict[AttentionKind, str] = {
     "run": "✗", "alert": "✗", "waited": "✗", "silent": "?", "lost": "✗", "failed": "✗",
-    "refused": "■", "standing": "!", "excluded": "□", "hot": "▲", "paused": "◌", "battery": "▽",
+    "refused": "■", "standing": "!", "excluded": "□", "hot": "°", "paused": "◌", "battery": "%",
     "waiting": "◔", "warning": "!",
 }  # fmt: skip
 _WORDS: dict[AttentionKind, str] = {

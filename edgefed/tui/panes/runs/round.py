@@ -228,7 +228,7 @@ def _phases(shown: Shown, run: RunView, between: str, words: dict[Phase, str]) -
         elif index == current and not paused:
             line.append(f"▶ {word}", f"bold {SKY}")
         else:
-            line.append(f"{word} ·", MUTED)
+            line.append(word, MUTED)
     return line
 
 
