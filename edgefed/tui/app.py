@@ -28,6 +28,7 @@ from edgefed.tui.look.contrast import ReadableColours
 from edgefed.tui.look.symbols import AsciiFilter, Glyphs
 from edgefed.tui.look.text_format import clean
 from edgefed.tui.look.theme import EDGEFED, EDGEFED_LIGHT
+from edgefed.tui.panes.base.keyline import word_of
 from edgefed.tui.preferences import Preferences, load_preferences, save_preferences
 from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.board import Board
@@ -241,9 +242,11 @@ class Dashboard(BoardApp):
         before, self._processor_at = self._processor_at, self._processor()
         pause = (self._processor_at - before) / DRAWING_SHARE
         self._draws_after = max(DRAW_EVERY, min(pause, WAITS_AT_MOST))
-        screen = self.screen
-        if isinstance(screen, Drawn) and screen.is_mounted:
-            screen.draw()
+        for screen in reversed(self.screen_stack):
+            if screen.is_mounted and isinstance(screen, Drawn):
+                screen.draw()
+            if screen.styles.background.a == 1:  # it covers those under it, as a dialog does not
+                break
 
     async def action_show(self, screen: ScreenName) -> None:
         """Go to a screen, and close the screens above its first one."""
@@ -421,7 +424,10 @@ class Dashboard(BoardApp):
         return super().deliver_screenshot(filename, path, time_format)
 
     def _commands(self, *places: Place) -> Iterator[SystemCommand]:
+        shown = self._watch_of_feed.shown()
         for action in actions_of(*places):
             yield SystemCommand(
-                action.word, action.sentence, lambda call=action.call: self.run_call(call)
+                word_of(action, shown),
+                action.sentence,
+                lambda call=action.call: self.run_call(call),
             )

@@ -105,7 +105,7 @@ class FormList(OptionList):
     def _row(self, field: RecipeField, form: RecipeForm) -> Text:
         """Return a field's line: its name, its value, and its problem or its meaning."""
         problem, changed = form.problem(field.key), field.key in form.sets
-        mark = "✗ " if problem else "· " if changed else "  "
+        mark = "✗ " if problem else "* " if changed else "  "
         name = ESSENTIALS.get(field.key, field.key) if self._short else field.name
         width = self._name_width(field.key)
         row = Text(no_wrap=True, overflow="ellipsis")

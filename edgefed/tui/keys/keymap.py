@@ -107,6 +107,7 @@ def _plain(word: str) -> str:
 
 _TABLE = ("dashboard", "keys")
 _BY_NAME = {action.name: action for action in ACTIONS}
+_OWN_WORDS: Mapping[str, str] = {}
 
 FIXED = {
     "ctrl+p": "opens the palette of commands",
@@ -132,9 +133,15 @@ class Keymap:
         keys = self.chosen.get(name)
         return _BY_NAME[name].label if keys is None else keys.label
 
-    def hint(self, *names: str) -> str:
-        """Return actions in the form of a pane's lower border: ``o Sort  w Wide``."""
-        return "  ".join(f"{self.label(name)} {_BY_NAME[name].word}" for name in names)
+    def hint(self, *names: str, words: Mapping[str, str] = _OWN_WORDS) -> str:
+        """Return actions in the form of a pane's lower border: ``o Sort  w Wide``.
+
+        Args:
+            names: of the actions.
+            words: by names of actions, in place of their own ones.
+        """
+        named = ((self.label(name), words.get(name, _BY_NAME[name].word)) for name in names)
+        return "  ".join(f"{label} {word}" for label, word in named)
 
     def bindings(self) -> dict[str, str]:
         """Return the keymap in Textual's form: keys by the ids of bindings."""

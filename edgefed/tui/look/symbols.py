@@ -72,6 +72,20 @@ RUN_LOOKS: dict[RunStatus, Look] = {
     "failed": Look("✗", VERMILLION),
 }
 
+SYMBOLS = {
+    "▲": "to the coordinator",
+    "▼": "from the coordinator",
+    "▶": "goes on now",
+    "·": "nothing: no value, no outcome",
+    "—": "not known",
+    "›": "an order, among events",
+    "*": "marked or changed by you",
+    "!": "a warning",
+    "°": "hot",
+    "%": "low battery",
+}
+"""Meanings of the symbols beside those of states and in curves; each has one meaning."""
+
 WORD_COLOURS = {
     "open": YELLOW,
     "closed": GREEN,
@@ -87,8 +101,8 @@ MARK_COLOURS = {"✓": GREEN, "■": VERMILLION, "✗": VERMILLION, "◷": ORANG
 
 _LETTERS = dict(
     zip(
-        "○◔▽●▲◆✓◌✗◷□■▼▶│─┤└·…—°×▁▂▃▄▅▆▇█░▒▓",
-        "oiv*^e+pxlnrv>|-|+.~-'x_.:-=+*#-=%",
+        "○◔▽●▲◆✓◌✗◷□■▼▶↑↓→›│─┤└·…—°×▁▂▃▄▅▆▇█░▒▓",
+        "oiv*^e+pxlnrv>^v>>|-|+.~-'x_.:-=+*#-=%",
         strict=True,
     )
 )

@@ -168,7 +168,7 @@ class DevicesScreen(DeviceKeysScreen):
         devices = shown.snapshot.devices if shown.snapshot else ()
         count = f"{len(kept)} of {len(devices)}" if self._query else f"{len(devices)}"
         count = count if shown.snapshot else "?"
-        direction = " ▼" if self._reverse else "" if self._sort == TROUBLE else " ▲"
+        direction = " reversed" if self._reverse else ""
         title = f"Devices {count}   sort: {self._sort}{direction}"
         if self._query:
             title += f"   filter: {self._query}"

@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from edgefed.tui.keys.actions import PLACES, Place, actions_of
 from edgefed.tui.keys.keymap import Keymap
-from edgefed.tui.look.symbols import DEVICE_LOOKS, Glyphs
+from edgefed.tui.look.symbols import DEVICE_LOOKS, SYMBOLS, Glyphs
 from edgefed.tui.look.theme import MUTED, SKY
 from edgefed.tui.panes.base.curve import CURVE_MARKS
 from edgefed.tui.screens.board import WIDTHS
@@ -69,15 +69,16 @@ def keys_text(keys: Keymap, hidden: Place | None = None) -> Text:
 
 
 def notes_text(closing: Closing) -> Text:
-    """Return the states of a device, the marks in curves, and a description of the dashboard."""
+    """Return the meanings of all symbols, and a description of the dashboard."""
     page = Text().append("States\n", f"bold {SKY}")
     wide = max(map(len, DEVICE_LOOKS))
     for state, look in DEVICE_LOOKS.items():
         page.append(f"{look.symbol} {state:<{wide}}", look.colour)
         page.append(f"  {look.meaning}\n", MUTED)
-    page.append("\nCurves\n", f"bold {SKY}")
-    for mark, meaning in CURVE_MARKS.items():
-        page.append(f"{mark:<4}").append(f"{meaning}\n", MUTED)
+    for title, marks in (("Curves", CURVE_MARKS), ("Elsewhere", SYMBOLS)):
+        page.append(f"\n{title}\n", f"bold {SKY}")
+        for mark, meaning in marks.items():
+            page.append(f"{mark:<4}").append(f"{meaning}\n", MUTED)
     page.append("\nThe dashboard\n", f"bold {SKY}")
     return page.append(" ".join((_NOTES[0], closing.note, *_NOTES[1:])), MUTED)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from edgefed.events.base.coordinator_states import RELEASE
-from edgefed.events.base.snapshot import DeviceSnapshot
+from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
 from edgefed.tui.keys.keymap import OWN_KEYS, Keymap
 
 DeviceKey = Literal["pause", "quarantine", "release", "forget"]
@@ -58,3 +59,10 @@ def order_for_device(
     if key == "forget" and view.state != "lost":
         return f"{device} is online: only a lost device can be forgotten."
     return DeviceOrder(key, device)
+
+
+def words_for_device(newest: Snapshot | None, device: str | None) -> Mapping[str, str]:
+    """Return the words of keys that differ in the present state of a device, by their actions."""
+    views = newest.devices if newest else ()
+    paused = any(view.device == device and view.paused_by for view in views)
+    return {"device.pause": "Resume"} if paused else {}

@@ -125,7 +125,7 @@ RUN_COLUMNS: tuple[RunColumn, ...] = (
 """All columns, in the order of the screen."""
 
 
-_MARK = "▶"
+_MARK = "*"
 _MARK_WIDTH = 1
 
 

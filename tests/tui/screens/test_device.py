@@ -107,7 +107,7 @@ def test_the_screen_says_what_the_snapshot_knows() -> None:
             "agent 0.1.0, torch 2.8.0",
             "temperature 71 °C",
             "power 14.2 W",
-            "memory 5.0 of 7.8 GiB",
+            "machine RAM 5.0 of 7.8 GiB",
             "load CPU 12 % GPU 98 %",
             "battery 41 %",
             "Data 519 samples",
@@ -172,7 +172,7 @@ def test_a_device_that_tells_nothing_shows_dashes() -> None:
         await press(pilot, "enter")
         told = words(pilot)
         right = " ".join(" ".join(line[47:79].split()) for line in screen_text(pilot).splitlines())
-        assert "temperature — power — memory —" in right
+        assert "temperature — power — machine RAM —" in right
         assert "Its owner does not share its labels." in told
         assert "Not asked in this run yet." in told
         assert "nothing beside its updates" in told
@@ -184,7 +184,7 @@ def test_a_device_that_tells_nothing_shows_dashes() -> None:
 def test_an_agent_of_an_older_version_reports_the_memory_in_use_only() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, "enter")
-        assert "memory 5.0 GiB " in words(pilot)
+        assert "machine RAM 5.0 GiB " in words(pilot)
         assert "of 7.8 GiB" not in words(pilot)
 
     drive(dashboard(fine(of_fleet(full_view(memory_total=None))), screen="devices"), scenario,

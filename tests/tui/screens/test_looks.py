@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import filterfalse
 from pathlib import Path
 from typing import get_args
 
@@ -16,22 +17,33 @@ from textual.pilot import Pilot
 
 from edgefed.cli.programs.run_launcher import RunLauncher
 from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.events.base.snapshot import LineView
 from edgefed.tui.app import Dashboard
 from edgefed.tui.keys.actions import ACTIONS, PLACES, actions_of
 from edgefed.tui.keys.keymap import OWN_KEYS
 from edgefed.tui.look.braille import cell_of, plot
-from edgefed.tui.look.symbols import DEVICE_LOOKS, RUN_LOOKS, STATES, Glyphs
+from edgefed.tui.look.symbols import DEVICE_LOOKS, RUN_LOOKS, STATES, SYMBOLS, Glyphs
 from edgefed.tui.look.text_format import bar, binned, cut, cut_middle, sparks
-from edgefed.tui.panes.base.curve import labels, rounds_below
-from edgefed.tui.screens.help import keys_text
+from edgefed.tui.panes.base.curve import CURVE_MARKS, labels, rounds_below
+from edgefed.tui.screens.help import keys_text, notes_text
 from edgefed.tui.screens.registry import ScreenName
 from edgefed.tui.screens.run_form import RunFormScreen
 from edgefed.tui.screens.runs import RunComparisonScreen
+from edgefed.tui.state.closing import WATCHES
 from edgefed.tui.tables.device_table import DeviceTable
 from tests.cli.programs.test_run_launcher import Coordinator
-from tests.tui.driving import drive, press, screen_text
+from tests.tui.driving import drive, press, screen_text, until
 from tests.tui.recorded_fleet import recorded
-from tests.tui.samples import RecordingControl, dashboard, device_view, fine, mixing
+from tests.tui.samples import (
+    RecordingControl,
+    ago,
+    dashboard,
+    device_view,
+    fine,
+    lines,
+    mixing,
+    snapshot,
+)
 
 
 def test_importing_the_app_loads_no_torch_and_no_paho() -> None:
@@ -70,7 +82,33 @@ def test_letters_leave_no_other_character(screen: ScreenName) -> None:
     drive(dashboard(update, letters=True, screen=screen), scenario)
 
 
-@given(st.text(alphabet="○◔▽●▲◆✓◌✗◷■▼▶│─┤└·…—°▁█░▒▓⠓ax ", max_size=30))
+def is_drawing(char: str) -> bool:
+    """Return whether it is a part of a border, a bar, a curve or a cut word."""
+    return char in "…" or 0x2500 <= ord(char) < 0x25A0 or 0x2800 <= ord(char) < 0x2900
+
+
+@pytest.mark.parametrize("screen", get_args(ScreenName))
+def test_the_help_explains_every_symbol_once(screen: ScreenName) -> None:
+    views = tuple(device_view(i, state=state) for i, state in enumerate(STATES))
+    order = LineView(time=ago(1), mark="›", text="by anna: run pause")
+    changes = {"devices": views, "lines": (order, *lines())}
+    before = recorded("bounties" if screen == "labels" else "fedma").snapshot or snapshot()
+    made = snapshot() if screen in ("overview", "devices") else before
+    page = notes_text(WATCHES).plain.split("\n")
+    symbols = [char for line in page for char in line.partition(" ")[0] if not char.isalnum()]
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        shown = screen_text(pilot)
+        await press(pilot, "enter")
+        shown += screen_text(pilot)
+        unknown = {char for char in shown if not (char.isascii() or char.isalnum())} - {*symbols}
+        assert not set(filterfalse(is_drawing, unknown))
+
+    assert not set(SYMBOLS) & {*CURVE_MARKS, *"".join(CURVE_MARKS)}
+    drive(dashboard(fine(made.model_copy(update=changes)), screen=screen), scenario)
+
+
+@given(st.text(alphabet="○◔▽●▲◆✓◌✗◷■▼▶↑↓→›│─┤└·…—°▁█░▒▓⠓ax ", max_size=30))
 @settings(max_examples=30, deadline=None)
 def test_letters_are_as_wide_as_the_symbols(line: str) -> None:
     shown = Glyphs(ascii=True).line(line)
@@ -91,7 +129,40 @@ def test_no_key_of_the_footer_is_cut(control: RecordingControl | None) -> None:
     drive(dashboard(control=control), scenario, size=(80, 24))
 
 
-def test_the_footer_names_classes_runs_and_tables_where_there_is_room() -> None:
+@pytest.mark.parametrize(
+    ("screen", "size"),
+    [("overview", (120, 36)), ("devices", (120, 36)), ("devices", (80, 24)), ("events", (80, 24))],
+)
+def test_a_notice_of_a_line_hides_only_the_border_under_the_header(
+    screen: ScreenName, size: tuple[int, int]
+) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        before = screen_text(pilot).splitlines()
+        pilot.app.notify("Pausing r-0142.")
+        await until(pilot, lambda: "Pausing r-0142." in screen_text(pilot))
+        after = screen_text(pilot).splitlines()
+        hidden = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
+        assert [after.index(now) for _, now in hidden] == [1]
+        was, now = hidden[0]
+        assert set(was[now.index("▌") :]) == {"─", "╮"}
+
+    drive(dashboard(screen=screen), scenario, size)
+
+
+@pytest.mark.parametrize("screen", ["overview", "devices", "classes", "runs"])
+def test_the_footer_of_a_small_window_names_the_other_main_screens(screen: ScreenName) -> None:
+    main = {"overview": "1 Overview", "devices": "2 Devices", "classes": "3 Classes"}
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        line = screen_text(pilot).splitlines()[-1]
+        for name, key in {**main, "runs": "7 Runs"}.items():
+            assert (f" {key} " in line) == (name != screen)
+        assert " A Abort… " in line and " ? Help " in line
+
+    drive(dashboard(control=RecordingControl(), screen=screen), scenario, size=(80, 24))
+
+
+def test_the_footer_names_all_screens_and_tables_where_there_is_room() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         line = screen_text(pilot).splitlines()[-1]
         screens = " 1 Overview  2 Devices  3 Classes  7 Runs  8 Tables  9 Events  p Pause "

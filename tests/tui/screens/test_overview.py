@@ -68,8 +68,8 @@ def test_what_is_wrong_is_named_the_worst_first() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         title, lines = attention_of(pilot)
         assert title == "Attention 3"
-        starts = ["✗ jetson-16 lost", "■ jetson-30 refused", "▲ jetson-05 86 °C"]
-        found = [line for line in lines if line.startswith(("✗", "■", "▲"))][:3]
+        starts = ["✗ jetson-16 lost", "■ jetson-30 refused", "° jetson-05 86 °C"]
+        found = [line for line in lines if line.startswith(("✗", "■", "°"))][:3]
         assert [line[: len(start)] for line, start in zip(found, starts, strict=True)] == starts
         assert found[0].endswith("10 min")
 
@@ -153,7 +153,7 @@ def test_every_kind_of_trouble_is_seen_where_not_every_device_is() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         title, lines = attention_of(pilot)
         assert title == "Attention 12"
-        assert "".join(line[0] for line in lines) == "✗✗✗✗■▲"
+        assert "".join(line[0] for line in lines) == "✗✗✗✗■°"
         assert lines[0].startswith("✗ jetson-01 lost")
         assert lines[3].startswith("✗ 6 more lost: jetson-04 … +5")
         assert lines[4].startswith("■ 2 refused: jetson-11 … +1")
@@ -180,6 +180,16 @@ def test_a_kind_without_room_is_one_line_with_the_names_that_fit() -> None:
     apart = folded(items, 40, 4)
     assert [line[:10] for line in apart[:2]] == ["✗ board-01", "✗ board-02"]
     assert apart[2] == "✗ 3 more lost: board-03, board-04 … +1"
+
+
+def test_a_sentence_takes_the_room_of_its_age_before_it_is_cut() -> None:
+    text = "quarantined by ann"
+    items = [AttentionItem("board-01", "standing", text, ago(720), "warning")]
+    assert folded(items, 36, 1) == [f"! board-01 {text} 12 min"]
+    assert folded(items, 29, 1) == [f"! board-01 {text}"]
+    assert folded(items, 29, 2) == ["! board-01 quarantined 12 min", "  by ann"]
+    assert folded(items, 20, 1) == ["! board-01 quaranti…"]
+    assert folded(items, 18, 2) == ["! board-01 quarant", "  ined by ann"]
 
 
 def test_warnings_that_are_about_nobody_are_one_line_with_the_newest() -> None:
@@ -347,6 +357,20 @@ def test_a_run_that_has_finished_is_summed_up() -> None:
         assert "run resume" not in screen_text(pilot)
 
     drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario)
+
+
+@pytest.mark.parametrize(
+    ("late", "told"),
+    [(0, "median round 62 s"), (3, "median round 62 s · 3 answers late or refused")],
+)
+def test_a_finished_run_counts_the_answers_that_were_not_taken_if_any(late: int, told: str) -> None:
+    row = round_views(1)[0].model_copy(update={"late": late, "seconds": 62.0})
+    run = run_view(status="finished", phase="done", round=1, rounds=1)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert told in round_of(pilot)[1]
+
+    drive(dashboard(fine(snapshot(run=run, rounds=(row,)))), scenario, (120, 40))
 
 
 def test_the_best_of_a_long_run_is_that_of_all_its_rounds() -> None:
@@ -700,12 +724,11 @@ def curve_lines(pilot: Pilot[None]) -> list[str]:
 def test_the_run_before_has_its_name_and_other_characters(letters: bool, this: str) -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         legend, *drawn = curve_lines(pilot)[:-2]
-        earlier = "." if letters else "·"
-        assert legend.split()[:4] == [this, "r-0142", earlier, "r-0141-ab12"]
+        assert legend.split()[:4] == [this, "r-0142", ":", "r-0141-ab12"]
         cells = "".join(line[5:] for line in drawn)
-        marks = ("^", ">") if letters else ("▲", "▶")
-        assert cells.count(earlier) >= 2
-        assert sum(map(cells.count, (earlier, *marks))) > 3
+        marks = ("^", ">") if letters else ("↑", "→")
+        assert cells.count(":") >= 2
+        assert sum(map(cells.count, (":", *marks))) > 3
         assert any(char == "#" or 0x2800 < ord(char) < 0x2900 for char in cells)
         assert cells.count("*" if letters else "●") == 1, "the best round"
 
@@ -717,9 +740,9 @@ def test_the_run_before_does_not_stretch_the_axes() -> None:
         _, *drawn = curve_lines(pilot)
         assert drawn[-1].split()[-1] == "11"
         assert (drawn[0][:5], drawn[-3][:5]) == ("0.35┤", "0.25┤")
-        assert "▲" in drawn[0] and "▼" not in "".join(drawn)
-        assert sum("▶" in line for line in drawn) == 1
-        assert next(line for line in drawn if "▶" in line).endswith("▶")
+        assert "↑" in drawn[0] and "↓" not in "".join(drawn)
+        assert sum("→" in line for line in drawn) == 1
+        assert next(line for line in drawn if "→" in line).endswith("→")
 
     drive(dashboard(fine(after())), scenario, *SIZES)
 
@@ -727,8 +750,8 @@ def test_the_run_before_does_not_stretch_the_axes() -> None:
 def test_a_run_before_that_is_worse_throughout_is_marked_below() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         _, *drawn = curve_lines(pilot)
-        assert "▼" in drawn[-3] and "▲" not in "".join(drawn)
-        assert "·" not in "".join(line[5:] for line in drawn)
+        assert "↓" in drawn[-3] and "↑" not in "".join(drawn)
+        assert ":" not in "".join(line[5:] for line in drawn)
 
     drive(dashboard(fine(after(accuracy=0.95))), scenario)
 
@@ -750,7 +773,7 @@ def test_a_run_before_that_diverged_costs_no_time() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         lines = pilot.app.screen.query_one("#loss", CurvePane)
         text = "".join(part.text for y in range(lines.size.height) for part in lines.render_line(y))
-        assert "▲" in text and "▼" in text
+        assert "↑" in text and "↓" in text
 
     drive(dashboard(fine(view)), scenario, (200, 50))
 
@@ -759,7 +782,7 @@ def test_the_marks_of_a_curve_are_explained_on_the_help_page() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, "question_mark")
         page = str(pilot.app.screen.query_one("#help-notes", Static).render())
-        for line in ("●   best round", "○   too few devices tested", "·   the run before"):
+        for line in ("●   best round", "○   too few devices tested", ":   the run before"):
             assert line in page
 
     drive(dashboard(fine(after())), scenario)

@@ -391,7 +391,7 @@ def test_a_value_is_changed_in_its_line_where_it_is_selected(
         assert (value.value, value.selected_text) == (before.text, before.text)
         name = "rounds" if key in ESSENTIALS else "downlink"
         lines = screen_text(pilot).splitlines()
-        line = next(i for i, line in enumerate(lines) if line.strip("│ ·").startswith(name))
+        line = next(i for i, line in enumerate(lines) if line.strip("│ *").startswith(name))
         assert value.region.y == line
         assert lines[line].index(before.text, 10) == value.region.x
         await press(pilot, "5")

@@ -224,9 +224,9 @@ def test_a_mark_is_taken_away_and_there_are_at_most_four() -> None:
             await press(pilot, "m", "down")
         await press(pilot, "m")
         assert notices(pilot)[0][1] == f"At most {MOST} runs are compared."
-        assert screen_text(pilot).count("▶") == MOST
+        assert screen_text(pilot).count("*") == MOST
         await press(pilot, "up", "m")
-        assert screen_text(pilot).count("▶") == MOST - 1
+        assert screen_text(pilot).count("*") == MOST - 1
         assert "3 marked" in screen_text(pilot)
         await press(pilot, "enter")
         text = screen_text(pilot)
@@ -278,7 +278,7 @@ def test_each_curve_has_a_character_of_its_own(letters: bool) -> None:
     runs = compare([past_run(number, rate=2.0 * number**2) for number in range(1, 5)])
     curves = curves_of(runs.runs, "accuracy")
     glyphs = Glyphs(ascii=letters)
-    marks = [*("#.+x" if letters else "⠒·+x")]
+    marks = [*("#:+x" if letters else "⠒:+x")]
     assert glyphs.text(legend(runs, 80)).plain.split() == [
         part for row in zip("ABCD", marks, [run.run for run in runs.runs], strict=True)
         for part in row

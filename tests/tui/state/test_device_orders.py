@@ -57,6 +57,22 @@ def test_a_key_orders_what_fits_the_device(
         assert wanted in order
 
 
+def test_the_key_of_a_paused_device_is_called_resume() -> None:
+    both = of_fleet(device_view(6, **PAUSED), device_view(7))
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        resumes = ("P Resume" in screen_text(pilot), "P Pause…" in screen_text(pilot))
+        await press(pilot, "right")
+        assert resumes == ("P Pause…" in screen_text(pilot), "P Resume" in screen_text(pilot))
+        assert resumes == (True, False)
+        await press(pilot, "left", "enter")
+        assert "P Resume" in screen_text(pilot)
+        await press(pilot, "right_square_bracket")
+        assert "P Pause…" in screen_text(pilot)
+
+    drive(dashboard(both, control=RecordingControl()), scenario)
+
+
 def test_a_pause_asks_for_the_reason_and_names_the_device() -> None:
     control = RecordingControl()
 

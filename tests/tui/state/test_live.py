@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
 from textual.message import Message
 from textual.pilot import Pilot
 
+from edgefed.cli.programs.run_launcher import RunLauncher
+from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.process.clock import timestamp
 from edgefed.tui.app import DRAW_EVERY, Dashboard
@@ -16,8 +19,18 @@ from edgefed.tui.feeds.recorded_feed import PERIOD, RecordedFeed
 from edgefed.tui.panes.frame.banner import Banner
 from edgefed.tui.panes.runs.round import RoundPane
 from edgefed.tui.state.messages import Fresh
+from tests.cli.programs.test_run_launcher import Coordinator
 from tests.tui.driving import drive, press, screen_text, settle, text_of
-from tests.tui.samples import FakeClock, ago, feed, fine, lines, run_view, snapshot
+from tests.tui.samples import (
+    FakeClock,
+    RecordingControl,
+    ago,
+    feed,
+    fine,
+    lines,
+    run_view,
+    snapshot,
+)
 
 
 class Player:
@@ -114,6 +127,29 @@ def test_a_hidden_screen_catches_up_when_it_is_shown() -> None:
     drive(player.app, scenario)
 
 
+@pytest.mark.parametrize(
+    ("key", "followed"), [("F", True), ("A", True), ("n", False), ("enter", False)]
+)
+def test_a_screen_is_drawn_where_the_one_over_it_lets_it_show(
+    key: str, followed: bool, tmp_path: Path
+) -> None:
+    clock, around = FakeClock(), Surroundings({"HOME": str(tmp_path)}, tmp_path)
+    updates, launcher = feed(clock, in_round(12), in_round(13)), RunLauncher(Coordinator(), around)
+    app = Dashboard(updates, RecordingControl(), clock, zone=timezone.utc, launcher=launcher)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        pane = pilot.app.screen.query_one(RoundPane)
+        await press(pilot, key)
+        assert pilot.app.screen is not pane.screen
+        clock.seconds += PERIOD
+        updates.deliver()
+        await settle(pilot)
+        assert ("Round 13 ──" in str(pane.border_title)) == followed
+        assert ("Round 13 ──" in screen_text(pilot)) == followed
+
+    drive(app, scenario)
+
+
 def test_the_deadline_counts_down_without_news() -> None:
     player = Player(in_round(12), FeedUpdate(None, broker=True, coordinator=True))
 
@@ -133,7 +169,7 @@ WAITING = {"lost": ("jetson-07",), "online": ("jetson-08",), "more": 3, "until":
     ("size", "words"),
     [
         ((160, 28), "waiting for jetson-07 (lost), jetson-08 and 3 more, 23 s"),
-        ((100, 28), "waiting for jetson-07 (lost) and 4 more, 23 s"),
+        ((100, 28), "waiting for jetson-07 (lost), jetson-08 and 3 more, 23 s"),
         ((80, 24), "awaits 5 devices, 23 s"),
         ((120, 36), "awaits 5 devices, 23 s"),
     ],
@@ -155,7 +191,7 @@ def test_a_lost_device_is_named_on_a_small_screen() -> None:
     player = Player(fine(snapshot(run=run_view(waiting=waiting), time=ago(0))))
 
     async def scenario(pilot: Pilot[None]) -> None:
-        assert "awaits jetson-07 (lost), 23 s" in screen_text(pilot)
+        assert "waiting for jetson-07 (lost), 23 s" in screen_text(pilot)
 
     drive(player.app, scenario, (80, 24))
 

@@ -57,6 +57,17 @@ def test_p_resumes_a_paused_run(status: str) -> None:
     assert orders_after("p", status=status) == [("resume", RUN)]
 
 
+def test_the_footer_and_the_palette_call_p_resume_in_a_pause() -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert "p Resume" in screen_text(pilot).splitlines()[-1]
+        listed = await palette(pilot)
+        assert "Resume" in listed
+        assert "Pause" not in listed
+
+    app = dashboard(fine(snapshot(run=run_view(status="paused"))), control=RecordingControl())
+    drive(app, scenario)
+
+
 def test_full_stop_steps_a_paused_run() -> None:
     assert orders_after("full_stop", status="paused") == [("step", RUN)]
 

@@ -151,7 +151,7 @@ def test_sideways_the_ids_stand_still() -> None:
         assert ids(pilot)[0] in screen_text(pilot)
         await pilot.click(DeviceTable, offset=(70, 0))
         await settle(pilot)
-        assert "sort: hardware ▲" in screen_text(pilot)
+        assert "sort: hardware" in screen_text(pilot)
 
     views = tuple(device_view(n, hardware=f"Orin {n}", memory=n, battery=50.0) for n in range(1, 9))
     update = fine(snapshot().model_copy(update={"devices": views}))
@@ -162,10 +162,10 @@ def test_a_click_on_a_head_sorts_and_a_second_one_reverses() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await pilot.click(DeviceTable, offset=(2, 0))
         await settle(pilot)
-        assert "sort: device ▲" in screen_text(pilot)
+        assert "sort: device ─" in screen_text(pilot)
         await pilot.click(DeviceTable, offset=(2, 0))
         await settle(pilot)
-        assert "sort: device ▼" in screen_text(pilot)
+        assert "sort: device reversed" in screen_text(pilot)
         await pilot.click(DeviceTable, offset=(2, 3))
         await settle(pilot)
         assert table_of(pilot).cursor_row == 2
@@ -225,10 +225,10 @@ def test_sort_and_reverse() -> None:
         assert "sort: trouble" in screen_text(pilot)
         await press(pilot, "o", "O")
         assert ids(pilot)[0] == "jetson-20"
-        assert "sort: device ▼" in screen_text(pilot)
+        assert "sort: device reversed" in screen_text(pilot)
         await press(pilot, "o")
         assert ids(pilot)[0] == "jetson-06"  # the first idle one
-        assert "sort: state ▲" in screen_text(pilot)
+        assert "sort: state ─" in screen_text(pilot)
         shown = len(table_of(pilot).keys)
         await press(pilot, *"o" * (shown - 1))
         assert "sort: trouble" in screen_text(pilot)
@@ -264,7 +264,7 @@ def test_the_worst_and_oldest_trouble_stands_first() -> None:
         assert ids(pilot) == wanted
         await press(pilot, "O")
         assert ids(pilot) == wanted[::-1]
-        assert "sort: trouble ▼" in screen_text(pilot)
+        assert "sort: trouble reversed" in screen_text(pilot)
 
     drive(dashboard(update, screen="devices"), scenario)
 
@@ -311,6 +311,19 @@ def test_a_long_id_drops_no_column_that_would_fit() -> None:
     for width in (77, 97, 117, 197):
         keys = [[column.key for column in columns_for(views, width)] for views in (short, long)]
         assert keys[0] == keys[1]
+
+
+def test_the_memory_of_the_machine_is_shown_beside_reasons() -> None:
+    known = {"memory": 3 * 1024**3, "memory_total": 8 * 1024**3}
+    view = device_view(1, device="jetson-nano-01", reason="hot", standing="suspect", **known)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert {"REASON", "TRUST"} <= set(screen_text(pilot).split())
+        assert "MACHINE RAM" in screen_text(pilot)
+        assert "3.0 of 8.0 GiB" in screen_text(pilot)
+
+    update = fine(snapshot().model_copy(update={"devices": (view,)}))
+    drive(dashboard(update, screen="devices"), scenario, size=(120, 24))
 
 
 def test_long_ids_are_cut_in_the_middle_and_keep_their_order() -> None:

@@ -125,13 +125,13 @@ def test_the_devices_screen_draws_the_courses() -> None:
         facts = {
             word: line
             for line in lines
-            for word in ("temperature", "power", "memory")
+            for word in ("temperature", "power", "machine RAM")
             if word in line
         }
         assert "44 °C" in facts["temperature"]
         assert facts["temperature"].index("▁") < facts["temperature"].index("█")
         assert facts["power"].index("█") < facts["power"].index("▁")
-        assert facts["memory"].index("▁") < facts["memory"].index("█")
+        assert facts["machine RAM"].index("▁") < facts["machine RAM"].index("█")
         assert any("courses of 40 s" in line for line in lines), screen_text(pilot)
 
     drive(app, scenario, (80, 24))

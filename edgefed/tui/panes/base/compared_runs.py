@@ -16,7 +16,7 @@ COLOURS = (SKY, ORANGE, GREEN, PURPLE)
 LETTERS = "ABCD"
 """Of the runs, in their order."""
 
-CURVES = ("", "·", "+", "x")
+CURVES = ("", ":", "+", "x")
 """Characters of the runs' curves, in their order; empty for dots."""
 
 READING = "Reading the runs…"

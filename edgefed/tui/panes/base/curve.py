@@ -96,7 +96,7 @@ class CurvePane(Pane):
         tested = f"{heading} · {counts}" if counts else heading
         if len(points) > 1:
             change = points[-1][1] - points[-2][1]
-            heading += f" {'▲' if change > 0 else '▼' if change < 0 else '·'} {change:+.3f}"
+            heading += f" {change:+.3f}"
         early = shown.snapshot.early_best if shown.snapshot else ()
         best = best_of((*early, *self._rounds(shown)), self._measure)
         with_best = f"best {best.value:.3f} r{best.round}" if best else ""

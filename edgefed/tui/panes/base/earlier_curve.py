@@ -10,10 +10,10 @@ from edgefed.tui.look.braille import cell_of, plot
 
 Point = tuple[int, float]
 
-EARLIER = "·"
+EARLIER = ":"
 """Character of the curve of the run before."""
 
-ABOVE, BELOW, AFTER = "▲▼▶"
+ABOVE, BELOW, AFTER = "↑↓→"
 """Marks at the edges where that curve is above, below or goes on after the axes."""
 
 

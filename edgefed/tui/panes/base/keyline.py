@@ -25,6 +25,10 @@ _DEVICE_RANK = 5
 """The rank of the keys that concern one device, as that of an action."""
 
 
+_LAST = 100
+"""The rank of the key of the present screen."""
+
+
 class KeyLine(Pane):
     """As many keys as fit, in the registry's order; a click has the effect of the key."""
 
@@ -54,9 +58,10 @@ class KeyLine(Pane):
         """Return None: keys work without numbers too."""
 
     def body(self, shown: Shown, width: int, height: int) -> Text:
-        """Return the keys that fit."""
-        offered = _offered(shown, self._starts_runs)
-        keys = [(action.footer, self._key(action, shown)) for action in offered]
+        """Return the keys that fit; where not all do, that of the present screen goes first."""
+        offered, here = _offered(shown, self._starts_runs), f"screen.{self.app.current_mode}"
+        ranks = (_LAST if action.name == here else action.footer for action in offered)
+        keys = [(rank, self._key(each, shown)) for rank, each in zip(ranks, offered, strict=True)]
         if self._device_keys:
             keys.append((_DEVICE_RANK, self._keys_of_device(shown)))
         kept: set[int] = set()
@@ -85,7 +90,7 @@ class KeyLine(Pane):
         refused = self._read_only and action.place == "run"
         key = Text.assemble(
             (f" {shown.keys.label(action.name)} ", f"bold {MUTED if refused else SKY}"),
-            (f"{_word(action, shown)} ", MUTED if refused else ""),
+            (f"{word_of(action, shown)} ", MUTED if refused else ""),
         )
         key.stylize(Style(meta={_CALL: f"app.{action.call}"}))
         return key
@@ -113,7 +118,8 @@ def _offered(shown: Shown, starts_runs: bool) -> list[Action]:
     ]
 
 
-def _word(action: Action, shown: Shown) -> str:
+def word_of(action: Action, shown: Shown) -> str:
+    """Return the word of an action, which follows the state of the run and of the display."""
     run = shown.latest.snapshot.run if shown.latest.snapshot else None
     if action.name == "run.pause" and run is not None and run.status in RESUMABLE:
         return "Resume"

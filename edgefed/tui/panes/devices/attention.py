@@ -18,7 +18,7 @@ from edgefed.tui.state.display_state import Shown
 
 _MARKS: dict[AttentionKind, str] = {
     "run": "✗", "alert": "✗", "waited": "✗", "silent": "?", "lost": "✗", "failed": "✗",
-    "refused": "■", "standing": "!", "excluded": "□", "hot": "▲", "paused": "◌", "battery": "▽",
+    "refused": "■", "standing": "!", "excluded": "□", "hot": "°", "paused": "◌", "battery": "%",
     "waiting": "◔", "warning": "!",
 }  # fmt: skip
 _WORDS: dict[AttentionKind, str] = {
@@ -139,22 +139,38 @@ def _colour(items: Sequence[AttentionItem]) -> str:
 
 
 def _lines(shown: Shown, item: AttentionItem, width: int, most: int) -> list[Text]:
-    """Return an item in at most ``most`` lines: mark, name and text, and its age at the right."""
+    """Return an item in at most ``most`` lines: mark, name and text, and its age at the right.
+
+    A text that would be cut takes the room of the age.
+    """
     name = cut_middle(clean(item.subject), min(_LONGEST_NAME, width // 2))
     since = shown.since(item.since)
     old = "" if since is None else age(since.total_seconds())
     first = Text.assemble((f"{_MARKS[item.kind]} ", f"bold {_colour([item])}"), (name, "bold"))
     first.append(" " if name else "")
-    room = width - first.cell_len - (len(old) + 1 if old else 0)
-    text = clean(item.text)
-    if most == 1 or len(text) <= room:
-        wrapped = [cut(text, room)]
-    else:
-        begins = (wrap(text, max(1, room), break_on_hyphens=False) or [""])[0]
-        rest = wrap(text[len(begins) :].strip(), max(1, width - 2), break_on_hyphens=False)
-        wrapped = [begins, *rest[: most - 1]]
-        if len(rest) > most - 1:
-            wrapped[-1] = cut(f"{wrapped[-1]} …", width - 2)
+    text, room = clean(item.text), width - first.cell_len
+    wrapped, whole = _wrapped(text, room - (len(old) + 1 if old else 0), width - 2, most)
+    if not whole:
+        old, (wrapped, _) = "", _wrapped(text, room, width - 2, most)
     first.append(wrapped[0])
     first.append(" " * max(0, width - first.cell_len - len(old))).append(old, MUTED)
     return [first, *(Text(f"  {line}") for line in wrapped[1:])]
+
+
+def _wrapped(text: str, room: int, width: int, most: int) -> tuple[list[str], bool]:
+    """Return a text in at most ``most`` lines, and whether they hold all of it.
+
+    Args:
+        text: the text.
+        room: cells of the first line.
+        width: cells of the others.
+        most: the largest number of lines, at least one.
+    """
+    if most == 1 or len(text) <= room:
+        return [cut(text, room)], len(text) <= room
+    begins = (wrap(text, max(1, room), break_on_hyphens=False) or [""])[0]
+    rest = wrap(text[len(begins) :].strip(), max(1, width), break_on_hyphens=False)
+    wrapped = [begins, *rest[: most - 1]]
+    if len(rest) > most - 1:
+        wrapped[-1] = cut(f"{wrapped[-1]} …", width)
+    return wrapped, len(rest) < most

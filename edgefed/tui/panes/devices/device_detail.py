@@ -15,6 +15,7 @@ from edgefed.tui.look.symbols import DEVICE_LOOKS, HOT, OUTCOME_LOOKS, Glyphs
 from edgefed.tui.look.text_format import bar, binned, clean, cut_middle, sparks, trend
 from edgefed.tui.look.theme import MUTED, ORANGE, SKY, VERMILLION
 from edgefed.tui.panes.base.pane import Pane
+from edgefed.tui.state.device_key_orders import words_for_device
 from edgefed.tui.state.display_state import Shown
 from edgefed.tui.state.telemetry_history import Measure
 from edgefed.tui.state.trouble import since, why
@@ -83,7 +84,8 @@ class DeviceStatePane(DevicePane):
     def footing(self, shown: Shown) -> str:
         """Return the most important keys; none about a device that has left."""
         gone = shown.snapshot is not None and self.view(shown) is None
-        return super().footing(shown) or ("" if gone else shown.keys.hint(*_HINTS))
+        words = words_for_device(shown.latest.snapshot, self.device)
+        return super().footing(shown) or ("" if gone else shown.keys.hint(*_HINTS, words=words))
 
     def nothing(self, shown: Shown) -> str:
         """Return that the device has left, and the key to go back."""
@@ -135,7 +137,7 @@ class DeviceHealthPane(DevicePane):
         yield _fact(
             "power", _with_course(_reading(view.power, "{:.1f} W"), shown, view, "power", room)
         )
-        yield _fact("memory", _with_course(memory, shown, view, "memory", room))
+        yield _fact("machine RAM", _with_course(memory, shown, view, "memory", room))
         yield _fact("load", _load(view))
         yield _fact("battery", _reading(view.battery, "{:.0f} %"))
 

@@ -20,6 +20,7 @@ from edgefed.tui.look.theme import MUTED
 from edgefed.tui.panes.base.pane import Pane
 from edgefed.tui.panes.devices.fleet_layout import FleetLayout, fleet_layout
 from edgefed.tui.panes.devices.fleet_summary import no_device
+from edgefed.tui.state.device_key_orders import words_for_device
 from edgefed.tui.state.display_state import Shown
 from edgefed.tui.state.trouble import by_trouble
 from edgefed.tui.tables.device_cells import condition
@@ -100,7 +101,8 @@ class FleetPane(Pane):
         there = self._layout.named + self._layout.symbol_lines * self._layout.across
         more = f"{len(self._sorted) - there} more" if len(self._sorted) > there else ""
         keys = ("overview.open", *(_HINTS if self.orders else ()))
-        full = "  ".join(filter(None, (more, shown.keys.hint(*keys))))
+        hint = shown.keys.hint(*keys, words=words_for_device(shown.latest.snapshot, self.selected))
+        full = "  ".join(filter(None, (more, hint)))
         return full if len(full) <= self.size.width - 2 else more
 
     def nothing(self, shown: Shown) -> str:

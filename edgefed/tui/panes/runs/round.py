@@ -16,7 +16,7 @@ from edgefed.events.base.snapshot import TEST_COUNTS, RoundView, RunView, Waitin
 from edgefed.events.base.waiting import MOST_NAMED, waiting_in_words
 from edgefed.events.state.attention import device_count, devices_there
 from edgefed.events.state.awaited_devices import why_slow
-from edgefed.terminal.units import duration, tested_by
+from edgefed.terminal.units import counted, duration, tested_by
 from edgefed.tui.look.symbols import RUN_LOOKS
 from edgefed.tui.look.text_format import bar, clean, countdown, cut, cut_middle, moment
 from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, RULE, SKY, VERMILLION
@@ -97,12 +97,16 @@ def _took(started: datetime | None, ended: datetime | None) -> str:
 
 
 def _times(rounds: tuple[RoundView, ...]) -> Text:
-    """Return how long rounds took, and how many answers came late or were refused."""
+    """Return how long rounds took, and how many answers came late or were refused, if any.
+
+    Devices that are lost send neither, so that a zero would deny their absence.
+    """
     if not rounds:
         return Text()
     middle = duration(median(row.seconds for row in rounds))
     late = sum(row.late for row in rounds)
-    return Text(f"median round {middle} · late or refused {late}", MUTED)
+    failed = f" · {counted(late, 'answer')} late or refused" if late else ""
+    return Text(f"median round {middle}{failed}", MUTED)
 
 
 _LEFT = " left"
@@ -228,7 +232,7 @@ def _phases(shown: Shown, run: RunView, between: str, words: dict[Phase, str]) -
         elif index == current and not paused:
             line.append(f"▶ {word}", f"bold {SKY}")
         else:
-            line.append(f"{word} ·", MUTED)
+            line.append(word, MUTED)
     return line
 
 
