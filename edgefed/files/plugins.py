@@ -4,7 +4,7 @@ A package names its objects in its ``pyproject.toml``; installing the package is
 its code::
 
     [project.entry-points."edgefed.algorithms"]
-    scaffold = "example_scaffold.algorithm:Scaffold"
+    example_scaffold = "example_scaffold.algorithm:Scaffold"
 
 An object is imported when its name is requested, not before. A package that fails to import, or
 that offers a name which is already taken, is reported and does not affect others.

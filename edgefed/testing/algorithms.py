@@ -110,6 +110,7 @@ def check_algorithm(
         case = Case(kind.name, Recipe.model_validate(plan))
         straight = _played(case)
         _check_resumed(case, straight)
+        _check_lost_answer(case, straight)
         _check_exchanges(case)
         _check_result(case, straight[-1])
         if simulate and not case.recipe.privacy.wanted:
@@ -165,12 +166,47 @@ def _check_resumed(case: Case, straight: list[State]) -> None:
         )
 
 
+def _check_lost_answer(case: Case, straight: list[State]) -> None:
+    """Check that an answer that came too late for its merge leaves no trace on its device."""
+    if case.coordinator().keeps_lost_work:
+        return
+    number = next(k for k, state in enumerate(straight[1:]) if state.round > 0)
+    try:
+        never, late = (
+            _states(case, case.players(), case.coordinator, case.device, stored, lost)
+            for lost in (LostAnswer(number, is_made=False), LostAnswer(number, is_made=True))
+        )
+    except AssertionError as error:
+        if isinstance(error.__cause__, UnmergeableError):  # it needs every answer
+            return
+        raise
+    require(
+        bits(never) == bits(late),
+        "a device whose answer was not merged goes on as if it had been; keep such state in"
+        " Answer.if_accepted, or declare keeps_lost_work",
+    )
+
+
+@dataclass(frozen=True)
+class LostAnswer:
+    """The last device's answer to one exchange, which is not merged.
+
+    Attributes:
+        exchange: its number in the run, from 0.
+        is_made: whether the device does the task at all.
+    """
+
+    exchange: int
+    is_made: bool
+
+
 def _states(
     case: Case,
     players: Players,
     coordinator: Callable[[], CompleteAlgorithm[Any]],
     device: Callable[[str], CompleteAlgorithm[Any]],
     kept: Callable[[State], State],
+    lost: LostAnswer | None = None,
 ) -> list[State]:
     """Return the state after the start and after each exchange of a whole run."""
     states = [kept(called("start", players.start, coordinator()))]
@@ -183,9 +219,13 @@ def _states(
             return states
         require(isinstance(planned, Exchange), "plan returns neither an Exchange nor Finished")
         what = f"a device's half, asked to '{planned.name}',"
+        is_lost = lost is not None and lost.exchange == number
+        questions = planned.questions[: -1 if is_lost else None]
+        if lost is not None and is_lost and lost.is_made:
+            players.answer(device(planned.name), planned, planned.questions[-1])
         answers = [
             called(what, players.answer, device(planned.name), planned, question)
-            for question in planned.questions
+            for question in questions
         ]
         merge = coordinator().merge
         merged = called(f"merge of '{planned.name}'", merge, state, asked(planned), iter(answers))

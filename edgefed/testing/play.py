@@ -122,6 +122,8 @@ class Players:
             made = work
         else:
             made = half.answer(task, view, self.do(work, view, exchange.model))
+        if made.if_accepted:
+            raise ValueError("if_accepted: the algorithm does not declare keeps_if_accepted")
         device, kept = question.device, self._kept(question.device)
         self.private[device] = {**view.private, **made.private}
         self.kept[device] = kept.after(made.device_state, checked_changes(kept, made))

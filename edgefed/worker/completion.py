@@ -152,6 +152,8 @@ def answered(
 
     ``own`` is the algorithm's part of ``private``.
     """
+    if answer.if_accepted:
+        raise ValueError("if_accepted: the algorithm does not declare keeps_if_accepted")
     ledger = checked_changes(persistent, answer)
     check_relays(task, answer)
     memory = private if task.error_feedback else None

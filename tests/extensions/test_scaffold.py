@@ -1,4 +1,4 @@
-"""SCAFFOLD as a package of its own: installed by pip, its formulas, and its bits over MQTT."""
+"""SCAFFOLD as a package of its own: installed by pip, its table, and its bits over MQTT."""
 
 from __future__ import annotations
 
@@ -14,14 +14,10 @@ import numpy as np
 import pytest
 from textual.pilot import Pilot
 
-from edgefed.algorithms.composed.registry import find, make
-from edgefed.algorithms.interface.answer import Answer
-from edgefed.algorithms.interface.base import State
-from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.algorithms.composed.registry import find
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.process.last_run import with_last_run
 from edgefed.coordinator.storage.run_store import Store
-from edgefed.errors import RecipeError
 from edgefed.events.base.log import Log
 from edgefed.events.base.model import Event
 from edgefed.events.base.snapshot import Snapshot
@@ -29,15 +25,11 @@ from edgefed.events.history.playback import Playback
 from edgefed.events.history.recording import Recording
 from edgefed.events.history.summary import summarise
 from edgefed.events.state.fold import SnapshotBuilder
-from edgefed.files.samples import Samples
-from edgefed.learn.modeling.model_building import build
-from edgefed.learn.training.trainer import Trainer
 from edgefed.process.clock import SystemClock
 from edgefed.report.page import report
 from edgefed.report.run_data import run_data_of_folder
 from edgefed.simulator.run import Simulation
 from edgefed.testing.algorithms import check_algorithm
-from edgefed.testing.play import Players, asked
 from tests.extensions.installed_package import install
 from tests.faults.fleet_processes import FLEET, fleet
 from tests.faults.traffic_recorder import Spy
@@ -59,123 +51,21 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def test_it_is_the_installed_one() -> None:
-    kind = find("scaffold")
+    kind = find("example_scaffold")
     module = importlib.import_module(kind.__module__)
     assert "site-packages" in str(module.__file__)
     code, out, err = run_module("edgefed.cli.main", "plugin", "list", "--json")
     assert (code, err) == (0, "")
     assert {
         "kind": "algorithm",
-        "name": "scaffold",
+        "name": "example_scaffold",
         "package": "example-scaffold",
         "problem": "",
     } in json.loads(out)
 
 
 def test_it_holds_the_contract() -> None:
-    check_algorithm(find("scaffold"), {"clients": 5})
-
-
-# -- formulas -----------------------------------------------------------------------------------
-
-
-def plan(**sections: Any) -> Recipe:
-    values: dict[str, Any] = {
-        "model": {"name": "mlp", "hidden": []},
-        "algorithm": {"name": "scaffold"},
-        "training": {
-            "loss": "squared_error",
-            "epochs": 2,
-            "batch_size": 1,
-            "learning_rate": 0.25,
-        },
-        "rounds": {"count": 2},
-    }
-    return Recipe.model_validate({**values, **sections})
-
-
-def two_devices(recipe: Recipe) -> Players:
-    """Return devices that fit b to 1 and to 3 in w x + b: with x = 0 the weight w stays."""
-    trainer = Trainer(build(recipe.model, (1,), 1, 1), "cpu")
-    parts = [
-        Samples(np.zeros((1, 1), np.float32), np.full((1, 1), target, np.float32))
-        for target in (1.0, 3.0)
-    ]
-    return Players(parts, trainer)
-
-
-def bias(state: State, group: str) -> float:
-    return float(state.groups[group]["out.bias"][0])
-
-
-def from_zero(players: Players, half: Any) -> State:
-    """Return the start of a run whose bias is 0."""
-    weights = players.trainer.model.weights()
-    weights["out.bias"] = np.zeros(1, np.float32)
-    started: State = half.start(weights, players.roster, 1)
-    return started
-
-
-def exchanged(
-    half: Any, players: Players, state: State, lost: str = ""
-) -> tuple[State, list[Answer]]:
-    """Return the state after a round, and its answers; one device's comes too late."""
-    planned = half.plan(state, players.roster, 1)
-    assert isinstance(planned, Exchange)
-    answers = [each for each in players.answers(half, planned) if each.device != lost]
-    return half.merge(state, asked(planned), answers), answers
-
-
-def test_two_rounds_by_hand() -> None:
-    """The loss (b - t)² has the gradient 2 (b - t); η = 1/4, K = 2, and no number is rounded.
-
-    Round 1 without corrections: b goes 0, 1/2, 3/4 on device 0 (t = 1) and 0, 3/2, 9/4 on device 1
-    (t = 3), so x = 3/2, c_0 = -3/2, c_1 = -9/2 and c = -3. Round 2 adds c - c_0 = -3/2 to the first
-    device's gradients and 3/2 to the other's: b goes 3/2, 13/8, 27/16 and 3/2, 15/8, 33/16.
-    """
-    recipe = plan()
-    half, players = make(recipe), two_devices(recipe)
-    first, answers = exchanged(half, players, from_zero(players, half))
-    assert [each.groups["delta"].arrays["out.bias"][0] for each in answers] == [0.75, 2.25]
-    assert [each.groups["control"].arrays["out.bias"][0] for each in answers] == [-1.5, -4.5]
-    assert (bias(first, "weights"), bias(first, "control")) == (1.5, -3.0)
-    second, answers = exchanged(half, players, first)
-    assert [each.groups["delta"].arrays["out.bias"][0] for each in answers] == [0.1875, 0.5625]
-    assert [each.groups["control"].arrays["out.bias"][0] for each in answers] == [2.625, 1.875]
-    assert (bias(second, "weights"), bias(second, "control")) == (1.875, -0.75)
-    kept = [players.private[f"device-0{k}"]["pending"]["out.bias"][0] for k in range(2)]
-    assert kept == [1.125, -2.625]
-    assert np.mean(kept) == bias(second, "control"), "c is the mean of all c_i"
-
-
-def test_a_part_of_the_devices_moves_c_by_its_share_and_x_by_the_server_rate() -> None:
-    recipe = plan(algorithm={"name": "scaffold", "clients": 8, "server_learning_rate": 0.5})
-    half, players = make(recipe), two_devices(recipe)
-    first, _ = exchanged(half, players, from_zero(players, half))
-    assert bias(first, "weights") == 0.75
-    assert bias(first, "control") == -3.0 * 2 / 8
-
-
-def test_an_answer_that_is_not_merged_leaves_the_devices_control_variate() -> None:
-    recipe = plan()
-    half, players = make(recipe), two_devices(recipe)
-    state = from_zero(players, half)
-    state, _ = exchanged(half, players, state, lost="device-01")
-    assert bias(state, "control") == -1.5 / 2
-    state, (first, second) = exchanged(half, players, state)
-    own = players.private["device-01"]["control"]["out.bias"][0]
-    assert own == 0, "its first answer is not part of c"
-    kept = [players.private[f"device-0{k}"]["pending"]["out.bias"][0] for k in range(2)]
-    assert np.mean(kept) == bias(state, "control")
-    assert {first.device, second.device} == {"device-00", "device-01"}
-
-
-def test_training_that_the_formulas_are_not_for_is_refused() -> None:
-    for wrong in ({"momentum": 0.9}, {"optimizer": "adam"}):
-        recipe = plan(training={**wrong, "loss": "squared_error"})
-        with pytest.raises(RecipeError, match="plain SGD") as caught:
-            make(recipe).check_model(two_devices(recipe).trainer.model)
-        assert next(iter(wrong)) in caught.value.message
+    check_algorithm(find("example_scaffold"), {"clients": 5})
 
 
 # -- its table ----------------------------------------------------------------------------------
@@ -252,7 +142,7 @@ def fleet_plan() -> Recipe:
             "name": "scaffold",
             "seed": 7,
             "model": {"name": "mlp", "hidden": [16]},
-            "algorithm": {"name": "scaffold"},
+            "algorithm": {"name": "example_scaffold"},
             "data": {"partition": "classes", "classes_per_device": 4, "limit": 300},
             "training": {"batch_size": 8, "learning_rate": 0.05},
             "rounds": {

@@ -239,6 +239,25 @@ class Taking(Good):
     name = "fedavg"
 
 
+class Hasty(Good):
+    """Adds to each update that of the device's answer before, merged or not."""
+
+    def answer(self, task: Any, device: Any, result: Any) -> Any:
+        sent = super().answer(task, device, result)
+        arrays = sent.groups["delta"].arrays
+        before = device.private.get("before", {name: 0 * array for name, array in arrays.items()})
+        both = {name: array + before[name] for name, array in arrays.items()}
+        return replace(sent, groups={"delta": Group(both)}, private={"before": arrays})
+
+
+class Unsaid(Good):
+    """Keeps state for a merge, and does not declare it."""
+
+    def answer(self, task: Any, device: Any, result: Any) -> Any:
+        kept: Any = {"own": {"count": np.ones(1, np.float32)}}
+        return replace(super().answer(task, device, result), if_accepted=kept)
+
+
 ALGORITHMS = {
     Ordered: "depends on the order of the answers",
     Unseen: "view raises KeyError",
@@ -262,6 +281,8 @@ ALGORITHMS = {
     Boundless: "the number 'rate' has no range",
     Nameless: "has no summary",
     Taking: "EdgeFed has an algorithm 'fedavg'",
+    Hasty: "a device whose answer was not merged goes on as if it had been",
+    Unsaid: "the algorithm does not declare keeps_if_accepted",
 }
 
 
@@ -308,6 +329,8 @@ class Scaled(Good):
 class Keeping(Good):
     """Counts its answers in what a device keeps, which has one of each earlier round."""
 
+    keeps_lost_work = True
+
     def answer(self, task: Any, device: Any, result: Any) -> Any:
         before = device.device_state.get("answers", {"count": np.zeros(1, np.int64)})
         assert before["count"].tolist() == [len(device.ledger)] == [task.round - 1]
@@ -340,11 +363,11 @@ def test_an_algorithm_that_only_simulations_show_to_be_wrong() -> None:
     calls = count()
 
     class Late(Good):
-        """Moves its answers from the fortieth on: in the second simulation."""
+        """Moves its later answers: those of the second simulation."""
 
         def answer(self, task: Any, device: Any, result: Any) -> Any:
             sent = super().answer(task, device, result)
-            if next(calls) < 40:
+            if next(calls) < 55:
                 return sent
             arrays = {k: a + np.float32(0.01) for k, a in sent.groups["delta"].arrays.items()}
             return replace(sent, groups={"delta": Group(arrays)})

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from edgefed.algorithms.bounties.bounty_exchange import BountyExchange
+from edgefed.algorithms.composed.accepted_state import AcceptedState
 from edgefed.algorithms.composed.method import Method
 from edgefed.algorithms.interface.answer import Answer, Remark
 from edgefed.algorithms.interface.base import Algorithm, State
@@ -64,6 +65,8 @@ def compose(
     """
     personal, privacy = method.personal, method.privacy
     whole, parts = complete(algorithm), algorithm.parts()
+    if algorithm.keeps_if_accepted:
+        whole = AcceptedState(whole)
     if method.labels.wanted:
         needed = whole.needed_columns()
         parts = (BountyExchange(method.labels, algorithm.training, needed), *parts)

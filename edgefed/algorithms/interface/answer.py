@@ -36,6 +36,9 @@ class Answer:
         metrics: numbers, such as ``loss``.
         private: state to keep on the device, replaced together with this answer or not at all;
             never sent.
+        if_accepted: groups of that state that replace those of their names only if this answer is
+            merged, as the device's next task says; for algorithms that declare
+            ``keeps_if_accepted``.
         device_state: groups of arrays by name to keep across runs, committed together with this
             answer; a group replaces the one of its name, an empty one deletes it; never sent.
         ledger: entries to append to the device's record of releases, committed together with this
@@ -51,6 +54,7 @@ class Answer:
     groups: Mapping[str, Group]
     metrics: Mapping[str, float] = field(default_factory=dict)
     private: Mapping[str, Tensors] = field(default_factory=dict)
+    if_accepted: Mapping[str, Tensors] = field(default_factory=dict)
     device_state: Mapping[str, Tensors] = field(default_factory=dict)
     ledger: tuple[LedgerEntry, ...] = ()
     relays: Mapping[str, bytes] = field(default_factory=dict)

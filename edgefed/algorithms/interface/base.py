@@ -166,6 +166,11 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         sums_deltas: whether it only sums the ``delta`` of the answers to ``fit``, weighted, with
             ``ExactMean``, so that their sum is enough (``[secure_aggregation]``).
 
+        keeps_if_accepted: whether its answers have state that a device keeps only if they are
+            merged (``Answer.if_accepted``).
+        keeps_lost_work: whether the private state of a device may come from an answer that was
+            never merged, such as weights of its own that it trained.
+
     Args:
         settings: its own keys of the recipe.
         training: the recipe's ``[training]`` table, as the task carries it on a device.
@@ -180,6 +185,8 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     personal_weights: bool = False
     private_updates: bool = False
     sums_deltas: bool = False
+    keeps_if_accepted: bool = False
+    keeps_lost_work: bool = False
     Settings: ClassVar[type[AlgorithmSettings]]
 
     def __init__(

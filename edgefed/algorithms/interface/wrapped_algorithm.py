@@ -17,7 +17,14 @@ from edgefed.learn.base.types import Tensors
 
 Kind = TypeVar("Kind", bound=type[CompleteAlgorithm[Any]])
 
-ATTRIBUTES = ("name", "summary", "paper", *DeviceTests.__annotations__, *CAPABILITIES)
+ATTRIBUTES = (
+    "name",
+    "summary",
+    "paper",
+    "keeps_lost_work",
+    *DeviceTests.__annotations__,
+    *CAPABILITIES,
+)
 """What a wrapper takes over from the algorithm inside, if that has it."""
 
 

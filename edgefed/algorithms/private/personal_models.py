@@ -72,6 +72,7 @@ class PersonalModels(WrappedAlgorithm):
     def __init__(self, inner: CompleteAlgorithm[Any], section: PersonalSection) -> None:
         super().__init__(inner)
         self.evaluation_place = "devices"
+        self.keeps_lost_work = True
         if section.keeps_weights:
             self.evaluation_modes = (*inner.evaluation_modes, KNOWN, NEW)
         self._section = section

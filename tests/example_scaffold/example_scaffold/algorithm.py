@@ -10,15 +10,15 @@ devices S of N, from the weights x and the server's control variate c:
     c <- c + |S| / N mean_S (c_i+ - c_i)
 
 All control variates begin at zero. A device keeps c_i as private state of the run. It takes c_i+
-for its own only when it is told that the coordinator has merged its answer, so that c stays the
-mean of all c_i when an answer comes too late.
+for its own only if the coordinator has merged its answer, so that c stays the mean of all c_i when
+an answer comes too late.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -64,15 +64,6 @@ from example_scaffold.settings import ScaffoldSettings, check_training
 CONTROL = "control"
 """Group of the state, payload and role: c; in an answer c_i+ - c_i; on a device c_i."""
 
-PENDING = "pending"
-"""What a device keeps beside c_i: c_i+, until it knows whether its answer was merged."""
-
-ROUND = "pending-round"
-"""And the round of that answer."""
-
-MERGED = "merged"
-"""In the state's params: the last round in which each device's answer was merged."""
-
 CLIENTS = "clients"
 """In the state's params: N."""
 
@@ -80,9 +71,10 @@ CLIENTS = "clients"
 class Scaffold(Algorithm[ScaffoldSettings], RecipeNeeds):
     """Stochastic controlled averaging."""
 
-    name = "scaffold"
+    name = "example_scaffold"
     summary = "Correct local steps by control variates of server and devices"
     paper = "Karimireddy et al., ICML 2020, arXiv 1910.06378"
+    keeps_if_accepted = True
     Settings: ClassVar[type[AlgorithmSettings]] = ScaffoldSettings
 
     def check_model(self, model: Model) -> None:
@@ -100,24 +92,20 @@ class Scaffold(Algorithm[ScaffoldSettings], RecipeNeeds):
         """Begin with a control variate of zeros."""
         del seed
         clients = self.settings.clients or max(1, len(roster))
-        params: dict[str, Any] = {CLIENTS: clients, MERGED: {}}
         groups = {"weights": weights, CONTROL: zeros(weights)}
-        return State(round=0, groups=groups, params=params)
+        return State(round=0, groups=groups, params={CLIENTS: clients})
 
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
-        """Send a cohort x and c, and tell each device which of its answers was merged last."""
+        """Send a cohort x and c."""
         if state.round >= self.rounds.count:
             return Finished()
-        cohort, merged = draw_cohort(roster, self.rounds, seed), state.params[MERGED]
+        cohort = draw_cohort(roster, self.rounds, seed)
         roles = {"weights": "weights", CONTROL: CONTROL}
         weights, control = state.groups["weights"], state.groups[CONTROL]
         return Exchange(
             name="fit",
             round=state.round + 1,
-            questions=tuple(
-                Question(each.device, each.samples, roles, {MERGED: merged.get(each.device, 0)})
-                for each in cohort.members
-            ),
+            questions=tuple(Question(each.device, each.samples, roles) for each in cohort.members),
             payloads={"weights": Payload(weights), CONTROL: Payload(control)},
             wanted=cohort.wanted,
             quorum=cohort.quorum,
@@ -133,12 +121,10 @@ class Scaffold(Algorithm[ScaffoldSettings], RecipeNeeds):
         weights, control = state.groups["weights"], state.groups[CONTROL]
         most = max(1, len(exchange.questions))
         updates, changes = ExactMean(weights, most), ExactMean(control, most)
-        merged = dict(state.params[MERGED])
         count = 0
         for answer in answers:
             updates.add(answer.groups["delta"].arrays, 1)
             changes.add(answer.groups[CONTROL].arrays, 1)
-            merged[answer.device] = exchange.round
             count += 1
         if not count:
             return replace(state, round=exchange.round)
@@ -146,8 +132,7 @@ class Scaffold(Algorithm[ScaffoldSettings], RecipeNeeds):
         mean = changes.mean()
         after = {name: array + share * mean[name] for name, array in control.items()}
         groups = {"weights": self.stepped(weights, updates.mean()), CONTROL: after}
-        params = {**state.params, MERGED: dict(sorted(merged.items()))}
-        return State(exchange.round, groups, params)
+        return State(exchange.round, groups, state.params)
 
     def stepped(self, weights: Tensors, mean: Tensors) -> Tensors:
         """Return x + η_g mean; running statistics are averaged."""
@@ -185,7 +170,7 @@ class Scaffold(Algorithm[ScaffoldSettings], RecipeNeeds):
         )
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
-        """Send y_i - x and c_i+ - c_i, and keep both control variates."""
+        """Send y_i - x and c_i+ - c_i, and keep c_i+ if they are merged."""
         assert isinstance(result, Trained)
         delta = difference(result.weights, task.groups["weights"])
         rate = schedule_of(self.training, task.round, task.rounds).learning_rate
@@ -200,20 +185,13 @@ class Scaffold(Algorithm[ScaffoldSettings], RecipeNeeds):
             samples=result.samples,
             groups={"delta": Group(delta), CONTROL: Group(change)},
             metrics={"loss": result.loss, "steps": float(result.steps)},
-            private={
-                CONTROL: own,
-                PENDING: after,
-                ROUND: {"round": np.array([task.round], np.int64)},
-            },
+            if_accepted={CONTROL: after},
         )
 
 
 def own_control(task: DeviceTask, device: DeviceView) -> Tensors:
-    """Return c_i: the pending one, if the coordinator has merged the answer that came with it."""
-    if ROUND not in device.private:
-        return zeros(task.groups["weights"])
-    is_merged = int(device.private[ROUND]["round"][0]) == task.params[MERGED]
-    return dict(device.private[PENDING if is_merged else CONTROL])
+    """Return c_i."""
+    return dict(device.private.get(CONTROL) or zeros(task.groups["weights"]))
 
 
 def zeros(weights: Tensors) -> Tensors:
