@@ -53,8 +53,8 @@ from edgefed.config.recipes.training_section import TrainingSection
 from edgefed.errors import DataError, RecipeError
 from edgefed.learn.base.types import Array, Job, Objective, Tensors
 from edgefed.learn.modeling.model import Model
+from edgefed.learn.objectives.added_term import with_loss
 from edgefed.learn.objectives.averaged_entries import KEPT
-from edgefed.learn.objectives.proximal import with_loss
 from edgefed.sharing.means import Averaging, average, check_hidden
 from edgefed.sharing.packing import check_fits, check_shares, pack
 from edgefed.sharing.policy import ANYTHING, Policy

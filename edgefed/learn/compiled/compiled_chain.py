@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 
@@ -18,7 +19,9 @@ from edgefed.learn.compiled.compiled_chain_layers import ChainLayers
 from edgefed.learn.compiled.compiled_chain_plan import ChainPart, plan
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.networks.small_conv import is_plain
+from edgefed.learn.objectives.added_term import AddedTerm
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
+from edgefed.learn.objectives.linear_term import SHIFT, Linear
 from edgefed.learn.objectives.losses import soft
 from edgefed.learn.objectives.mixing import Mixed, Mixing
 from edgefed.learn.objectives.proximal import Proximal
@@ -40,16 +43,18 @@ def chain_of(model: Model, phase: Phase, params: Params, precision: str, room: i
         precision: of the schedule.
         room: most samples of a batch.
     """
-    objective, pull = phase.objective, 0.0
-    if isinstance(objective, Proximal):
-        pull = objective.mu
-        objective = objective.inner
+    objective, pull, shifted = phase.objective, 0.0, False
+    while type(objective) in (Proximal, Linear):
+        if isinstance(objective, Proximal):
+            pull += objective.mu
+        shifted = shifted or isinstance(objective, Linear)
+        objective = cast(AddedTerm, objective).inner
     mix = _mixing(objective, model.classes)
     if native().library is None or mix is None or precision != "fp32":
         return None
     known = all(is_plain(part) and part.is_contiguous() for part in params.values())
     parts = plan(model) if known and not is_watched() else []
-    return Chain(parts, model.shape, params, room, mix, pull) if parts else None
+    return Chain(parts, model.shape, params, room, mix, pull, shifted) if parts else None
 
 
 def _mixing(objective: Objective, classes: int) -> Mix | None:
@@ -92,6 +97,7 @@ class Chain:
         room: most samples of a batch.
         mix: turns a batch into the mixed batch of the objective.
         pull: FedProx's μ, the strength of the proximal term; 0 for none.
+        shifted: whether the objective has a linear term.
     """
 
     def __init__(
@@ -102,8 +108,10 @@ class Chain:
         room: int,
         mix: Mix,
         pull: float = 0.0,
+        shifted: bool = False,
     ) -> None:
         self._mix = mix
+        self._shifted = shifted
         self._pull = pull
         self._shape = shape
         self._params = params
@@ -132,6 +140,8 @@ class Chain:
         else:
             self._mixed(mixed, loss)
         gradients = [self._chain.gradients[name] for name in names]
+        if self._shifted:
+            torch._foreach_add_(gradients, [context.extra[SHIFT + name] for name in names])
         if self._pull:
             loss = loss + self._pulled(names, context.anchor, gradients)
         return loss, gradients

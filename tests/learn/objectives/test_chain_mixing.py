@@ -29,6 +29,7 @@ from edgefed.learn.networks.blocks import ConvPoolReLU
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.fed_mix import FedMixObjective
 from edgefed.learn.objectives.global_mix import GlobalMixObjective
+from edgefed.learn.objectives.linear_term import Linear, shifts
 from edgefed.learn.objectives.local_mix import LocalMixObjective
 from edgefed.learn.objectives.naive_mix import NaiveMixObjective
 from edgefed.learn.objectives.proximal import Proximal
@@ -53,7 +54,12 @@ MIXING: list[Objective] = [
     FedMixObjective(0.4, "lam(1-lam)"),
     FedMixObjective(0.3, labels="mixed"),
 ]
-OBJECTIVES = [CrossEntropy(), *MIXING]
+SHIFTED: list[Objective] = [
+    Linear(CrossEntropy()),
+    Linear(Proximal(FedMixObjective(0.05), 0.3)),
+    Proximal(Proximal(Linear(CrossEntropy()), 0.1), 0.2),
+]
+OBJECTIVES = [CrossEntropy(), *MIXING, *SHIFTED]
 
 
 def an_extra(model: Model, count: int = 5, seed: int = 4) -> dict[str, Any]:
@@ -67,6 +73,7 @@ def an_extra(model: Model, count: int = 5, seed: int = 4) -> dict[str, Any]:
 def a_context(model: Model, objective: Objective, size: int, seed: int = 5) -> Context:
     extra = an_extra(model)
     drawn = capabilities.draw(objective, np.random.default_rng(seed), size, extra)
+    extra |= shifts({name: 0.5 * part - 0.01 for name, part in model.weights().items()})
     tensors = {name: torch.from_numpy(array) for name, array in extra.items()}
     anchor = {name: torch.from_numpy(part) + 0.1 for name, part in model.weights().items()}
     return Context(anchor, tensors, {name: torch.as_tensor(part) for name, part in drawn.items()})
