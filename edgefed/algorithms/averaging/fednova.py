@@ -15,17 +15,15 @@ from the number of steps. Statistics of batch normalisation are averaged as FedA
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import ClassVar
 
 from edgefed.algorithms.averaging.fedavg import AveragingSettings, Contribution, FedAvg, trained
+from edgefed.algorithms.averaging.local_steps import check_pull, check_sgd, steps_length
 from edgefed.algorithms.averaging.training import schedule_of
 from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import AlgorithmSettings
 from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.config.recipes.recipe import ModelSection
-from edgefed.errors import RecipeError
-from edgefed.learn.base.types import Schedule
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.samples.sample_order import planned_steps
 
@@ -45,20 +43,8 @@ class FedNova(FedAvg):
             RecipeError: ``algorithm.optimizer``.
         """
         del section
-        training = self.training
-        if training.optimizer != "sgd":
-            raise RecipeError(
-                f"fednova needs local SGD, and training.optimizer is {training.optimizer}.",
-                code="algorithm.optimizer",
-                hint='set training.optimizer = "sgd", or choose fedavg',
-            )
-        if training.learning_rate * self.settings.mu >= 1:
-            raise RecipeError(
-                f"With a learning rate of {training.learning_rate:g} and algorithm.mu ="
-                f" {self.settings.mu:g}, a step passes the round's weights.",
-                code="algorithm.optimizer",
-                hint="set algorithm.mu below 1 / training.learning_rate",
-            )
+        check_sgd(self.name, self.training)
+        check_pull(self.training, self.settings.mu)
 
     def check_model(self, model: Model) -> None:
         """Check the same."""
@@ -85,24 +71,3 @@ class FedNova(FedAvg):
             name: (array / length).astype(array.dtype) for name, array in trained(arrays).items()
         }
         return Contribution({**arrays, **normalised}, length)
-
-
-@lru_cache(maxsize=256)
-def steps_length(schedule: Schedule, mu: float, steps: int) -> float:
-    """Return ``||a||_1``: how far so many steps go where every gradient is -1, in learning rates.
-
-    The local optimiser is followed with a scalar u = (w - w_t) / η. Its gradient is 1 - η μ u, with
-    the proximal term's part (section 4.2 of the paper).
-
-    Args:
-        schedule: of the local training, with SGD.
-        mu: strength of the proximal term.
-        steps: at least 1.
-    """
-    u = velocity = 0.0
-    for step in range(steps):
-        gradient = 1.0 - schedule.learning_rate * mu * u
-        velocity = schedule.momentum * velocity + gradient
-        moved = gradient + schedule.momentum * velocity if schedule.nesterov else velocity
-        u += schedule.rate(step, steps) / schedule.learning_rate * moved
-    return u

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefed.algorithms.averaging.fednova import steps_length
+from edgefed.algorithms.averaging.local_steps import steps_length
 from edgefed.algorithms.composed.registry import find, make
 from edgefed.algorithms.interface.answer import Answer, Group
 from edgefed.algorithms.interface.base import State
