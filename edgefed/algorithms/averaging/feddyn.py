@@ -4,7 +4,7 @@ Acar, Zhao, Matas, Mattina, Whatmough, Saligrama: Federated Learning Based on Dy
 Regularization, ICLR 2021, arXiv 2111.04263, algorithm 1. In a round with the devices P of m, from
 the weights w, with e_k the sum of all updates of device k that were merged (-g_k / α of the paper):
 
-    w_k = argmin L_k(v) + α <e_k, v> + α/2 ||v - w||²       device k, by local training from w
+    w_k = argmin L_k(v) + α/2 ||v - (w - e_k)||²            device k, by local training from w
     e_k <- e_k + (w_k - w)                                  its drift
     s <- s + |P| / m mean_P (w_k - w)                       the mean drift (-h / α of the paper)
     w <- mean_P w_k + s
@@ -31,8 +31,7 @@ from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView, Res
 from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.algorithms.interface.member import Roster
 from edgefed.learn.base.types import Job, Objective, Tensors, Trained
-from edgefed.learn.objectives.linear_term import Linear, shifts
-from edgefed.learn.objectives.proximal import Proximal
+from edgefed.learn.objectives.proximal import Proximal, centred
 
 DRIFT = "drift"
 """Group of the state: s; and of a device's private state: e_k."""
@@ -106,19 +105,18 @@ class FedDyn(FedAvg):
     # -- a device --------------------------------------------------------------------------------
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
-        """Train with the linear term of the device's own drift."""
+        """Train towards the round's weights less the device's own drift."""
         job = super().prepare(task, device)
         assert isinstance(job, Job)
         if self.settings.alpha == 0:
             return job
-        alpha = np.float32(self.settings.alpha)
-        shift = {name: alpha * part for name, part in own_drift(task, device).items()}
-        return replace(job, extra={**job.extra, **shifts(shift)})
+        centre = {name: job.weights[name] - e for name, e in own_drift(task, device).items()}
+        return replace(job, extra={**job.extra, **centred(centre)})
 
     def objective(self) -> Objective:
-        """Return the loss with <α e_k, v> + α/2 ||v - w||²."""
+        """Return the loss with α/2 ||v - (w - e_k)||²."""
         loss, alpha = objective_of(self.training), self.settings.alpha
-        return Linear(Proximal(loss, alpha)) if alpha > 0 else loss
+        return Proximal(loss, alpha, has_centre=True) if alpha > 0 else loss
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
         """Send the update, and add it to the drift if it is merged."""

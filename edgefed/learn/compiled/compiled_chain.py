@@ -7,15 +7,15 @@ the loss and all gradients at once. The results equal torch's up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from types import MappingProxyType
 
 import torch
 
 from edgefed.learn.base.torch_private import is_watched
 from edgefed.learn.base.types import Batch, Context, Objective, Params
-from edgefed.learn.compiled.compiled_chain_layers import ChainLayers
+from edgefed.learn.compiled.compiled_chain_layers import ChainLayers, in_one
 from edgefed.learn.compiled.compiled_chain_plan import ChainPart, plan
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.networks.small_conv import is_plain
@@ -43,18 +43,18 @@ def chain_of(model: Model, phase: Phase, params: Params, precision: str, room: i
         precision: of the schedule.
         room: most samples of a batch.
     """
-    objective, pull, shifted = phase.objective, 0.0, False
-    while type(objective) in (Proximal, Linear):
-        if isinstance(objective, Proximal):
-            pull += objective.mu
-        shifted = shifted or isinstance(objective, Linear)
-        objective = cast(AddedTerm, objective).inner
+    objective, added = phase.objective, dict[type[AddedTerm], AddedTerm]()
+    while isinstance(objective, AddedTerm) and type(objective) not in added:
+        added[type(objective)] = objective
+        objective = objective.inner
+    if not added.keys() <= {Proximal, Linear}:
+        return None
     mix = _mixing(objective, model.classes)
     if native().library is None or mix is None or precision != "fp32":
         return None
     known = all(is_plain(part) and part.is_contiguous() for part in params.values())
     parts = plan(model) if known and not is_watched() else []
-    return Chain(parts, model.shape, params, room, mix, pull, shifted) if parts else None
+    return Chain(parts, model.shape, params, room, mix, added) if parts else None
 
 
 def _mixing(objective: Objective, classes: int) -> Mix | None:
@@ -96,8 +96,7 @@ class Chain:
         params: all weights; they are read at every call.
         room: most samples of a batch.
         mix: turns a batch into the mixed batch of the objective.
-        pull: FedProx's μ, the strength of the proximal term; 0 for none.
-        shifted: whether the objective has a linear term.
+        added: the terms of the objective by their types.
     """
 
     def __init__(
@@ -107,15 +106,19 @@ class Chain:
         params: Params,
         room: int,
         mix: Mix,
-        pull: float = 0.0,
-        shifted: bool = False,
+        added: Mapping[type[AddedTerm], AddedTerm] = MappingProxyType({}),
     ) -> None:
         self._mix = mix
-        self._shifted = shifted
-        self._pull = pull
+        self._shifted = Linear in added
+        pull = added.get(Proximal)
+        self._pull = pull if isinstance(pull, Proximal) and pull.mu else None
         self._shape = shape
         self._params = params
         self._chain = ChainLayers(parts, shape, params, room)
+        self._ways = in_one(self._chain.gradients) if self._pull else (torch.zeros(0), {})
+        self._squares = torch.empty_like(self._ways[0])
+        self._shift_of: Mapping[str, torch.Tensor] | None = None
+        self._all_shifts = torch.zeros(0)
         self._layers = kernels.layers(self._chain.links)
 
     def gradients(
@@ -141,10 +144,19 @@ class Chain:
             self._mixed(mixed, loss)
         gradients = [self._chain.gradients[name] for name in names]
         if self._shifted:
-            torch._foreach_add_(gradients, [context.extra[SHIFT + name] for name in names])
+            self._chain.all_gradients.add_(self._shift(names, context.extra))
         if self._pull:
-            loss = loss + self._pulled(names, context.anchor, gradients)
+            loss = loss + self._pulled(names, self._pull, self._pull.centre(context))
         return loss, gradients
+
+    def _shift(self, names: Sequence[str], extra: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Return the linear term's gradient as one vector, made once for the extras of a job."""
+        if self._shift_of is not extra:
+            self._shift_of = extra
+            self._all_shifts, parts = in_one(self._chain.gradients)
+            for name in names:
+                parts[name].copy_(extra[SHIFT + name])
+        return self._all_shifts
 
     def _mixed(self, mixed: Mixed, loss: torch.Tensor) -> None:
         """Write the loss of mixed targets, and all gradients."""
@@ -170,15 +182,14 @@ class Chain:
 
     @torch.no_grad()
     def _pulled(
-        self, names: Sequence[str], anchor: Params, gradients: list[torch.Tensor]
+        self, names: Sequence[str], pull: Proximal, centre: Mapping[str, torch.Tensor]
     ) -> torch.Tensor:
         """Add the proximal term's gradients to those that were found; return the term."""
-        starts = list(anchor.values())
-        ways = torch._foreach_sub([self._params[name] for name in anchor], starts)
-        moved = dict(zip(anchor, ways, strict=True))
-        torch._foreach_add_(gradients, [moved[name] for name in names], alpha=self._pull)
-        lengths = torch.stack([way.square().sum() for way in ways])
-        return self._pull / 2 * lengths.sum()
+        all_ways, ways = self._ways
+        for name in names:
+            torch.sub(self._params[name], centre[name], out=ways[name])
+        self._chain.all_gradients.add_(all_ways, alpha=pull.mu)
+        return pull.mu / 2 * torch.mul(all_ways, all_ways, out=self._squares).sum()
 
     def _takes(self, mixed: Mixed) -> bool:
         """Return whether a batch is one that the kernels can do: no address may lead elsewhere."""

@@ -11,6 +11,9 @@ from edgefed.learn.compiled.compiled_chain_plan import ChainPart
 from edgefed.learn.networks.small_conv import is_plain
 from edgefed.native import chain as kernels
 
+_ALIGNED = 16
+"""Values from the start of one array to the next: a multiple of them, 64 bytes."""
+
 
 class ChainLayers:
     """The layers of a model, with its weights, their gradients, and room for a batch.
@@ -18,6 +21,7 @@ class ChainLayers:
     Attributes:
         links: the layers with their addresses.
         gradients: of the weights, by the model's names; every backward pass overwrites them.
+        all_gradients: the same memory as one vector.
 
     Args:
         parts: the layers, as ``plan`` returns them.
@@ -41,11 +45,8 @@ class ChainLayers:
         self._rows = 2 * room if has_changes else room
         self._held: list[torch.Tensor] = []
         self._params = params
-        self.gradients: Params = {
-            f"{part.name}.{end}": torch.empty_like(params[f"{part.name}.{end}"])
-            for part in parts
-            for end in ("weight", "bias")
-        }
+        names = [f"{part.name}.{end}" for part in parts for end in ("weight", "bias")]
+        self.all_gradients, self.gradients = in_one({name: params[name] for name in names})
         self._classes = parts[-1].after
         self._is_dense = parts[0].image is None
         self.links = [self._link(part) for part in parts]
@@ -94,6 +95,15 @@ class ChainLayers:
         """Return the address of new memory, which lives as long as this does."""
         self._held.append(torch.empty(size, dtype=kind))
         return self._held[-1].data_ptr()
+
+
+def in_one(like: Params) -> tuple[torch.Tensor, Params]:
+    """Return a vector of zeros and its parts, contiguous and aligned, with these shapes."""
+    sizes = [-(-part.numel() // _ALIGNED) * _ALIGNED for part in like.values()]
+    vector = torch.zeros(sum(sizes))
+    pieces = torch.split(vector, sizes)
+    named = zip(like.items(), pieces, strict=True)
+    return vector, {name: piece[: part.numel()].view(part.shape) for (name, part), piece in named}
 
 
 def _is_here(tensor: torch.Tensor) -> bool:

@@ -1,7 +1,6 @@
 """A term that is linear in the weights, on top of any objective: it adds a constant to gradients.
 
-SCAFFOLD adds its control variates in this way (Karimireddy et al., ICML 2020, algorithm 1), and
-FedDyn the sum of its past drifts (Acar et al., ICLR 2021, algorithm 1).
+SCAFFOLD adds its control variates in this way (Karimireddy et al., ICML 2020, algorithm 1).
 """
 
 from __future__ import annotations

@@ -36,7 +36,6 @@ FOREACH: dict[str, tuple[Callable[[Any, Tensors], object], float]] = {
     "_foreach_mul": (lambda f, own: f(own, 3.0), 6),
     "_foreach_mul_": (lambda f, own: f(own, 3.0), 6),
     "_foreach_norm": (lambda f, own: f(own), 2),
-    "_foreach_sub": (lambda f, own: f(own, [torch.tensor([5.0])]), -3),
 }
 """All functions ``torch._foreach_*`` of the product, called as there with 2, and their results."""
 
