@@ -32,6 +32,7 @@ from tests.tui.driving import (
     PATIENCE,
     Scenario,
     drive,
+    inside,
     notices,
     press,
     screen_text,
@@ -209,7 +210,7 @@ def test_one_marked_run_is_compared_with_that_of_the_row() -> None:
         text = screen_text(pilot)
         assert "A r-0142" in text
         assert "B r-0140" in text
-        assert "settings that differ: 3" in text
+        assert "settings that differ: 4" in text
         assert "algorithm.mu" in text
         assert "seed" not in text
 
@@ -238,10 +239,12 @@ def test_a_mark_is_taken_away_and_there_are_at_most_four() -> None:
 def test_the_comparison_scrolls_to_its_end_and_no_further() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, *MARK_TWO, "enter")
-        assert "training.epochs" not in screen_text(pilot)
+        first = inside(pilot, "#comparison")[1]
+        assert first.split() == ["algorithm.name", "fedprox", "fedavg"]
+        assert "training.epochs" in screen_text(pilot)
         await press(pilot, *["j"] * 30)
         end = lines(pilot)[-3]
-        assert "training.epochs" in end
+        assert "epsilon" in end
         await press(pilot, *["k"] * 3)
         assert lines(pilot)[-3] != end
         await press(pilot, "G")
