@@ -43,7 +43,7 @@ def replay(
     """Open the dashboard on a recorded run of this machine, without a broker.
 
     It is edgefed ui --replay. Keys: p pauses, + and - change the speed, . and ,
-    go to the next round and back.
+    go to the next round and back, # asks for the number of a round.
     """
     options = globals_of(context)
     show_replay(options, run, speed, first_round, ascii)
@@ -73,7 +73,7 @@ def show_replay(
     loaded = options.settings()
     state = loaded.value.state
     recording = Recording.read_nonempty(event_file(state, run))
-    first = recording.before_round(first_round)
+    first = recording.start_of_round(first_round) if first_round > 1 else 0
     require_terminal("edgefed run report, or edgefed run show --local")
     from edgefed.cli.programs.show_dashboard import show_recording
     from edgefed.process.clock import SystemClock

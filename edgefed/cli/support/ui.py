@@ -152,7 +152,7 @@ def _serve(
         title = loaded.value.fleet
     else:
         recording = Recording.read_nonempty(event_file(loaded.value.state, replay))
-        recording.before_round(first_round)
+        recording.start_of_round(first_round)
         title = "replay"
     # A browser has the symbols, whatever the locale of the server.
     letters_option = "--ascii" if letters else "--no-ascii"

@@ -1,4 +1,4 @@
-"""The table of runs: its columns, and one row for each run, with letters before those to compare."""
+"""The table of runs: its columns, a row for each run, and letters before those to compare."""
 
 from __future__ import annotations
 

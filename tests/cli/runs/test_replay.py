@@ -191,7 +191,7 @@ def test_the_newest_run_is_replayed_from_a_round(
     state, path = simulated[0], events_of(*simulated)
     assert edgefed(*words, "latest", "--round", str(number), state=state).code == 0
     ends = Recording.read(path).round_ends
-    assert shown == [(path, {1: 0, 3: ends[1]}[number])]
+    assert shown == [(path, {1: 0, 3: ends[1] + 1}[number])]
     edgefed(*words, "latest", "--round", "9", state=state).failed(2, "recording.round", "9")
 
 
