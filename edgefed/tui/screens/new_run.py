@@ -32,7 +32,7 @@ from edgefed.tui.state.threaded_requests import in_thread
 MOST_FILES = 200
 """Files of a folder, and runs, that are offered."""
 
-_LOADING = "Loading… What is typed waits for the form. esc cancels."
+_LOADING = "Loading algorithms, models and data sets… Keys wait for it; esc cancels."
 
 _ASKING = "Past runs: asking the coordinator…"
 _NO_PAST_RUN = "No past run yet"
