@@ -34,11 +34,13 @@ from edgefed.tui.screens.abort import AbortScreen
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.close import CloseScreen
 from edgefed.tui.screens.help import HelpScreen
+from edgefed.tui.screens.jump import JumpScreen
 from edgefed.tui.screens.question import QuestionScreen, QuestionText
 from edgefed.tui.screens.registry import FIRST, SCREENS, Drawn, ScreenName
 from edgefed.tui.state.closing import WATCHES, Closing
 from edgefed.tui.state.display_state import DisplayState
 from edgefed.tui.state.interfaces import Control, Events, Feed, Runs
+from edgefed.tui.state.jumping import round_targets
 from edgefed.tui.state.key_orders import (
     FINISH,
     CoordinatorOrder,
@@ -308,8 +310,8 @@ class Dashboard(BoardApp):
         """
         if action == "quit" and isinstance(self.focused, Input):
             return not self._board.keys.types_character("app.quit")
-        if action in ("replay", "pause_or_resume", "step"):
-            return (action == "replay") == (self._replay is not None)
+        if action in ("replay", "ask_round", "pause_or_resume", "step"):
+            return (action in ("replay", "ask_round")) == (self._replay is not None)
         return super().check_action(action, parameters)
 
     def action_replay(self, move: ReplayMove) -> None:
@@ -317,6 +319,12 @@ class Dashboard(BoardApp):
         if self._replay is not None:
             self._replay_moved = True
             self._replay.move(move)
+
+    def action_ask_round(self) -> None:
+        """Ask for a round of the replay, and go to its start."""
+        if self._replay is not None:
+            targets = round_targets(self._replay.rounds)
+            self.push_screen(JumpScreen(self._board.glyphs, targets), self.run_call)
 
     def action_pause_or_resume(self) -> None:
         """Ask to pause the run, or to resume it."""

@@ -1,8 +1,12 @@
-"""Functions of the dashboard on every screen: jump, copy, alert."""
+"""Functions of the dashboard on every screen: jump, copy, alert, and keys that wait for a form."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from functools import partial
+
+from textual import events
 
 from edgefed.events.base.alert_events import AlertView
 from edgefed.tui.look.text_format import clean
@@ -11,9 +15,13 @@ from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.jump import JumpScreen
 from edgefed.tui.screens.new_run import NewRunScreen
 from edgefed.tui.screens.registry import Copied
+from edgefed.tui.screens.run_form import RunFormScreen
 from edgefed.tui.state.launching import Draft, Launcher
-from edgefed.tui.state.messages import ThreadDone
+from edgefed.tui.state.messages import Loaded, ThreadDone
 from edgefed.tui.state.threaded_requests import in_thread
+
+_EFFECT_WITHIN = 1.0
+"""Seconds at most that a key which has waited may take before the next one is typed."""
 
 _SUSPEND_AFTER = 0.05
 """Seconds between two looks at whether the terminal has taken all that was sent."""
@@ -24,6 +32,43 @@ class BoardApp(LeanApp):
 
     _board: Board
     _launcher: Launcher | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._typed: list[events.Key] = []
+        self._typing = False
+
+    async def on_event(self, event: events.Event) -> None:
+        """Let keys wait while the form of a new run is loading, and behind others that wait."""
+        if isinstance(event, events.Key) and not event.is_forwarded and self._waits(event):
+            self._typed.append(event)
+        else:
+            await super().on_event(event)
+
+    def _waits(self, event: events.Key) -> bool:
+        screen = self.screen
+        loading = isinstance(screen, NewRunScreen | RunFormScreen) and screen.is_loading
+        return self._typing or (loading and event.key != "escape")
+
+    def on_loaded(self, message: Loaded) -> None:
+        """Type the keys that have waited into the form; without one, they have no effect."""
+        if not message.ok:
+            self._typed.clear()
+        elif self._typed:
+            self._typing = True
+            self.run_worker(self._type())
+
+    async def _type(self) -> None:
+        """Type one key after the other, each when the one before has had its effect."""
+        while self._typed:
+            event, target = self._typed.pop(0), self.focused or self.screen
+            await super().on_event(event)
+            for node in target.ancestors_with_self:  # a key goes up this way
+                done = asyncio.Event()
+                if node.call_later(done.set):
+                    with suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(done.wait(), _EFFECT_WITHIN)
+        self._typing = False
 
     def action_jump(self) -> None:
         """Ask for the name of a screen, and go there."""
@@ -48,14 +93,15 @@ class BoardApp(LeanApp):
         else:
             super().action_suspend_process()
 
-    def action_new_run(self) -> None:
+    async def action_new_run(self) -> None:
         """Open the choice of the start of a new run."""
         if self._launcher is None:
             board = self._board
             refusal = board.refusal if board.read_only else board.watch.commands.no_start
             self.notify(refusal, severity="warning", markup=False)
         else:
-            self.push_screen(NewRunScreen(self._board, self._launcher))
+            self._typed.clear()
+            await self.push_screen(NewRunScreen(self._board, self._launcher))
 
     def action_copy_command(self) -> None:
         """Copy the command line that starts a run like the one that is shown."""

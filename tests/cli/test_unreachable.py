@@ -58,6 +58,12 @@ def test_the_dashboard_needs_a_terminal() -> None:
     edgefed("ui").failed(2, "ui.terminal", "edgefed status")
 
 
+def test_without_a_broker_the_dashboard_names_what_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edgefed.cli.common.terminal.require_terminal", lambda text: None)
+    told = edgefed("--broker", f"mqtt://{LOOPBACK}:{free_port()}", "ui")
+    told.failed(3, "broker.unreachable", "edgefed ui --replay latest")
+
+
 def test_aborting_without_a_terminal_wants_yes() -> None:
     edgefed("run", "abort", "r-1").failed(2, "usage.confirm", "--yes")
 

@@ -25,7 +25,7 @@ def row(number: int, **scores: float | None) -> dict[str, Any]:
     return {"round": number, **scores}
 
 
-def test_only_settings_that_differ_are_listed_in_the_recipes_order() -> None:
+def test_only_settings_that_differ_are_listed_the_algorithm_first() -> None:
     other = {
         "name": "b",
         "seed": 1,
@@ -35,14 +35,16 @@ def test_only_settings_that_differ_are_listed_in_the_recipes_order() -> None:
     }
     found = compare([details(), details("r-2", other)])
     assert found.settings == (
+        Setting("algorithm.name", ("fedavg", "fedprox")),
+        Setting("algorithm.mu", (None, 0.01)),
         Setting("training.epochs", (1, 3)),
         Setting("model.hidden", ([8], [8, 4])),
-        Setting("algorithm.mu", (None, 0.01)),
     )
     assert found.differences() == [
+        ("algorithm.name", "fedavg", "fedprox"),
+        ("algorithm.mu", "-", "0.01"),
         ("training.epochs", "1", "3"),
         ("model.hidden", "[8]", "[8, 4]"),
-        ("algorithm.mu", "-", "0.01"),
     ]
 
 

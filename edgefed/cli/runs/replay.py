@@ -32,7 +32,7 @@ def replay(
     run: Annotated[
         str,
         typer.Argument(
-            help=f"Of this machine: {RUNS}, or an event file; by default the newest run.",
+            help=f"Of this machine: {RUNS}, its name, or an event file; by default the newest run.",
             autocompletion=completion.runs,
         ),
     ] = "",
@@ -43,7 +43,7 @@ def replay(
     """Open the dashboard on a recorded run of this machine, without a broker.
 
     It is edgefed ui --replay. Keys: p pauses, + and - change the speed, . and ,
-    go to the next round and back.
+    go to the next round and back, # asks for the number of a round.
     """
     options = globals_of(context)
     show_replay(options, run, speed, first_round, ascii)
@@ -56,7 +56,7 @@ def show_replay(
 
     Args:
         options: the typed options.
-        run: an id or its beginning, a folder, or an event file; empty for the newest run.
+        run: an id or its beginning, a name, a folder, or an event file; empty for the newest run.
         speed: recorded seconds in one, or ``max``.
         first_round: the round to begin with.
         letters: letters in place of symbols; None follows the locale.
@@ -73,7 +73,7 @@ def show_replay(
     loaded = options.settings()
     state = loaded.value.state
     recording = Recording.read_nonempty(event_file(state, run))
-    first = recording.before_round(first_round)
+    first = recording.start_of_round(first_round) if first_round > 1 else 0
     require_terminal("edgefed run report, or edgefed run show --local")
     from edgefed.cli.programs.show_dashboard import show_recording
     from edgefed.process.clock import SystemClock
@@ -107,7 +107,7 @@ def event_file(state: Path, run: str) -> Path:
     if path.suffix == ".jsonl" or is_folder(run) or (run and file_exists(path)):
         path = path / EVENTS if folder_exists(path) else path
     else:
-        path = found(state, run) / EVENTS
+        path = found(state, _id_of(state, run)) / EVENTS
     if not file_exists(path):  # a pipe would be waited for
         raise UnknownNameError(
             f"There is no event file {path}.",
@@ -115,3 +115,13 @@ def event_file(state: Path, run: str) -> Path:
             hint="name a run (edgefed run list --local), a run's folder or its events.jsonl",
         )
     return path
+
+
+def _id_of(state: Path, run: str) -> str:
+    """Return the id of the newest run with a name; the text itself if it begins an id or no run."""
+    from edgefed.cli.common.local_runs import local_runs
+    from edgefed.cli.common.run_folders import newest_first
+
+    if any(folder.name.startswith(run) for folder in newest_first(state)):
+        return run
+    return next((str(row["run"]) for row in local_runs(state) if row["name"] == run), run)

@@ -31,8 +31,8 @@ def ui(
         typer.Option(
             "--replay",
             metavar="RUN|FILE",
-            help="Replay a run of this machine (latest for the newest), its folder, or an event "
-            "file, without a broker.",
+            help="Replay a run of this machine by its id or name (latest for the newest), its "
+            "folder, or an event file, without a broker.",
         ),
     ] = None,
     speed: Speed = "1",
@@ -101,6 +101,18 @@ def _check(
         raise UsageError("--bind and --port are for browsers.", hint="add --web")
 
 
+def _find_broker(options: Globals) -> None:
+    """Check that there is a broker; the hint of the error names what works without one."""
+    from edgefed.errors import UnreachableError
+
+    try:
+        with options.connected():
+            pass
+    except UnreachableError as error:
+        error.hint += "; a recorded run needs no broker: edgefed ui --replay latest"
+        raise
+
+
 def _show(options: Globals, read_only: bool, letters: bool | None) -> None:
     """Show the dashboard of the fleet until it is closed."""
     from edgefed.cli.common.terminal import require_terminal
@@ -113,8 +125,7 @@ def _show(options: Globals, read_only: bool, letters: bool | None) -> None:
     from edgefed.tui.keys.keymap import checked_keymap
 
     keys = checked_keymap(options.settings())
-    with options.connected():
-        pass
+    _find_broker(options)
     settings = options.settings().value
     show(
         broker_address(settings),
@@ -147,12 +158,11 @@ def _serve(
     address, loaded = web_address(bind, port), options.settings()
     checked_keymap(loaded)
     if replay is None:
-        with options.connected():
-            pass
+        _find_broker(options)
         title = loaded.value.fleet
     else:
         recording = Recording.read_nonempty(event_file(loaded.value.state, replay))
-        recording.before_round(first_round)
+        recording.start_of_round(first_round)
         title = "replay"
     # A browser has the symbols, whatever the locale of the server.
     letters_option = "--ascii" if letters else "--no-ascii"

@@ -151,6 +151,7 @@ class Recording:
         stamps: POSIX time of each event, as it was recorded.
         round_ends: number of events up to the end of each round.
         rounds: the number of each of these rounds.
+        opened: number of events up to the first that opens a round, by the round's number.
         left_out: parts of the file that cannot be replayed.
     """
 
@@ -160,6 +161,7 @@ class Recording:
     stamps: array[float] = field(default_factory=lambda: array("d"))
     round_ends: array[int] = field(default_factory=lambda: array("Q"))
     rounds: array[int] = field(default_factory=lambda: array("Q"))
+    opened: dict[int, int] = field(default_factory=dict)
     left_out: LeftOut = LeftOut()
 
     @classmethod
@@ -199,22 +201,30 @@ class Recording:
             f"{path} is empty.", code="recording.empty", hint="name a run that has begun"
         )
 
-    def before_round(self, number: int) -> int:
-        """Return the number of events before a round: up to the end of the round before it.
+    def round_starts(self) -> dict[int, int]:
+        """Return the number of events up to the start of each finished round, by its number.
+
+        A round starts with the event that opens it, or else with the end of the round before. The
+        first one is there in any case.
+        """
+        ends = dict(zip(self.rounds, self.round_ends, strict=True))
+        before = {1: 0, **{number: ends[number - 1] for number in ends if number - 1 in ends}}
+        return {number: max(end, self.opened.get(number, 0)) for number, end in before.items()}
+
+    def start_of_round(self, number: int) -> int:
+        """Return the number of events up to the start of a round.
 
         Raises:
             UsageError: ``recording.round``: the recording does not have this round.
         """
-        if number == 1:
-            return 0
-        ends = dict(zip(self.rounds, self.round_ends, strict=True))
-        if number not in ends or number - 1 not in ends:
+        starts = self.round_starts()
+        if number not in starts:
             raise UsageError(
                 f"{self.path} has no finished round {number}.",
                 code="recording.round",
-                hint=f"the last one is {max(ends)}" if ends else "leave --round out",
+                hint=f"the last one is {max(starts)}" if self.rounds else "leave --round out",
             )
-        return ends[number - 1]
+        return starts[number]
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -272,6 +282,8 @@ class Recording:
         self.stamps.append(stamp)
         self.seconds.append(after + min(LONGEST_GAP, max(0.0, gap)))
         self.offsets.append(offset)
+        if event.kind == "round":
+            self.opened.setdefault(int(event.fields["round"]), len(self.offsets))
         if event.kind == "scored":
             self.round_ends.append(len(self.offsets))
             self.rounds.append(max(0, int(event.fields["round"])))

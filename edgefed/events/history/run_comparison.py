@@ -11,8 +11,8 @@ from edgefed.events.base.best_rounds import Best, Measure, best_of
 from edgefed.events.history.known_runs import RunDetails
 from edgefed.terminal.units import duration, size
 
-NOT_SETTINGS = frozenset({"name", "algorithm.name"})
-"""Keys of a recipe that the head of a comparison has."""
+ALGORITHM = "algorithm.name"
+"""The key of the setting that is listed first."""
 
 NONE = "-"
 """Stands for a setting or a result that a run does not have."""
@@ -40,7 +40,8 @@ class Comparison:
 
     Attributes:
         runs: in the order in which they were named.
-        settings: those that differ, in the order of the recipes.
+        settings: those that differ, without the run's name: the algorithm, then its keys, then the
+            others in the order of the recipes.
     """
 
     runs: tuple[RunDetails, ...]
@@ -79,10 +80,13 @@ def compare(runs: Sequence[RunDetails]) -> Comparison:
     flat = [dict(_flattened(run.recipe)) for run in runs]
     keys = dict.fromkeys(key for recipe in flat for key in recipe)
     settings = (Setting(key, tuple(recipe.get(key) for recipe in flat)) for key in keys)
-    differing = (
-        setting for setting in settings if any(v != setting.values[0] for v in setting.values)
-    )
-    return Comparison(tuple(runs), tuple(e for e in differing if e.key not in NOT_SETTINGS))
+    differing = [
+        setting
+        for setting in settings
+        if setting.key != "name" and any(v != setting.values[0] for v in setting.values)
+    ]
+    differing.sort(key=lambda one: (one.key != ALGORITHM, not one.key.startswith("algorithm.")))
+    return Comparison(tuple(runs), tuple(differing))
 
 
 def best(run: RunDetails, measure: Measure) -> Best | None:

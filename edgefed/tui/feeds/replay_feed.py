@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta, timezone
 
 from edgefed.errors import StorageError
@@ -86,6 +86,11 @@ class ReplayFeed:
             self._thread.join()
         self._listener = None
 
+    @property
+    def rounds(self) -> Collection[int]:
+        """The numbers of the rounds to whose start it can go."""
+        return self._recording.round_starts()
+
     def position(self) -> ReplayPosition:
         """Return the present position."""
         with self._lock:
@@ -111,7 +116,7 @@ class ReplayFeed:
                 self._speed = _other_speed(self._speed, 1 if move == "faster" else -1)
             else:
                 self._jump = self._target(move)
-                self._playing = self._playing and move == "start"
+                self._playing = self._playing and (move == "start" or isinstance(move, int))
         self._wake.set()
 
     def event_page(
@@ -210,6 +215,8 @@ class ReplayFeed:
 
     def _target(self, move: ReplayMove) -> int:
         """Return how many events a jump leads to, counted from where the last one leads."""
+        if isinstance(move, int):
+            return max(self._first(), self._recording.start_of_round(move))
         ends = self._recording.round_ends
         now = self._done if self._jump is None else self._jump
         total = len(self._recording)

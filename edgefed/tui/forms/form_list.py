@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rich.text import Text
-from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from edgefed.tui.forms.cursor_list import CursorList
 from edgefed.tui.forms.recipe_fields import RecipeField
 from edgefed.tui.forms.recipe_form import ESSENTIALS, RecipeForm
 from edgefed.tui.keys.actions import bindings_of
@@ -16,20 +16,19 @@ from edgefed.tui.look.theme import MUTED, SKY, VERMILLION
 MORE = " more"
 """The id of the line that shows the other page, which no key has."""
 
-_MARK_WIDTH = 2
+_MARK_WIDTH = 3
 _LABEL_WIDTH = 8
 _NAME_WIDTH = 26
 _VALUE_WIDTH = 20
 
 
-class FormList(OptionList):
+class FormList(CursorList):
     """One line for each field, and one for the other page; only changed lines are drawn again."""
 
     BINDINGS = bindings_of("table")
 
     def __init__(self, glyphs: Glyphs, *, id: str) -> None:  # noqa: A002
-        super().__init__(id=id, compact=True)
-        self._glyphs = glyphs
+        super().__init__(glyphs, id=id)
         self._rows: dict[str, Text] = {}
         self._short = True
 
@@ -60,7 +59,7 @@ class FormList(OptionList):
         self._short = not (form.whole or part)
         rows = {field.key: self._row(field, form) for field in fields}
         if more:
-            rows[MORE] = self._glyphs.text(Text(f"  {more}", SKY))
+            rows[MORE] = self._glyphs.text(Text(f"   {more}", SKY))
         if list(rows) == list(self._rows):
             for key, row in rows.items():
                 if row != self._rows[key]:
@@ -105,7 +104,7 @@ class FormList(OptionList):
     def _row(self, field: RecipeField, form: RecipeForm) -> Text:
         """Return a field's line: its name, its value, and its problem or its meaning."""
         problem, changed = form.problem(field.key), field.key in form.sets
-        mark = "✗ " if problem else "* " if changed else "  "
+        mark = " ✗ " if problem else " * " if changed else "   "
         name = ESSENTIALS.get(field.key, field.key) if self._short else field.name
         width = self._name_width(field.key)
         row = Text(no_wrap=True, overflow="ellipsis")

@@ -1,4 +1,4 @@
-"""The line to type a jump target, with the available names."""
+"""The line to type a jump target, with the available names or a hint."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from textual.widgets import Input, Static
 
 from edgefed.tui.look.symbols import Glyphs
 from edgefed.tui.look.theme import MUTED, ORANGE, SKY
-from edgefed.tui.state.jumping import completions, jump_to
+from edgefed.tui.state.jumping import JumpTargets
+
+_BY_NAME = JumpTargets()
 
 
 class JumpScreen(ModalScreen[str | None]):
-    """Answers with the app's call for the chosen name; None for none."""
+    """Answers with the app's call for the chosen target; None for none."""
 
     AUTO_FOCUS = "#where"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -26,16 +28,17 @@ class JumpScreen(ModalScreen[str | None]):
         ("tab", "complete", "Complete"),
     ]
 
-    def __init__(self, glyphs: Glyphs) -> None:
+    def __init__(self, glyphs: Glyphs, targets: JumpTargets = _BY_NAME) -> None:
         super().__init__()
         self._glyphs = glyphs
+        self._targets = targets
 
     def compose(self) -> ComposeResult:
         """Lay out names and line."""
         with Vertical(id="jump"):
             yield Static(self._names(""), id="jump-names")
             with Horizontal(id="jump-line"):
-                yield Static(":", id="jump-mark")
+                yield Static(self._targets.mark, id="jump-mark", markup=False)
                 yield Input(id="where", compact=True, select_on_focus=False)
 
     @on(Input.Changed, "#where")
@@ -49,14 +52,14 @@ class JumpScreen(ModalScreen[str | None]):
         if not event.value.strip():
             self.dismiss(None)
             return
-        call, _ = jump_to(event.value)
+        call, _ = self._targets.jump_to(event.value)
         if call is not None:
             self.dismiss(call)
 
     def action_complete(self) -> None:
         """Write the rest of the first name that begins so."""
         field = self.query_one("#where", Input)
-        names = completions(field.value)
+        names = self._targets.completions(field.value)
         if names:
             field.value = names[0]
             field.cursor_position = len(field.value)
@@ -66,11 +69,11 @@ class JumpScreen(ModalScreen[str | None]):
         self.dismiss(None)
 
     def _names(self, text: str) -> Text:
-        names = completions(text)
-        call, why = jump_to(text)
+        names = self._targets.completions(text)
+        call, why = self._targets.jump_to(text)
         if text.strip() and call is None and not names:
             return self._glyphs.text(Text(why, ORANGE))
-        line = Text(no_wrap=True, overflow="ellipsis")
+        line = Text("" if names else self._targets.hint, MUTED, no_wrap=True, overflow="ellipsis")
         for number, name in enumerate(names):
             first = number == 0 and bool(text.strip())
             line.append(f"{name}  ", f"bold {SKY}" if first else MUTED)

@@ -14,22 +14,25 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from edgefed.config.fleet.settings_files import expand
 from edgefed.files.writing import folder_exists
+from edgefed.tui.forms.cursor_list import CursorList
 from edgefed.tui.look.text_format import clean, cut_middle
 from edgefed.tui.look.theme import MUTED, ORANGE, SKY
 from edgefed.tui.screens.board import Board
 from edgefed.tui.screens.run_form import RunFormScreen
 from edgefed.tui.state.launching import Draft, Launcher, PastRun
+from edgefed.tui.state.messages import Loaded
 from edgefed.tui.state.threaded_requests import in_thread
 
 MOST_FILES = 200
 """Files of a folder, and runs, that are offered."""
 
-_LOADING = "Loading algorithms, models and data sets…"
+_LOADING = "Loading algorithms, models and data sets… Keys wait for it; esc cancels."
 
 _ASKING = "Past runs: asking the coordinator…"
 _NO_PAST_RUN = "No past run yet"
@@ -42,6 +45,9 @@ class NewRunScreen(ModalScreen[None]):
     Args:
         board: of the dashboard.
         launcher: makes drafts, and knows past runs.
+
+    Attributes:
+        is_loading: whether the form with the choice is being made; keys wait for it.
     """
 
     AUTO_FOCUS = "#new-choices"
@@ -56,7 +62,7 @@ class NewRunScreen(ModalScreen[None]):
         self._launcher = launcher
         self._folder = launcher.folder
         self._runs: tuple[PastRun, ...] = ()
-        self._wanted: Callable[[], Draft] | None = None
+        self.is_loading = False
         self._about_runs = _ASKING
         self._calls: dict[str, Callable[[], Draft]] = {}
 
@@ -70,11 +76,12 @@ class NewRunScreen(ModalScreen[None]):
                 yield Static("File or folder: ", id="new-path-label")
                 yield Input(placeholder="recipe.toml", id="new-path", compact=True)
             yield Static("", id="new-told")
-            yield OptionList(id="new-choices", compact=True)
+            yield CursorList(self._board.glyphs, id="new-choices")
 
     def on_mount(self) -> None:
         """Offer files at once, and past runs when the coordinator has answered."""
         self._offer()
+        self.query_one(OptionList).focus()
         in_thread(self, self._launcher.past_runs, self._take_runs, f"{_UNKNOWN}.", self._no_runs)
 
     def _take_runs(self, runs: tuple[PastRun, ...]) -> None:
@@ -136,18 +143,27 @@ class NewRunScreen(ModalScreen[None]):
             self._open(partial(self._launcher.from_file, path))
 
     def _open(self, call: Callable[[], Draft]) -> None:
-        self._wanted = call
-        self._tell(_LOADING)
+        failed = partial(self._failed, self.focused)
+        self._set_loading(True)
         # What torch and plug-ins take to load is waited for in the thread.
-        failed, then = "The recipe cannot be read.", partial(self._show_form, call)
-        in_thread(self, call, then, failed, lambda: self._tell(""))
+        in_thread(self, call, self._show_form, "The recipe cannot be read.", failed)
 
-    def _tell(self, text: str) -> None:
-        self.query_one("#new-told", Static).update(self._board.glyphs.text(Text(text, ORANGE)))
+    def _set_loading(self, loading: bool) -> None:
+        """Show whether a choice is loading; no other one is taken meanwhile."""
+        self.is_loading = loading
+        text = Text(_LOADING if loading else "", ORANGE)
+        self.query_one("#new-told", Static).update(self._board.glyphs.text(text))
+        self.query_one("#new-path-line").disabled = loading
+        self.query_one(OptionList).disabled = loading
 
-    def _show_form(self, call: Callable[[], Draft], draft: Draft) -> None:
-        if call is not self._wanted:  # another one was chosen meanwhile
-            return
+    def _failed(self, chosen_in: Widget | None) -> None:
+        """Offer the choices again; keys that were typed for the form have no effect."""
+        if self.is_attached:
+            self._set_loading(False)
+            self.set_focus(chosen_in)
+            self.post_message(Loaded(ok=False))
+
+    def _show_form(self, draft: Draft) -> None:
         self.app.switch_screen(RunFormScreen(self._board, draft))
 
 

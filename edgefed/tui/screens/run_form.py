@@ -20,6 +20,7 @@ from textual.widgets.option_list import Option
 from edgefed.events.base.snapshot import Snapshot
 from edgefed.events.state.attention import devices_there
 from edgefed.terminal.units import counted
+from edgefed.tui.forms.cursor_list import CursorList
 from edgefed.tui.forms.form_list import MORE, FormList
 from edgefed.tui.forms.recipe_fields import RecipeField
 from edgefed.tui.forms.recipe_form import RecipeForm
@@ -30,6 +31,7 @@ from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board
 from edgefed.tui.screens.question import QuestionScreen, QuestionText
 from edgefed.tui.state.key_orders import ENDED
 from edgefed.tui.state.launching import Draft
+from edgefed.tui.state.messages import Loaded
 from edgefed.tui.state.problems import next_step, reason
 from edgefed.tui.state.threaded_requests import in_thread
 
@@ -54,7 +56,11 @@ _HINTS = ("form.more", "form.filter", "form.next_error", "form.copy", "form.star
 
 
 class RunFormScreen(ModalScreen[None]):
-    """Values in a list, where they are changed; starts the run when all is well."""
+    """Values in a list, where they are changed; starts the run when all is well.
+
+    Attributes:
+        is_loading: whether the form is not there yet; keys wait for it.
+    """
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
@@ -74,6 +80,7 @@ class RunFormScreen(ModalScreen[None]):
         self._form = RecipeForm(draft, announced_classes(snapshot) if snapshot else ())
         self._before: str | None = None
         self._starting = False
+        self.is_loading = True
 
     def compose(self) -> ComposeResult:
         """Lay out state, fields, the chosen one, the command and the buttons."""
@@ -85,7 +92,7 @@ class RunFormScreen(ModalScreen[None]):
             with Container(id="form-body"):
                 yield FormList(self._board.glyphs, id="form-fields")
                 yield Input(id="form-value", compact=True)
-            yield OptionList(id="form-choices", compact=True)
+            yield CursorList(self._board.glyphs, id="form-choices")
             yield Static(id="form-about")
             yield Static(id="form-command")
             with Horizontal(id="buttons"):
@@ -99,6 +106,9 @@ class RunFormScreen(ModalScreen[None]):
         self._choices.can_focus = False  # the field beside it keeps the focus
         self.watch(self._fields, "scroll_y", self._place_value, init=False)
         self._show_all()
+        self._fields.focus()
+        self.is_loading = False
+        self.post_message(Loaded(ok=True))
 
     def draw(self) -> None:
         """Show whether a run is at work now."""

@@ -22,7 +22,7 @@ from edgefed.events.history.recording import Recording
 from edgefed.events.history.run_comparison import Comparison, compare
 from edgefed.tui.keys.actions import bindings_of
 from edgefed.tui.look.text_format import clean
-from edgefed.tui.panes.base.compared_runs import ComparedRunsPane
+from edgefed.tui.panes.base.compared_runs import LETTERS, ComparedRunsPane
 from edgefed.tui.panes.base.pane import Pane
 from edgefed.tui.panes.runs.run_comparison import RunComparisonPane
 from edgefed.tui.panes.runs.run_curves import RunCurvesPane
@@ -176,7 +176,8 @@ class RunsScreen(Screen[None]):
         text = self._problem or self._nothing()
         text += f"\nRuns as of {self._as_of}." if self._problem and runs else ""
         with self.app.batch_update():
-            table.show(runs, self._marked, self.size.width - _BORDER_AND_SCROLLBAR, now)
+            marks = dict(zip(self._marked, LETTERS, strict=False))
+            table.show(runs, marks, self.size.width - _BORDER_AND_SCROLLBAR, now)
             table.display = bool(runs)
             if runs and self.focused is None:  # an empty table takes no focus
                 table.focus()
@@ -197,7 +198,28 @@ class RunsScreen(Screen[None]):
         marked = f"   {len(self._marked)} marked" if self._marked else ""
         count = "?" if self._runs is None else len(self._runs)
         frame.border_title = Content(line(f"Runs {count}{marked}"))
-        frame.border_subtitle = Content(line(self._board.keys.hint(*_HINTS)))
+        hint = self._next_mark() or self._board.keys.hint(*_HINTS)
+        frame.border_subtitle = Content(line(hint))
+
+    def _next_mark(self) -> str:
+        """Return the effect of the keys that mark and compare; empty while no run is marked."""
+        selected, count = clean(self.query_one(RunTable).selected or ""), len(self._marked)
+        mark, enter = (self._board.keys.label(name) for name in ("runs.mark", "runs.open"))
+        if not count:
+            return ""
+        first, marked = clean(self._marked[0]), f"the {count} marked runs"
+        if self.query_one(RunTable).selected not in self._marked:
+            compared = f"it with {first}" if count == 1 else marked
+            add = f"{mark} marks {selected}, too; " if count < MOST else ""
+            return f"{add}{enter} compares {compared}"
+        if count == 1:
+            return f"compare with {first}: press {mark} on another run; {mark} again takes it back"
+        return f"{mark} takes {selected} back; {enter} compares {marked}"
+
+    @on(DataTable.RowHighlighted)
+    def follow_cursor(self) -> None:
+        """Show the effect of the keys on the run under the cursor."""
+        self._write_borders()
 
     def copied(self) -> str | None:
         """Return the id of the run under the cursor."""

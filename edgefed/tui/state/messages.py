@@ -44,6 +44,14 @@ class ThreadDone(Message):
         self.then = then
 
 
+class Loaded(Message):
+    """A dialog for which keys have waited is there, or it could not be made."""
+
+    def __init__(self, *, ok: bool) -> None:
+        super().__init__()
+        self.ok = ok
+
+
 class ReplayChosen(Message):
     """A recording to replay in place of the dashboard, which is opened again afterwards."""
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
-ReplayMove = Literal[
-    "play",
-    "faster",
-    "slower",
-    "next_round",
-    "previous_round",
-    "next_event",
-    "previous_event",
-    "start",
-    "end",
-]
-"""The command of a key in a replay; ``play`` pauses one that plays."""
+ReplayMove: TypeAlias = (
+    int
+    | Literal[
+        "play",
+        "faster",
+        "slower",
+        "next_round",
+        "previous_round",
+        "next_event",
+        "previous_event",
+        "start",
+        "end",
+    ]
+)
+"""The command of a key in a replay; ``play`` pauses one that plays, a number is that of a round."""
 
 SPEEDS: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, math.inf)
 """Recorded seconds that pass in one, from the slowest replay to one without waiting."""
@@ -52,6 +56,11 @@ class ReplayPosition:
 
 class Replay(Protocol):
     """A replay that keys control."""
+
+    @property
+    def rounds(self) -> Collection[int]:
+        """The numbers of the rounds to whose start it can go."""
+        ...
 
     def position(self) -> ReplayPosition:
         """Return the present position."""

@@ -1,8 +1,8 @@
-"""The table of runs: its columns, and one row for each run, with a mark before those to compare."""
+"""The table of runs: its columns, a row for each run, and letters before those to compare."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -125,7 +125,6 @@ RUN_COLUMNS: tuple[RunColumn, ...] = (
 """All columns, in the order of the screen."""
 
 
-_MARK = "*"
 _MARK_WIDTH = 1
 
 
@@ -148,9 +147,16 @@ class RunTable(DataTable[Text]):
         return self.ordered_rows[self.cursor_row].key.value
 
     def show(
-        self, runs: Sequence[RunRow], marked: Sequence[str], width: int, now: datetime
+        self, runs: Sequence[RunRow], marks: Mapping[str, str], width: int, now: datetime
     ) -> None:
-        """Show these runs, in this order, in ``width`` cells; the cursor stays on its run."""
+        """Show these runs, in this order, in ``width`` cells; the cursor stays on its run.
+
+        Args:
+            runs: the rows.
+            marks: letters of the marked runs, by their ids.
+            width: cells of a row.
+            now: for ages.
+        """
         selected, top = self.selected, self.scroll_y
         columns = columns_for(width - _MARK_WIDTH - PADDING, runs)
         self.clear(columns=True)
@@ -158,7 +164,7 @@ class RunTable(DataTable[Text]):
         for column in columns:
             self.add_column(self._glyphs.text(column.head()), width=column.width, key=column.key)
         for run in {run.run: run for run in runs}.values():
-            mark = Text(self._glyphs.line(_MARK) if run.run in marked else " ", f"bold {SKY}")
+            mark = Text(marks.get(run.run, " "), f"bold {SKY}")
             cells = (self._glyphs.text(column.content(run, now)) for column in columns)
             self.add_row(mark, *cells, key=run.run)
         if selected is not None and selected in self.rows:

@@ -175,8 +175,10 @@ def test_a_run_is_found_by_id_folder_and_file(simulated: tuple[Path, str]) -> No
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 @pytest.mark.parametrize("number", [1, 3])
-def test_the_newest_run_is_replayed_from_a_round(
+@pytest.mark.parametrize("named", ["latest", "tiny"])
+def test_the_newest_run_or_one_of_a_name_is_replayed_from_a_round(
     words: list[str],
+    named: str,
     number: int,
     simulated: tuple[Path, str],
     monkeypatch: pytest.MonkeyPatch,
@@ -189,10 +191,10 @@ def test_the_newest_run_is_replayed_from_a_round(
     monkeypatch.setattr("edgefed.cli.programs.show_dashboard.show_recording", show)
     monkeypatch.setattr("edgefed.cli.common.terminal.require_terminal", lambda text: None)
     state, path = simulated[0], events_of(*simulated)
-    assert edgefed(*words, "latest", "--round", str(number), state=state).code == 0
+    assert edgefed(*words, named, "--round", str(number), state=state).code == 0
     ends = Recording.read(path).round_ends
-    assert shown == [(path, {1: 0, 3: ends[1]}[number])]
-    edgefed(*words, "latest", "--round", "9", state=state).failed(2, "recording.round", "9")
+    assert shown == [(path, {1: 0, 3: ends[1] + 1}[number])]
+    edgefed(*words, named, "--round", "9", state=state).failed(2, "recording.round", "9")
 
 
 def test_a_speed_and_a_round_are_for_a_replay(tmp_path: Path) -> None:

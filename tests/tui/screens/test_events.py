@@ -11,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from edgefed.coordinator.journal import stored_events
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.journal.stored_events import StoredEvents
 from edgefed.errors import UnreachableError
@@ -134,6 +135,22 @@ def test_problems_first_then_the_newest_first_and_all(log: Log) -> None:
         await read(pilot)
 
     drive(app_of(log), scenario, *SIZES)
+
+
+def test_problems_of_the_whole_log_are_first_however_many_pages_it_has(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_events, "SCANNED", 3000)
+    for number in range(400):
+        log.note(f"note {number}", "warning" if number in (0, 200) else "info")
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: len(rows(pilot)) > 10)
+        texts = [row.split("  ")[-1].strip() for row in rows(pilot)]
+        assert texts[:4] == ["note 200", "note 0", "note 399", "note 398"]
+        assert log.reads > 10
+
+    drive(app_of(log), scenario)
 
 
 def test_search_and_filters(log: Log) -> None:

@@ -131,6 +131,10 @@ def test_n_offers_recipes_and_past_runs(started: Callable[..., None]) -> None:
         for told in ("a.toml", "b.toml", "defaults", "r-1  fedprox  finished  2024"):
             assert told in text
         assert "edgefed.toml" not in text
+        assert "> a.toml" in text
+        await press(pilot, "down")
+        assert "> b.toml" in screen_text(pilot)
+        assert screen_text(pilot).count(">") == 1
         await press(pilot, "escape")
         assert not isinstance(pilot.app.screen, NewRunScreen)
 
@@ -200,7 +204,7 @@ class SlowLauncher(RunLauncher):
         return super().from_file(path)
 
 
-def test_of_two_choices_the_last_one_is_opened(
+def test_keys_wait_for_the_form_that_is_loading_and_go_nowhere_without_one(
     tmp_path: Path, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.tui.screens.test_run_form.RunLauncher", SlowLauncher)
@@ -208,16 +212,21 @@ def test_of_two_choices_the_last_one_is_opened(
 
     async def run() -> None:
         async with app.run_test(size=(120, 36)) as pilot:
-            await press(pilot, "n")
-            await pilot.press("enter", "down", "enter")
+            (tmp_path / "b.toml").write_text("[")
+            await pilot.press("n", "down", "enter", "up", "enter", "q")
+            await until(pilot, lambda: "Loading" in screen_text(pilot))
+            gates["b.toml"].set()
+            await until(pilot, lambda: bool(notices(pilot)))
+            await press(pilot)
+            assert not screen_text(pilot).count("Loading")
+            await pilot.press("up", "enter", "down", "escape", "n", "enter")
+            await pilot.press("slash", *"rounds.count", "enter", "enter", "backspace", "9", "enter")
             await until(pilot, lambda: len(gates) == 2)
             gates["a.toml"].set()
-            await pilot.pause(0.5)
-            assert isinstance(app.screen, NewRunScreen)
-            gates["b.toml"].set()
-            await until(pilot, lambda: isinstance(app.screen, RunFormScreen))
-            await press(pilot)
-            assert "New run from b.toml" in screen_text(pilot)
+            await until(pilot, lambda: "rounds.count=9" in screen_text(pilot))
+            assert coordinator.started == []
+            await press(pilot, "ctrl+j")
+            assert coordinator.started[0]["rounds"]["count"] == 9
 
     asyncio.run(run())
 
@@ -337,7 +346,8 @@ def test_the_first_page_has_the_essentials_with_their_meanings(
 ) -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         form = await open_form(pilot)
-        rows = [line.strip("│ ").split() for line in screen_text(pilot).splitlines()]
+        assert ">  method" in screen_text(pilot)
+        rows = [line.strip("│ >").split() for line in screen_text(pilot).splitlines()]
         shown = {row[0]: " ".join(row[1:]) for row in rows if row and row[0] in LABELS}
         assert list(shown) == LABELS
         assert shown["method"].startswith("fedprox FedAvg whose devices are pulled back")
@@ -391,7 +401,7 @@ def test_a_value_is_changed_in_its_line_where_it_is_selected(
         assert (value.value, value.selected_text) == (before.text, before.text)
         name = "rounds" if key in ESSENTIALS else "downlink"
         lines = screen_text(pilot).splitlines()
-        line = next(i for i, line in enumerate(lines) if line.strip("│ *").startswith(name))
+        line = next(i for i, line in enumerate(lines) if line.strip("│ >*").startswith(name))
         assert value.region.y == line
         assert lines[line].index(before.text, 10) == value.region.x
         await press(pilot, "5")

@@ -32,6 +32,7 @@ from tests.tui.driving import (
     PATIENCE,
     Scenario,
     drive,
+    inside,
     notices,
     press,
     screen_text,
@@ -209,7 +210,7 @@ def test_one_marked_run_is_compared_with_that_of_the_row() -> None:
         text = screen_text(pilot)
         assert "A r-0142" in text
         assert "B r-0140" in text
-        assert "settings that differ: 3" in text
+        assert "settings that differ: 4" in text
         assert "algorithm.mu" in text
         assert "seed" not in text
 
@@ -224,9 +225,9 @@ def test_a_mark_is_taken_away_and_there_are_at_most_four() -> None:
             await press(pilot, "m", "down")
         await press(pilot, "m")
         assert notices(pilot)[0][1] == f"At most {MOST} runs are compared."
-        assert screen_text(pilot).count("*") == MOST
+        assert [line[2] for line in lines(pilot)[3:8]] == [*"ABCD", " "]
         await press(pilot, "up", "m")
-        assert screen_text(pilot).count("*") == MOST - 1
+        assert [line[2] for line in lines(pilot)[3:8]] == [*"ABC", " ", " "]
         assert "3 marked" in screen_text(pilot)
         await press(pilot, "enter")
         text = screen_text(pilot)
@@ -235,13 +236,33 @@ def test_a_mark_is_taken_away_and_there_are_at_most_four() -> None:
     drive(with_runs(*runs), scenario)
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+def test_the_line_at_the_bottom_says_what_the_next_m_does(size: tuple[int, int]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        told = []
+        for key in ("", "m", "down", "m", "m", "up", "m"):
+            await press(pilot, *filter(None, [key]))
+            told.append(lines(pilot)[-2].strip("╰─╯ "))
+        plain, alone, other, two, *again, last = told
+        assert plain == last
+        assert "m Mark" in plain
+        assert alone == "compare with r-0142: press m on another run; m again takes it back"
+        assert other == "m marks r-0141, too; enter compares it with r-0142"
+        assert two == "m takes r-0141 back; enter compares the 2 marked runs"
+        assert again == [other, alone]
+
+    drive(with_runs(*THREE), scenario, size)
+
+
 def test_the_comparison_scrolls_to_its_end_and_no_further() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, *MARK_TWO, "enter")
-        assert "training.epochs" not in screen_text(pilot)
+        first = inside(pilot, "#comparison")[1]
+        assert first.split() == ["algorithm.name", "fedprox", "fedavg"]
+        assert "training.epochs" in screen_text(pilot)
         await press(pilot, *["j"] * 30)
         end = lines(pilot)[-3]
-        assert "training.epochs" in end
+        assert "epsilon" in end
         await press(pilot, *["k"] * 3)
         assert lines(pilot)[-3] != end
         await press(pilot, "G")

@@ -62,7 +62,7 @@ class Player:
         self.clock = FakeClock()
         self.got: list[FeedUpdate] = []
         recording = Recording.read(path)
-        first = recording.before_round(first_round)
+        first = recording.start_of_round(first_round)
         self.feed = ReplayFeed(recording, self.clock, speed=speed, first=first, play=False)
         self.app = Dashboard(
             self.feed,
@@ -203,7 +203,7 @@ def test_a_thread_begins_with_a_round(tmp_path: Path) -> None:
     path, got = tmp_path / "events.jsonl", list[FeedUpdate]()
     path.write_text("".join(f"{event.line()}\n" for event in EVENTS))
     recording = Recording.read(path)
-    feed = ReplayFeed(recording, SystemClock(), first=recording.before_round(3))
+    feed = ReplayFeed(recording, SystemClock(), first=recording.start_of_round(3))
     feed.start(got.append)
     wait_until(lambda: bool(got))
     feed.stop()
@@ -422,6 +422,28 @@ def test_before_the_first_run_the_screen_says_so(tmp_path: Path) -> None:
         assert "no run" in header(pilot)
 
     drive(player.app, scenario)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
+def test_a_key_asks_for_a_round_and_goes_to_its_start(real: Path, size: tuple[int, int]) -> None:
+    player = Player(real)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        assert "# Round…" in screen_text(pilot).splitlines()[-1]
+        await key(player, pilot, "p")
+        for number in (3, 1, 2):
+            await key(player, pilot, "number_sign", str(number), "enter")
+            assert f" {number}/3 " in header(pilot)
+            assert not player.feed.position().playing
+        await key(player, pilot, "number_sign", "4", "enter")
+        above, line = screen_text(pilot).splitlines()[-2:]
+        assert above.strip() == "no finished round 4; this recording has 1 to 3"
+        assert line.strip() == "Go to round (1 to 3): 4"
+        await key(player, pilot, "escape", "p", "number_sign", "2", "enter")
+        assert player.feed.position().playing
+        assert " 2/3 " in header(pilot)
+
+    drive(player.app, scenario, size)
 
 
 def test_the_screens_of_a_real_run_open_at_every_round(real: Path) -> None:

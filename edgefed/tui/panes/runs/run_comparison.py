@@ -1,4 +1,4 @@
-"""The table of some runs side by side: result and cost of each, then their settings."""
+"""The table of some runs side by side: settings that differ, then result and cost of each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from edgefed.events.history.run_comparison import Comparison, Row
+from edgefed.events.history.run_comparison import ALGORITHM, Comparison, Row
 from edgefed.tui.look.text_format import clean, cut_middle
 from edgefed.tui.look.theme import MUTED
 from edgefed.tui.panes.base.compared_runs import ComparedRunsPane, named
@@ -23,7 +23,7 @@ _GAP = 2
 
 
 class RunComparisonPane(RowsPane[Row], ComparedRunsPane):
-    """One row for each result and for each setting that differs."""
+    """One row for each setting that differs and for each result."""
 
     def heading(self, shown: Shown) -> str:
         """Return the number of settings that differ."""
@@ -44,7 +44,7 @@ class RunComparisonPane(RowsPane[Row], ComparedRunsPane):
         return f"{clean(self.problem.splitlines()[0])} Runs {as_of}" if as_of else text
 
     def items(self, shown: Shown) -> list[Row]:
-        """Return all results and settings."""
+        """Return all settings that differ, then all results."""
         return _rows(self.comparison) if self.comparison is not None else []
 
     def rows(self, shown: Shown, width: int, items: Sequence[Row]) -> list[Text]:
@@ -62,7 +62,10 @@ class RunComparisonPane(RowsPane[Row], ComparedRunsPane):
 
 
 def _rows(comparison: Comparison) -> list[Row]:
-    return [*comparison.results(), *comparison.differences()]
+    settings, results = comparison.differences(), comparison.results()
+    if any(row[0] == ALGORITHM for row in settings):
+        results = [row for row in results if row[0] != "algorithm"]
+    return [*settings, *results]
 
 
 def _widths(rows: list[Row], width: int) -> tuple[int, int]:
