@@ -266,6 +266,6 @@ def test_text_from_a_device_cannot_break_the_screen() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         text = screen_text(pilot)
         assert "?[31mred?next [bold]line[/]" in text
-        assert "r-[1] [b]" in text
+        assert "r-[1] nightly [b]" in text
 
     drive(player.app, scenario)
