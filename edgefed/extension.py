@@ -103,7 +103,8 @@ from edgefed.learn.base.types import (
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.networks.base import Network, NetworkSettings, Shape, image_shape
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
-from edgefed.learn.objectives.proximal import Proximal
+from edgefed.learn.objectives.linear_term import Linear, shifts
+from edgefed.learn.objectives.proximal import Proximal, centred
 from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.steps.capabilities import Assigns, Checks, Draws, Phase, Phased, is_single_pass
 from edgefed.learn.training.scoring import Predict, Predictor
@@ -134,6 +135,7 @@ __all__ = [  # noqa: RUF022 - by what they are for
     # Local objectives, and what they may declare beside their loss.
     "Batch", "Context", "Forward", "Objective", "Params", "Assigns", "Checks", "Draws", "Phase",
     "Phased", "is_single_pass", "CrossEntropy", "Proximal", "SquaredError",
+    "centred", "Linear", "shifts",
     # Weights, merging, and seeds.
     "Array", "Tensors", "ExactMean", "ServerOptimizer", "trained_arrays", "LARGEST_STATISTIC",
     "MeasuredStatistics", "pooled_statistics", "derive", "generator",

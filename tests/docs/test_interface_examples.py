@@ -22,6 +22,7 @@ from edgefed.coordinator.storage.stored_runs import Checkpoint, OpenExchange
 from edgefed.data.base.types import Shard, no_samples
 from edgefed.files.plugins import installed
 from edgefed.learn.base.types import Tensors
+from edgefed.testing.algorithms import check_algorithm
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import digest, pack
@@ -345,6 +346,13 @@ def test_statistics_of_batch_normalisation(tmp_path: Path) -> None:
     var, mean = (each.numpy() for each in torch.var_mean(first, (0, 2, 3), correction=0))
     np.testing.assert_allclose(weights["norm1.running_mean"], mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(weights["norm1.running_var"], var, rtol=1e-5)
+
+
+def test_state_that_depends_on_the_merge(run: Run) -> None:
+    check_algorithm(registry.find("own-drift"))
+    finished = run("own-drift")
+    assert finished.outcomes() == {"accepted"}
+    assert finished.state.params["merged_answers"]
 
 
 def test_state_that_outlives_a_run() -> None:
