@@ -1,7 +1,7 @@
 """Local training of the baselines on LeNet-5, against FedAvg's on the same samples.
 
 Each method plays two rounds on two devices, so that its state differs from zero. The training of
-the next task is then measured: one thread, CPU time, in turn; a ratio is the median of the ratios
+the next task is then measured, of Ditto that of the own model: one thread, CPU time, in turn; a ratio is the median of the ratios
 of neighbours in time. Batches of 20, 28 x 28 pixels, 62 classes.
 
     python -m benchmarks.objectives [--repeats 15] [--steps 40] [--json]
@@ -12,17 +12,18 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from benchmarks.shared.harness import cpu_seconds, in_turn, median_ratio, parser, show
 from edgefed.algorithms.composed.registry import make
-from edgefed.algorithms.interface.answer import Answer
+from edgefed.algorithms.interface.device_side import WorkSequence
 from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.files.samples import Samples
 from edgefed.learn.base.processors import set_threads
+from edgefed.learn.base.types import Job
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.trainer import Trainer
 from edgefed.testing.play import Players, asked
@@ -34,6 +35,8 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "fedprox": {"mu": 0.01},
     "scaffold": {},
     "feddyn": {"alpha": 0.01},
+    "ditto": {},
+    "moon": {},
 }
 
 
@@ -68,7 +71,9 @@ def training(name: str, settings: Mapping[str, Any], steps: int) -> Callable[[],
     question = planned.questions[0]
     view = players.view(question.device)
     work = half.prepare(players.task(planned, question), view)
-    assert not isinstance(work, Answer)
+    if isinstance(work, WorkSequence):
+        work = cast(Job, work.works[-1])
+    assert isinstance(work, Job)
     return partial(players.do, work, view)
 
 

@@ -17,9 +17,10 @@ from edgefed.algorithms.interface.device_side import (
     StatisticsJob,
     TrainedEvalJob,
     Work,
+    WorkSequence,
     lowest,
 )
-from edgefed.learn.base.types import Samples, Score
+from edgefed.learn.base.types import Samples, Score, Trained
 from edgefed.learn.samples.jobs import samples_of
 from edgefed.learn.training.batch_statistics import batch_statistics
 from edgefed.learn.training.density import fit_density
@@ -65,7 +66,36 @@ def run_work(
     if isinstance(work, LowestLossJob):
         index = _lowest_loss(trainer, work, own, stop)
         return Chosen(index, trainer.train(work.jobs[index], own, progress, stop))
+    if isinstance(work, WorkSequence):
+        return _in_order(trainer, work, own, progress, stop)
     return trainer.train(work, own, progress, stop)
+
+
+def _in_order(
+    trainer: Trainer,
+    sequence: WorkSequence,
+    own: Samples,
+    progress: Callable[[float], None] | None,
+    stop: Callable[[], bool] | None,
+) -> tuple[Trained | Score, ...]:
+    """Return the results of works that are done one after another; each is a share of progress."""
+    results: tuple[Trained | Score, ...] = ()
+    count = len(sequence.works)
+    for number, each in enumerate(sequence.works):
+        work = each(results) if callable(each) else each
+        if isinstance(work, EvalJob):
+            result: Trained | Score = _tested(trainer, work, NOTHING_MORE)
+        else:
+            result = trainer.train(work, own, _share(progress, number, count), stop)
+        results = (*results, result)
+    return results
+
+
+def _share(
+    progress: Callable[[float], None] | None, number: int, count: int
+) -> Callable[[float], None] | None:
+    """Return the progress of one of several works."""
+    return None if progress is None else lambda done: progress((number + done) / count)
 
 
 def _tested(trainer: Trainer, test: EvalJob | PredictorEvalJob, measures: Measures) -> Score:

@@ -24,6 +24,7 @@ from edgefed.algorithms.interface.device_side import (
     LowestLossJob,
     Result,
     Work,
+    WorkSequence,
 )
 from edgefed.algorithms.interface.exchange import Exchange, Finished
 from edgefed.algorithms.interface.exchange_part import ExchangePart
@@ -189,6 +190,11 @@ class Composition(WrappedAlgorithm):
             return self._changed(work, task, device)
         if isinstance(work, LowestLossJob):
             return replace(work, jobs=tuple(self._changed(job, task, device) for job in work.jobs))
+        if isinstance(work, WorkSequence):
+            works = (
+                self._changed(e, task, device) if isinstance(e, Job) else e for e in work.works
+            )
+            return replace(work, works=tuple(works))
         return work
 
     def _changed(self, job: Job, task: DeviceTask, device: DeviceView) -> Job:
@@ -200,7 +206,7 @@ class Composition(WrappedAlgorithm):
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
         """Answer with the owner of the exchange; every part may change the answer to training."""
         answer = self._owner(task.question).answer(task, device, result)
-        if task.question not in self._owners and isinstance(result, (Trained, Chosen)):
+        if task.question not in self._owners and isinstance(result, (Trained, Chosen, tuple)):
             for part in self._parts:
                 answer = part.change_answer(answer, task, device)
         return answer

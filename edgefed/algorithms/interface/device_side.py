@@ -247,16 +247,27 @@ class StatisticsJob:
     known: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True)
+class WorkSequence:
+    """Several works of one task, done in order; the result is the tuple of theirs.
+
+    Attributes:
+        works: one at least. A function is called with the results so far, and returns the work.
+    """
+
+    works: tuple[Job | EvalJob | Callable[[tuple[Trained | Score, ...]], Job | EvalJob], ...]
+
+
 DeviceTest = EvalJob | PredictorEvalJob | TrainedEvalJob
 """How a device tests the model of an ``evaluate`` task."""
 
-Work = Job | LowestLossJob | DeviceTest | Encoding | DensityFit | StatisticsJob
+Work = Job | LowestLossJob | WorkSequence | DeviceTest | Encoding | DensityFit | StatisticsJob
 """Work of a trainer."""
 
-Result = Trained | Chosen | Score | Array | Tensors
-"""The result: ``Trained`` of a ``Job``, ``Chosen`` of a ``LowestLossJob``, ``Score`` of an
-evaluation, hidden states (n, …) of an ``Encoding``, weights of a ``DensityFit``, running means and
-variances of a ``StatisticsJob``."""
+Result = Trained | Chosen | tuple[Trained | Score, ...] | Score | Array | Tensors
+"""The result: ``Trained`` of a ``Job``, ``Chosen`` of a ``LowestLossJob``, a tuple of a
+``WorkSequence``, ``Score`` of an evaluation, hidden states (n, …) of an ``Encoding``, weights of a
+``DensityFit``, running means and variances of a ``StatisticsJob``."""
 
 
 def lowest(losses: Sequence[float]) -> int:

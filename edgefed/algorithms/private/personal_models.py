@@ -4,6 +4,8 @@ Which ones is a setting, so that one part is several published methods:
 
     biased FedAvg   the bias of the output layer is personal
     FedPer          the output layer (Arivazhagan et al. 2019, arXiv 1912.00818)
+    FedRep          the output layer, trained before the others (Collins et al., ICML 2021,
+                    arXiv 2102.07078)
     LG-FedAvg       the first layers (Liang et al. 2020, arXiv 2001.01523)
     FedBN           all normalisation layers (Li et al., ICLR 2021, arXiv 2102.07623)
 
@@ -31,6 +33,7 @@ from edgefed.algorithms.interface.device_side import (
     Result,
     TrainedEvalJob,
     Work,
+    WorkSequence,
 )
 from edgefed.algorithms.interface.exchange import Exchange, Finished, Payload
 from edgefed.algorithms.interface.member import Roster
@@ -39,7 +42,7 @@ from edgefed.algorithms.interface.wrapped_algorithm import WrappedAlgorithm
 from edgefed.algorithms.private.personal_names import personal_names
 from edgefed.config.recipes.recipe import ModelSection, PersonalSection
 from edgefed.errors import RecipeError
-from edgefed.learn.base.types import Array, Job, Tensors, Trained
+from edgefed.learn.base.types import Array, Job, Score, Tensors, Trained
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.training.scoring import Predict, Predictor
 from edgefed.seeds import derive
@@ -152,11 +155,27 @@ class PersonalModels(WrappedAlgorithm):
     # -- the device -----------------------------------------------------------------------------
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
-        """Prepare the algorithm's work with the device's own model."""
-        return self.inner.prepare(_own(task, device), device)
+        """Prepare the algorithm's work with the device's own model.
+
+        With ``own_epochs``, the personal weights are trained first, then the shared ones.
+        """
+        work = self.inner.prepare(_own(task, device), device)
+        personal = frozenset(task.groups.get(START, {}))
+        if not (self._section.own_epochs and personal and isinstance(work, Job)):
+            return work
+        shared = frozenset(device.model.names) - personal
+        own = replace(
+            work,
+            schedule=replace(work.schedule, epochs=self._section.own_epochs, max_steps=0),
+            seed=derive(work.seed, PERSONAL),
+            frozen=work.frozen | shared,
+        )
+        return WorkSequence((own, _AfterOwn(replace(work, frozen=work.frozen | personal))))
 
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
         """Answer with the changes of the shared weights; keep the personal ones."""
+        if isinstance(result, tuple):
+            result = result[-1]
         answer = self.inner.answer(_own(task, device), device, result)
         start = task.groups.get(START, {})
         if not start or not isinstance(result, Trained):
@@ -203,6 +222,19 @@ class PersonalModels(WrappedAlgorithm):
             return test
 
         return TrainedEvalJob(job, test, before=before)
+
+
+@dataclass(frozen=True)
+class _AfterOwn:
+    """The training of the shared weights, from the personal ones that were trained before."""
+
+    job: Job
+
+    def __call__(self, results: tuple[Trained | Score, ...]) -> Job:
+        """Return the job with the weights of the first result."""
+        first = results[0]
+        assert isinstance(first, Trained)
+        return replace(self.job, weights=first.weights)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from edgefed.algorithms.interface.device_side import (
     LowestLossJob,
     Result,
     Work,
+    WorkSequence,
 )
 from edgefed.algorithms.interface.exchange import Exchange, Finished, Payload, Question, ReplyRole
 from edgefed.algorithms.interface.member import Roster
@@ -367,7 +368,7 @@ class SecureAggregation(WrappedAlgorithm):
             check_masking(task, device)
             return self.inner.prepare(with_own_params(task), device)
         work = self.inner.prepare(task, device)
-        if isinstance(work, (Job, LowestLossJob)):
+        if isinstance(work, (Job, LowestLossJob, WorkSequence)):
             raise Withheld(f"it trains for {FIT} tasks only, whose updates it masks")
         return work
 

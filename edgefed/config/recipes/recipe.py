@@ -294,6 +294,10 @@ class PersonalSection(Section):
     (``fedper``), the input layer (``lg``, as LG-FedAvg in the mixture-of-experts paper), all
     normalisation layers with their running statistics (``fedbn``); ``none`` for no preset."""
 
+    own_epochs: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Epochs in which a device trains its personal weights alone, before the shared ones alone are
+    trained as ``[training]`` says (FedRep); 0 to train all weights together."""
+
     fine_tune_epochs: Annotated[int, Field(ge=0, le=1000)] = 0
     """Epochs for which a device trains before it tests the model; nothing of that is kept.
     ``accuracy`` is that of the fine-tuned models, ``accuracy_before`` that of the others."""
