@@ -1,8 +1,8 @@
 """Local training of the baselines on LeNet-5, against FedAvg's on the same samples.
 
 Each method plays two rounds on two devices, so that its state differs from zero. The training of
-the next task is then measured, of Ditto that of the own model: one thread, CPU time, in turn; a ratio is the median of the ratios
-of neighbours in time. Batches of 20, 28 x 28 pixels, 62 classes.
+the next task is then measured, of Ditto that of the own model: one thread, CPU time, in turn; a
+ratio is the median of the ratios of neighbours in time. Batches of 20, 28 x 28 pixels, 62 classes.
 
     python -m benchmarks.objectives [--repeats 15] [--steps 40] [--json]
 """

@@ -157,12 +157,19 @@ class FedAvg(CompleteAlgorithm[AveragingSettings]):
                 directions.add(added.arrays, weight)
         if mean.weight == 0:
             return State(exchange.round, state.groups, state.params)
-        delta = lengthened(mean.mean(), math.fsum(lengths) / mean.weight)
+        length = math.fsum(lengths) / mean.weight
+        delta = lengthened(mean.mean(), length)
         after, memory = self.stepped(weights, delta, state.groups["memory"], exchange.round)
         groups = {**state.groups, "weights": after, "memory": memory}
-        if directions is None:
-            return State(exchange.round, groups, state.params)
-        return State(exchange.round, groups, {**state.params, DIVERGENCE: directions.total()})
+        params = {**state.params, **self.measured(length)}
+        if directions is not None:
+            params[DIVERGENCE] = directions.total()
+        return State(exchange.round, groups, params)
+
+    def measured(self, length: float) -> Mapping[str, float]:
+        """Return parameters of the state about a merge with this mean length of local steps."""
+        del length
+        return {}
 
     def contribution(self, answer: Answer, exchange: Exchange) -> Contribution:
         """Return the part of an answer in the mean."""

@@ -15,17 +15,21 @@ from the number of steps. Statistics of batch normalisation are averaged as FedA
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from edgefed.algorithms.averaging.fedavg import AveragingSettings, Contribution, FedAvg, trained
 from edgefed.algorithms.averaging.local_steps import check_pull, check_sgd, steps_length
 from edgefed.algorithms.averaging.training import schedule_of
 from edgefed.algorithms.interface.answer import Answer
-from edgefed.algorithms.interface.base import AlgorithmSettings
+from edgefed.algorithms.interface.base import AlgorithmSettings, State
 from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.samples.sample_order import planned_steps
+
+EFFECTIVE_STEPS = "tau_eff"
+"""Key of a state's ``params`` and of a round's metrics: a, the effective number of steps."""
 
 
 class FedNova(FedAvg):
@@ -71,3 +75,13 @@ class FedNova(FedAvg):
             name: (array / length).astype(array.dtype) for name, array in trained(arrays).items()
         }
         return Contribution({**arrays, **normalised}, length)
+
+    def measured(self, length: float) -> Mapping[str, float]:
+        """Return the effective number of steps of the round."""
+        return {EFFECTIVE_STEPS: length}
+
+    def round_metrics(self, state: State) -> Mapping[str, float]:
+        """Return the effective number of steps beside the measurements of FedAvg."""
+        steps = state.params.get(EFFECTIVE_STEPS)
+        own = {} if steps is None else {EFFECTIVE_STEPS: steps}
+        return {**super().round_metrics(state), **own}

@@ -131,6 +131,16 @@ def test_devices_with_equal_steps_give_fedavg() -> None:
         assert array == pytest.approx(plain[name], rel=1e-5, abs=1e-7)
 
 
+def test_the_effective_number_of_steps_is_a_metric() -> None:
+    recipe = plan()
+    half, players = make(recipe), devices(recipe)
+    state = players.play(half)[-1][0]
+    shares = np.array(COUNTS) / sum(COUNTS)
+    wanted = float(shares @ [EPOCHS * count for count in COUNTS])
+    assert half.round_metrics(state) == {"tau_eff": pytest.approx(wanted)}
+    assert not half.round_metrics(players.start(half)), "before the first merge"
+
+
 def test_devices_with_unequal_steps_do_not() -> None:
     nova = play.Players().play(play.algorithm("fednova", 1))[-1][0]
     assert bits(nova.groups) != bits(play.Players().play(play.algorithm("fedavg", 1))[-1][0].groups)
