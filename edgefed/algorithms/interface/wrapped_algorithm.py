@@ -21,6 +21,7 @@ ATTRIBUTES = (
     "name",
     "summary",
     "paper",
+    "keeps_if_accepted",
     "keeps_lost_work",
     *DeviceTests.__annotations__,
     *CAPABILITIES,

@@ -169,7 +169,11 @@ def test_built_in_algorithms_declare_theirs() -> None:
     assert found.pop("fednova") == {"personal_weights", "takes_user_loss"}
     for name in ("fedlc", "fedrs", "fedmix", "naivemix", "localmix", "globalmix"):
         assert found.pop(name) == averaging
-    assert found == {"ensemble": set(), "fedma": set()}
+    for name in ("scaffold", "feddyn"):
+        assert found.pop(name) == {"takes_user_loss"}
+    for name in ("ditto", "moon"):
+        assert found.pop(name) == {"averages_updates", "takes_user_loss"}
+    assert found == {"ensemble": set(), "fedma": set(), "qfedavg": set()}
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
