@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from edgefed.algorithms.averaging.training import schedule_of
 from edgefed.algorithms.composed.registry import built_in, make
-from edgefed.algorithms.interface.device_side import LowestLossJob
+from edgefed.algorithms.interface.device_side import LowestLossJob, WorkSequence
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.recipes.training_section import TrainingSection
 from edgefed.errors import RecipeError, UsageError
@@ -109,6 +109,8 @@ def first_job(values: dict[str, Any], number: int = 1) -> Job:
     question = exchange.questions[0]
     task = replace(players.task(exchange, question), round=number, rounds=half.rounds.count)
     work = half.prepare(task, players.view(question.device))
+    if isinstance(work, WorkSequence):
+        work = next(each for each in work.works if isinstance(each, Job))
     job = work.jobs[0] if isinstance(work, LowestLossJob) else work
     assert isinstance(job, Job)
     return job
