@@ -121,6 +121,7 @@ class TaskSession:
         self._pending_state: CoordinatorState | None = None
         self._closed: OrderedDict[str, int] = OrderedDict()
         self._run_ended = False
+        self._state: DeviceState = "idle"
         self._preemptions = TokenBucket(PREEMPTIONS, services.clock.monotonic())
 
     @property
@@ -280,8 +281,11 @@ class TaskSession:
                     self._resender.heard(reply.exchange)
             self._store.forget(state.run, state.closed_through)
             ended = state.run_status not in ("", *UNFINISHED)
-            self._cancel_closed(state, has_ended=ended and not self._run_ended)
+            ends = ended and not self._run_ended
+            self._cancel_closed(state, has_ended=ends)
             self._run_ended = ended
+            if ends and self._inputs is None and self._state in ("upload", "late"):
+                self.tell("idle")  # nobody waits for its reply any more
             if self._run_ended and self._inputs is None:
                 self._drop_blobs()
         self._pending_state = None
@@ -378,6 +382,7 @@ class TaskSession:
         self, state: DeviceState, *, fraction: float = 0.0, exchange: str = "", reason: str = ""
     ) -> None:
         """Report a state of the device, by default about the current task."""
+        self._state = state
         at_hand = self._inputs.task.exchange if self._inputs is not None else ""
         self._reporter.tell(
             state,

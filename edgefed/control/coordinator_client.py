@@ -37,6 +37,9 @@ REPEAT_EVERY = 2.0
 REPEATS = 3
 """How often the same question is sent; it is answered once, and that answer may be lost."""
 
+FIRST_CONNECTION = 3.0
+"""Seconds that a request waits for the broker after the connection was started."""
+
 RECONNECT_TIMEOUT = 5.0
 """Seconds to wait for the broker with other credentials."""
 
@@ -102,6 +105,7 @@ class CoordinatorClient:
         self._known = threading.Condition()
         self._state: CoordinatorState | None = None
         self._denied = ""
+        self._began = False
         subscriptions = [self._topics.coordinator(), self._topics.response(self._client)]
         if on_event is not None:
             subscriptions.append(self._topics.events())
@@ -268,8 +272,13 @@ class CoordinatorClient:
         return "" if self._state is None else self._state.session
 
     def _check_link(self) -> None:
-        """Refuse while the broker is away; paho would keep the message and send it later."""
-        if not self._link.connected:
+        """Refuse while the broker is away; paho would keep the message and send it later.
+
+        A connection that was just started is waited for.
+        """
+        if self._link.connected:
+            self._began = True
+        elif self._began or not self._link.wait_until_connected(FIRST_CONNECTION):
             raise self._link.unreachable("the connection is lost and being tried again")
 
     def _check_subscriptions(self) -> None:

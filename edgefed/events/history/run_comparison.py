@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefed.events.base.best_rounds import Best, Measure, best_of
+from edgefed.events.base.snapshot import TEST_COUNTS
 from edgefed.events.history.known_runs import RunDetails
-from edgefed.terminal.units import duration, size
+from edgefed.terminal.units import duration, size, tested_by
 
 ALGORITHM = "algorithm.name"
 """The key of the setting that is listed first."""
@@ -122,6 +123,13 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
+def _testers(run: RunDetails) -> str:
+    """Return which devices and labels the last score is of; nothing where it is of all."""
+    scored = (row for row in reversed(run.history) if row.accuracy is not None)
+    last = next(scored, None)
+    return tested_by(last.model_dump(include=set(TEST_COUNTS))) if last else ""
+
+
 def _epsilon(run: RunDetails) -> str:
     least = "at least " if run.restored and run.epsilon is not None else ""
     return f"{least}{_number(run.epsilon)}"
@@ -141,6 +149,7 @@ _RESULTS: dict[str, Callable[[RunDetails], str]] = {
     "status": lambda run: run.status,
     "rounds": lambda run: f"{run.round} of {run.rounds}",
     "accuracy": lambda run: _number(run.accuracy),
+    "tested by": _testers,
     "best accuracy": _best("accuracy"),
     "loss": lambda run: _number(run.loss),
     "best loss": _best("loss"),

@@ -156,6 +156,8 @@ ACTIONS: tuple[Action, ...] = (
            "to the start of the recording", "replay"),
     Action("replay.end", "right_parenthesis", ")", "replay('end')", "End",
            "to its end", "replay"),
+    Action("replay.leave", "L", "L", "quit", "Leave",
+           "end the replay; back to Runs if it was opened there", "replay", 5),
     Action("overview.curve", "l", "l", "other_curve", "Loss",
            "accuracy or loss, where only one curve fits", "overview"),
     Action("overview.zoom", "z", "z", "last_rounds", "Zoom",

@@ -39,10 +39,8 @@ class AbortScreen(ModalScreen[bool]):
             box.border_subtitle = Content("esc leaves")
             yield Static(id="question")
             with Horizontal(id="confirm"):
-                yield Static("Type the run's id to confirm: ", id="ask")
-                yield Input(
-                    id="name", compact=True, placeholder=self._run.run, select_on_focus=False
-                )
+                yield Static(Content(f"Type {self._run.run} to confirm: "), id="ask")
+                yield Input(id="name", compact=True, select_on_focus=False)
             with Horizontal(id="buttons"):
                 yield Button("Cancel", id="cancel", compact=True)
                 yield Button("Abort run", id="sure", variant="error", compact=True, disabled=True)

@@ -234,6 +234,23 @@ def test_a_task_whose_cancel_was_lost_is_dropped_when_its_exchange_is_over(
     stage.send(stage.topics.coordinator(), no_run)  # so that tasks of any run are admitted
 
 
+def test_a_device_whose_reply_nobody_waits_for_is_idle_when_the_run_has_ended(
+    stage: Stage,
+) -> None:
+    stage.ask(stage.task("unheard", index=40, run="r-2-left"))
+    stage.reply("unheard")
+    stage.wait_for_state("upload")
+    stage.forget()
+    for status in ("running", "aborted"):
+        state = CoordinatorState(
+            session=SESSION, owner="me", status="online", run="r-2-left", run_status=status
+        )
+        stage.send(stage.topics.coordinator(), state)
+    stage.wait_for_state("idle")
+    no_run = CoordinatorState(session=SESSION, owner="me", status="online")
+    stage.send(stage.topics.coordinator(), no_run)
+
+
 def test_a_newer_task_replaces_the_one_at_hand(stage: Stage) -> None:
     stage.ask(stage.task("old", training={"epochs": 1000, "batch_size": 1}))
     stage.wait_for_state("train")

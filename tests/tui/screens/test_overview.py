@@ -71,7 +71,6 @@ def test_what_is_wrong_is_named_the_worst_first() -> None:
         starts = ["✗ jetson-16 lost", "■ jetson-30 refused", "° jetson-05 86 °C"]
         found = [line for line in lines if line.startswith(("✗", "■", "°"))][:3]
         assert [line[: len(start)] for line, start in zip(found, starts, strict=True)] == starts
-        assert found[0].endswith("10 min")
 
     drive(dashboard(fine(troubled())), scenario, *SIZES)
 
@@ -80,9 +79,9 @@ def test_a_long_reason_takes_the_lines_that_are_free() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         _, lines = attention_of(pilot)
         told = [" ".join(line.split()) for line in lines]
-        assert told[0] == "✗ jetson-16 lost, train 83 %; the 10 min"
-        assert told[1:3] == ["round needs 1 more answer in 38 s", "(deadline)"]
-        assert told[3:5] == ["■ jetson-30 refused: norm 19.4 90 s", "exceeds 10.0"]
+        assert told[0] == "✗ jetson-16 lost, train 83 %; the round"
+        assert told[1] == "needs 1 more answer in 38 s (deadline)"
+        assert told[2:4] == ["■ jetson-30 refused: norm 19.4 exceeds", "10.0 90 s"]
 
     drive(dashboard(fine(troubled())), scenario, (120, 50))
 
@@ -187,7 +186,7 @@ def test_a_sentence_takes_the_room_of_its_age_before_it_is_cut() -> None:
     items = [AttentionItem("board-01", "standing", text, ago(720), "warning")]
     assert folded(items, 36, 1) == [f"! board-01 {text} 12 min"]
     assert folded(items, 29, 1) == [f"! board-01 {text}"]
-    assert folded(items, 29, 2) == ["! board-01 quarantined 12 min", "  by ann"]
+    assert folded(items, 28, 2) == ["! board-01 quarantined by", "  ann                 12 min"]
     assert folded(items, 20, 1) == ["! board-01 quaranti…"]
     assert folded(items, 18, 2) == ["! board-01 quarant", "  ined by ann"]
 
@@ -213,7 +212,7 @@ def test_odd_text_of_a_warning_keeps_to_its_line() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         _, lines = attention_of(pilot)
         assert lines[0].startswith("! ?[31m[bold]x")
-        assert lines[0].endswith("5 s")
+        assert not lines[0].endswith("5 s")
 
     drive(dashboard(fine(shown)), scenario)
 

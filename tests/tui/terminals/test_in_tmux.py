@@ -119,7 +119,7 @@ def test_a_session(fleet: ForkedProcesses, tmp_path: Path) -> None:
         shown.resize(120, 36)
 
         shown.press("A")
-        shown.shows("Type the run's id")
+        shown.shows("to confirm:")
         shown.write(run)
         shown.press("Enter")
         last = round_of(shown.shows("■ ABORTED"))

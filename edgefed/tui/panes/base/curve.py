@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from edgefed.events.base.best_rounds import Measure, best_of
+from edgefed.events.base.best_rounds import Best, Measure, best_of
 from edgefed.events.base.snapshot import TEST_COUNTS, RoundView, Snapshot
 from edgefed.terminal.units import tested_by
 from edgefed.tui.look.symbols import Glyphs
@@ -80,32 +80,38 @@ class CurvePane(Pane):
         self._rows: tuple[tuple[object, ...], list[Strip]] | None = None
 
     def heading(self, shown: Shown) -> str:
-        """Return the newest value and its change."""
-        points = self.points(shown.snapshot)
-        name = self._measure.capitalize()
-        known = len(self._rounds(shown))
-        if self.zoomed:
-            name = f"{name} of the last {LAST_ROUNDS} rounds"
-        elif known and self._rounds(shown)[0].round > 1:
-            name = f"{name} of the last {known} rounds"
-        if not points:
-            return name
-        last = next(row for row in self._rounds(shown) if row.round == points[-1][0])
+        """Return the newest value and its change, shorter where the long form does not fit."""
+        name, rounds = self._measure.capitalize(), self._rounds(shown)
+        names = [name]
+        if self.zoomed or (rounds and rounds[0].round > 1):
+            count = LAST_ROUNDS if self.zoomed else len(rounds)
+            names = [f"{name} of the last {count} rounds", f"{name}, last {count}", name]
+        if not self.points(shown.snapshot):
+            return names[0]
+        forms = [form for each in names for form in self._forms(each, shown)]
+        return next((form for form in forms if len(form) + 4 <= self.size.width), forms[-1])
+
+    def _forms(self, name: str, shown: Shown) -> list[str]:
+        """Return headings that begin with a name, the longest first."""
+        points, rounds = self.points(shown.snapshot), self._rounds(shown)
+        last = next(row for row in rounds if row.round == points[-1][0])
         counts = tested_by(last.model_dump(include=set(TEST_COUNTS)))
-        heading = f"{name}  {points[-1][1]:.3f}"
+        heading = bare = f"{name}  {points[-1][1]:.3f}"
         tested = f"{heading} · {counts}" if counts else heading
         if len(points) > 1:
-            change = points[-1][1] - points[-2][1]
-            heading += f" {change:+.3f}"
-        early = shown.snapshot.early_best if shown.snapshot else ()
-        best = best_of((*early, *self._rounds(shown)), self._measure)
+            heading += f" {points[-1][1] - points[-2][1]:+.3f}"
+        best = self._best(shown)
         with_best = f"best {best.value:.3f} r{best.round}" if best else ""
         whole = " · ".join(filter(None, (heading, counts)))
-        short = tested.replace(" of ", "/")  # for a narrow pane, which has room for devices only
-        forms = [f"{whole}  {with_best}", whole, tested, short, short.rpartition(" · ")[0]]
         if not _is_partial(last):
-            forms = [forms[0], f"{heading}  {with_best}", heading]
-        return next((form for form in forms if len(form) + 4 <= self.size.width), forms[-1])
+            return [f"{whole}  {with_best}", f"{heading}  {with_best}", heading, bare]
+        short = tested.replace(" of ", "/")  # for a narrow pane, which has room for devices only
+        return [f"{whole}  {with_best}", whole, tested, short, short.rpartition(" · ")[0]]
+
+    def _best(self, shown: Shown) -> Best | None:
+        """Return the best value of the run."""
+        early = shown.snapshot.early_best if shown.snapshot else ()
+        return best_of((*early, *self._rounds(shown)), self._measure)
 
     def footing(self, shown: Shown) -> str:
         """Return the keys of the other curve, if only one fits, and of more or fewer rounds."""
@@ -172,7 +178,8 @@ class CurvePane(Pane):
         drawn = {at for at, _ in points}
         rounds = [row for row in self._rounds(self.shown) if row.round in drawn]
         marks = {at: _NOT_COMPARED for at, _ in points_of(_not_compared(rounds), self._measure)}
-        if best := best_of(rounds, self._measure):
+        best = self._best(self.shown)
+        if best is not None and best.round in drawn:
             marks[best.round] = _BEST
         marked = [(point, marks[point[0]]) for point in points if point[0] in marks]
         before, legend = self.previous(self.shown.snapshot), self._legend(self.shown.snapshot)

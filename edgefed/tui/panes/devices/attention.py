@@ -139,7 +139,7 @@ def _colour(items: Sequence[AttentionItem]) -> str:
 
 
 def _lines(shown: Shown, item: AttentionItem, width: int, most: int) -> list[Text]:
-    """Return an item in at most ``most`` lines: mark, name and text, and its age at the right.
+    """Return an item in at most ``most`` lines: mark, name and text, and its age at the end.
 
     A text that would be cut takes the room of the age.
     """
@@ -148,17 +148,15 @@ def _lines(shown: Shown, item: AttentionItem, width: int, most: int) -> list[Tex
     old = "" if since is None else age(since.total_seconds())
     first = Text.assemble((f"{_MARKS[item.kind]} ", f"bold {_colour([item])}"), (name, "bold"))
     first.append(" " if name else "")
-    text, room = clean(item.text), width - first.cell_len
-    wrapped, whole = _wrapped(text, room - (len(old) + 1 if old else 0), width - 2, most)
-    if not whole:
-        old, (wrapped, _) = "", _wrapped(text, room, width - 2, most)
-    first.append(wrapped[0])
-    first.append(" " * max(0, width - first.cell_len - len(old))).append(old, MUTED)
-    return [first, *(Text(f"  {line}") for line in wrapped[1:])]
+    wrapped = _wrapped(clean(item.text), width - first.cell_len, width - 2, most)
+    lines = [first.append(wrapped[0]), *(Text(f"  {line}") for line in wrapped[1:])]
+    if gap := max(0, width - lines[-1].cell_len - len(old)):
+        lines[-1].append(" " * gap).append(old, MUTED)
+    return lines
 
 
-def _wrapped(text: str, room: int, width: int, most: int) -> tuple[list[str], bool]:
-    """Return a text in at most ``most`` lines, and whether they hold all of it.
+def _wrapped(text: str, room: int, width: int, most: int) -> list[str]:
+    """Return a text in at most ``most`` lines; what has no room is cut.
 
     Args:
         text: the text.
@@ -167,10 +165,10 @@ def _wrapped(text: str, room: int, width: int, most: int) -> tuple[list[str], bo
         most: the largest number of lines, at least one.
     """
     if most == 1 or len(text) <= room:
-        return [cut(text, room)], len(text) <= room
+        return [cut(text, room)]
     begins = (wrap(text, max(1, room), break_on_hyphens=False) or [""])[0]
     rest = wrap(text[len(begins) :].strip(), max(1, width), break_on_hyphens=False)
     wrapped = [begins, *rest[: most - 1]]
     if len(rest) > most - 1:
         wrapped[-1] = cut(f"{wrapped[-1]} …", width)
-    return wrapped, len(rest) < most
+    return wrapped
