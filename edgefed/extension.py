@@ -38,6 +38,7 @@ from edgefed.algorithms.interface.device_side import (
     StatisticsJob,
     TrainedEvalJob,
     Work,
+    WorkSequence,
 )
 from edgefed.algorithms.interface.exchange import (
     Exchange,
@@ -128,8 +129,8 @@ __all__ = [  # noqa: RUF022 - by what they are for
     # The device's half: its task, what it may use, the work of the trainer, and the answer.
     "Answer", "Group", "Chosen", "DensityFit", "DeviceTask", "DeviceTest", "DeviceView", "Encoding",
     "EvalJob", "LedgerEntry", "LowestLossJob", "PredictorEvalJob", "Result", "StatisticsJob",
-    "TrainedEvalJob", "Work", "difference", "augment_of", "loss_of", "objective_of", "schedule_of",
-    "Job", "Schedule", "Score", "Trained",
+    "TrainedEvalJob", "Work", "WorkSequence", "difference", "augment_of", "loss_of", "objective_of",
+    "schedule_of", "Job", "Schedule", "Score", "Trained",
     # What a device releases: the owner's policy, and entries of its ledger.
     "Policy", "Withheld", "labels_release", "means_release", "mixes_release", "update_release",
     # Local objectives, and what they may declare beside their loss.

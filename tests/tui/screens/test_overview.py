@@ -378,7 +378,7 @@ def test_the_best_of_a_long_run_is_that_of_all_its_rounds() -> None:
 
     async def scenario(pilot: Pilot[None]) -> None:
         assert "best accuracy 0.750 in round 1 · final 0.746" in screen_text(pilot)
-        assert heading(pilot, "#accuracy").startswith("Accuracy of the last 18 rounds")
+        assert heading(pilot, "#accuracy") == "Accuracy, last 18  0.746"
 
     shown = snapshot(run=run, rounds=round_views(20)[2:], early_best=(early,))
     drive(dashboard(fine(shown)), scenario)
