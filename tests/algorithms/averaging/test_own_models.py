@@ -26,6 +26,7 @@ from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.trainer import Trainer
 from edgefed.testing.algorithms import check_algorithm
 from edgefed.testing.play import Players, asked, bits
+from edgefed.worker.run_work import run_work
 
 RATE, EPOCHS, ROUNDS, COUNT = 0.2, 3, 3, 6
 DEVICES = range(3)
@@ -245,6 +246,20 @@ def test_fedrep_trains_the_output_layer_before_the_others() -> None:
     assert_close({n: a for n, a in half.weights(state).items() if n in body}, shared)
     for k in DEVICES:
         assert_close(players.private[f"device-0{k}"]["personal"], own[k])
+
+
+def test_several_works_are_shares_of_one_progress() -> None:
+    recipe = plan("ditto")
+    half, players = make(recipe), players_of(recipe)
+    planned = half.plan(players.start(half), players.roster, 1)
+    assert isinstance(planned, Exchange)
+    question = planned.questions[0]
+    view = players.view(question.device)
+    work = half.prepare(players.task(planned, question), view)
+    assert not isinstance(work, Answer)
+    done: list[float] = []
+    run_work(players.trainer, work, view.train, done.append)
+    assert done == pytest.approx([step / (2 * EPOCHS) for step in range(1, 2 * EPOCHS + 1)])
 
 
 @pytest.mark.parametrize("name", ["qfedavg", "ditto", "moon"])
