@@ -69,6 +69,11 @@ METHODS: dict[str, Method] = {
             "data": {"partition": "dirichlet"},
         }
     ),
+    **{
+        name: Method({"algorithm": {"name": name}, "wire": {"uplink": "int8"}})
+        for name in ("fednova", "scaffold", "feddyn", "moon", "qfedavg", "ditto")
+    },
+    "fedrep": Method({"personal": {"preset": "fedper", "own_epochs": 2}}),
 }
 
 

@@ -53,8 +53,9 @@ LARGEST = 64.0
 class QFedAvgSettings(AveragingSettings):
     """How even the accuracies are to be; the step is the paper's."""
 
-    q: Annotated[float, Field(ge=0, le=15)] = 1.0
-    """How much more devices with a higher loss count; 0 is FedAvg. The paper uses 0.001 to 5."""
+    q: Annotated[float, Field(ge=0, le=15)] = 0.1
+    """How much more devices with a higher loss count; 0 is FedAvg. The paper uses 0.001 to 5; with
+    many local steps, large values make the step of a round very short."""
 
     weighting: Literal["uniform"] = "uniform"
     """The loss alone weighs devices."""

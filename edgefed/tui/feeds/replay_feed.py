@@ -116,7 +116,7 @@ class ReplayFeed:
                 self._speed = _other_speed(self._speed, 1 if move == "faster" else -1)
             else:
                 self._jump = self._target(move)
-                self._playing = self._playing and (move == "start" or isinstance(move, int))
+                self._playing = self._playing and move == "start"
         self._wake.set()
 
     def event_page(

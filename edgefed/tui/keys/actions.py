@@ -143,7 +143,7 @@ ACTIONS: tuple[Action, ...] = (
     Action("replay.previous_round", "comma", ",", "replay('previous_round')", "Back",
            "to the end of the round before", "replay"),
     Action("replay.round", "number_sign", "#", "ask_round", "Round…",
-           "to the start of a round, by its number", "replay", 6),
+           "to the start of a round, by its number, and pause", "replay", 6),
     Action("replay.faster", "plus", "+", "replay('faster')", "Faster",
            "2, 4, … 64 times the speed, or no waiting", "replay", 6),
     Action("replay.slower", "minus", "-", "replay('slower')", "Slower",

@@ -440,7 +440,7 @@ def test_a_key_asks_for_a_round_and_goes_to_its_start(real: Path, size: tuple[in
         assert above.strip() == "no finished round 4; this recording has 1 to 3"
         assert line.strip() == "Go to round (1 to 3): 4"
         await key(player, pilot, "escape", "p", "number_sign", "2", "enter")
-        assert player.feed.position().playing
+        assert not player.feed.position().playing
         assert " 2/3 " in header(pilot)
 
     drive(player.app, scenario, size)
