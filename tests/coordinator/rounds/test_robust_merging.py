@@ -43,6 +43,7 @@ RULES: tuple[dict[str, Any], ...] = (
     {"rule": "norm_clipping", "clip_norm": 0.2},
 )
 AVERAGING = (
+    "ditto",
     "fedavg",
     "fedlc",
     "fedmix",
@@ -53,6 +54,7 @@ AVERAGING = (
     "globalmix",
     "ifca",
     "localmix",
+    "moon",
     "naivemix",
 )
 
