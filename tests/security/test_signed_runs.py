@@ -7,6 +7,7 @@ else controls: what holds, holds by signatures and encryption alone.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,10 @@ def test_births_of_earlier_lives_stop_no_device(home: FleetProcesses, tmp_path: 
         for retain in (False, True):
             for _ in range(9):
                 for birth in births:
-                    insider.link.publish(birth.topic, birth.payload, retain=retain)
+                    last = insider.link.publish(birth.topic, birth.payload, retain=retain)
+        last.wait_for_publish(10)
+        time.sleep(1)  # the device answers each birth; a round is planned once it is heard
+        home.wait_for_devices(3)
         home.resume(run)
         record = home.finish(run)
         assert record["status"] == "finished", (record["reason"], home.logs())
