@@ -166,6 +166,7 @@ class TaskSession:
         """Begin a task, or repeat the reply that was made before."""
         if not self._is_for_now(task):
             return
+        self._forget(task.run, task.settled_through)
         kept = self._store.reply(task.exchange)
         if kept is not None:
             log.info("task %s was done before; its reply is sent again", task.exchange)
@@ -274,12 +275,8 @@ class TaskSession:
         """Forget the replies of the exchanges that are over, and a task whose cancel was lost."""
         self._pending_state = state  # until it is written, which a full disk may hinder
         if state.run:
-            self._note_closed(state.run, state.closed_through)
             self._resender.keep(state.run)
-            for reply in self._store.replies():
-                if reply.run == state.run and reply.index <= state.closed_through:
-                    self._resender.heard(reply.exchange)
-            self._store.forget(state.run, state.closed_through)
+            self._forget(state.run, state.closed_through)
             ended = state.run_status not in ("", *UNFINISHED)
             ends = ended and not self._run_ended
             self._cancel_closed(state, has_ended=ends)
@@ -289,6 +286,14 @@ class TaskSession:
             if self._run_ended and self._inputs is None:
                 self._drop_blobs()
         self._pending_state = None
+
+    def _forget(self, run: str, through: int) -> None:
+        """Forget the replies to exchanges of a run up to an index."""
+        self._note_closed(run, through)
+        for reply in self._store.replies():
+            if reply.run == run and reply.index <= through:
+                self._resender.heard(reply.exchange)
+        self._store.forget(run, through)
 
     def _cancel_closed(self, state: CoordinatorState, *, has_ended: bool) -> None:
         """Drop the task if its exchange was closed, or its run ended, while the device was away."""

@@ -20,6 +20,7 @@ from edgefed.api.rounds import Callback, Callbacks
 from edgefed.api.run_summary import failure_of, result_of
 from edgefed.config.fleet.settings import default_state_folder
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.data.sets.given import Data, GivenData, Part, given_data
 from edgefed.data.sets.memory import MEMORY
@@ -55,6 +56,7 @@ def simulate(
     user_models: bool = True,
     trackers: Sequence[Tracker] = (),
     on_event: Callable[[Event], None] | None = None,
+    order: RecordedOrder | None = None,
 ) -> Result:
     """Run a recipe on virtual devices and return its result.
 
@@ -83,6 +85,7 @@ def simulate(
         user_models: whether the recipe may name a user's own code as its model.
         trackers: notified of each round; see ``edgefed.coordinator.trackers.base``.
         on_event: called with each event of the run; None to log its notes as ``edgefed``.
+        order: in which another run with buffered rounds asked and merged; this one repeats it.
 
     Returns:
         The result of the finished run.
@@ -113,6 +116,7 @@ def simulate(
             given=given,
             user_models=user_models,
             on_round=watch.on_round,
+            order=order,
         )
         watch.controls = simulation.controls
         simulation.journal.listen(lambda event, number: (on_event or _log_notes)(event))

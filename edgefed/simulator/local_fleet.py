@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.config.recipes.recipe import SimulationSection
 from edgefed.coordinator.exchanges.contributions import Contributions
-from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
+from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Overdue, Verdict
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.data.base.types import Shard
 from edgefed.data.devices.partition import label_counts
@@ -19,6 +20,7 @@ from edgefed.learn.base.types import Tensors
 from edgefed.process.clock import Clock
 from edgefed.seeds import generator
 from edgefed.simulator.executors import Executor, Sequential, WorkOrder
+from edgefed.simulator.virtual_time import VirtualTime
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Reply, Task
@@ -61,6 +63,7 @@ class _VirtualDevice:
         answered: the exchange of that answer.
         before: its state before that; a repetition of the exchange begins from there.
         held: digests of the blobs that it was sent.
+        received: bytes that it was sent for its last task.
     """
 
     number: int
@@ -69,6 +72,7 @@ class _VirtualDevice:
     answered: str = ""
     before: _KeptState = _KeptState()
     held: set[str] = field(default_factory=set)
+    received: int = 0
 
     def kept_for(self, exchange: str) -> _KeptState:
         """Return the state from which an answer to ``exchange`` begins."""
@@ -79,6 +83,31 @@ class _VirtualDevice:
         self.before = self.kept_for(exchange)
         persistent = self.before.persistent.after(outcome.device_state, outcome.ledger)
         self.kept, self.answered = _KeptState(outcome.private, persistent), exchange
+
+
+EVALUATION_SHARE = 1 / 3
+"""Time of a test on a sample, as a share of that of training on it: a forward pass alone."""
+
+
+@dataclass
+class _SharedTask:
+    """An exchange of one task whose reply is read together with others.
+
+    Attributes:
+        deadline: in virtual seconds.
+        begun: whether its task was passed to the executor.
+        arrival: when its reply arrives, and the reply; None before and after.
+    """
+
+    exchange: OpenExchange
+    deadline: float
+    begun: bool = False
+    arrival: tuple[float, Delivered] | None = None
+
+    def place(self) -> tuple[float, str]:
+        """Return the place of the reply among all arrivals; ties go by name."""
+        assert self.arrival is not None
+        return self.arrival[0], self.exchange.tasks[0].device
 
 
 class LocalFleet(Fleet):
@@ -92,6 +121,8 @@ class LocalFleet(Fleet):
         executor: does the devices' work; None for this process, one after another.
         newcomers: numbers of the devices that never train.
         names: ids of the devices, sorted; empty for ``device_names``.
+        time: how long devices take; None where nothing takes time, and replies to ``shared``
+            exchanges come in the order in which these were put.
     """
 
     simulated = True
@@ -105,7 +136,12 @@ class LocalFleet(Fleet):
         executor: Executor | None = None,
         newcomers: Collection[int] = (),
         names: Sequence[str] = (),
+        time: VirtualTime | None = None,
     ) -> None:
+        self._time = time
+        self.may_change = time is not None and time.may_change
+        self._shared: dict[str, _SharedTask] = {}
+        self._put_at: dict[str, float] = {}
         self._cache = cache
         self._emit: Emit = emit or _silence
         self._session = secrets.token_hex(8)
@@ -123,32 +159,135 @@ class LocalFleet(Fleet):
             self._report("roster", **part, joined=True)
 
     def roster(self) -> Roster:
+        """Return the virtual devices that are there: all, where no time passes."""
+        devices = self._devices.items()
+        return tuple(device.member for name, device in devices if self._is_present(name))
+
+    def known(self) -> Roster:
         """Return all virtual devices."""
         return tuple(device.member for device in self._devices.values())
 
+    def _is_present(self, device: str) -> bool:
+        return self._time is None or self._time.is_present(device)
+
     def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
-        """Return all virtual devices at once."""
-        del devices, timeout, stop
+        """Return the virtual devices that are there, after virtual time until enough are."""
+        del stop
+        roster = self.roster()
+        if self._time is None or len(roster) >= devices:
+            return roster
+        backs = sorted(map(self._time.back_at, self._devices))
+        until = self._time.clock.monotonic() + timeout
+        self._time.clock.advance(min(until, backs[min(devices, len(backs)) - 1]))
         return self.roster()
 
-    def put(self, exchange: OpenExchange) -> None:
+    def put(self, exchange: OpenExchange, *, shared: bool = False) -> None:
         """Open an exchange; its tasks are done while its replies are read."""
         self._open[exchange.exchange] = {task.device: task for task in exchange.tasks}
+        now = 0.0 if self._time is None else self._time.clock.monotonic()
+        self._put_at[exchange.exchange] = now
+        if shared:
+            self._shared[exchange.exchange] = _SharedTask(exchange, now + exchange.deadline)
 
     def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
         """Pass the remaining tasks to the executor and yield replies as they arrive."""
         wanting = self._open[exchange.exchange]
         orders = [self._order(task) for task in wanting.values()]
-        for order, outcome in self._executor.outcomes(orders, self._get, stop):
-            del wanting[order.task.device]
-            yield self._deliver(order, outcome)
+        for delivered in self._in_time(exchange, orders, stop):
+            wanting.pop(delivered.reply.device, None)
+            yield delivered
             if exchange.exchange not in self._open:
                 return
+
+    def _in_time(
+        self, exchange: OpenExchange, orders: Sequence[WorkOrder], stop: Callable[[], bool]
+    ) -> Iterator[Delivered]:
+        """Yield the replies to orders, in virtual time by its seconds until the deadline."""
+        outcomes = self._executor.outcomes(orders, self._get, stop)
+        if self._time is None:
+            yield from (self._deliver(order, outcome) for order, outcome in outcomes)
+            return
+        clock, deadline = self._time.clock, self._put_at[exchange.exchange] + exchange.deadline
+        arrivals = sorted(
+            (
+                self._arrival(self._deliver(order, outcome), order.task)
+                for order, outcome in outcomes
+            ),
+            key=lambda arrival: (arrival[0], arrival[1].reply.device),
+        )
+        for at, delivered in arrivals:
+            if at > deadline:
+                clock.advance(deadline)
+                return
+            clock.advance(at)
+            yield delivered
+
+    def _arrival(self, delivered: Delivered, task: Task) -> tuple[float, Delivered]:
+        """Return when a reply arrives in virtual time, and the reply with its virtual seconds."""
+        assert self._time is not None
+        begun, device = self._put_at[task.exchange], self._devices[task.device]
+        if task.question == "evaluate":
+            samples = device.member.held_out * EVALUATION_SHARE
+        else:
+            samples = float(device.member.samples * task.training.get("epochs", 1))
+        at = self._time.finish(task.device, begun, samples, device.received, delivered.size)
+        return at, replace(delivered, seconds=at - begun)
+
+    # -- exchanges whose replies are read together ------------------------------------------------
+
+    def next_reply(self, until: float, stop: Callable[[], bool]) -> Delivered | None:
+        """Return the reply to a shared exchange that arrives first; all open tasks are done then.
+
+        The tasks of a call train in parallel: the weights that they start from are known.
+        """
+        fresh = [shared for shared in self._shared.values() if not shared.begun]
+        orders = []
+        for shared in fresh:
+            shared.begun = True
+            orders.append(self._order(shared.exchange.tasks[0]))
+        for order, outcome in self._executor.outcomes(orders, self._get, stop):
+            shared = self._shared[order.task.exchange]
+            delivered = self._deliver(order, outcome)
+            shared.arrival = float(shared.exchange.index), delivered
+            if self._time is not None:
+                shared.arrival = self._arrival(delivered, order.task)
+        waiting = [shared for shared in self._shared.values() if shared.arrival is not None]
+        if not waiting or stop():
+            if self._time is not None and not stop():
+                self._time.clock.advance(min(until, self._next_back()))
+            return None
+        first = min(waiting, key=_SharedTask.place)
+        assert first.arrival is not None
+        at, delivered = first.arrival
+        if self._time is not None:
+            due = min(until, first.deadline)
+            self._time.clock.advance(min(at, due))
+            if at > due:
+                return None
+        first.arrival = None
+        return delivered
+
+    def _next_back(self) -> float:
+        """Return when the next device that is away is back; never, if none is."""
+        assert self._time is not None
+        now = self._time.clock.monotonic()
+        backs = [back for back in map(self._time.back_at, self._devices) if back > now]
+        return min(backs, default=math.inf)
+
+    def overdue(self) -> dict[str, Overdue]:
+        """Return the shared exchanges that are past their deadline in virtual time."""
+        if self._time is None:
+            return {}
+        now = self._time.clock.monotonic()
+        late = (each for each in self._shared.values() if each.arrival and each.deadline <= now)
+        return {shared.exchange.exchange: "late" for shared in late}
 
     def drop(self, exchange: OpenExchange, *, put_again: bool = False) -> None:
         """Close an exchange; a virtual device keeps nothing of a task whose reply was not read."""
         del put_again
         self._open.pop(exchange.exchange, None)
+        self._shared.pop(exchange.exchange, None)
+        self._put_at.pop(exchange.exchange, None)
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:
         """Do nothing: a virtual device keeps no replies."""
@@ -180,6 +319,7 @@ class LocalFleet(Fleet):
 
     def _receive(self, device: _VirtualDevice, task: Task) -> None:
         """Count the bytes that a device would be sent, given the blobs that it holds."""
+        before = self._down
         self._down += len(encode(task))
         for ref in task.blobs.values():
             for digest, size in route(ref, device.held.__contains__).fetch:
@@ -187,6 +327,7 @@ class LocalFleet(Fleet):
                 device.held.add(digest)
             device.held.add(ref.digest)
         self._down += sum(relay.size for relay in task.relays)
+        device.received = self._down - before
 
     def _get(self, digest: str) -> bytes:
         data = self._cache.get(digest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from multiprocessing import current_process
@@ -15,6 +15,7 @@ from edgefed.algorithms.private.privacy_plan import check_privacy
 from edgefed.algorithms.private.private_updates import CoordinatorRandomness, from_operating_system
 from edgefed.algorithms.secure.secure_compatibility import check_label_audit
 from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
 from edgefed.coordinator.exchanges.relayed_blobs import open_blobs
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.models.augmentation import with_augmentation, with_run_scale
@@ -42,9 +43,10 @@ from edgefed.process.clock import Clock, timestamp
 from edgefed.simulator.device_policies import with_policies
 from edgefed.simulator.executors import Executor, Maker, Sequential
 from edgefed.simulator.forked_autograd import forks_can_train
-from edgefed.simulator.local_fleet import LocalFleet, newcomers_of
+from edgefed.simulator.local_fleet import LocalFleet, device_names, newcomers_of
 from edgefed.simulator.process_pool import ProcessPool, core_count
 from edgefed.simulator.stacked_executor import StackedExecutor
+from edgefed.simulator.virtual_time import VirtualTime
 from edgefed.simulator.work_folder import work_folder
 
 NOISE_BYTES = 512 * 1024**2
@@ -82,6 +84,7 @@ class Simulation:
         user_models: whether the recipe may name a user's own code as its model.
         on_round: called after each round; see ``EngineDeps``.
         randomness: of the coordinator's privacy noise, which tests fix.
+        order: the order of another run with buffered rounds, to ask and merge in.
 
     Raises:
         EdgeFedError: the recipe cannot be run.
@@ -102,9 +105,9 @@ class Simulation:
         user_models: bool = True,
         on_round: OnRound = ignore_round,
         randomness: CoordinatorRandomness = from_operating_system,
+        order: RecordedOrder | None = None,
     ) -> None:
         set_threads(1)
-        self._clock = clock
         algorithm = make(recipe, randomness=randomness)
         check_privacy(recipe)
         check_label_audit(recipe, audit)
@@ -113,6 +116,15 @@ class Simulation:
         weights_source(recipe.model, data_folder, lambda run: folder / "runs" / run)
         shards = _shards(recipe, algorithm, dataset, noise_folder or folder / "noise", given)
         _check_shards(recipe, algorithm, shards)
+        names = tuple(device.name for device in given.devices) if given else ()
+        names = names or device_names(len(shards))
+        if order is not None:
+            _check_order(recipe, order, names)
+        speeds, time = recipe.speeds, None
+        if speeds.wanted:
+            time = VirtualTime(speeds, names, recipe.seed, clock.now())
+            clock = time.clock
+        self._clock = clock
         self._executor, self._how = (executors or _executor)(shards, recipe.simulation, self._tell)
         with ExitStack() as opened:
             opened.callback(self._executor.close)
@@ -135,7 +147,8 @@ class Simulation:
                     self.journal.emit,
                     self._executor,
                     newcomers_of(recipe.simulation, recipe.seed),
-                    [device.name for device in given.devices] if given else (),
+                    names,
+                    time,
                 ),
                 dataset=dataset,
                 store=self.store,
@@ -150,6 +163,7 @@ class Simulation:
                 data_folder=data_folder,
                 audit=audit,
                 on_round=on_round,
+                order=order,
             )
             self._engine = Engine(self._run, self._deps)
             self._opened = opened.pop_all()
@@ -257,6 +271,37 @@ def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shar
             "The recipe tests the run on devices, but no device holds out samples.",
             code="evaluation.holdout",
             hint="set simulation.holdout = 0.2, or evaluation.on = coordinator",
+        )
+
+
+def _check_order(recipe: Recipe, order: RecordedOrder, names: Collection[str]) -> None:
+    """Check that a recorded order can be followed to the same bits.
+
+    Raises:
+        UsageError: ``order.devices``: it names other devices; ``order.privacy``: noise is random;
+            ``order.personal``: devices have trained weights that were never sent.
+    """
+    if recipe.privacy.wanted:
+        raise UsageError(
+            "A run with privacy noise cannot be repeated: its noise was random.",
+            code="order.privacy",
+            hint="leave --order out",
+        )
+    if recipe.personal.keeps_weights and order.unmerged:
+        raise UsageError(
+            "A run with personal weights cannot be repeated if an answer was not merged: its device"
+            " may have trained on.",
+            code="order.personal",
+            hint="leave --order out",
+        )
+    others = sorted({device for asked in order.asked.values() for device in asked} - {*names})
+    if others:
+        raise UsageError(
+            f"The recorded order names {others[0]}, which is not among the {len(names)} simulated"
+            " devices.",
+            code="order.devices",
+            hint="simulate as many devices, or pass the data of each by its name in Python:"
+            " edgefed.simulate(recipe, data={...}, order=...)",
         )
 
 

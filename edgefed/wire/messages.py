@@ -124,6 +124,10 @@ class Task(Message):
         max_relay_bytes: the largest such blob.
         relays: blobs that other devices sent to this one.
         nonce: a random number that the reply returns.
+        settled_through: replies of this device to exchanges of this run up to this index may be
+            thrown away, as with ``CoordinatorState.closed_through``.
+        number, merged_number: in buffered rounds, how often the device was asked before, and that
+            number of its last question whose answer was merged; -1 for none.
         session: of the agent; an agent with another session ignores the task. Filled in whenever
             the task is sent.
         certificates: those of the receivers, in a signed fleet, to encrypt for them; filled in
@@ -163,6 +167,9 @@ class Task(Message):
     max_relay_bytes: Annotated[int, Field(ge=0, le=limits.MAX_RELAY_BYTES)] = 0
     relays: Annotated[tuple[DeliveredRelay, ...], Field(max_length=limits.MAX_RELAYS)] = ()
     nonce: Nonce = ""
+    settled_through: Annotated[int, Field(ge=-1)] = -1
+    number: Annotated[int, Field(ge=-1)] = -1
+    merged_number: Annotated[int, Field(ge=-1)] = -1
     session: Nonce = ""
     certificates: Annotated[dict[Name, CertificateBytes], Field(max_length=limits.MAX_RELAYS)] = {}
 

@@ -22,6 +22,9 @@ LEFT_OUT: Mapping[str, str] = {
     "session": "each life of an agent has its own",
     "certificates": "those of the receivers, which differ",
     "relays": "each device receives its own, encrypted by their senders",
+    "number": "each device has its own; rounds with masks are not buffered",
+    "merged_number": "each device has its own; rounds with masks are not buffered",
+    "settled_through": "each device has its own; it changes no answer",
     "receivers": "the other devices, of which each device has others",
 }
 """The fields that are not part of the digest, each with the reason."""

@@ -28,8 +28,9 @@ from edgefed.learn.modeling.model_memory import ModelTooLargeError
 from edgefed.learn.training.trainer import Stopped, Trainer
 from edgefed.sharing.policy import Policy, Withheld
 from edgefed.wire.messages import Task
+from edgefed.worker.encoding_errors import errors_after, errors_before
 from edgefed.worker.persistent_state import PersistentState, checked_changes
-from edgefed.worker.replies import FEEDBACK, Outcome, encode_groups
+from edgefed.worker.replies import Outcome, encode_groups
 from edgefed.worker.run_work import mode_of, run_work
 
 ReadRelay = Callable[[str], bytes]
@@ -156,16 +157,16 @@ def answered(
         raise ValueError("if_accepted: the algorithm does not declare keeps_if_accepted")
     ledger = checked_changes(persistent, answer)
     check_relays(task, answer)
-    memory = private if task.error_feedback else None
+    memory = errors_before(task, private) if task.error_feedback else None
     blobs, dropped = encode_groups(answer.groups, task.codec, task.seed, memory)
-    kept = {key: value for key, value in (memory or {}).items() if key.startswith(FEEDBACK)}
+    kept = errors_after(task, memory or {}, dropped)
     return _finite(
         Outcome(
             status="ok",
             samples=answer.samples,
             metrics=answer.metrics,
             blobs=blobs,
-            private={**own, **answer.private, **kept, **dropped},
+            private={**own, **answer.private, **kept},
             device_state=answer.device_state,
             ledger=ledger,
             relays=answer.relays,

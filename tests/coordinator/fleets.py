@@ -46,9 +46,9 @@ class TamperedFleet(Fleet):
     def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
         return self._inner.wait_for(devices, timeout, stop)
 
-    def put(self, exchange: OpenExchange) -> None:
+    def put(self, exchange: OpenExchange, *, shared: bool = False) -> None:
         self.asked.append(exchange)
-        self._inner.put(exchange)
+        self._inner.put(exchange, shared=shared)
 
     def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
         yield from self._tamper(exchange, self._inner.replies(exchange, stop))

@@ -119,10 +119,10 @@ def test_newcomers_test_and_never_train(data: Path, tmp_path: Path) -> None:
         def run(self) -> SimulationResult:
             inner = self._engine._fleet.put
 
-            def put(exchange: OpenExchange) -> None:
+            def put(exchange: OpenExchange, *, shared: bool = False) -> None:
                 for task in exchange.tasks:
                     asked[task.question].add(task.device)
-                inner(exchange)
+                inner(exchange, shared=shared)
 
             self._engine._fleet.put = put  # type: ignore[method-assign]
             return super().run()

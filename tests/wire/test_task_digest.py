@@ -67,6 +67,9 @@ CHANGED: dict[str, Any] = {
     "max_relay_bytes": 5,
     "relays": (DeliveredRelay(exchange="r-1-3", sender="device-01", digest=DIGEST, size=5),),
     "nonce": "ab" * 8,
+    "settled_through": 3,
+    "number": 2,
+    "merged_number": 1,
     "session": "cd" * 8,
     "certificates": {"device-01": b"certificate"},
 }

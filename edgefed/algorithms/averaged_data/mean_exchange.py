@@ -87,6 +87,7 @@ class MeanExchange(ExchangePart):
     """
 
     exchanges: ClassVar[frozenset[str]] = frozenset({MEAN})
+    merges_late = True
 
     def __init__(
         self,

@@ -66,6 +66,7 @@ class Ensemble(SavedModels[EnsembleSettings], DeviceTests[EnsembleSettings], Rec
     name = "ensemble"
     summary = "Train one model per device, and predict with all of them together"
     paper = "a baseline of Wang et al., ICLR 2020, arXiv 2002.06440"
+    late_problem = "it trains one round"
     Settings: ClassVar[type[EnsembleSettings]] = EnsembleSettings
 
     # -- the coordinator ------------------------------------------------------------------------

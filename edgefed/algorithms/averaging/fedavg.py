@@ -7,6 +7,12 @@ from Decentralized Data, AISTATS 2017. In round t, with S_t the devices that ans
     Delta_t = sum_k p_k delta_k         p_k = n_k / sum_j n_j, j in S_t
     w_{t+1} = w_t + Delta_t             or a server optimiser's step along Delta_t
 
+Answers may come late (``rounds.mode = "buffered"``; Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek,
+Huba: Federated Learning with Buffered Asynchronous Aggregation, AISTATS 2022). With delta_k from
+w_{t - s_k}, they then count less, and the step is shorter:
+
+    Delta_t = sum_k a(s_k) p_k delta_k  a(s) = 1 / sqrt(1 + s), p_k as above
+
 The proximal term (FedProx) and the server optimiser (FedOpt) are settings and can be combined.
 ``fedprox`` and ``fedopt`` are this algorithm with other defaults for these settings.
 """
@@ -26,7 +32,15 @@ from edgefed.algorithms.interface.answer import Answer, Group
 from edgefed.algorithms.interface.base import AlgorithmSettings, State
 from edgefed.algorithms.interface.cohort_sampling import draw
 from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView, Result, Work
-from edgefed.algorithms.interface.exchange import Exchange, Finished, Payload, Question, ReplyRole
+from edgefed.algorithms.interface.exchange import (
+    STALENESS_BITS,
+    Exchange,
+    Finished,
+    Payload,
+    Question,
+    ReplyRole,
+    staleness_factor,
+)
 from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.learn.aggregation.exact_mean import ExactMean
@@ -103,6 +117,7 @@ class FedAvg(CompleteAlgorithm[AveragingSettings]):
     summary = "Average what the devices learned, weighted by their samples"
     paper = "McMahan et al., AISTATS 2017, arXiv 1602.05629"
     averages_updates = True
+    merges_late = True
     personal_weights = True
     private_updates = True
     takes_user_loss = True
@@ -144,21 +159,24 @@ class FedAvg(CompleteAlgorithm[AveragingSettings]):
             question.device: min(question.samples, MOST_SAMPLES) for question in exchange.questions
         }
         total = max(1, sum(limits.values()))
-        mean = ExactMean(weights, total)
+        factors = {each.device: staleness_factor(each.staleness) for each in exchange.questions}
+        is_late = any(question.staleness for question in exchange.questions)
+        mean = ExactMean(weights, total, STALENESS_BITS if is_late else 0)
         directions = UpdateDivergence(trained(weights), total) if self.settings.divergence else None
-        lengths = list[float]()
+        lengths, samples = list[float](), 0
         for answer in answers:
             limit = limits[answer.device]
             weight = min(answer.samples, limit) if self.settings.weighting == "examples" else 1
             added = self.contribution(answer, exchange)
-            mean.add(added.arrays, weight)
+            mean.add(added.arrays, weight * factors[answer.device])
             lengths.append(weight * added.length)
+            samples += weight
             if directions is not None:
                 directions.add(added.arrays, weight)
-        if mean.weight == 0:
+        if not samples:
             return State(exchange.round, state.groups, state.params)
-        length = math.fsum(lengths) / mean.weight
-        delta = lengthened(mean.mean(), length)
+        length = math.fsum(lengths) / samples
+        delta = lengthened(mean.mean(samples), length)
         after, memory = self.stepped(weights, delta, state.groups["memory"], exchange.round)
         groups = {**state.groups, "weights": after, "memory": memory}
         params = {**state.params, **self.measured(length)}

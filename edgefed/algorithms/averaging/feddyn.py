@@ -66,6 +66,7 @@ class FedDyn(FedAvg):
     name = "feddyn"
     summary = "FedAvg whose local objectives are shifted until local optima agree"
     paper = "Acar et al., ICLR 2021, arXiv 2111.04263"
+    late_problem = "its gradient terms are those of one round"
     takes_user_loss = True
     keeps_if_accepted = True
     Settings: ClassVar[type[AlgorithmSettings]] = FedDynSettings

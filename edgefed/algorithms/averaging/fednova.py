@@ -38,6 +38,7 @@ class FedNova(FedAvg):
     name = "fednova"
     summary = "FedAvg that weighs every local step alike, however many a device takes"
     paper = "Wang et al., NeurIPS 2020, arXiv 2007.07481"
+    late_problem = "its local steps are normalised over one cohort"
     Settings: ClassVar[type[AlgorithmSettings]] = AveragingSettings
 
     def check_recipe(self, section: ModelSection | None) -> None:

@@ -73,6 +73,7 @@ class IFCA(FedAvg):
     name = "ifca"
     summary = "Clustered models: each device trains the one with the lowest loss"
     paper = "Ghosh et al., NeurIPS 2020, arXiv 2006.04088"
+    late_problem = "its clusters are those of one round"
     averages_updates = True
     takes_user_loss = True
     evaluation_place: EvaluationPlace = "devices"

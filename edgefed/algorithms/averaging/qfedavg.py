@@ -76,6 +76,7 @@ class QFedAvg(FedAvg):
     name = "qfedavg"
     summary = "FedAvg in which devices with a higher loss count more"
     paper = "Li et al., ICLR 2020, arXiv 1905.10497"
+    late_problem = "its weights need the losses of one global model"
     Settings: ClassVar[type[AlgorithmSettings]] = QFedAvgSettings
     settings: QFedAvgSettings
 

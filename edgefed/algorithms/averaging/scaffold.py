@@ -68,6 +68,7 @@ class Scaffold(FedAvg):
     name = "scaffold"
     summary = "FedAvg whose local steps are corrected by control variates"
     paper = "Karimireddy et al., ICML 2020, arXiv 1910.06378"
+    late_problem = "its control variates are those of one round"
     takes_user_loss = True
     keeps_if_accepted = True
     Settings: ClassVar[type[AlgorithmSettings]] = ScaffoldSettings

@@ -101,6 +101,7 @@ class Composition(WrappedAlgorithm):
         super().__init__(algorithm)
         self._parts = parts
         self._each: tuple[CompleteAlgorithm[Any] | ExchangePart, ...] = (algorithm, *parts)
+        self.merges_late = all(member.merges_late for member in self._each)
         self.takes_user_loss = all(member.takes_user_loss for member in self._each)
         self._owners = {name: part for part in parts for name in part.exchanges}
 

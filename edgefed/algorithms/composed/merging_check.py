@@ -37,6 +37,10 @@ def least_devices(recipe: Recipe) -> LeastDevices:
         reason = f"merging.malicious = {merging.malicious} needs 2f + 3 = {merging.least_answers}"
         because = f'merging.rule = "{merging.rule}" with {reason} answers a round.'
         least = LeastDevices(merging.least_answers, because)
+    if recipe.rounds.buffer > least.count:
+        buffer = recipe.rounds.buffer
+        because = f"rounds.buffer is {buffer}, and a buffer takes one answer of each device."
+        least = LeastDevices(buffer, because)
     section = recipe.secure_aggregation
     if section.wanted:
         needed = fewest_devices(section)

@@ -12,6 +12,7 @@ from typing import Any, get_origin
 
 import edgefed.algorithms
 from edgefed.algorithms.averaging.training import check_label_settings, schedule_of
+from edgefed.algorithms.composed.buffering_check import check_buffering
 from edgefed.algorithms.composed.composition import compose
 from edgefed.algorithms.composed.merging_check import check_merging
 from edgefed.algorithms.composed.method import Method
@@ -101,7 +102,8 @@ def make(
         RecipeError: one of its settings is unknown or out of range.
         UsageError: ``train.optimizer``, ``train.labels``: settings of ``[training]`` do not belong
             together; ``merging.*``: the rule of ``[merging]`` does not fit.
-        RecipeError: ``secure.unfit``: secure aggregation does not go with the rest.
+        RecipeError: ``secure.unfit``: secure aggregation does not go with the rest; or
+            ``rounds.buffered``: buffered rounds do not.
     """
     kind = find(recipe.algorithm.name)
     check_optimizer(schedule_of(recipe.training, 1, recipe.rounds.count))
@@ -117,7 +119,9 @@ def make(
     algorithm = method.bare(kind, recipe.rounds)
     check_merging(recipe, algorithm)
     check_secure_aggregation(recipe, algorithm)
-    return compose(algorithm, method, randomness)
+    composed = compose(algorithm, method, randomness)
+    check_buffering(recipe, composed)
+    return composed
 
 
 def make_device_half(task: Mapping[str, Any]) -> AnyAlgorithm:

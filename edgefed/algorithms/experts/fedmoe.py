@@ -98,6 +98,7 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
     name = "fedmoe"
     summary = "Expert models, of which each device uses its own mixture by a private gate"
     paper = "Reisser et al., 2021, arXiv 2107.06724"
+    late_problem = "its experts and gates are those of one round"
     averages_updates = True
     evaluation_weighting: EvaluationWeighting = "devices"
     evaluation_place: EvaluationPlace = "devices"

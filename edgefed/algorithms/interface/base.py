@@ -65,6 +65,7 @@ SUMMING_METHODS = (*TRAINING_METHODS, "contribution")
 
 CAPABILITIES: Mapping[str, tuple[str, ...]] = {
     "averages_updates": SUMMING_METHODS,
+    "merges_late": SUMMING_METHODS,
     "personal_weights": TRAINING_METHODS,
     "private_updates": SUMMING_METHODS,
     "sums_deltas": SUMMING_METHODS,
@@ -157,6 +158,10 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
         name: as the recipe names it.
         summary: one line for lists.
         paper: authors, title, where.
+        merges_late: whether its answers to ``fit`` may be merged rounds after their questions
+            (``rounds.mode = "buffered"``): ``merge`` needs nothing of the question's round, and
+            scales each update by the ``staleness_factor`` of its question.
+        late_problem: why they may not, as a clause for an error.
         averages_updates: whether ``merge`` takes weighted means of the trained roles of its
             answers, so that a rule of ``[merging]`` can take the place of the mean.
         personal_weights: whether a recipe's ``[personal]`` table can keep some of its weights on
@@ -185,6 +190,8 @@ class Algorithm(ExchangeOwner, Generic[SettingsT]):
     personal_weights: bool = False
     private_updates: bool = False
     sums_deltas: bool = False
+    merges_late: bool = False
+    late_problem: str = "it merges the answers to one question"
     keeps_if_accepted: bool = False
     keeps_lost_work: bool = False
     Settings: ClassVar[type[AlgorithmSettings]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -69,6 +70,8 @@ class Question:
         receivers: the devices to which its answer may send a blob, one to each.
         relays: blobs sent to this device that the task delivers. ``merge`` sees those that were
             delivered: a blob that the coordinator no longer has is left out.
+        staleness: rounds that ended between the question and the merge of its answer, as ``merge``
+            sees it; see ``staleness_factor``.
     """
 
     device: str
@@ -77,6 +80,20 @@ class Question:
     params: Mapping[str, Any] = field(default_factory=dict)
     receivers: tuple[str, ...] = ()
     relays: tuple[Relay, ...] = ()
+    staleness: int = 0
+
+
+STALENESS_BITS = 8
+"""Staleness factors are multiples of 2^-8, so that weighted sums stay exact."""
+
+
+def staleness_factor(staleness: int) -> float:
+    """Return the factor of an answer's update, 1 / sqrt(1 + s), rounded to ``STALENESS_BITS``.
+
+    Nguyen et al., AISTATS 2022 (FedBuff), section 5; for s up to 1,000 it is not zero.
+    """
+    units: int = 2**STALENESS_BITS
+    return float(round(units / math.sqrt(1 + staleness)) / units)
 
 
 @dataclass(frozen=True)

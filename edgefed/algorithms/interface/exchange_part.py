@@ -24,9 +24,12 @@ class ExchangePart(RecipeNeeds, AnswerGroups, BountyOrders, ExchangeOwner):
 
     Attributes:
         exchanges: names of the exchanges that it owns; no other part of the method has them.
+        merges_late: whether its additions to training do not depend on which devices are asked
+            together, so that rounds may be buffered.
     """
 
     exchanges: ClassVar[frozenset[str]]
+    merges_late: bool = False
 
     # -- the coordinator ------------------------------------------------------------------------
 

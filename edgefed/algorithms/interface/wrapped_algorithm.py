@@ -21,6 +21,7 @@ ATTRIBUTES = (
     "name",
     "summary",
     "paper",
+    "late_problem",
     "keeps_if_accepted",
     "keeps_lost_work",
     *DeviceTests.__annotations__,

@@ -122,6 +122,7 @@ class FedMa(SavedModels[FedMaSettings], DeviceTests[FedMaSettings], RecipeNeeds)
     name = "fedma"
     summary = "Match units before they are averaged, layer by layer; the width adapts"
     paper = "Wang et al., ICLR 2020, arXiv 2002.06440"
+    late_problem = "its layers are matched for one cohort at a time"
     Settings: ClassVar[type[AlgorithmSettings]] = FedMaSettings
     _network: MatchedNetwork | None = None
 

@@ -88,6 +88,7 @@ class Pfnm(SavedModels[PfnmSettings], RecipeNeeds):
     name = "pfnm"
     summary = "Match the hidden units of devices' MLPs before averaging them"
     paper = "Yurochkin et al., ICML 2019, arXiv 1905.12022"
+    late_problem = "it matches the models of one cohort"
     takes_user_loss = True
     Settings: ClassVar[type[PfnmSettings]] = PfnmSettings
     _section: ModelSection | None = None

@@ -28,7 +28,7 @@ import numpy as np
 from edgefed.algorithms.interface.answer import Answer, Group
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView, Result, Work
-from edgefed.algorithms.interface.exchange import Exchange, Finished
+from edgefed.algorithms.interface.exchange import Exchange, Finished, staleness_factor
 from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.interface.wrapped_algorithm import WrappedAlgorithm
@@ -170,8 +170,9 @@ class PrivateUpdates(WrappedAlgorithm):
         grid = grid_of(before[CLIP], sum_multiplier(section, self.rounds))
         total: PrivateSum | None = None
         within = 0
+        factors = {each.device: staleness_factor(each.staleness) for each in exchange.questions}
         for answer in answers:
-            delta = answer.groups[DELTA].arrays
+            delta = scaled(answer.groups[DELTA].arrays, factors[answer.device])
             total = total or PrivateSum(delta, grid)
             total.add(delta)
             within += answer.metrics.get(WITHIN, 0.0) >= 0.5
@@ -180,7 +181,8 @@ class PrivateUpdates(WrappedAlgorithm):
         number = exchange.round
         mean = total.noisy_mean(self._randomness(number, "noise"))
         answer = Answer(exchange.questions[0].device, 1, {DELTA: Group(mean)})
-        merged = self.inner.merge(state, exchange, (answer,))
+        in_time = tuple(replace(question, staleness=0) for question in exchange.questions)
+        merged = self.inner.merge(state, replace(exchange, questions=in_time), (answer,))
         clip = before[CLIP]
         if section.adaptive:
             deviation = count_deviation(section, self.rounds)
@@ -326,6 +328,13 @@ def _check_only_updates(name: str, roles: Iterable[str]) -> None:
             code="privacy.algorithm",
             hint="its author sets private_updates = False",
         )
+
+
+def scaled(arrays: Tensors, factor: float) -> Tensors:
+    """Return arrays multiplied by a factor of at most 1, which lengthens no update."""
+    if factor == 1.0:
+        return arrays
+    return {name: (array * factor).astype(array.dtype) for name, array in arrays.items()}
 
 
 def _check_allowed(device: DeviceView, multiplier: float) -> None:

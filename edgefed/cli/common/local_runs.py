@@ -12,6 +12,7 @@ from edgefed.cli.common.run_folders import PLACES, found, is_folder, typed_folde
 from edgefed.simulator.work_folder import SIMULATIONS
 
 if TYPE_CHECKING:
+    from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
     from edgefed.coordinator.storage.run_store import Store
     from edgefed.coordinator.storage.stored_runs import RunRecord
 
@@ -61,6 +62,30 @@ def local_run(state: Path, name: str) -> dict[str, Any]:
     with closing(Store(folder.parent.parent)) as store:
         whole = whole_run(store, folder.name)
         return {**whole, **run_row(as_left(store.run(folder.name), store))}
+
+
+def recorded_order(state: Path, name: str) -> tuple[RunRecord, RecordedOrder]:
+    """Return a run with buffered rounds, and the order in which it asked and merged.
+
+    Raises:
+        UnknownNameError: no run, or several, have this name.
+        NotAllowedError: ``order.run``: its rounds were not buffered, or none has ended.
+    """
+    from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
+    from edgefed.coordinator.storage.run_store import Store
+    from edgefed.errors import NotAllowedError
+
+    folder = found(state, name)
+    with closing(Store(folder.parent.parent)) as store:
+        record = store.run(folder.name)
+        order = RecordedOrder.of(store.rounds(record.run, details=True))
+    if not order.answered:
+        raise NotAllowedError(
+            f"Run {record.run} has no recorded order.",
+            code="order.run",
+            hint='only runs with rounds.mode = "buffered" have one, once a round has ended',
+        )
+    return record, order
 
 
 def delete_local(state: Path, name: str) -> str:

@@ -18,6 +18,7 @@ from edgefed.cli.common.options import (
     Rounds,
     Seed,
     Sets,
+    named_run,
 )
 from edgefed.cli.laboratory.trial_progress import parse_seeds, raise_failures, run_plan
 from edgefed.process.stop_signals import terminable
@@ -118,6 +119,7 @@ def _show(options: Globals, plan: Plan, outcome: TrialOutcome, folder: Path) -> 
         "edgefed sim run recipe.toml --seed 1 --json",
         "edgefed sim run --algorithm fedprox --devices 20 --rounds 30",
         "edgefed sim run recipe.toml --on ray --address 192.0.2.10:6379",
+        "edgefed sim run --order latest",
     ),
     json=True,
 )
@@ -140,6 +142,15 @@ def run(
             rich_help_panel="Run",
         ),
     ] = False,
+    order: Annotated[
+        str,
+        typer.Option(
+            "--order",
+            help="Ask and merge in the order of this run, whose rounds were buffered.",
+            metavar="RUN",
+            rich_help_panel="Run",
+        ),
+    ] = "",
 ) -> None:
     """Run a recipe on virtual devices and print the result.
 
@@ -150,13 +161,21 @@ def run(
     options = globals_of(context)
     with terminable():
         from edgefed.api.simulate import simulate
+        from edgefed.cli.common.local_runs import recorded_order
         from edgefed.cli.common.recipes import Typed, checked_recipe, describe_result
+        from edgefed.config.recipes.recipe import Recipe
         from edgefed.coordinator.trackers.choose import make_trackers
         from edgefed.files.writing import make_state_private
         from edgefed.process.clock import SystemClock
 
-        made = checked_recipe(options, Typed(recipe, sets, algorithm, rounds, seed, devices))
         settings = options.settings().value
+        record, followed = (
+            recorded_order(settings.state, named_run(order)) if order else (None, None)
+        )
+        if record is not None and recipe is None:
+            made = Recipe.model_validate_json(record.recipe)
+        else:
+            made = checked_recipe(options, Typed(recipe, sets, algorithm, rounds, seed, devices))
         make_state_private(settings.state)
         ended = simulate(
             made,
@@ -168,6 +187,7 @@ def run(
             memory=settings.memory,
             trackers=make_trackers(settings.trackers, settings.state, SystemClock()),
             on_event=_Reporter(made.rounds.count, quiet=options.quiet),
+            order=followed,
         )
         hide_progress()
         result = ended.to_json()

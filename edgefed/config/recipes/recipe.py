@@ -20,6 +20,7 @@ from edgefed.config.recipes.sections import (
     WeightPattern,
 )
 from edgefed.config.recipes.secure_aggregation_section import SecureAggregationSection
+from edgefed.config.recipes.speeds_section import SpeedsSection
 from edgefed.config.recipes.training_section import TrainingSection
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,63}$"
@@ -101,14 +102,28 @@ class RoundsSection(Section):
     count: Annotated[int, Field(ge=1, le=1_000_000)] = 40
     """Rounds of the run."""
 
-    cohort: Annotated[int, Field(ge=0)] = 0
+    mode: Literal["synchronous", "buffered"] = "synchronous"
+    """``synchronous``: a round asks a cohort and waits for it. ``buffered``: devices train all the
+    time, each from the newest weights, and a round ends whenever ``buffer`` answers are there."""
+
+    buffer: Annotated[int, Field(ge=0, le=1_000_000, validate_default=True)] = 0
+    """With ``buffered``: answers that are merged together, at most one of each device."""
+
+    concurrency: Annotated[int, Field(ge=0, le=1_000_000, validate_default=True)] = 0
+    """With ``buffered``: devices that train at the same time; 0 for all online devices."""
+
+    max_staleness: Annotated[int, Field(ge=0, le=1000)] = 10
+    """With ``buffered``: an answer is refused if more than so many rounds ended since its device
+    was asked; a device that is further behind is asked anew."""
+
+    cohort: Annotated[int, Field(ge=0, validate_default=True)] = 0
     """Number of answers that a round waits for; 0 for all online devices."""
 
     test_cohort: Annotated[int, Field(ge=0)] | None = None
     """Number of devices that an evaluation on devices asks; 0 for all online devices. Unset: as
     ``cohort``."""
 
-    over_selection: Annotated[float, Field(ge=0, le=4)] = 0.0
+    over_selection: Annotated[float, Field(ge=0, le=4, validate_default=True)] = 0.0
     """Fraction of additional devices to ask; the first answers are used."""
 
     quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
@@ -135,6 +150,23 @@ class RoundsSection(Section):
 
     join_timeout: Annotated[float, Field(gt=0, le=7 * 86400)] = 60.0
     """Seconds to wait for these devices."""
+
+    @property
+    def buffered(self) -> bool:
+        """Whether rounds are buffers of answers that devices give at any time."""
+        return self.mode == "buffered"
+
+    @field_validator("buffer", "concurrency", "cohort", "over_selection")
+    @classmethod
+    def _of_its_mode(cls, value: float, info: ValidationInfo) -> float:
+        """Check that a key is one of the mode."""
+        buffered, key = info.data.get("mode") == "buffered", info.field_name
+        if buffered and key == "buffer" and not value:
+            raise ValueError("must be at least 1 with mode = buffered")
+        if value and buffered != (key in ("buffer", "concurrency")):
+            wanted = "synchronous" if buffered else "buffered"
+            raise ValueError(f"must be 0 unless mode = {wanted}")
+        return value
 
 
 class WireSection(Section):
@@ -376,3 +408,4 @@ class Recipe(Section):
     wire: WireSection = WireSection()
     evaluation: EvaluationSection = EvaluationSection()
     simulation: SimulationSection = SimulationSection()
+    speeds: SpeedsSection = SpeedsSection()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+from collections.abc import Collection
 from datetime import datetime
 
 from edgefed.coordinator.devices.new_devices import NewDevices
@@ -141,6 +142,11 @@ class Dispatcher:
         """Delete the replies to exchanges that are over: they are merged into the state."""
         with self._lock:
             self._replies.forget(run, through)
+
+    def forget_exchanges(self, exchanges: Collection[str]) -> None:
+        """Delete the replies to exchanges that were closed."""
+        with self._lock:
+            self._replies.forget_exchanges(exchanges)
 
     def release_space(self) -> None:
         """Delete blobs and parts of blobs that no open exchange needs."""

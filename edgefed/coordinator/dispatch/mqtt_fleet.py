@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from edgefed.algorithms.interface.member import Roster
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.dispatch.dispatcher import Dispatcher
 from edgefed.coordinator.exchanges.contributions import Contributions
-from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
+from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Overdue, Verdict
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.storage.stored_runs import OpenExchange
@@ -42,6 +42,7 @@ class MqttFleet(Fleet):
     """
 
     simulated = False
+    may_change = True
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class MqttFleet(Fleet):
         self._clock = clock
         self._on_closed = on_closed
         self._open: dict[str, _OpenExchange] = {}
+        self._shared: queue.SimpleQueue[Delivered | None] = queue.SimpleQueue()
         self._missed: dict[str, tuple[int, frozenset[str]]] = {}
         self.contributions = Contributions()
         registry.listen(self._note_presence)
@@ -79,9 +81,11 @@ class MqttFleet(Fleet):
         """Wait until so many devices have joined, or time is up, or ``stop``."""
         return self._registry.wait_for(devices, timeout, stop)
 
-    def put(self, exchange: OpenExchange) -> None:
+    def put(self, exchange: OpenExchange, *, shared: bool = False) -> None:
         """Open an exchange and send its tasks."""
         pending = PendingExchange(exchange, self._clock.monotonic())
+        if shared:
+            pending.shared, pending.arrivals = True, self._shared
         report = WaitingReport(pending, self._journal, self._clock)
         self._open[exchange.exchange] = _OpenExchange(pending, report)
         self._dispatcher.open(pending)
@@ -116,6 +120,39 @@ class MqttFleet(Fleet):
         """Return the devices that could have answered an exchange and let its deadline pass."""
         return self._missed.pop(exchange.exchange, (0, frozenset[str]()))[1]
 
+    def next_reply(self, until: float, stop: Callable[[], bool]) -> Delivered | None:
+        """Wait for a reply to any shared exchange, for a change of presence, or the time."""
+        if stop():
+            return None
+        dues = [opened.pending.closes_at() for opened in self._shared_exchanges()]
+        left = min((until, *dues)) - self._clock.monotonic()
+        try:
+            return self._shared.get(timeout=max(0.0, left))
+        except queue.Empty:
+            return None
+
+    def overdue(self) -> dict[str, Overdue]:
+        """Return the shared exchanges that are past their deadline, or whose device is lost."""
+        overdue: dict[str, Overdue] = {}
+        for opened in self._shared_exchanges():
+            pending = opened.pending
+            if pending.wanting and not self._is_open(pending):
+                lost = bool(pending.lost_devices())
+                overdue[pending.exchange.exchange] = "lost" if lost else "late"
+        return overdue
+
+    def postpone(self, seconds: float) -> None:
+        """Move the deadlines of the shared exchanges."""
+        for opened in self._shared_exchanges():
+            opened.pending.extend(seconds)
+
+    def forget(self, exchanges: Collection[str]) -> None:
+        """Delete the replies to exchanges that were dropped."""
+        self._dispatcher.forget_exchanges(exchanges)
+
+    def _shared_exchanges(self) -> list[_OpenExchange]:
+        return [opened for opened in self._open.values() if opened.pending.shared]
+
     def _is_open(self, pending: PendingExchange) -> bool:
         """Note lost devices; return whether there is anything left to wait for."""
         if pending.presence_changed.is_set():
@@ -139,11 +176,13 @@ class MqttFleet(Fleet):
             if pending.task(device) is not None:
                 pending.presence_changed.set()
                 pending.arrivals.put(None)
+        self._shared.put(None)  # it may be free to be asked
 
     def wake(self) -> None:
         """Make the threads that wait in ``replies`` or ``wait_for`` check ``stop`` again."""
         for pending in self._dispatcher.exchanges.all():
             pending.arrivals.put(None)
+        self._shared.put(None)
         self._registry.wake()
 
     def hold(self, reply: Reply) -> None:

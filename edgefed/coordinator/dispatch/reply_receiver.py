@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from edgefed.coordinator.dispatch.device_publisher import DevicePublisher
@@ -131,11 +131,15 @@ class ReplyReceiver:
             for exchange, (its_run, index) in self._dropped.items()
             if its_run != run or index <= through
         ]
+        self.forget_exchanges(over)
+
+    def forget_exchanges(self, over: Collection[str]) -> None:
+        """Delete the replies to dropped exchanges, with their blobs."""
         if not over:
             return
         gone: set[str] = set()
         for exchange in over:
-            del self._dropped[exchange]
+            self._dropped.pop(exchange, None)
             gone |= self._blobs.pop(exchange, set())
         kept = self._named_by(self._blobs)
         try:

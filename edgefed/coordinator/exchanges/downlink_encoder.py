@@ -7,7 +7,7 @@ every exchange. A lossy payload w_t is sent as an encoded difference from the mi
 
 so the encoding error of one round is part of the next difference: error feedback without separate
 memory. The first difference is from zeros. The reference names b_t by its digest, with the last
-``CHAIN`` differences for devices that missed some rounds. A device that missed more rounds fetches
+differences for devices that missed some rounds. A device that missed more rounds fetches
 the complete b_t.
 """
 
@@ -32,7 +32,10 @@ from edgefed.wire.tensors import pack, specs_of, unpack, weights_digest
 log = logging.getLogger(__name__)
 
 CHAIN = 4
-"""Differences in a reference; a device that missed fewer rounds catches up with them."""
+"""Differences in a reference, where devices are asked in every round."""
+
+MOST_CHAIN = 16
+"""Most of them in buffered rounds; each takes about 100 bytes of a task."""
 
 
 class DownlinkEncoder:
@@ -42,9 +45,20 @@ class DownlinkEncoder:
         codec: the recipe's downlink codec, for payloads that name none.
         cache: stores the blobs; those that devices may still request are pinned.
         refs: references by payload name, from ``to_json`` of a previous process.
+        chain: differences in a reference; a device that missed fewer rounds needs no whole payload.
+        held: the references of open questions, whose blobs stay as well (``hold``).
     """
 
-    def __init__(self, codec: str, cache: BlobCache, refs: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        codec: str,
+        cache: BlobCache,
+        refs: Mapping[str, Any] | None = None,
+        chain: int = CHAIN,
+        held: Iterable[BlobRef] = (),
+    ) -> None:
+        self._chain = chain
+        self._held = _digests(held)
         self._codec = codec
         self._cache = cache
         self._refs = {
@@ -95,6 +109,11 @@ class DownlinkEncoder:
             self._refs.pop(name, None)
             self._sources.pop(name, None)
             self._sent.pop(name, None)
+        self._pin()
+
+    def hold(self, refs: Iterable[BlobRef]) -> None:
+        """Keep the blobs of these references too, in place of those held before."""
+        self._held = _digests(refs)
         self._pin()
 
     def committed(self) -> None:
@@ -161,7 +180,7 @@ class DownlinkEncoder:
             blob=self._keep(code),
             size=len(code),
         )
-        older = before.patches[: CHAIN - 1] if base is not None and before is not None else ()
+        older = before.patches[: self._chain - 1] if base is not None and before is not None else ()
         return BlobRef(digest=self._keep(packed), size=len(packed), patches=(patch, *older))
 
     def _mirror(self, ref: BlobRef | None, arrays: Tensors) -> Tensors | None:
@@ -181,17 +200,20 @@ class DownlinkEncoder:
         return digest
 
     def _pin(self) -> None:
-        wanted = {
-            digest
-            for ref in self._refs.values()
-            for digest in (ref.digest, *(patch.blob for patch in ref.patches))
-        }
+        wanted = _digests(self._refs.values()) | self._held
         for digest in wanted - self._pinned:
             self._cache.pin(digest)
         for digest in self._pinned - wanted:
             self._cache.unpin(digest)
             self._superseded.add(digest)
         self._pinned = wanted
+
+
+def _digests(refs: Iterable[BlobRef]) -> set[str]:
+    """Return the digests of all blobs that devices may request for these references."""
+    return {
+        digest for ref in refs for digest in (ref.digest, *(patch.blob for patch in ref.patches))
+    }
 
 
 def _minus(arrays: Tensors, base: Tensors) -> Tensors:

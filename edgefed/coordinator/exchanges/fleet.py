@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -32,6 +32,9 @@ class Delivered:
 
 Verdict = Literal["accepted", "rejected", "late"]
 
+Overdue = Literal["late", "lost"]
+"""Why an exchange is overdue: its deadline has passed, or its device is lost."""
+
 
 class Fleet(Protocol):
     """Devices that can be asked.
@@ -43,10 +46,12 @@ class Fleet(Protocol):
 
     Attributes:
         simulated: whether raw data of all devices is at hand.
+        may_change: whether devices may come and go while nothing else happens.
         contributions: of the devices to the current run; the engine keeps them up to date.
     """
 
     simulated: bool
+    may_change: bool = True
     contributions: Contributions
 
     def roster(self) -> Roster:
@@ -66,9 +71,38 @@ class Fleet(Protocol):
         """Wait for enough connected devices, the timeout or ``stop``; return the roster."""
         ...
 
-    def put(self, exchange: OpenExchange) -> None:
-        """Open an exchange: its tasks go to their devices, and its deadline begins."""
+    def put(self, exchange: OpenExchange, *, shared: bool = False) -> None:
+        """Open an exchange: its tasks go to their devices, and its deadline begins.
+
+        Args:
+            exchange: the exchange.
+            shared: whether its replies are read with ``next_reply``, together with those of others.
+        """
         ...
+
+    def next_reply(self, until: float, stop: Callable[[], bool]) -> Delivered | None:
+        """Wait for a reply to any exchange that was put as ``shared``, and return it.
+
+        None when there may be something else to do: devices came or went, ``until``, a monotonic
+        second, has passed, or ``stop`` returns True. Its exchange stays open.
+        """
+        del until, stop
+        return None
+
+    def overdue(self) -> dict[str, Overdue]:
+        """Return the ``shared`` exchanges for which nobody should wait any longer, by id.
+
+        Their deadline has passed, or the device has been lost for longer than its grace.
+        """
+        return {}
+
+    def postpone(self, seconds: float) -> None:
+        """Move the deadlines of the ``shared`` exchanges: nobody looked for so long."""
+        del seconds
+
+    def forget(self, exchanges: Collection[str]) -> None:
+        """Delete the replies to exchanges that were dropped: they are merged, or never will be."""
+        del exchanges
 
     def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
         """Yield the replies to an open exchange as they arrive.

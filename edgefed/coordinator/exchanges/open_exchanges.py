@@ -31,10 +31,12 @@ class PendingExchange:
         quorum_at: when there were enough of them; None before.
         presence_changed: set when devices came or went, so that ``note_lost`` is due.
         dropped: whether its replies are no longer needed.
+        shared: whether ``arrivals`` is the queue of several exchanges.
     """
 
     exchange: OpenExchange
     started: float
+    shared: bool = False
     arrivals: queue.SimpleQueue[Delivered | None] = field(default_factory=queue.SimpleQueue)
     lock: threading.Lock = field(default_factory=threading.Lock)
     wanting: dict[str, Task] = field(default_factory=dict)
@@ -149,6 +151,8 @@ class PendingExchange:
         """Stop waiting; return the replies that nobody has read."""
         with self.lock:
             self.dropped = True
+        if self.shared:
+            return []
         unread: list[Delivered] = []
         while True:
             try:
@@ -206,16 +210,31 @@ class PendingExchanges:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: dict[str, PendingExchange] = {}
+        self._by_device: dict[str, dict[str, PendingExchange]] = {}
 
     def add(self, pending: PendingExchange) -> None:
         """Open an exchange."""
+        exchange = pending.exchange.exchange
         with self._lock:
-            self._open[pending.exchange.exchange] = pending
+            self._open[exchange] = pending
+            for task in pending.exchange.tasks:
+                self._by_device.setdefault(task.device, {})[exchange] = pending
 
     def remove(self, exchange: str) -> PendingExchange | None:
         """Close an exchange and return it; None when it is not open."""
         with self._lock:
-            return self._open.pop(exchange, None)
+            pending = self._open.pop(exchange, None)
+            for task in pending.exchange.tasks if pending is not None else ():
+                own = self._by_device[task.device]
+                own.pop(exchange, None)
+                if not own:
+                    del self._by_device[task.device]
+            return pending
+
+    def _of(self, device: str) -> list[PendingExchange]:
+        """Return the open exchanges that ask a device, in the order in which they were put."""
+        with self._lock:
+            return list(self._by_device.get(device, {}).values())
 
     def get(self, exchange: str) -> PendingExchange | None:
         """Return an open exchange; None when it is not open."""
@@ -229,7 +248,7 @@ class PendingExchanges:
 
     def task(self, device: str) -> Task | None:
         """Return the task that a device is to do now, if any."""
-        tasks = (pending.task(device) for pending in self.all())
+        tasks = (pending.task(device) for pending in self._of(device))
         return next((task for task in tasks if task is not None), None)
 
     def is_current(self, task: Task) -> bool:
@@ -242,7 +261,7 @@ class PendingExchanges:
         It is ``shared`` if a task names it among the coordinator's own, so that others may get it
         too; ``private`` if another device sent it to this one; else ``none``.
         """
-        tasks = [task for pending in self.all() if (task := pending.task(device)) is not None]
+        tasks = [task for pending in self._of(device) if (task := pending.task(device))]
         refs = [ref for task in tasks for ref in task.blobs.values()]
         if any(digest in (ref.digest, *(patch.blob for patch in ref.patches)) for ref in refs):
             return "shared"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from edgefed.algorithms.composed.evaluation_reply import with_confusion
@@ -41,6 +42,7 @@ def open_exchange(
     downlink: DownlinkEncoder,
     attempt: int,
     testers: Roster = (),
+    numbers: Mapping[str, int] | None = None,
     new_nonce: Callable[[], str] = lambda: secrets.token_hex(8),
 ) -> OpenExchange:
     """Encode an exchange's payloads and return its tasks; all draws derive from ``seed_index``.
@@ -48,6 +50,8 @@ def open_exchange(
     ``section`` names the state's own model, which the tasks concern if the exchange has no other.
     Each task has a nonce of its own, which binds the reply to it; nothing is drawn from it.
     ``testers`` are the devices that a test may ask, as they have announced themselves.
+    ``numbers``, in buffered rounds, are how often each device was asked before; the draws of its
+    task then derive from that.
 
     Raises:
         ModelTooLargeError, RecipeError, DataError: its model cannot be built.
@@ -58,7 +62,7 @@ def open_exchange(
     exchange = with_confusion(exchange, measures, classes)
     model = run_model.trainers.get(section).model
     downlink.retire(exchange.retired)
-    seed = derive(recipe.seed, "downlink", seed_index)
+    seed = _downlink_seed(exchange, recipe, seed_index)
     refs = {name: downlink.send(name, payload, seed) for name, payload in exchange.payloads.items()}
     every = {}
     if model.frozen_names:
@@ -75,7 +79,9 @@ def open_exchange(
             {**shared, "nonce": new_nonce()},
             refs,
             every,
-            derive(recipe.seed, "task", seed_index, question.device),
+            derive(recipe.seed, "task", seed_index, question.device)
+            if numbers is None
+            else derive(recipe.seed, "question", numbers[question.device], question.device),
         )
         for question in exchange.questions
     )
@@ -98,6 +104,51 @@ def open_exchange(
         reply_roles=exchange.reply_roles,
         held_out={tester.device: tester.held_out for tester in testers if tester.device in asked},
     )
+
+
+def _downlink_seed(exchange: Exchange, recipe: Recipe, seed_index: int) -> int:
+    """Return the seed with which payloads are encoded.
+
+    In buffered rounds it follows from the round whose weights are sent, since the first question
+    or test that has them encodes them for all.
+    """
+    if not recipe.rounds.buffered or exchange.preparatory:
+        return derive(recipe.seed, "downlink", seed_index)
+    ended = exchange.round if exchange.name == "evaluate" else exchange.round - 1
+    return derive(recipe.seed, "downlink", "after", ended)
+
+
+def single_questions(
+    opened: OpenExchange,
+    numbers: Mapping[str, int],
+    merged: Mapping[str, int],
+    settled: Mapping[str, int],
+) -> tuple[OpenExchange, ...]:
+    """Return an exchange's tasks as questions of buffered rounds: an exchange for each device.
+
+    Args:
+        opened: the exchange; the first question has its index, the others those that follow.
+        numbers: how often each device was asked before.
+        merged: that number of each device's last question whose answer was merged.
+        settled: the last index whose reply each device need not keep.
+    """
+    questions = []
+    for index, task in enumerate(opened.tasks, opened.index):
+        exchange = f"{task.run}-{index}"
+        own = {"exchange": exchange, "index": index}
+        own |= {"number": numbers[task.device], "merged_number": merged.get(task.device, -1)}
+        own |= {"settled_through": settled.get(task.device, -1)}
+        single = replace(
+            opened,
+            exchange=exchange,
+            index=index,
+            tasks=(task.model_copy(update=own),),
+            wanted=1,
+            quorum=1,
+            number=numbers[task.device],
+        )
+        questions.append(single)
+    return tuple(questions)
 
 
 def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: CompleteAlgorithm[Any]) -> int:

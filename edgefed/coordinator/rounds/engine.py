@@ -22,6 +22,7 @@ from edgefed.coordinator.models.run_model import check_dataset
 from edgefed.coordinator.reports.bounty_orders import after_orders
 from edgefed.coordinator.reports.logged_tables import logged_tables
 from edgefed.coordinator.reports.table_updates import TableUpdates
+from edgefed.coordinator.rounds.buffered_rounds import BufferedRounds
 from edgefed.coordinator.rounds.engine_deps import EngineDeps
 from edgefed.coordinator.rounds.evaluation import Evaluation
 from edgefed.coordinator.rounds.label_audit import audited
@@ -89,6 +90,11 @@ class Engine:
         self._models = ModelSaver(self._recorder, self._recipe, self._algorithm, deps.store)
         self._tables = TableUpdates(record.run, self._algorithm, deps.journal)
         self._phases = PhaseSeconds(deps.clock)
+        self._buffered = (
+            BufferedRounds(deps, self._recorder, self._models.section, self._phases.enter)
+            if deps.recipe.rounds.buffered
+            else None
+        )
 
     # -- the whole run ------------------------------------------------------------------------
 
@@ -103,6 +109,8 @@ class Engine:
             state = self._begin()
             self._tracking.begin()
             reason = self._loop(state)
+            if self._buffered is not None:
+                self._buffered.finish(state)
             finding = self._recorder.nothing_learned(state.run_model.model.names)
             if finding is not None:
                 reason = f"{reason}; {finding.text}" if reason else finding.text
@@ -115,6 +123,8 @@ class Engine:
             if not self._put_off(error):
                 self._fail(state, error)
         finally:
+            if self._buffered is not None:
+                self._buffered.end(put_again=self._controls.stopping)
             self._tracking.end(self._recorder.record)
             if state is not None:
                 state.downlink.release()
@@ -151,6 +161,9 @@ class Engine:
         self._sync_relays()
         state = begin_run(self._deps, self._recorder, self._give_up)
         self._models.keep_round(state)
+        if self._buffered is not None:
+            run = self._recorder.record.run
+            self._buffered.begin(state, self._deps.store.rounds(run, details=True))
         self._close_through(state)
         self._recorder.status("running")
         self._roster(state, state.state.round + 1)  # tells who is left out, also after a restart
@@ -171,6 +184,8 @@ class Engine:
 
     def _tell_own_tables(self, number: int) -> None:
         tables = [*self._fleet.own_tables(), self._phases]
+        if self._buffered is not None:
+            tables.append(self._buffered.staleness)
         if self._recipe.privacy.population:  # cohorts are secret
             tables = [table for table in tables if not table.names_devices]
         self._tables.tell_own(number, tables, self._deps.clock.monotonic())
@@ -189,6 +204,10 @@ class Engine:
                 self._pass_gate(state)
             self._controls.check()
             self._phases.enter("select")
+            if self._buffered is not None and state.open is None:
+                if not self._buffered_round(state, self._buffered):
+                    return ""
+                continue
             opened = state.open or self._plan(state)
             if opened is None:
                 return ""
@@ -225,9 +244,27 @@ class Engine:
     def _close_through(self, state: RunState) -> None:
         """Let devices throw away their replies, but for those to an exchange that is still open."""
         over = state.open.index if state.open else self._recorder.record.next_index
+        oldest = None if self._buffered is None else self._buffered.oldest()
+        over = over if oldest is None else min(over, oldest)
         self._fleet.closed(self._recorder.record.run, over - 1)
 
     # -- one exchange -------------------------------------------------------------------------
+
+    def _buffered_round(self, state: RunState, buffered: BufferedRounds) -> bool:
+        """Work on buffered rounds until one has ended; return False at the end of the run.
+
+        An exchange of a part of the method is put to all its devices at once.
+        """
+        self._phases.enter("collect")
+        planned = buffered.next(state)
+        if isinstance(planned, Finished):
+            return False
+        if planned is not None:
+            self._exchange(state, self._put(state, planned, planned.attempt))
+            return True
+        self._tables.tell(state.state)
+        self._close_through(state)
+        return True
 
     def _plan(self, state: RunState) -> OpenExchange | None:
         """Plan and put the next exchange; None when there is none."""

@@ -11,6 +11,7 @@ from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.exchanges.fleet import Fleet
+from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.models.augmentation import with_augmentation
@@ -44,6 +45,8 @@ class EngineDeps:
         data_folder: base of relative paths in the recipe; None for the working folder.
         on_round: called after each round; an ``EdgeFedError`` that it raises fails the run.
         trust: the devices' trust scores; those that are quarantined are not asked.
+        order: the order of another run with buffered rounds, to ask and merge in; None for that of
+            the replies.
         release: deletes other files that can be fetched again, beside blobs, when the disk is full.
     """
 
@@ -65,6 +68,7 @@ class EngineDeps:
     trust: TrustScores = field(default_factory=TrustScores)
     release: Callable[[], None] = lambda: None
     on_round: OnRound = ignore_round
+    order: RecordedOrder | None = None
 
     @property
     def prepared_recipe(self) -> Recipe:

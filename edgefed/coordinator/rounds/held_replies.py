@@ -6,7 +6,7 @@ are needed. The values for comparisons, such as norms, are computed when it arri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -51,11 +51,13 @@ class HeldReply:
         return replace(self.answer, groups=groups)
 
 
-def hold(delivered: Delivered, answer: Answer, group: str, exchange: OpenExchange) -> HeldReply:
-    """Return a reply to be held."""
+def hold(
+    delivered: Delivered, answer: Answer, group: str, compared_roles: Collection[str]
+) -> HeldReply:
+    """Return a reply to be held; the norms of ``compared_roles`` are computed."""
     norms = {
         role: norms_of(answer.groups[role].arrays)
-        for role in trained_roles(exchange)
+        for role in compared_roles
         if role in answer.groups
     }
     return HeldReply(delivered, replace(answer, groups={}), group, norms)

@@ -58,7 +58,13 @@ class CollectorDeps:
 
 
 class ReplyCollector:
-    """Collects the answers of one exchange.
+    """Collects the answers of one exchange, or of one question of a buffer.
+
+    Args:
+        opened: the exchange.
+        deps: the collector's.
+        in_buffer: whether it is a question of buffered rounds; its ``stats`` are then set to those
+            of the buffer.
 
     Attributes:
         stats: statistics of the replies.
@@ -67,8 +73,11 @@ class ReplyCollector:
         on_collected: called when no further answer is waited for.
     """
 
-    def __init__(self, opened: OpenExchange, deps: CollectorDeps) -> None:
+    def __init__(
+        self, opened: OpenExchange, deps: CollectorDeps, *, in_buffer: bool = False
+    ) -> None:
         self.stats = ReplyStats()
+        self._in_buffer = in_buffer
         self.relayed: list[Relay] = []
         self.blamed: dict[str, str] = {}
         self.on_collected: Callable[[], None] = lambda: None
@@ -95,7 +104,7 @@ class ReplyCollector:
     def _arriving_answers(self) -> Iterator[Answer]:
         """Yield each answer when it arrives."""
         opened = self._opened
-        self._robust = self._merging((), None)
+        self._robust = self.merging((), None)
         for delivered in self._fleet.ask(opened, self._deps.controls.interrupted):
             if delivered.reply.device in self.stats.devices:
                 continue  # merged already: it comes twice when a receipt was lost
@@ -121,8 +130,8 @@ class ReplyCollector:
             if interrupted():
                 return
             medians = Medians.of(held, opened)
-            accepted = [reply for reply in held if self._compared(reply, medians)]
-            self._robust = self._merging(accepted, medians)
+            accepted = [reply for reply in held if self.accept(reply, medians)]
+            self._robust = self.merging(accepted, medians)
             for reply in accepted:
                 yield reply.read(opened)
         finally:
@@ -137,27 +146,46 @@ class ReplyCollector:
             if device in held:
                 continue
             pins.pin(ref.digest for ref in delivered.reply.blobs.values())
-            answer = self._checked(delivered)
-            if answer is None:
+            reply = self.hold(delivered)
+            if reply is None:
                 continue
             if not held:
                 self._report("collect")
-            held[device] = hold(delivered, answer, self._deps.merge_group(answer), opened)
-            self._fleet.hold(delivered.reply)
+            held[device] = reply
             if len(held) >= opened.wanted:
                 break
         return [held[device] for device in sorted(held)]
 
-    def _compared(self, held: HeldReply, medians: Medians) -> bool:
+    @property
+    def holds(self) -> bool:
+        """Whether replies are accepted only once all are there and compared."""
+        return self._holds
+
+    def hold(self, delivered: Delivered) -> HeldReply | None:
+        """Return a reply that may be merged, to be held; tell why of another one."""
+        answer = self._checked(delivered)
+        if answer is None:
+            return None
+        self._fleet.hold(delivered.reply)
+        roles = trained_roles(self._opened) if self._holds else ()
+        return hold(delivered, answer, self._deps.merge_group(answer), roles)
+
+    def accept(self, held: HeldReply, medians: Medians | None = None) -> bool:
         """Accept a held reply, or refuse it for how much it differs from the others."""
-        if reason := medians.problem(held, self._deps.checks):
+        reason = "" if medians is None else medians.problem(held, self._deps.checks)
+        if reason:
             self._refuse(held.delivered, Rejection(reason))
             return False
         return self._accepted(held.delivered, held.answer)
 
-    def _merging(
+    def refuse(self, delivered: Delivered, reason: str) -> None:
+        """Refuse a reply for a reason for which its device is not to blame."""
+        self._refuse(delivered, Rejection(reason, blamed=False))
+
+    def merging(
         self, accepted: Sequence[HeldReply], medians: Medians | None
     ) -> RobustMerging | None:
+        """Return the rule of ``[merging]`` for these replies; None for the mean."""
         if self._deps.merging.rule == "mean":
             return None
         return RobustMerging(self._deps.merging, self._opened, accepted, medians)
@@ -226,7 +254,8 @@ class ReplyCollector:
 
     def _note(self, delivered: Delivered, outcome: str, reason: str) -> None:
         reply = delivered.reply
-        if self.stats.accepted == 1 and outcome == "accepted" and not self._holds:
+        first = self.stats.accepted == 1 and outcome == "accepted"
+        if first and not (self._holds or self._in_buffer):
             self._report("collect")
         self._journal.emit(
             "reply",
@@ -249,7 +278,13 @@ class ReplyCollector:
         )
 
 
-def make_collector(deps: EngineDeps, run_model: RunModel, opened: OpenExchange) -> ReplyCollector:
+def make_collector(
+    deps: EngineDeps,
+    run_model: RunModel,
+    opened: OpenExchange,
+    *,
+    in_buffer: bool = False,
+) -> ReplyCollector:
     """Return the collector of an exchange; the run's algorithm checks the answers."""
     asked = asked_exchange(opened)
     model = run_model.trainers.get(asked.model).model
@@ -272,6 +307,7 @@ def make_collector(deps: EngineDeps, run_model: RunModel, opened: OpenExchange) 
             checks=deps.recipe.checks,
             merging=deps.recipe.merging,
         ),
+        in_buffer=in_buffer,
     )
 
 

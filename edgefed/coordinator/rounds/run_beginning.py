@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from edgefed.algorithms.composed.merging_check import least_devices
 from edgefed.coordinator.exchanges.device_admission import Admission, admit
-from edgefed.coordinator.exchanges.downlink_encoder import DownlinkEncoder
+from edgefed.coordinator.exchanges.downlink_encoder import CHAIN, MOST_CHAIN, DownlinkEncoder
 from edgefed.coordinator.exchanges.tasks import asked_exchange
 from edgefed.coordinator.models.frozen_weights import read_frozen
 from edgefed.coordinator.models.run_model import RunModel, make_run_model
@@ -70,7 +70,12 @@ def begin_run(
     checkpoint = deps.store.checkpoint(recorder.record.run)
     codec = deps.prepared_recipe.wire.downlink
     # Before anything is written: on a full disk all blobs are deleted that nobody has pinned.
-    downlink = DownlinkEncoder(codec, deps.cache, checkpoint.downlink if checkpoint else None)
+    rounds = deps.recipe.rounds
+    chain = max(CHAIN, min(rounds.max_staleness, MOST_CHAIN)) if rounds.buffered else CHAIN
+    opened = checkpoint.open if checkpoint else ()
+    refs = [ref for each in opened for task in each.tasks for ref in task.blobs.values()]
+    held = checkpoint.downlink if checkpoint else None
+    downlink = DownlinkEncoder(codec, deps.cache, held, chain, refs)
     try:
         return _begun(deps, recorder, give_up, checkpoint, downlink)
     except BaseException:
@@ -108,9 +113,10 @@ def _begun(
         recorder.warn(loss)
     if restored := recorder.record.restored:
         recorder.warn(_restored(restored, private=recipe.privacy.wanted))
-    rows = deps.store.rounds(run, device_tests=True)
+    rows = deps.store.rounds(run, details=True)
     scored = rows[-1]["round"] if rows else 0
-    opened = next(iter(checkpoint.open), None)
+    questions = tuple(each for each in checkpoint.open if each.number is not None)
+    opened = next((each for each in checkpoint.open if each.number is None), None)
     if opened is not None and not deps.relays.has_all(opened):  # its run had ended
         give_up(opened)
         opened = None
@@ -120,7 +126,9 @@ def _begun(
     state, orders = planned_state(deps.algorithm, deps.store, run, checkpoint)
     weighting = recipe.evaluation.weighting or deps.algorithm.evaluation_weighting
     history = history_of(recipe.evaluation.model_copy(update={"weighting": weighting}), rows)
-    return RunState(run_model, admission, state, downlink, opened, scored, history, orders)
+    return RunState(
+        run_model, admission, state, downlink, opened, scored, history, orders, questions
+    )
 
 
 def _begun_anew(

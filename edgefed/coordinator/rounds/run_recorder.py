@@ -24,6 +24,7 @@ from edgefed.events.history.early_stopping import (
     DEVICE_TESTS,
     LABELS,
     REMOVED_TESTERS,
+    SETTLED,
 )
 from edgefed.events.state.attention import NOTHING_LEARNED
 from edgefed.process.clock import Clock
@@ -225,6 +226,8 @@ class RunRecorder:
         closed = replace(now, round=number, progress={}, **tested)
         confusions = [view.model_dump(mode="json") for view in scores.confusions]
         kept = {**row, DEVICE_TESTS: scores.device_tests} if scores.device_tests else row
+        if settled := began.get(SETTLED):
+            kept = {**kept, SETTLED: settled}
         self.written(lambda: self._store.save_round(closed, kept, confusions, closes=tested_by))
         self.record = closed
         for confusion in confusions:

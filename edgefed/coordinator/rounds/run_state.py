@@ -21,6 +21,7 @@ class RunState:
         open: an exchange that was stored and not yet merged.
         scored: the last round that was closed.
         history: the evaluations of all rounds up to it.
+        questions: the open ones of buffered rounds, as they were stored before a restart.
         bounty_orders: number of the run's orders about label bounties that the state includes.
     """
 
@@ -32,3 +33,4 @@ class RunState:
     scored: int
     history: EvaluationHistory
     bounty_orders: int = 0
+    questions: tuple[OpenExchange, ...] = ()

@@ -61,12 +61,26 @@ def update_trust(
     Devices that missed its deadline are then noted in the run's row, which is written when the
     exchange is closed.
     """
-    judged = Judged(opened.exchange, collector.stats.devices, collector.blamed)
+    accepted = collector.stats.devices
+    judge(deps, recorder, Judged(opened.exchange, accepted, collector.blamed))
+    note_missed(recorder, opened.round, deps.fleet.missed_deadline(opened), accepted)
+
+
+def judge(deps: EngineDeps, recorder: RunRecorder, judged: Judged) -> None:
+    """Store the effect of replies on the scores."""
     now = timestamp(deps.clock.now())
     recorder.written(lambda: deps.trust.judge(judged, deps.recipe.checks, now))
     _tell(deps, recorder.warn)
-    missed, accepted = deps.fleet.missed_deadline(opened), collector.stats.devices
-    silent = after_exchange(recorder.record.silent, opened.round, missed, accepted)
+
+
+def note_missed(
+    recorder: RunRecorder, number: int, missed: Collection[str], accepted: Collection[str]
+) -> None:
+    """Note in the run's row the devices that missed a deadline in a round, and those that did not.
+
+    It is written when the exchange is closed.
+    """
+    silent = after_exchange(recorder.record.silent, number, missed, accepted)
     recorder.record = replace(recorder.record, silent=silent)
 
 

@@ -29,7 +29,7 @@ from edgefed.coordinator.storage.stored_runs import Checkpoint, OpenExchange, Ru
 from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.errors import NotAllowedError, StorageError, WireError
 from edgefed.events.base.model import UNFINISHED
-from edgefed.events.history.early_stopping import DEVICE_TESTS
+from edgefed.events.history.early_stopping import DEVICE_TESTS, SETTLED
 from edgefed.files.writing import make_folder, storage_error, write_atomic
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.model_file_reader import MODEL_FILE
@@ -272,6 +272,27 @@ class Store:
 
     # -- checkpoints --------------------------------------------------------------------------
 
+    def begin_questions(
+        self,
+        record: RunRecord,
+        questions: Iterable[OpenExchange],
+        downlink: Mapping[str, Any],
+        *,
+        settles: Iterable[OpenExchange] = (),
+    ) -> None:
+        """Write down questions of buffered rounds before they are put, and close others."""
+        run = record.run
+        with self._writing(record):
+            self._put_downlink(run, downlink)
+            for opened in settles:
+                self._forget_exchange(run, opened)
+            for opened in questions:
+                self._put_exchange(run, opened)
+
+    def _put_downlink(self, run: str, downlink: Mapping[str, Any]) -> None:
+        for _, number, layout, params, _ in self._db.rows("checkpoints", run):
+            self._db.put("checkpoints", run, number, layout, params, json.dumps(downlink))
+
     def begin_exchange(
         self,
         record: RunRecord,
@@ -288,8 +309,7 @@ class Store:
         """
         run = record.run
         with self._writing(record):
-            for _, number, layout, params, _ in self._db.rows("checkpoints", run):
-                self._db.put("checkpoints", run, number, layout, params, json.dumps(downlink))
+            self._put_downlink(run, downlink)
             self._forget_exchange(run, closes)
             self._forget_relays(run, discarded)
             self._put_exchange(run, exchange)
@@ -311,17 +331,20 @@ class Store:
         delivered: Iterable[Relay] = (),
         *,
         closes: OpenExchange | None = None,
+        settles: Iterable[OpenExchange] = (),
     ) -> None:
         """Write a run's state and close the exchange that was merged into it, in one step.
 
         ``sent`` and ``delivered`` are blobs between devices, of its answers and of its tasks.
+        ``settles`` are the questions of buffered rounds that are closed in this step.
         """
         folder, file = self.run_folder(record.run), f"state-{record.exchanges:06d}.safetensors"
         layout = self._files.write(folder, file, state.groups)
         texts = (json.dumps(layout.to_json()), json.dumps(state.params), json.dumps(downlink))
         with self._writing(record):
             self._db.put("checkpoints", record.run, state.round, *texts)
-            self._forget_exchange(record.run, closes)
+            for opened in (closes, *settles):
+                self._forget_exchange(record.run, opened)
             self._forget_relays(record.run, delivered)
             for relay in sent:
                 self._db.put("relays", record.run, *astuple(relay))
@@ -436,13 +459,17 @@ class Store:
                 return list(Layout.from_json(json.loads(str(layout))).names.get(group, ()))
         return []
 
-    def rounds(self, run: str, *, device_tests: bool = False) -> list[dict[str, Any]]:
-        """Return a run's finished rounds, oldest first; with each device's scores if asked."""
+    def rounds(self, run: str, *, details: bool = False) -> list[dict[str, Any]]:
+        """Return a run's finished rounds, oldest first.
+
+        With ``details``, also each device's scores, and the questions of buffered rounds.
+        """
         with _readable(f"the rounds of run {run}"):
             rows = [json.loads(str(text)) for _, _, text in self._db.rows("rounds", run)]
-        if not device_tests:
+        if not details:
             for row in rows:
                 row.pop(DEVICE_TESTS, None)
+                row.pop(SETTLED, None)
         return sorted(rows, key=lambda row: int(row["round"]))
 
     def confusions(self, run: str) -> list[dict[str, Any]]:

@@ -22,7 +22,8 @@ class RunRecord:
         recipe: the recipe as JSON text.
         round: the current round; once the run has ended, the number of finished rounds.
         exchanges: number of exchanges begun.
-        preparatory_exchanges: number of preparatory ones among them (``Exchange.preparatory``).
+        preparatory_exchanges: number of those among them that have no seed index: preparatory ones
+            (``Exchange.preparatory``), and in buffered rounds questions and merges.
         tested_devices, all_testers, tested_labels, all_labels: of ``accuracy`` and ``loss``; see
             ``TEST_COUNTS``.
         epsilon: privacy cost of the merged rounds; None without differential privacy.
@@ -97,7 +98,7 @@ class RunRecord:
 
     @property
     def seed_index(self) -> int:
-        """The next exchange's number, from which its draws derive; without preparatory ones."""
+        """The next exchange's number, from which its draws derive; without those that have none."""
         return self.exchanges - self.preparatory_exchanges
 
 
@@ -120,6 +121,8 @@ class OpenExchange:
         bounty_orders: how many of the run's orders about label bounties it was planned after; its
             answers are merged into the state after these.
         held_out: of a test, how many samples each device had announced to hold out.
+        number: of a question in buffered rounds, which asks one device: how many the device was
+            asked before, in this run. None for an exchange of any other kind.
     """
 
     exchange: str
@@ -138,6 +141,12 @@ class OpenExchange:
     bounty_orders: int = 0
     held_out: Mapping[str, int] = field(default_factory=dict)
     detail: str = ""
+    number: int | None = None
+
+    @property
+    def version(self) -> int:
+        """The number of rounds that had ended when it was planned."""
+        return self.round - 1
 
 
 @dataclass(frozen=True)

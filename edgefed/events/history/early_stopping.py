@@ -28,6 +28,10 @@ SAMPLES = "samples"
 DEVICE_TESTS = "device_tests"
 """Name of the ``DeviceTests`` in a row; only rows from the coordinator's store have them."""
 
+SETTLED = "settled"
+"""Name of the questions of buffered rounds in the row of the round in which they were closed; only
+rows from the coordinator's store have them."""
+
 LOWER = frozenset({"loss", "error"})
 """Words of a score's name that make lower values better."""
 
@@ -62,6 +66,7 @@ NO_SCORES = frozenset(
         TESTED_SHARE,
         *TEST_COUNTS,
         DEVICE_TESTS,
+        SETTLED,
     }
 )
 """Fields of a row beside the scores of an evaluation."""

@@ -135,8 +135,13 @@ class ExactMean:
             return 0
         return round(units)
 
-    def mean(self) -> Tensors:
-        """Return the weighted mean of all that was added: float32, and integers to the nearest.
+    def mean(self, weight: float | None = None) -> Tensors:
+        """Return the weighted sum of all that was added over its weight.
+
+        Floats are float32, and integers go to the nearest.
+
+        Args:
+            weight: to divide by, in place of the weight that was added; at least half a unit.
 
         Raises:
             DataError: ``merge.empty``: nothing was added.
@@ -147,7 +152,8 @@ class ExactMean:
                 code="merge.empty",
                 hint="keep the weights and ask again",
             )
-        return {name: self._mean(total) for name, total in self._sums.items()}
+        divisor = self._units if weight is None else round(weight * 2**self.fraction_bits)
+        return {name: self._mean(total, divisor) for name, total in self._sums.items()}
 
     def _check(self, arrays: Tensors) -> None:
         """Check a set before any of it is added, but for the range of floats."""
@@ -170,17 +176,17 @@ class ExactMean:
             else:
                 _add_integers(total.cells, values, -weight)
 
-    def _mean(self, total: _Sum) -> Array:
-        """Return the mean of one tensor."""
+    def _mean(self, total: _Sum, units: int) -> Array:
+        """Return the sum of one tensor over so many units of weight."""
         if total.is_float:
             mean = np.empty(total.cells.size, np.float32)
             offset, divisor = np.uint64(MAGIC_BITS * self._units % 2**64), 2.0**self.bits
             for start in range(0, mean.size, BLOCK):
                 sums = (total.cells[start : start + BLOCK] - offset).view(np.int64)
-                mean[start : start + BLOCK] = sums / (self._units * divisor)
+                mean[start : start + BLOCK] = sums / (units * divisor)
             return mean.reshape(total.shape)
-        quotient, rest = np.divmod(total.cells.view(np.int64), self._units)
-        rounded = quotient + (2 * rest >= self._units)
+        quotient, rest = np.divmod(total.cells.view(np.int64), units)
+        rounded = quotient + (2 * rest >= units)
         return rounded.astype(total.dtype).reshape(total.shape)
 
 

@@ -195,7 +195,7 @@ def test_half_the_testers_that_vanish_do_not_decide_which_round_is_best(
     best = history_of(plan.evaluation, here.rows).best
     kept = file_round(here.store().run_folder(here.run) / BEST_FILE)
     assert best is not None and kept == best.round <= 2
-    stored = here.store().rounds(here.run, device_tests=True)
+    stored = here.store().rounds(here.run, details=True)
     assert [sorted(row["device_tests"]) for row in stored[1:3]] == [
         ["device-00", "device-01", "device-02", "device-03"],
         ["device-00", "device-01"],

@@ -1,0 +1,109 @@
+"""Buffered rounds over MQTT, with kills: every run is repeated by its recorded order, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.exchanges.buffered_answers import settled_in
+from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
+from edgefed.coordinator.storage.run_store import Store
+from edgefed.process.clock import SystemClock
+from edgefed.simulator.run import Simulation
+from tests.faults.fleet_processes import FLEET, FleetProcesses, begin_watched, fleet
+from tests.faults.traffic_recorder import Spy
+
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
+
+ROUNDS = 10
+
+
+def recipe(uplink: str = "int8", **rounds: object) -> Recipe:
+    tables = {
+        "name": "buffered",
+        "seed": 7,
+        "model": {"name": "mlp", "hidden": [400]},
+        "data": {"partition": "iid"},
+        "training": {"epochs": 2, "batch_size": 8, "learning_rate": 0.05},
+        "rounds": {
+            "count": ROUNDS,
+            "mode": "buffered",
+            "buffer": 2,
+            "min_devices": 4,
+            "max_staleness": 3,
+            "deadline": 60,
+            **rounds,
+        },
+        "wire": {"uplink": uplink, "downlink": "int8"},
+        "simulation": {"devices": 4, "holdout": 0.0},
+        "evaluation": {"on": "coordinator"},
+    }
+    return Recipe.model_validate(tables)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    with fleet(tmp_path_factory.mktemp("buffered"), recipe()) as processes:
+        yield processes
+
+
+def order_of(home: FleetProcesses, run: str) -> tuple[RecordedOrder, list[dict[str, object]]]:
+    with closing(Store(home.folder / "state" / "coordinator" / FLEET)) as store:
+        rows = store.rounds(run, details=True)
+    return RecordedOrder.of(rows), rows
+
+
+def repeated(home: FleetProcesses, run: str, made: Recipe, folder: Path) -> str:
+    """Return the digest of a simulation in a run's order."""
+    order, _ = order_of(home, run)
+    ended = Simulation(made, folder, SystemClock(), order=order).run().record
+    assert ended.status == "finished", ended.reason
+    return ended.weights_digest
+
+
+@pytest.mark.parametrize("victim", ["coordinator", "broker", "device-01"])
+def test_a_kill_loses_no_answer_and_merges_none_twice(
+    home: FleetProcesses, victim: str, tmp_path: Path
+) -> None:
+    made = recipe(min_devices=4, lost_grace=20 + len(victim))  # a run of its own each time
+    spy = Spy(home.address, FLEET)
+    try:
+        run = begin_watched(home, made)
+        for number in (3, 6):
+            spy.at(number, "training", "device-01", partial(home.kill, victim), question="fit")
+            home.start(victim)
+        record = home.finish(run)
+    finally:
+        spy.close()
+    assert record["status"] == "finished", record["reason"]
+    _, rows = order_of(home, run)
+    merged = [
+        (s.device, s.number) for row in rows for s in settled_in(row) if s.outcome == "merged"
+    ]
+    assert len(merged) == len(set(merged)) == 2 * ROUNDS
+    assert repeated(home, run, made, tmp_path) == record["weights_digest"]
+
+
+def test_a_stopped_device_holds_nobody_up_and_its_old_answer_is_not_merged(
+    home: FleetProcesses, tmp_path: Path
+) -> None:
+    made = recipe("bf16")
+    run = begin_watched(home, made)
+    stopped = home.processes["device-02"].pid
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        record = home.finish(run)
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    assert record["status"] == "finished", record["reason"]
+    _, rows = order_of(home, run)
+    outcomes = {s.outcome for row in rows for s in settled_in(row) if s.device == "device-02"}
+    assert "stale" in outcomes
+    assert repeated(home, run, made, tmp_path) == record["weights_digest"]
