@@ -1,4 +1,4 @@
-"""Buffered rounds over MQTT, with kills: every run is repeated by its recorded order, bit for bit."""
+"""Buffered rounds over MQTT, with kills; each run is repeated by its order, bit for bit."""
 
 from __future__ import annotations
 
