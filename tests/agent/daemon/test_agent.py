@@ -182,6 +182,20 @@ def test_closed_exchanges_are_forgotten_and_their_tasks_ignored(stage: Stage) ->
     assert {each.exchange for each in stage.states if each.state == "train"} == {"next"}
 
 
+def test_replies_that_a_task_says_are_settled_are_forgotten(stage: Stage) -> None:
+    stage.ask(stage.task("first", index=3, run="r-3"))
+    stage.reply("first")
+    stage.ask(stage.task("second", index=5, run="r-3"))
+    stage.reply("second")
+    stage.ask(stage.task("third", index=9, run="r-3", settled_through=3))
+    stage.reply("third")
+    stage.forget()
+    stage.ask(stage.task("first", index=3, run="r-3", seed=99))  # it is over, and ignored
+    stage.ask(stage.task("second", index=5, run="r-3", seed=99))  # it is not, and repeated
+    assert stage.reply("second").index == 5
+    assert not any(each.state == "train" for each in stage.states)
+
+
 def test_a_task_for_an_earlier_life_is_ignored(stage: Stage) -> None:
     stage.ask(stage.task("replayed", session="0123456789abcdef"))
     stage.ask(stage.task("fresh", session=stage.births[-1].session))

@@ -188,6 +188,26 @@ def test_what_nobody_needs_any_more_is_deleted_with_the_commit(
         assert cache_files(tmp_path) == {ref.digest, *(patch.blob for patch in ref.patches)}
 
 
+@pytest.mark.parametrize("code", CODES)
+def test_what_open_questions_name_outlives_the_commit(
+    code: str, cache: BlobCache, tmp_path: Path
+) -> None:
+    earlier = DownlinkEncoder(code, cache)
+    first = earlier.send("weights", Payload(course()[0]), 0)
+    earlier.release()
+    downlink, refs = DownlinkEncoder(code, cache, chain=2, held=[first]), list[BlobRef]()
+    for number, arrays in enumerate(course()):
+        refs.append(downlink.send("weights", Payload(arrays), number))
+        downlink.committed()
+    assert refs[0] == first
+    assert max(len(ref.patches) for ref in refs) == (0 if code == "fp32" else 2)
+    assert {first.digest, refs[-1].digest} <= cache_files(tmp_path)
+    assert refs[1].digest not in cache_files(tmp_path)
+    downlink.hold([])
+    downlink.committed()
+    assert first.digest not in cache_files(tmp_path)
+
+
 def test_what_is_sent_again_outlives_the_commit(cache: BlobCache) -> None:
     downlink = DownlinkEncoder("fp32", cache)
     first = downlink.send("weights", Payload(course()[0]), 1)

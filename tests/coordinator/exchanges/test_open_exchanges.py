@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -271,6 +272,36 @@ def test_what_is_over_is_forgotten_and_what_another_needs_is_kept(scene: Scene) 
     assert scene.cache.has(digest(DATA)), "it is not merged yet"
     scene.fleet.closed("r-1", 1)
     assert not scene.cache.has(digest(DATA))
+
+
+def test_replies_to_shared_exchanges_are_read_together(scene: Scene) -> None:
+    """Each is dropped and forgotten by itself; the reply to another one stays in the queue."""
+    first, second, third = asks(0, "one"), asks(1, "two"), asks(2, "three")
+    for opened in (first, second, third):
+        scene.fleet.put(opened, shared=True)
+    for device, index in (("two", 1), ("one", 0)):
+        answers(scene, device, index)
+        settle(scene)
+    until = time.monotonic() + PATIENCE
+    read = scene.fleet.next_reply(until, never)
+    while read is None:  # presences of devices
+        read = scene.fleet.next_reply(until, never)
+    assert names([read]) == [("r-1-1", "two")]
+    scene.fleet.drop(second)
+    scene.fleet.forget([second.exchange])
+    assert not scene.cache.has(digest(b"two 1"))
+    assert scene.cache.has(digest(b"one 0"))
+    read = scene.fleet.next_reply(until, never)
+    assert read is not None
+    assert names([read]) == [("r-1-0", "one")]
+    assert scene.fleet.next_reply(time.monotonic(), never) is None
+    assert scene.fleet.overdue() == {}
+    scene.fleet.postpone(-third.deadline - 1)
+    assert scene.fleet.overdue() == {third.exchange: "late"}
+    scene.fleet.postpone(third.deadline + 1)
+    assert scene.fleet.overdue() == {}
+    for opened in (first, third):
+        scene.fleet.drop(opened)
 
 
 def test_a_lost_device_is_noted_in_every_exchange(scene: Scene) -> None:
