@@ -18,10 +18,10 @@ from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import Exchange, Question, staleness_factor
 from edgefed.algorithms.interface.member import Member
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.learn.base.types import Array
+from edgefed.learn.base.types import Array, Tensors
 from edgefed.sharing.random_words import generator_words
 
-WEIGHTS = {"w": np.array([[1.0, -2.0], [0.5, 4.0]], np.float32), "n": np.array(3, np.int64)}
+WEIGHTS: Tensors = {"w": np.array([[1.0, -2.0], [0.5, 4.0]], np.float32), "n": np.array(3, np.int64)}
 
 
 def half(**tables: Any) -> Any:
@@ -30,7 +30,7 @@ def half(**tables: Any) -> Any:
     return make(recipe, randomness=lambda number, purpose: noise)
 
 
-def started(algorithm: Any, weights: dict[str, Array]) -> State:
+def started(algorithm: Any, weights: Tensors) -> State:
     roster = (Member("device-0", 5),)
     state: State = algorithm.start(weights, roster, 1)
     return state
@@ -75,13 +75,11 @@ def test_the_step_is_that_of_the_paper_in_float64(weighting: str) -> None:
     )
     weights = samples if weighting == "examples" else (1, 1, 1)
     factors = [round(256 / math.sqrt(1 + s)) / 256 for s in late]
-    step = sum(
-        n * a * d.astype(np.float64) for n, a, d in zip(weights, factors, moved, strict=True)
-    ) / sum(weights)
+    shares = np.array(weights) * factors / sum(weights)
+    step = np.tensordot(shares, np.array(moved, np.float64), 1)
     assert after.groups["weights"]["w"] == pytest.approx(WEIGHTS["w"] + step, abs=1e-6)
     assert after.round == 4
-    of_counts = sum(n * a * 2 for n, a in zip(weights, factors, strict=True)) / sum(weights)
-    assert after.groups["weights"]["n"] == 3 + round(of_counts)
+    assert after.groups["weights"]["n"] == 3 + round(2 * float(shares.sum()))
 
 
 def test_one_late_answer_alone_makes_a_shorter_step() -> None:

@@ -276,7 +276,7 @@ def test_what_is_over_is_forgotten_and_what_another_needs_is_kept(scene: Scene) 
 
 def test_replies_to_shared_exchanges_are_read_together(scene: Scene) -> None:
     """Each is dropped and forgotten by itself; the reply to another one stays in the queue."""
-    first, second, third = asks(0, "one"), asks(1, "two"), asks(2, "three")
+    first, second, third = asks(0, "one"), asks(1, "two"), asks(2, "one")
     for opened in (first, second, third):
         scene.fleet.put(opened, shared=True)
     for device, index in (("two", 1), ("one", 0)):
