@@ -21,7 +21,10 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.learn.base.types import Array, Tensors
 from edgefed.sharing.random_words import generator_words
 
-WEIGHTS: Tensors = {"w": np.array([[1.0, -2.0], [0.5, 4.0]], np.float32), "n": np.array(3, np.int64)}
+WEIGHTS: Tensors = {
+    "w": np.array([[1.0, -2.0], [0.5, 4.0]], np.float32),
+    "n": np.array(3, np.int64),
+}
 
 
 def half(**tables: Any) -> Any:
