@@ -15,12 +15,14 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.buffered_answers import Settled, settled_in
 from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
 from edgefed.coordinator.storage.run_store import Store
-from edgefed.coordinator.storage.stored_runs import RunRecord
+from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
 from edgefed.data.sets.given import given_data
 from edgefed.errors import EdgeFedError, UsageError
 from edgefed.learn.base.types import Array
 from edgefed.process.clock import SystemClock
+from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.run import Simulation
+from edgefed.wire.messages import Task
 
 INPUTS = {"a": 1.0, "b": -0.5, "c": 0.25, "d": -1.5}
 TARGETS = {"a": 1.0, "b": -2.0, "c": 3.0, "d": 0.5}
@@ -73,7 +75,6 @@ class Ended:
         with closing(Store(folder, durable=False)) as store:
             self.rows = store.rounds(self.record.run, details=True)
             checkpoint = store.checkpoint(self.record.run)
-            self.start: Array = np.zeros(2)
         assert checkpoint is not None
         self.left_open = checkpoint.open
         weights = checkpoint.state.groups["weights"]
@@ -94,9 +95,12 @@ def local(start: Array, device: str) -> Array:
     return weights
 
 
-def fedbuff(start: Array, buffer: int, most: int) -> tuple[Array, float]:
-    """Return the weights and the time after the rounds: algorithm 1 of the paper, in float64."""
-    weights, version, now = start.copy(), 0, 0.0
+def fedbuff(start: Array, buffer: int, most: int) -> tuple[Array, float, int]:
+    """Return the weights, the time and the number of answers that were too old.
+
+    Algorithm 1 of the paper, in float64.
+    """
+    weights, version, now, old = start.copy(), 0, 0.0, 0
     events = [(EPOCHS * COUNTS[k] * SECONDS[k], k, 0, local(weights, k) - weights) for k in INPUTS]
     heapq.heapify(events)
     held: dict[str, tuple[int, Array]] = {}
@@ -110,14 +114,15 @@ def fedbuff(start: Array, buffer: int, most: int) -> tuple[Array, float]:
             factor = round(256 / math.sqrt(1 + version - asked)) / 256
             weights = weights + COUNTS[k] * factor * delta / total
         version += 1
-        again = [*held, *(k for _, k, asked, _ in events if version - asked > most)]
+        stale = [k for _, k, asked, _ in events if version - asked > most]
+        again, old = [*held, *stale], old + len(stale)
         events = [event for event in events if event[1] not in again]
         for k in again:
             done = now + EPOCHS * COUNTS[k] * SECONDS[k]
             events.append((done, k, version, local(weights, k) - weights))
         heapq.heapify(events)
         held = {}
-    return weights, now
+    return weights, now, old
 
 
 def first_weights(tmp_path: Path) -> Array:
@@ -126,14 +131,14 @@ def first_weights(tmp_path: Path) -> Array:
     return Ended(still, tmp_path / "start").weights.astype(np.float64)
 
 
-@pytest.mark.parametrize(("buffer", "most"), [(2, 10), (2, 1), (1, 10), (3, 10), (4, 0)])
+@pytest.mark.parametrize(("buffer", "most"), [(2, 10), (2, 1), (2, 3), (1, 10), (3, 10), (4, 0)])
 def test_rounds_are_those_of_the_paper_in_float64(tmp_path: Path, buffer: int, most: int) -> None:
     rounds = {"buffer": buffer, "max_staleness": most}
     ended = Ended(plan(tmp_path, rounds=rounds), tmp_path / "run")
-    expected, seconds = fedbuff(first_weights(tmp_path), buffer, most)
+    expected, seconds, old = fedbuff(first_weights(tmp_path), buffer, most)
     assert ended.weights == pytest.approx(expected, rel=2e-5, abs=2e-6)
     assert ended.record.seconds == pytest.approx(seconds)
-    assert bool(ended.settled("stale")) == (most == 1)
+    assert len(ended.settled("stale")) == old
 
 
 def test_a_full_fleet_in_every_buffer_is_a_synchronous_round(tmp_path: Path) -> None:
@@ -189,6 +194,27 @@ def test_nothing_is_left_open_at_the_end(tmp_path: Path) -> None:
     ended = Ended(plan(tmp_path), tmp_path / "run")
     assert ended.left_open == ()
     assert len(ended.settled("merged")) == 2 * ROUNDS
+
+
+def test_each_task_has_a_seed_of_its_device_and_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks: list[Task] = []
+    put = LocalFleet.put
+
+    def noted(fleet: LocalFleet, exchange: OpenExchange, *, shared: bool = False) -> None:
+        tasks.extend(exchange.tasks)
+        put(fleet, exchange, shared=shared)
+
+    monkeypatch.setattr(LocalFleet, "put", noted)
+    Ended(plan(tmp_path), tmp_path / "run")
+    assert len({task.seed for task in tasks}) == len(tasks) > 2 * ROUNDS
+    asked = [(task.device, task.number) for task in tasks]
+    assert len(set(asked)) == len(asked)
+    seeds = {(task.device, task.number): task.seed for task in tasks}
+    tasks.clear()
+    Ended(plan(tmp_path, rounds={"buffer": 3}), tmp_path / "other")
+    assert all(seeds.get((each.device, each.number), each.seed) == each.seed for each in tasks)
 
 
 @pytest.mark.parametrize("codec", ["fp32", "int8"])
