@@ -124,8 +124,8 @@ def test_central_noise_covers_late_updates_that_are_shortened() -> None:
         replace(each, groups={"delta": Group({"w": delta})})
         for each, delta in zip(answers((5, 1), moved), moved, strict=True)
     ]
-    after = algorithm.merge(started(algorithm, weights), exchange((5, 1), (0, 3)), given_)
-    expected = WEIGHTS["w"] + (moved[0] + moved[1] / 2) / 2
+    after = algorithm.merge(started(algorithm, weights), exchange((5, 1), (3, 0)), given_)
+    expected = WEIGHTS["w"] + (moved[0] / 2 + moved[1]) / 2
     assert after.groups["weights"]["w"] == pytest.approx(expected, abs=0.1)  # five deviations
 
 

@@ -181,6 +181,7 @@ def test_a_deadline_closes_a_buffer_with_its_quorum_and_a_late_device_is_asked_a
     assert [len(settled_in(row)) for row in ended.rows] == [4, 4, 4]
     assert {question.device for question in ended.settled("late")} == {"d"}
     assert ended.record.seconds == 30.0
+    assert ended.left_open == ()
 
 
 def test_a_buffer_below_its_quorum_fails_the_run_after_the_retries(tmp_path: Path) -> None:
@@ -209,6 +210,7 @@ def test_each_task_has_a_seed_of_its_device_and_number(
     monkeypatch.setattr(LocalFleet, "put", noted)
     Ended(plan(tmp_path), tmp_path / "run")
     assert len({task.seed for task in tasks}) == len(tasks) > 2 * ROUNDS
+    assert all(task.merged_number == task.number - 1 for task in tasks)  # none was too old
     asked = [(task.device, task.number) for task in tasks]
     assert len(set(asked)) == len(asked)
     seeds = {(task.device, task.number): task.seed for task in tasks}
