@@ -55,6 +55,11 @@ def plan(tmp_path: Path, **tables: dict[str, Any]) -> Recipe:
     return Recipe.model_validate(merged)
 
 
+def other_draws(recipe: Recipe) -> Recipe:
+    """Return the recipe with a seed that asks another device first."""
+    return recipe.model_copy(update={"seed": 2})
+
+
 class Ended:
     """A simulation that has ended, with its rows and its weights (w, b)."""
 
@@ -197,17 +202,34 @@ def test_nothing_is_left_open_at_the_end(tmp_path: Path) -> None:
     assert len(ended.settled("merged")) == 2 * ROUNDS
 
 
-def test_each_task_has_a_seed_of_its_device_and_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tasks: list[Task] = []
-    put = LocalFleet.put
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
+    """Return the tasks that virtual devices are given from now on."""
+    given, put = list[Task](), LocalFleet.put
 
     def noted(fleet: LocalFleet, exchange: OpenExchange, *, shared: bool = False) -> None:
-        tasks.extend(exchange.tasks)
+        given.extend(exchange.tasks)
         put(fleet, exchange, shared=shared)
 
     monkeypatch.setattr(LocalFleet, "put", noted)
+    return given
+
+
+def test_weights_are_encoded_alike_whichever_device_is_asked_first(
+    tmp_path: Path, tasks: list[Task]
+) -> None:
+    """Rounding is random, and derives from the round whose weights are sent."""
+    wire = {"downlink": "int8"}
+    Ended(other_draws(plan(tmp_path, wire=wire)), tmp_path / "all")
+    first, digest = tasks[0].device, tasks[0].blobs["weights"].digest
+    tasks.clear()
+    one = plan(tmp_path, wire=wire, rounds={"concurrency": 1})
+    Ended(other_draws(one), tmp_path / "one")
+    assert tasks[0].device != first
+    assert tasks[0].blobs["weights"].digest == digest
+
+
+def test_each_task_has_a_seed_of_its_device_and_number(tmp_path: Path, tasks: list[Task]) -> None:
     Ended(plan(tmp_path), tmp_path / "run")
     assert len({task.seed for task in tasks}) == len(tasks) > 2 * ROUNDS
     assert all(task.merged_number == task.number - 1 for task in tasks)  # none was too old
