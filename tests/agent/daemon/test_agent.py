@@ -193,7 +193,7 @@ def test_replies_that_a_task_says_are_settled_are_forgotten(stage: Stage) -> Non
     stage.ask(stage.task("first", index=3, run="r-3", seed=99))  # it is over, and ignored
     stage.ask(stage.task("second", index=5, run="r-3", seed=99))  # it is not, and repeated
     assert stage.reply("second").index == 5
-    assert not any(each.state == "train" for each in stage.states)
+    assert {each.exchange for each in stage.states if each.state == "upload"} == {"second"}
 
 
 def test_a_task_for_an_earlier_life_is_ignored(stage: Stage) -> None:
