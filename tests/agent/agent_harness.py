@@ -174,6 +174,10 @@ class Stage:
 
     # -- what a test looks at --------------------------------------------------------------------
 
+    def next_reply(self) -> Reply:
+        """Return the first reply that was not read yet, to whichever task."""
+        return self._replies.get(timeout=PATIENCE)
+
     def forget(self) -> None:
         self.states.clear()
         while not self._replies.empty():

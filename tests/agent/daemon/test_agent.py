@@ -192,8 +192,9 @@ def test_replies_that_a_task_says_are_settled_are_forgotten(stage: Stage) -> Non
     stage.forget()
     stage.ask(stage.task("first", index=3, run="r-3", seed=99))  # it is over, and ignored
     stage.ask(stage.task("second", index=5, run="r-3", seed=99))  # it is not, and repeated
-    assert stage.reply("second").index == 5
-    assert {each.exchange for each in stage.states if each.state == "upload"} == {"second"}
+    while (read := stage.next_reply()).exchange == "third":
+        pass  # nobody has confirmed it
+    assert read.exchange == "second"
 
 
 def test_a_task_for_an_earlier_life_is_ignored(stage: Stage) -> None:
