@@ -73,6 +73,7 @@ def test_devices_are_away_for_the_share_of_the_time() -> None:
         absent.clock.advance(float(second))
         there += absent.is_present("d0")
     assert there / 20_000 == pytest.approx(0.75, abs=0.04)
+    assert absent.finish("d0", 0.0, 2 * 15_000, 0, 0) == pytest.approx(20_000, rel=0.06)
 
 
 @given(st.floats(0, 5000), st.floats(0, 500), st.floats(0, 500))
