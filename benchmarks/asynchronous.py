@@ -211,7 +211,7 @@ def main() -> None:
                     fleet.wait_for_devices(8)
                     with slowed(fleet):
                         for kind in KINDS:
-                            curves = [agents(kind, seed, fleet, home, 20) for seed in seeds]
+                            curves = [agents(kind, seed, fleet, home, options.rounds) for seed in seeds]
                             rows.append(row_of(name, kind, curves))
             figures[f"speedup_{name}"] = speedup(rows, name)
     show(options, {**figures, "rows": rows})
