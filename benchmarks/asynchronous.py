@@ -211,7 +211,8 @@ def main() -> None:
                     fleet.wait_for_devices(8)
                     with slowed(fleet):
                         for kind in KINDS:
-                            curves = [agents(kind, seed, fleet, home, options.rounds) for seed in seeds]
+                            count = options.rounds
+                            curves = [agents(kind, seed, fleet, home, count) for seed in seeds]
                             rows.append(row_of(name, kind, curves))
             figures[f"speedup_{name}"] = speedup(rows, name)
     show(options, {**figures, "rows": rows})
