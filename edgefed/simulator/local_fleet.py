@@ -260,7 +260,7 @@ class LocalFleet(Fleet):
         assert first.arrival is not None
         at, delivered = first.arrival
         if self._time is not None:
-            due = min(until, first.deadline)
+            due = min(until, *(shared.deadline for shared in waiting))
             self._time.clock.advance(min(at, due))
             if at > due:
                 return None

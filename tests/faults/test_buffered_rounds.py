@@ -107,3 +107,23 @@ def test_a_stopped_device_holds_nobody_up_and_its_old_answer_is_not_merged(
     outcomes = {s.outcome for row in rows for s in settled_in(row) if s.device == "device-02"}
     assert "stale" in outcomes
     assert repeated(home, run, made, tmp_path) == record["weights_digest"]
+
+
+def test_a_lost_device_is_given_up_after_its_grace_and_asked_again_when_it_is_back(
+    home: FleetProcesses, tmp_path: Path
+) -> None:
+    made = recipe("fp32", lost_grace=0.5, count=120, max_staleness=1000)
+    spy = Spy(home.address, FLEET)
+    try:
+        run = begin_watched(home, made)
+        spy.at(2, "training", "device-03", partial(home.kill, "device-03"), question="fit")
+        spy.at(60, "training", "device-00", partial(home.start, "device-03"), question="fit")
+        record = home.finish(run)
+    finally:
+        spy.close()
+    assert record["status"] == "finished", record["reason"]
+    _, rows = order_of(home, run)
+    ends = [s.outcome for row in rows for s in settled_in(row) if s.device == "device-03"]
+    assert ends.count("lost") == 1
+    assert ends[-1] == "merged"
+    assert repeated(home, run, made, tmp_path) == record["weights_digest"]

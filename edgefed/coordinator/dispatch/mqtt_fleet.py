@@ -124,7 +124,8 @@ class MqttFleet(Fleet):
         """Wait for a reply to any shared exchange, for a change of presence, or the time."""
         if stop():
             return None
-        dues = [opened.pending.closes_at() for opened in self._shared_exchanges()]
+        open_ones = (each.pending for each in self._shared_exchanges() if each.pending.wanting)
+        dues = [pending.closes_at() for pending in open_ones]
         left = min((until, *dues)) - self._clock.monotonic()
         try:
             return self._shared.get(timeout=max(0.0, left))

@@ -164,6 +164,7 @@ class BufferedRounds:
             if self._is_full():
                 if self._merge(state):
                     return self._leave(None)
+                self._phase("collect")
                 continue
             interrupted = self._deps.controls.interrupted
             delivered = self._fleet.next_reply(self._closes_at, interrupted)
