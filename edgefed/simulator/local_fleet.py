@@ -64,6 +64,7 @@ class _VirtualDevice:
         before: its state before that; a repetition of the exchange begins from there.
         held: digests of the blobs that it was sent.
         received: bytes that it was sent for its last task.
+        free_at: the virtual second at which it has done all its tasks; it does one at a time.
     """
 
     number: int
@@ -73,6 +74,7 @@ class _VirtualDevice:
     before: _KeptState = _KeptState()
     held: set[str] = field(default_factory=set)
     received: int = 0
+    free_at: float = 0.0
 
     def kept_for(self, exchange: str) -> _KeptState:
         """Return the state from which an answer to ``exchange`` begins."""
@@ -91,7 +93,7 @@ EVALUATION_SHARE = 1 / 3
 
 @dataclass
 class _SharedTask:
-    """An exchange of one task whose reply is read together with others.
+    """A task whose reply is read together with those to other exchanges.
 
     Attributes:
         deadline: in virtual seconds.
@@ -99,7 +101,7 @@ class _SharedTask:
         arrival: when its reply arrives, and the reply; None before and after.
     """
 
-    exchange: OpenExchange
+    task: Task
     deadline: float
     begun: bool = False
     arrival: tuple[float, Delivered] | None = None
@@ -107,7 +109,7 @@ class _SharedTask:
     def place(self) -> tuple[float, str]:
         """Return the place of the reply among all arrivals; ties go by name."""
         assert self.arrival is not None
-        return self.arrival[0], self.exchange.tasks[0].device
+        return self.arrival[0], self.task.device
 
 
 class LocalFleet(Fleet):
@@ -139,8 +141,9 @@ class LocalFleet(Fleet):
         time: VirtualTime | None = None,
     ) -> None:
         self._time = time
+        self.takes_time = time is not None
         self.may_change = time is not None and time.may_change
-        self._shared: dict[str, _SharedTask] = {}
+        self._shared: dict[tuple[str, str], _SharedTask] = {}
         self._put_at: dict[str, float] = {}
         self._cache = cache
         self._emit: Emit = emit or _silence
@@ -187,7 +190,9 @@ class LocalFleet(Fleet):
         now = 0.0 if self._time is None else self._time.clock.monotonic()
         self._put_at[exchange.exchange] = now
         if shared:
-            self._shared[exchange.exchange] = _SharedTask(exchange, now + exchange.deadline)
+            for task in exchange.tasks:
+                shared_task = _SharedTask(task, now + exchange.deadline)
+                self._shared[exchange.exchange, task.device] = shared_task
 
     def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
         """Pass the remaining tasks to the executor and yield replies as they arrive."""
@@ -225,13 +230,15 @@ class LocalFleet(Fleet):
     def _arrival(self, delivered: Delivered, task: Task) -> tuple[float, Delivered]:
         """Return when a reply arrives in virtual time, and the reply with its virtual seconds."""
         assert self._time is not None
-        begun, device = self._put_at[task.exchange], self._devices[task.device]
+        put_at, device = self._put_at[task.exchange], self._devices[task.device]
+        begun = max(put_at, device.free_at)
         if task.question == "evaluate":
             samples = device.member.held_out * EVALUATION_SHARE
         else:
             samples = float(device.member.samples * task.training.get("epochs", 1))
         at = self._time.finish(task.device, begun, samples, device.received, delivered.size)
-        return at, replace(delivered, seconds=at - begun)
+        device.free_at = at
+        return at, replace(delivered, seconds=at - put_at)
 
     # -- exchanges whose replies are read together ------------------------------------------------
 
@@ -244,11 +251,11 @@ class LocalFleet(Fleet):
         orders = []
         for shared in fresh:
             shared.begun = True
-            orders.append(self._order(shared.exchange.tasks[0]))
+            orders.append(self._order(shared.task))
         for order, outcome in self._executor.outcomes(orders, self._get, stop):
-            shared = self._shared[order.task.exchange]
+            shared = self._shared[order.task.exchange, order.task.device]
             delivered = self._deliver(order, outcome)
-            shared.arrival = float(shared.exchange.index), delivered
+            shared.arrival = float(shared.task.index), delivered
             if self._time is not None:
                 shared.arrival = self._arrival(delivered, order.task)
         waiting = [shared for shared in self._shared.values() if shared.arrival is not None]
@@ -265,6 +272,7 @@ class LocalFleet(Fleet):
             if at > due:
                 return None
         first.arrival = None
+        self._open[first.task.exchange].pop(first.task.device, None)
         return delivered
 
     def _next_back(self) -> float:
@@ -280,13 +288,16 @@ class LocalFleet(Fleet):
             return {}
         now = self._time.clock.monotonic()
         late = (each for each in self._shared.values() if each.arrival and each.deadline <= now)
-        return {shared.exchange.exchange: "late" for shared in late}
+        return {shared.task.exchange: "late" for shared in late}
 
     def drop(self, exchange: OpenExchange, *, put_again: bool = False) -> None:
         """Close an exchange; a virtual device keeps nothing of a task whose reply was not read."""
         del put_again
-        self._open.pop(exchange.exchange, None)
-        self._shared.pop(exchange.exchange, None)
+        for device in self._open.pop(exchange.exchange, {}):  # gives the task up
+            if self._time is not None:
+                self._devices[device].free_at = self._time.clock.monotonic()
+        for task in exchange.tasks:
+            self._shared.pop((exchange.exchange, task.device), None)
         self._put_at.pop(exchange.exchange, None)
 
     def verdict(self, reply: Reply, outcome: Verdict, reason: str) -> None:

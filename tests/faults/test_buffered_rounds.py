@@ -23,6 +23,7 @@ from tests.faults.traffic_recorder import Spy
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
 ROUNDS = 10
+HOLDOUT = 0.2
 
 
 def recipe(uplink: str = "int8", **rounds: object) -> Recipe:
@@ -42,15 +43,15 @@ def recipe(uplink: str = "int8", **rounds: object) -> Recipe:
             **rounds,
         },
         "wire": {"uplink": uplink, "downlink": "int8"},
-        "simulation": {"devices": 4, "holdout": 0.0},
-        "evaluation": {"on": "coordinator"},
+        "simulation": {"devices": 4, "holdout": HOLDOUT},
+        "evaluation": {"on": "both"},
     }
     return Recipe.model_validate(tables)
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
-    with fleet(tmp_path_factory.mktemp("buffered"), recipe()) as processes:
+    with fleet(tmp_path_factory.mktemp("buffered"), recipe(), holdout=HOLDOUT) as processes:
         yield processes
 
 
@@ -88,13 +89,14 @@ def test_a_kill_loses_no_answer_and_merges_none_twice(
         (s.device, s.number) for row in rows for s in settled_in(row) if s.outcome == "merged"
     ]
     assert len(merged) == len(set(merged)) == 2 * ROUNDS
+    assert rows[-1]["device_accuracy"] is not None
     assert repeated(home, run, made, tmp_path) == record["weights_digest"]
 
 
 def test_a_stopped_device_holds_nobody_up_and_its_old_answer_is_not_merged(
     home: FleetProcesses, tmp_path: Path
 ) -> None:
-    made = recipe("bf16")
+    made = recipe("bf16", deadline=6)  # the last test waits for it so long
     run = begin_watched(home, made)
     stopped = home.processes["device-02"].pid
     os.kill(stopped, signal.SIGSTOP)
@@ -112,12 +114,12 @@ def test_a_stopped_device_holds_nobody_up_and_its_old_answer_is_not_merged(
 def test_a_lost_device_is_given_up_after_its_grace_and_asked_again_when_it_is_back(
     home: FleetProcesses, tmp_path: Path
 ) -> None:
-    made = recipe("fp32", lost_grace=0.5, count=120, max_staleness=1000)
+    made = recipe("fp32", lost_grace=0.5, count=60, max_staleness=1000)
     spy = Spy(home.address, FLEET)
     try:
         run = begin_watched(home, made)
         spy.at(2, "training", "device-03", partial(home.kill, "device-03"), question="fit")
-        spy.at(60, "training", "device-00", partial(home.start, "device-03"), question="fit")
+        spy.at(35, "training", "device-00", partial(home.start, "device-03"), question="fit")
         record = home.finish(run)
     finally:
         spy.close()

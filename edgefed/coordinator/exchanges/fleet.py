@@ -46,11 +46,13 @@ class Fleet(Protocol):
 
     Attributes:
         simulated: whether raw data of all devices is at hand.
+        takes_time: whether answers come later than their questions.
         may_change: whether devices may come and go while nothing else happens.
         contributions: of the devices to the current run; the engine keeps them up to date.
     """
 
     simulated: bool
+    takes_time: bool = True
     may_change: bool = True
     contributions: Contributions
 

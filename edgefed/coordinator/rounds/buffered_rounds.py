@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 
 from edgefed.algorithms.interface.answer import Answer
@@ -72,6 +73,34 @@ class _Question:
         return self.opened.tasks[0].device
 
 
+OnTested = Callable[[RunState, OpenExchange, ReplyCollector, list[Answer]], None]
+"""Called with a state, the exchange of devices that tested it, and their answers."""
+
+
+@dataclass
+class _Test:
+    """A test on devices, which goes on while later rounds end.
+
+    Attributes:
+        state: the tested one.
+        on_tested: called at its end.
+        answers: those that were accepted.
+    """
+
+    state: RunState
+    opened: OpenExchange
+    collector: ReplyCollector
+    on_tested: OnTested
+    answers: list[Answer]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further answer is waited for."""
+        stats = self.collector.stats
+        asked = len(self.opened.tasks)
+        return stats.accepted >= self.opened.wanted or stats.accepted + stats.declined >= asked
+
+
 class BufferedRounds:
     """Asks free devices, fills a buffer, and merges it, round after round.
 
@@ -104,6 +133,7 @@ class BufferedRounds:
         self._stats = ReplyStats()
         self._blamed: dict[str, str] = {}
         self._refused: set[str] = set()
+        self._test: _Test | None = None
         self._attempt = 0
         self._number = 0
         self._closes_at = math.inf
@@ -127,7 +157,9 @@ class BufferedRounds:
 
     def oldest(self) -> int | None:
         """Return the index of the oldest question whose answer is not merged; None without any."""
-        return min((question.opened.index for question in self._open.values()), default=None)
+        indexes = [question.opened.index for question in self._open.values()]
+        indexes += [] if self._test is None else [self._test.opened.index]
+        return min(indexes, default=None)
 
     def end(self, *, put_again: bool) -> None:
         """Drop all open questions; ``put_again``: they are put again after a restart."""
@@ -135,11 +167,15 @@ class BufferedRounds:
             question.pins.release()
             self._fleet.drop(question.opened, put_again=put_again)
         self._open.clear()
+        if self._test is not None:
+            self._fleet.drop(self._test.opened)
+            self._test = None
 
     def finish(self, state: RunState) -> None:
         """Close all open questions for good: the run has ended."""
         record, held = self._recorder.record, state.downlink.to_json()
-        settles = (*(question.opened for question in self._open.values()), *self._unwritten)
+        settles = [*(question.opened for question in self._open.values()), *self._unwritten]
+        settles += [] if self._test is None else [self._test.opened]
         store = self._deps.store
         self._recorder.written(lambda: store.begin_questions(record, (), held, settles=settles))
         self._unwritten.clear()
@@ -171,7 +207,10 @@ class BufferedRounds:
             if delivered is not None:
                 self._take(state, delivered)
             for exchange, why in self._fleet.overdue().items():
-                self._settle(self._open[exchange], why)
+                if exchange in self._open:
+                    self._settle(self._open[exchange], why)
+                else:
+                    self._end_test()
 
     def _leave(self, result: Exchange | Finished | None) -> Exchange | Finished | None:
         self._left_at = self._deps.clock.monotonic()
@@ -380,7 +419,14 @@ class BufferedRounds:
 
     def _take(self, state: RunState, delivered: Delivered) -> None:
         """Put a reply into the buffer, or refuse it."""
-        question = self._open.get(delivered.reply.exchange)
+        test, exchange = self._test, delivered.reply.exchange
+        if test is not None and exchange == test.opened.exchange:
+            if (answer := test.collector.take(delivered)) is not None:
+                test.answers.append(answer)
+            if test.is_over:
+                self._end_test()
+            return
+        question = self._open.get(exchange)
         if question is None:
             self._fleet.verdict(delivered.reply, "late", "its question is closed")
             return
@@ -423,6 +469,27 @@ class BufferedRounds:
         record = self._recorder.record
         noted = [*record.progress.get(SETTLED, ()), *(each.to_json() for each in settled)]
         self._recorder.record = replace(record, progress={**record.progress, SETTLED: noted})
+
+    # -- tests on devices ---------------------------------------------------------------------
+
+    @property
+    def is_testing(self) -> bool:
+        """Whether devices test an earlier round."""
+        return self._test is not None
+
+    def begin_test(self, state: RunState, opened: OpenExchange, on_tested: OnTested) -> None:
+        """Put a test to devices, which do it between two tasks; later rounds do not wait."""
+        collector = make_collector(self._deps, state.run_model, opened, in_buffer=True)
+        self._test = _Test(copy(state), opened, collector, on_tested, [])
+        self._fleet.put(opened, shared=True)
+
+    def _end_test(self) -> None:
+        """Hand over the answers that are there."""
+        test, self._test = self._test, None
+        assert test is not None
+        self._fleet.drop(test.opened)
+        test.on_tested(test.state, test.opened, test.collector, test.answers)
+        self._fleet.forget([test.opened.exchange])
 
     # -- the merge ----------------------------------------------------------------------------
 

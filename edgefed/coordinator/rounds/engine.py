@@ -28,7 +28,7 @@ from edgefed.coordinator.rounds.evaluation import Evaluation
 from edgefed.coordinator.rounds.label_audit import audited
 from edgefed.coordinator.rounds.model_saver import ModelSaver
 from edgefed.coordinator.rounds.phase_seconds import PhaseSeconds
-from edgefed.coordinator.rounds.reply_collector import make_collector
+from edgefed.coordinator.rounds.reply_collector import ReplyCollector, make_collector
 from edgefed.coordinator.rounds.reply_stats import ReplyStats
 from edgefed.coordinator.rounds.robust_merging import with_least_answers
 from edgefed.coordinator.rounds.run_beginning import begin_run
@@ -162,6 +162,9 @@ class Engine:
         state = begin_run(self._deps, self._recorder, self._give_up)
         self._models.keep_round(state)
         if self._buffered is not None:
+            if state.open is not None and state.open.round <= state.scored:
+                self._give_up(state.open)  # a test that later rounds did not wait for
+                state.open = None
             run = self._recorder.record.run
             self._buffered.begin(state, self._deps.store.rounds(run, details=True))
         self._close_through(state)
@@ -421,7 +424,8 @@ class Engine:
         self._phases.enter("evaluate")
         # An exchange that an earlier life left open tells that it found it was time.
         due = state.open is not None or self._evaluation.is_due(number, self._controls.finishing)
-        scores = self._evaluation.scores(state) if due else NO_SCORES
+        later = due and self._tests_later(state)
+        scores = self._evaluation.scores(state, on_devices=not later) if due else NO_SCORES
         self._phases.end_round(number)
         self._tell_own_tables(number)
         measured = dict(self._tables.round_metrics(state.state))
@@ -437,22 +441,63 @@ class Engine:
         self._models.keep_round(state)
         now = copy(state)
         self._deps.on_round(row, lambda: self._models.tensors(now))
+        if later and self._buffered is not None and not self._buffered.is_testing:
+            opened, state.open = self._put_test(state), None
+            self._buffered.begin_test(state, opened, self._tested)
+
+    def _tests_later(self, state: RunState) -> bool:
+        """Return whether devices test the round while later ones end, as in buffered rounds.
+
+        The last round is tested at once, by devices that have nothing else to do.
+        """
+        buffered, number = self._buffered, state.state.round
+        if buffered is None or not self._evaluation.is_on_devices(state):
+            return False
+        if number >= self._recipe.rounds.count or self._controls.finishing:
+            buffered.finish(state)
+            return False
+        return self._fleet.takes_time and state.open is None
+
+    def _tested(
+        self,
+        state: RunState,
+        opened: OpenExchange,
+        collector: ReplyCollector,
+        answers: list[Answer],
+    ) -> None:
+        """Add the devices' scores of an earlier round to its row."""
+        newcomers = {member.device for member in self._fleet.roster() if member.newcomer}
+        parts = [with_part(answer, newcomers) if newcomers else answer for answer in answers]
+        scores = self._evaluation.of_devices(state, parts)
+        self._note_tests(opened, collector)
+        able = fleet_testers(self._recipe, self._recorder.record, opened)
+        measured = state.history.judged(scores.values, scores.device_tests, able)
+        row = self._recorder.score_later(scores, opened, measured)
+        self._tracking.round(row)
+        state.history.add({**row, DEVICE_TESTS: scores.device_tests})
+        self._models.keep_tested(state)
+        self._deps.on_round(row, lambda: self._models.tensors(state))
+
+    def _note_tests(self, opened: OpenExchange, collector: ReplyCollector) -> None:
+        update_trust(self._deps, self._recorder, opened, collector)
+        note_testers(self._deps, self._recorder, collector.stats.devices)
+
+    def _put_test(self, state: RunState) -> OpenExchange:
+        """Put the test of the state to devices."""
+        seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
+        testers = self._roster(state, state.state.round)
+        planned = self._algorithm.evaluation(state.state, testers, seed)
+        return self._put(state, planned, 0, testers)
 
     def _device_answers(self, state: RunState) -> Iterator[Answer]:
         """Ask the devices to test the model, and yield their answers."""
-        opened = state.open
-        if opened is None:
-            seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
-            testers = self._roster(state, state.state.round)
-            planned = self._algorithm.evaluation(state.state, testers, seed)
-            opened = self._put(state, planned, 0, testers)
+        opened = state.open or self._put_test(state)
         newcomers = {member.device for member in self._fleet.roster() if member.newcomer}
         collector = make_collector(self._deps, state.run_model, opened)
         for answer in collector.answers():
             yield with_part(answer, newcomers) if newcomers else answer
         self._controls.check()
-        update_trust(self._deps, self._recorder, opened, collector)
-        note_testers(self._deps, self._recorder, collector.stats.devices)
+        self._note_tests(opened, collector)
 
     # -- orders -------------------------------------------------------------------------------
 

@@ -63,22 +63,30 @@ class Evaluation:
         last = number >= self._recipe.rounds.count or finishing
         return last or (every > 0 and number % every == 0)
 
-    def scores(self, state: RunState) -> Scores:
-        """Return the scores of the state's model."""
+    def is_on_devices(self, state: RunState) -> bool:
+        """Return whether devices test the model."""
+        where = evaluation_place(self._recipe, self._algorithm)
+        return where in ("devices", "both") or not len(state.run_model.test)
+
+    def scores(self, state: RunState, *, on_devices: bool = True) -> Scores:
+        """Return the scores of the state's model; those of devices too if wanted."""
         where, test = evaluation_place(self._recipe, self._algorithm), state.run_model.test
         scores = NO_SCORES
-        if where in ("devices", "both") or not len(test):
+        if on_devices and self.is_on_devices(state):
             answers = self._device_answers(state)
-            on_devices = device_scores(
-                self._recipe, self._algorithm, state.run_model, state.state.round, answers
-            )
-            if not on_devices:
-                self._warn(f"round {state.state.round}: {UNTESTED}")
-            scores |= on_devices
+            scores |= self.of_devices(state, answers)
         if where in ("coordinator", "both") and len(test):
             scores |= coordinator_scores(
                 self._recipe, self._algorithm, state.state, state.run_model
             )
+        return scores
+
+    def of_devices(self, state: RunState, answers: Iterable[Answer]) -> Scores:
+        """Return the scores of devices' tests of the state's model."""
+        number = state.state.round
+        scores = device_scores(self._recipe, self._algorithm, state.run_model, number, answers)
+        if not scores:
+            self._warn(f"round {number}: {UNTESTED}")
         return scores
 
 

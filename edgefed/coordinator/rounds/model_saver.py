@@ -71,6 +71,16 @@ class ModelSaver:
         if every and number % every == 0 and file_round(folder / file) != number:
             self._write(state, file)
 
+    def keep_tested(self, state: RunState) -> None:
+        """Keep the models of a round that was tested later, if it is the best.
+
+        Raises:
+            StorageError: they cannot be written, or an order ended the wait for space.
+        """
+        best = state.history.best
+        if best is not None and best.round == state.state.round:
+            self._write(state, BEST_FILE, best)
+
     def _write(self, state: RunState, file: str, best: BestRound | None = None) -> str:
         models = tuple(self._algorithm.models(state.state))
         weights = self.tensors(state)

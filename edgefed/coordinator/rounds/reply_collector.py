@@ -106,10 +106,8 @@ class ReplyCollector:
         opened = self._opened
         self._robust = self.merging((), None)
         for delivered in self._fleet.ask(opened, self._deps.controls.interrupted):
-            if delivered.reply.device in self.stats.devices:
-                continue  # merged already: it comes twice when a receipt was lost
-            answer = self._checked(delivered)
-            if answer is None or not self._accepted(delivered, answer):
+            answer = self.take(delivered)
+            if answer is None:
                 continue
             yield answer
             if self.stats.accepted >= opened.wanted:
@@ -181,6 +179,13 @@ class ReplyCollector:
     def refuse(self, delivered: Delivered, reason: str) -> None:
         """Refuse a reply for a reason for which its device is not to blame."""
         self._refuse(delivered, Rejection(reason, blamed=False))
+
+    def take(self, delivered: Delivered) -> Answer | None:
+        """Accept a reply and return its answer, or refuse it."""
+        if delivered.reply.device in self.stats.devices:
+            return None  # merged already: it comes twice when a receipt was lost
+        answer = self._checked(delivered)
+        return answer if answer is not None and self._accepted(delivered, answer) else None
 
     def merging(
         self, accepted: Sequence[HeldReply], medians: Medians | None

@@ -221,19 +221,51 @@ class RunRecorder:
             **(dict(zip(LABELS, scores.labels, strict=True)) if any(scores.labels) else {}),
             **{name: _if_finite(value) for name, value in {**measured, **scores.values}.items()},
         }
+        details = {SETTLED: settled} if (settled := began.get(SETTLED)) else {}
+        self._save_row(replace(now, round=number, progress={}), row, details, scores, tested_by)
+        return row
+
+    def score_later(
+        self,
+        scores: Scores,
+        tested_by: OpenExchange,
+        measured: Mapping[str, float],
+    ) -> dict[str, Any]:
+        """Add the scores of devices to the row of an earlier round, close its test, and return it.
+
+        In buffered rounds, later rounds have ended meanwhile.
+        """
+        self.account()
+        rows = self._store.rounds(self.record.run, details=True)
+        row = next(row for row in rows if row["round"] == tested_by.round)
+        details = {SETTLED: row.pop(SETTLED)} if SETTLED in row else {}
+        labels = dict(zip(LABELS, scores.labels, strict=True)) if any(scores.labels) else {}
+        found = {name: _if_finite(value) for name, value in {**measured, **scores.values}.items()}
+        row |= labels | found
+        self._save_row(self.record, row, details, scores, tested_by)
+        return row
+
+    def _save_row(
+        self,
+        record: RunRecord,
+        row: dict[str, Any],
+        details: Mapping[str, Any],
+        scores: Scores,
+        tested_by: OpenExchange | None,
+    ) -> None:
+        """Write a round's row with its details, close the exchange that tested it, and emit it."""
         shown = ("accuracy", "loss", *TEST_COUNTS)
         tested = {name: row.get(name, 0) for name in shown} if scores else {}
-        closed = replace(now, round=number, progress={}, **tested)
+        closed = replace(record, **tested)
         confusions = [view.model_dump(mode="json") for view in scores.confusions]
-        kept = {**row, DEVICE_TESTS: scores.device_tests} if scores.device_tests else row
-        if settled := began.get(SETTLED):
-            kept = {**kept, SETTLED: settled}
+        kept = {**row, **details}
+        if scores.device_tests:
+            kept[DEVICE_TESTS] = scores.device_tests
         self.written(lambda: self._store.save_round(closed, kept, confusions, closes=tested_by))
         self.record = closed
         for confusion in confusions:
-            self._journal.emit("confusion", run=now.run, **confusion)
-        self._journal.emit("scored", run=now.run, **row)
-        return row
+            self._journal.emit("confusion", run=record.run, **confusion)
+        self._journal.emit("scored", run=record.run, **row)
 
     def nothing_learned(self, names: Collection[str]) -> Finding | None:
         """Return and warn of a sign that the model learned nothing; None if there is none.

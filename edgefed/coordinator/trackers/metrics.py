@@ -38,6 +38,7 @@ class MetricFiles:
     def __init__(self) -> None:
         self._folder = Path()
         self._columns: Sequence[str] = COLUMNS
+        self._last = 0
 
     def begin(self, run: TrackedRun) -> None:
         """Write the finished rounds.
@@ -46,14 +47,22 @@ class MetricFiles:
             StorageError: the disk does not take it.
         """
         self._folder = run.folder
+        self._last = max((row["round"] for row in run.rounds), default=0)
         self._write(run.rounds)
 
     def round(self, row: Row) -> None:
         """Append a line; a score that no round before had makes a new column.
 
+        The row of an earlier round, which devices have tested since, takes the place of its line.
+
         Raises:
             StorageError: the disk does not take it.
         """
+        if row["round"] <= self._last:
+            others = (other for other in self._written() if other["round"] != row["round"])
+            self._write(sorted((*others, row), key=lambda each: int(each["round"])))
+            return
+        self._last = row["round"]
         if set(row) - set(self._columns):
             self._write([*self._written(), row])
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import json
 import math
 from contextlib import closing
 from pathlib import Path
@@ -14,11 +15,13 @@ import pytest
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.buffered_answers import Settled, settled_in
 from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
+from edgefed.coordinator.models.model_file_contents import file_round
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
 from edgefed.data.sets.given import given_data
 from edgefed.errors import EdgeFedError, UsageError
 from edgefed.learn.base.types import Array
+from edgefed.learn.modeling.model_file_reader import BEST_FILE
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.run import Simulation
@@ -314,3 +317,24 @@ def test_a_robust_rule_and_comparisons_work_on_each_buffer(tmp_path: Path) -> No
     assert ended.record.status == "finished"
     plain = Ended(plan(tmp_path, rounds=rounds), tmp_path / "plain")
     assert ended.record.weights_digest != plain.record.weights_digest
+
+
+def test_devices_test_a_round_while_later_ones_end(tmp_path: Path) -> None:
+    """The slow device would otherwise hold each of them up; scores belong to their round."""
+    evaluation = {"on": "devices", "best_metric": "loss", "confusion": False}
+    simulation = {"holdout": 0.5, "workers": 1}
+    rounds = {"count": 30}
+    recipe = plan(tmp_path, evaluation=evaluation, simulation=simulation, rounds=rounds)
+    ended = Ended(recipe, tmp_path / "run")
+    tested = [row["round"] for row in ended.rows if row["loss"] is not None]
+    assert 2 <= len(tested) < 15
+    assert tested[-1] == 30
+    assert all(row["tested_devices"] == 2 for row in ended.rows if row["round"] in tested)
+    folder = tmp_path / "run" / "runs" / ended.record.run
+    written = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["round"], row["loss"]) for row in written] == [
+        (row["round"], row["loss"]) for row in ended.rows
+    ]
+    losses = {row["round"]: row["loss"] for row in ended.rows if row["loss"] is not None}
+    best = min(losses, key=lambda number: (losses[number], number))
+    assert file_round(folder / BEST_FILE) == best
