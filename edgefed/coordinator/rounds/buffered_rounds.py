@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import State
@@ -37,9 +37,10 @@ from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.exchanges.tasks import open_exchange, single_questions
 from edgefed.coordinator.reports.staleness_table import StalenessTable
 from edgefed.coordinator.rounds.engine_deps import EngineDeps
-from edgefed.coordinator.rounds.held_replies import HeldReply, Medians, Pins
+from edgefed.coordinator.rounds.held_replies import Medians, Pins
 from edgefed.coordinator.rounds.label_audit import audited
-from edgefed.coordinator.rounds.reply_collector import ReplyCollector, make_collector
+from edgefed.coordinator.rounds.open_questions import OnTested, OpenQuestion, OpenTest
+from edgefed.coordinator.rounds.reply_collector import make_collector
 from edgefed.coordinator.rounds.reply_stats import ReplyStats
 from edgefed.coordinator.rounds.run_recorder import RunRecorder
 from edgefed.coordinator.rounds.run_state import RunState
@@ -50,55 +51,6 @@ from edgefed.errors import TimeLimitError, UnmergeableError, UsageError
 from edgefed.events.base.model import Phase
 from edgefed.events.history.early_stopping import SETTLED, Row
 from edgefed.seeds import derive, generator
-
-
-@dataclass
-class _Question:
-    """A question that is open.
-
-    Attributes:
-        collector: checks its reply.
-        pins: keep the blobs of its reply.
-        held: its reply, once it is in the buffer.
-    """
-
-    opened: OpenExchange
-    collector: ReplyCollector
-    pins: Pins
-    held: HeldReply | None = None
-
-    @property
-    def device(self) -> str:
-        """The device that was asked."""
-        return self.opened.tasks[0].device
-
-
-OnTested = Callable[[RunState, OpenExchange, ReplyCollector, list[Answer]], None]
-"""Called with a state, the exchange of devices that tested it, and their answers."""
-
-
-@dataclass
-class _Test:
-    """A test on devices, which goes on while later rounds end.
-
-    Attributes:
-        state: the tested one.
-        on_tested: called at its end.
-        answers: those that were accepted.
-    """
-
-    state: RunState
-    opened: OpenExchange
-    collector: ReplyCollector
-    on_tested: OnTested
-    answers: list[Answer]
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no further answer is waited for."""
-        stats = self.collector.stats
-        asked = len(self.opened.tasks)
-        return stats.accepted >= self.opened.wanted or stats.accepted + stats.declined >= asked
 
 
 class BufferedRounds:
@@ -124,7 +76,7 @@ class BufferedRounds:
         self._phase = phase
         self._fleet = deps.fleet
         self._rounds = deps.recipe.rounds
-        self._open: dict[str, _Question] = {}
+        self._open: dict[str, OpenQuestion] = {}
         self._numbers: dict[str, int] = {}
         self._merged: dict[str, int] = {}
         self._settled_through: dict[str, int] = {}
@@ -133,7 +85,7 @@ class BufferedRounds:
         self._stats = ReplyStats()
         self._blamed: dict[str, str] = {}
         self._refused: set[str] = set()
-        self._test: _Test | None = None
+        self._test: OpenTest | None = None
         self._attempt = 0
         self._number = 0
         self._closes_at = math.inf
@@ -205,7 +157,7 @@ class BufferedRounds:
             interrupted = self._deps.controls.interrupted
             delivered = self._fleet.next_reply(self._closes_at, interrupted)
             if delivered is not None:
-                self._take(state, delivered)
+                self._take(delivered)
             for exchange, why in self._fleet.overdue().items():
                 if exchange in self._open:
                     self._settle(self._open[exchange], why)
@@ -235,7 +187,7 @@ class BufferedRounds:
         self._restart_deadline()
         early, self._early = self._early, []
         for delivered in early:
-            self._take(state, delivered)
+            self._take(delivered)
 
     def _restart_deadline(self) -> None:
         self._closes_at = self._deps.clock.monotonic() + self._rounds.deadline
@@ -265,7 +217,7 @@ class BufferedRounds:
         share = math.ceil(round(self._rounds.quorum * self._rounds.buffer, 6))
         return max(1, share, self._deps.recipe.merging.least_answers)
 
-    def _answered(self) -> list[_Question]:
+    def _answered(self) -> list[OpenQuestion]:
         """Return the questions whose answers are in the buffer, sorted by device."""
         held = (question for question in self._open.values() if question.held is not None)
         return sorted(held, key=lambda question: question.device)
@@ -290,7 +242,8 @@ class BufferedRounds:
                 code="order.devices",
                 hint="simulate the devices of that run, with their data and its recipe",
             )
-        waits = at_work > 0 or (self._fleet.may_change and not (answered or self._refused))
+        comes = self._fleet.may_change and answered < self._quorum and not self._refused
+        waits = at_work > 0 or comes  # of lost devices, as many as the quorum lacks are awaited
         if waits and self._deps.clock.monotonic() < self._closes_at:
             return False
         if answered >= self._quorum:
@@ -409,7 +362,7 @@ class BufferedRounds:
 
     def _put(self, state: RunState, opened: OpenExchange) -> None:
         collector = make_collector(self._deps, state.run_model, opened, in_buffer=True)
-        self._open[opened.exchange] = _Question(opened, collector, Pins(self._deps.cache))
+        self._open[opened.exchange] = OpenQuestion(opened, collector, Pins(self._deps.cache))
         self._fleet.put(opened, shared=True)
 
     def _count(self, device: str, number: int) -> None:
@@ -417,23 +370,27 @@ class BufferedRounds:
 
     # -- answers ------------------------------------------------------------------------------
 
-    def _take(self, state: RunState, delivered: Delivered) -> None:
-        """Put a reply into the buffer, or refuse it."""
+    def _take(self, delivered: Delivered) -> None:
+        """Take a reply to a test or to a question."""
         test, exchange = self._test, delivered.reply.exchange
+        question = self._open.get(exchange)
         if test is not None and exchange == test.opened.exchange:
             if (answer := test.collector.take(delivered)) is not None:
                 test.answers.append(answer)
             if test.is_over:
                 self._end_test()
-            return
-        question = self._open.get(exchange)
-        if question is None:
+        elif question is None:
             self._fleet.verdict(delivered.reply, "late", "its question is closed")
+        elif question.held is None:
+            self._take_answer(question, delivered)
+
+    def _take_answer(self, question: OpenQuestion, delivered: Delivered) -> None:
+        """Put an answer into the buffer, or refuse it."""
+        if self._is_stale(question):  # a restart came before it was closed
+            self._fleet.verdict(delivered.reply, "late", "too many rounds have ended since")
+            self._settle(question, "stale")
             return
-        if question.held is not None:
-            return
-        order = self._deps.order
-        if order is not None:
+        if (order := self._deps.order) is not None:
             wanted = order.answered.get(self._number, {}).get(question.device)
             if wanted != question.opened.number:
                 self._early.append(delivered)
@@ -442,14 +399,20 @@ class BufferedRounds:
         collector.stats = self._stats
         question.pins.pin(ref.digest for ref in delivered.reply.blobs.values())
         held = collector.hold(delivered)
-        if held is not None and (collector.holds or collector.accept(held)):
-            question.held = held
-            return
+        if held is not None:
+            question.accepted = not collector.holds and collector.accept(held)
+            if question.accepted or collector.holds:
+                question.held = held
+                return
         self._blamed |= collector.blamed
         self._refused.add(question.device)
         self._settle(question, "refused")
 
-    def _settle(self, question: _Question, outcome: Outcome) -> None:
+    def _is_stale(self, question: OpenQuestion) -> bool:
+        """Whether an answer would be too old for the buffer at hand."""
+        return self._number - question.opened.round > self._rounds.max_staleness
+
+    def _settle(self, question: OpenQuestion, outcome: Outcome) -> None:
         """Close a question whose answer is not merged."""
         opened = question.opened
         question.pins.release()
@@ -480,7 +443,7 @@ class BufferedRounds:
     def begin_test(self, state: RunState, opened: OpenExchange, on_tested: OnTested) -> None:
         """Put a test to devices, which do it between two tasks; later rounds do not wait."""
         collector = make_collector(self._deps, state.run_model, opened, in_buffer=True)
-        self._test = _Test(copy(state), opened, collector, on_tested, [])
+        self._test = OpenTest(copy(state), opened, collector, on_tested, [])
         self._fleet.put(opened, shared=True)
 
     def _end_test(self) -> None:
@@ -523,7 +486,7 @@ class BufferedRounds:
         self._close(state, answered, asked)
         return True
 
-    def _compared(self, answered: list[_Question]) -> list[_Question]:
+    def _compared(self, answered: list[OpenQuestion]) -> list[OpenQuestion]:
         """Return the questions whose answers are accepted, where they are compared first."""
         if not answered[0].collector.holds:
             return answered
@@ -532,7 +495,9 @@ class BufferedRounds:
         kept = []
         for question in answered:
             assert question.held is not None
-            if question.collector.accept(question.held, medians):
+            if not question.accepted:
+                question.accepted = question.collector.accept(question.held, medians)
+            if question.accepted:
                 kept.append(question)
             else:
                 self._blamed |= question.collector.blamed
@@ -540,7 +505,7 @@ class BufferedRounds:
                 self._settle(question, "refused")
         return kept
 
-    def _answers(self, answered: list[_Question]) -> Iterator[Answer]:
+    def _answers(self, answered: list[OpenQuestion]) -> Iterator[Answer]:
         """Yield the answers, decoded one at a time, with the rule of ``[merging]`` applied."""
         last = answered[-1]
         held = [question.held for question in answered if question.held is not None]
@@ -569,7 +534,7 @@ class BufferedRounds:
         self._fleet.forget([each.exchange for each in self._unwritten])
         self._unwritten.clear()
 
-    def _close(self, state: RunState, answered: list[_Question], asked: Exchange) -> None:
+    def _close(self, state: RunState, answered: list[OpenQuestion], asked: Exchange) -> None:
         """Drop the questions whose answers are merged, and those that are too old now."""
         stale = {each.device: each.staleness for each in asked.questions}
         self.staleness.add(stale, self._deps.clock.monotonic())

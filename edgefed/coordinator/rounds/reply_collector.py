@@ -176,10 +176,6 @@ class ReplyCollector:
             return False
         return self._accepted(held.delivered, held.answer)
 
-    def refuse(self, delivered: Delivered, reason: str) -> None:
-        """Refuse a reply for a reason for which its device is not to blame."""
-        self._refuse(delivered, Rejection(reason, blamed=False))
-
     def take(self, delivered: Delivered) -> Answer | None:
         """Accept a reply and return its answer, or refuse it."""
         if delivered.reply.device in self.stats.devices:

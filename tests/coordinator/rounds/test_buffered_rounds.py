@@ -338,3 +338,21 @@ def test_devices_test_a_round_while_later_ones_end(tmp_path: Path) -> None:
     losses = {row["round"]: row["loss"] for row in ended.rows if row["loss"] is not None}
     best = min(losses, key=lambda number: (losses[number], number))
     assert file_round(folder / BEST_FILE) == best
+
+
+def test_an_answer_that_was_compared_once_is_not_accepted_twice(tmp_path: Path) -> None:
+    """Device d sends an update far beyond the others: a buffer of four falls below its quorum."""
+    recipe = plan(
+        tmp_path,
+        rounds={"buffer": 4, "quorum": 1.0, "count": 1, "retries": 1},
+        checks={"norm_factor": 1.2},
+    )
+    ended = Ended(recipe, tmp_path / "run")
+    assert (ended.record.status, ended.record.error) == ("failed", "round.quorum")
+    assert "of 4 answers" in ended.record.reason
+    folder = tmp_path / "run" / "runs" / ended.record.run
+    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    replies = [each for each in events if each.get("kind") == "reply"]
+    accepted = [each["device"] for each in replies if each["outcome"] == "accepted"]
+    assert accepted
+    assert len(accepted) == len(set(accepted))

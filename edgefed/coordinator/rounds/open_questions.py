@@ -1,0 +1,63 @@
+"""The open questions of buffered rounds, and a test on devices that goes on beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edgefed.algorithms.interface.answer import Answer
+from edgefed.coordinator.rounds.held_replies import HeldReply, Pins
+from edgefed.coordinator.rounds.reply_collector import ReplyCollector
+from edgefed.coordinator.rounds.run_state import RunState
+from edgefed.coordinator.storage.stored_runs import OpenExchange
+
+
+@dataclass
+class OpenQuestion:
+    """A question that is open.
+
+    Attributes:
+        collector: checks its reply.
+        pins: keep the blobs of its reply.
+        held: its reply, once it is in the buffer.
+        accepted: whether its device knows that it will be merged.
+    """
+
+    opened: OpenExchange
+    collector: ReplyCollector
+    pins: Pins
+    held: HeldReply | None = None
+    accepted: bool = False
+
+    @property
+    def device(self) -> str:
+        """The device that was asked."""
+        return self.opened.tasks[0].device
+
+
+OnTested = Callable[[RunState, OpenExchange, ReplyCollector, list[Answer]], None]
+"""Called with a state, the exchange of devices that tested it, and their answers."""
+
+
+@dataclass
+class OpenTest:
+    """A test on devices, which goes on while later rounds end.
+
+    Attributes:
+        state: the tested one.
+        on_tested: called at its end.
+        answers: those that were accepted.
+    """
+
+    state: RunState
+    opened: OpenExchange
+    collector: ReplyCollector
+    on_tested: OnTested
+    answers: list[Answer]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further answer is waited for."""
+        stats = self.collector.stats
+        asked = len(self.opened.tasks)
+        return stats.accepted >= self.opened.wanted or stats.accepted + stats.declined >= asked
