@@ -186,8 +186,9 @@ def _measured(file: str) -> dict[str, Speed]:
             for row in rows
         }
     except (OSError, KeyError, ValueError, csv.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise DataError(
-            f"The speeds in {file} cannot be read: {error}.",
+            f"The speeds in {file} cannot be read: {why}.",
             code="speeds.file",
-            hint="the file has the columns device and seconds_per_sample",
+            hint="name a CSV file with the columns device and seconds_per_sample",
         ) from error

@@ -160,7 +160,9 @@ class RoundsSection(Section):
     @classmethod
     def _of_its_mode(cls, value: float, info: ValidationInfo) -> float:
         """Check that a key is one of the mode."""
-        buffered, key = info.data.get("mode") == "buffered", info.field_name
+        if "mode" not in info.data:  # it is wrong itself, which is told
+            return value
+        buffered, key = info.data["mode"] == "buffered", info.field_name
         if buffered and key == "buffer" and not value:
             raise ValueError("must be at least 1 with mode = buffered")
         if value and buffered != (key in ("buffer", "concurrency")):

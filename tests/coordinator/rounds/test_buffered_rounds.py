@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.buffered_answers import Settled, settled_in
@@ -356,3 +357,18 @@ def test_an_answer_that_was_compared_once_is_not_accepted_twice(tmp_path: Path) 
     accepted = [each["device"] for each in replies if each["outcome"] == "accepted"]
     assert accepted
     assert len(accepted) == len(set(accepted))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "wrong"),
+    [
+        ({"mode": "bufered", "buffer": 3}, ["mode"]),
+        ({"mode": "buffered"}, ["buffer"]),
+        ({"buffer": 3, "concurrency": 2}, ["buffer", "concurrency"]),
+        ({"mode": "buffered", "buffer": 3, "cohort": 2}, ["cohort"]),
+    ],
+)
+def test_a_key_of_the_other_mode_is_refused(rounds: dict[str, Any], wrong: list[str]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Recipe.model_validate({"rounds": rounds})
+    assert [str(problem["loc"][-1]) for problem in caught.value.errors()] == wrong
