@@ -223,11 +223,11 @@ def test_weights_are_encoded_alike_whichever_device_is_asked_first(
     tmp_path: Path, tasks: list[Task]
 ) -> None:
     """Rounding is random, and derives from the round whose weights are sent."""
-    wire = {"downlink": "int8"}
-    Ended(other_draws(plan(tmp_path, wire=wire)), tmp_path / "all")
+    wire, model = {"downlink": "int8"}, {"hidden": [8]}
+    Ended(other_draws(plan(tmp_path, wire=wire, model=model)), tmp_path / "all")
     first, digest = tasks[0].device, tasks[0].blobs["weights"].digest
     tasks.clear()
-    one = plan(tmp_path, wire=wire, rounds={"concurrency": 1})
+    one = plan(tmp_path, wire=wire, model=model, rounds={"concurrency": 1})
     Ended(other_draws(one), tmp_path / "one")
     assert tasks[0].device != first
     assert tasks[0].blobs["weights"].digest == digest
@@ -372,3 +372,11 @@ def test_a_key_of_the_other_mode_is_refused(rounds: dict[str, Any], wrong: list[
     with pytest.raises(ValidationError) as caught:
         Recipe.model_validate({"rounds": rounds})
     assert [str(problem["loc"][-1]) for problem in caught.value.errors()] == wrong
+
+
+def test_a_question_that_a_comparison_refused_is_closed_with_the_merge(tmp_path: Path) -> None:
+    rounds = {"buffer": 4, "quorum": 0.25, "count": 1}
+    ended = Ended(plan(tmp_path, rounds=rounds, checks={"norm_factor": 1.2}), tmp_path / "run")
+    assert ended.record.status == "finished"
+    assert ended.settled("refused")
+    assert ended.left_open == ()
