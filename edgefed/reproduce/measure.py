@@ -69,6 +69,10 @@ class Entry:
 def scored(result: TrialResult, score: PaperScore) -> float | None:
     """Return a run's score: the mean of its last tests; None if it has too few of them."""
     rows: Sequence[Mapping[str, Any]] = result.history
+    if score.metric == "best_accuracy":
+        return max(
+            (row["accuracy"] for row in rows if row.get("accuracy") is not None), default=None
+        )
     if score.metric == "final_accuracy":  # of most runs that is the last round's
         rows = [{"final_accuracy": row.get("accuracy"), **row} for row in rows]
     scores = [row[score.metric] for row in rows if row.get(score.metric) is not None]

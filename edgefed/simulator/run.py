@@ -111,6 +111,7 @@ class Simulation:
         algorithm = make(recipe, randomness=randomness)
         check_privacy(recipe)
         check_label_audit(recipe, audit)
+        _check_time(recipe)
         dataset = _dataset(recipe, data_folder, given)
         _check(recipe, algorithm, dataset, memory, user_models=user_models)
         weights_source(recipe.model, data_folder, lambda run: folder / "runs" / run)
@@ -274,17 +275,39 @@ def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shar
         )
 
 
+def _check_time(recipe: Recipe) -> None:
+    """Check that a time budget has virtual time, so that the same seed gives the same bits.
+
+    Raises:
+        UsageError: ``training.seconds``.
+    """
+    if recipe.training.seconds and not recipe.speeds.wanted:
+        raise UsageError(
+            "training.seconds needs virtual time in a simulation.",
+            code="training.seconds",
+            hint="set speeds.seconds_per_sample, such as 0.01",
+        )
+
+
 def _check_order(recipe: Recipe, order: RecordedOrder, names: Collection[str]) -> None:
     """Check that a recorded order can be followed to the same bits.
 
     Raises:
         UsageError: ``order.devices``: it names other devices; ``order.privacy``: noise is random;
-            ``order.personal``: devices have trained weights that were never sent.
+            ``order.personal``: devices have trained weights that were never sent;
+            ``order.seconds``: local work followed from measured times.
     """
     if recipe.privacy.wanted:
         raise UsageError(
             "A run with privacy noise cannot be repeated: its noise was random.",
             code="order.privacy",
+            hint="leave --order out",
+        )
+    if recipe.training.seconds:
+        raise UsageError(
+            "A run with training.seconds cannot be repeated: its steps followed from measured"
+            " times.",
+            code="order.seconds",
             hint="leave --order out",
         )
     if recipe.personal.keeps_weights and order.unmerged:

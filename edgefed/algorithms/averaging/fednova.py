@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from edgefed.algorithms.averaging.fedavg import AveragingSettings, Contribution, FedAvg, trained
 from edgefed.algorithms.averaging.local_steps import check_pull, check_sgd, steps_length
-from edgefed.algorithms.averaging.training import schedule_of
+from edgefed.algorithms.averaging.training import schedule_of, shortened
 from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import AlgorithmSettings, State
 from edgefed.algorithms.interface.exchange import Exchange
@@ -60,7 +60,9 @@ class FedNova(FedAvg):
         del model
         if "delta" not in answer.groups:  # of a test
             return ""
+        question = next(each for each in exchange.questions if each.device == answer.device)
         schedule = schedule_of(self.training, exchange.round, self.rounds.count)
+        schedule = shortened(schedule, self.training, question.params, question.seed)
         planned = {planned_steps(answer.samples, schedule, pairs=pairs) for pairs in (False, True)}
         steps = answer.metrics.get("steps", 0.0)
         if steps in planned:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
 
 from edgefed.config.recipes.images_section import ImagesSection
 from edgefed.config.recipes.training_section import TrainingSection
@@ -14,6 +16,10 @@ from edgefed.learn.base.types import Schedule
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.squared_error import SquaredError
 from edgefed.learn.training.user_losses import UserLoss, is_user_loss
+from edgefed.seeds import generator
+
+EPOCHS, STEPS = "work_epochs", "work_steps"
+"""Parameters of a question: the most epochs, and the most steps, that its device does."""
 
 
 def schedule_of(training: TrainingSection, number: int, rounds: int = 0) -> Schedule:
@@ -45,6 +51,25 @@ def schedule_of(training: TrainingSection, number: int, rounds: int = 0) -> Sche
         rate *= rates.factor(min(number, rounds) - 1, rounds)
         rates = RateSchedule()
     return Schedule(**{**values, "learning_rate": rate}, rates=rates)
+
+
+def shortened(
+    schedule: Schedule, training: TrainingSection, params: Mapping[str, Any], seed: int
+) -> Schedule:
+    """Return the part of a schedule that a task asks for.
+
+    Args:
+        schedule: of the round.
+        training: the recipe's table; with ``least_epochs``, epochs are drawn from the task's seed.
+        params: of the task, with ``EPOCHS`` and ``STEPS`` where they are limited.
+        seed: of the task.
+    """
+    epochs = min(schedule.epochs, params.get(EPOCHS, schedule.epochs))
+    if training.least_epochs:
+        draws = generator(seed, "epochs")
+        epochs = min(epochs, int(draws.integers(training.least_epochs, training.epochs + 1)))
+    limits = [limit for limit in (schedule.max_steps, params.get(STEPS, 0)) if limit]
+    return replace(schedule, epochs=epochs, max_steps=min(limits, default=0))
 
 
 def _rates(training: TrainingSection) -> RateSchedule:

@@ -9,11 +9,11 @@ prepare  likewise; each part in turn may change the algorithm's training job
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from edgefed.algorithms.bounties.bounty_exchange import BountyExchange
 from edgefed.algorithms.composed.accepted_state import AcceptedState
+from edgefed.algorithms.composed.local_work import LocalWork, with_jobs
 from edgefed.algorithms.composed.method import Method
 from edgefed.algorithms.interface.answer import Answer, Remark
 from edgefed.algorithms.interface.base import Algorithm, State
@@ -21,10 +21,8 @@ from edgefed.algorithms.interface.device_side import (
     Chosen,
     DeviceTask,
     DeviceView,
-    LowestLossJob,
     Result,
     Work,
-    WorkSequence,
 )
 from edgefed.algorithms.interface.exchange import Exchange, Finished
 from edgefed.algorithms.interface.exchange_part import ExchangePart
@@ -73,6 +71,8 @@ def compose(
         parts = (BountyExchange(method.labels, algorithm.training, needed), *parts)
     if parts:
         whole = Composition(whole, parts)
+    if algorithm.training.varies:
+        whole = LocalWork(whole)
     if personal.wanted:
         whole = PersonalModels(whole, personal)
     if method.secure_aggregation.wanted:
@@ -187,16 +187,9 @@ class Composition(WrappedAlgorithm):
         work = self._owner(task.question).prepare(task, device)
         if task.question in self._owners:
             return work
-        if isinstance(work, Job):
-            return self._changed(work, task, device)
-        if isinstance(work, LowestLossJob):
-            return replace(work, jobs=tuple(self._changed(job, task, device) for job in work.jobs))
-        if isinstance(work, WorkSequence):
-            works = (
-                self._changed(e, task, device) if isinstance(e, Job) else e for e in work.works
-            )
-            return replace(work, works=tuple(works))
-        return work
+        if isinstance(work, Answer):
+            return work
+        return with_jobs(work, lambda job: self._changed(job, task, device))
 
     def _changed(self, job: Job, task: DeviceTask, device: DeviceView) -> Job:
         """Return a training job, changed by every part."""

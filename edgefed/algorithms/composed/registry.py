@@ -14,12 +14,14 @@ import edgefed.algorithms
 from edgefed.algorithms.averaging.training import check_label_settings, schedule_of
 from edgefed.algorithms.composed.buffering_check import check_buffering
 from edgefed.algorithms.composed.composition import compose
+from edgefed.algorithms.composed.local_work import check_local_work
 from edgefed.algorithms.composed.merging_check import check_merging
 from edgefed.algorithms.composed.method import Method
 from edgefed.algorithms.interface.base import Algorithm
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.private.private_updates import CoordinatorRandomness, from_operating_system
 from edgefed.algorithms.secure.secure_compatibility import check_secure_aggregation
+from edgefed.algorithms.selection.registry import check_selection
 from edgefed.config.loading.validate import check_section
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.layers import ValueLayer
@@ -103,7 +105,8 @@ def make(
         UsageError: ``train.optimizer``, ``train.labels``: settings of ``[training]`` do not belong
             together; ``merging.*``: the rule of ``[merging]`` does not fit.
         RecipeError: ``secure.unfit``: secure aggregation does not go with the rest; or
-            ``rounds.buffered``: buffered rounds do not.
+            ``rounds.buffered``: buffered rounds do not; or ``selection.unfit``: the choice of
+            devices does not; or ``training.seconds``: a time budget cannot be kept.
     """
     kind = find(recipe.algorithm.name)
     check_optimizer(schedule_of(recipe.training, 1, recipe.rounds.count))
@@ -121,6 +124,8 @@ def make(
     check_secure_aggregation(recipe, algorithm)
     composed = compose(algorithm, method, randomness)
     check_buffering(recipe, composed)
+    check_selection(recipe, layer)
+    check_local_work(recipe)
     return composed
 
 

@@ -26,14 +26,19 @@ class Cohort:
 
 
 def draw(roster: Roster, rounds: RoundsSection, seed: int) -> Cohort:
-    """Draw a cohort uniformly without replacement; devices without samples are never drawn.
+    """Draw a cohort uniformly without replacement, or by the ranks of the members.
 
-    The quorum is a share of the recipe's cohort, so a fleet that has shrunk below it is noticed.
+    Devices without samples are never drawn. The quorum is a share of the recipe's cohort, so a
+    fleet that has shrunk below it is noticed.
     """
     able = [member for member in roster if member.samples > 0]
     aim = rounds.cohort or len(able)
     wanted, asked = sizes(len(able), rounds)
-    picked = generator(seed, "cohort").permutation(len(able))[:asked]
+    ranks = [(member.rank, index) for index, member in enumerate(able) if member.rank is not None]
+    if ranks:
+        picked = [index for _, index in sorted(ranks)[:asked]]
+    else:
+        picked = generator(seed, "cohort").permutation(len(able))[:asked].tolist()
     members = tuple(able[index] for index in sorted(picked))
     return Cohort(members, wanted, max(1, _share(rounds.quorum, aim)))
 

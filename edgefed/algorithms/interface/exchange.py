@@ -70,6 +70,7 @@ class Question:
         receivers: the devices to which its answer may send a blob, one to each.
         relays: blobs sent to this device that the task delivers. ``merge`` sees those that were
             delivered: a blob that the coordinator no longer has is left out.
+        seed: of its task, as ``merge`` sees it; before that, 0.
         staleness: rounds that ended between the question and the merge of its answer, as ``merge``
             sees it; see ``staleness_factor``.
     """
@@ -81,6 +82,7 @@ class Question:
     receivers: tuple[str, ...] = ()
     relays: tuple[Relay, ...] = ()
     staleness: int = 0
+    seed: int = 0
 
 
 STALENESS_BITS = 8

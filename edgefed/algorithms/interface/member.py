@@ -19,6 +19,9 @@ class Member:
         class_names: names of its labels, label 0 first; empty when they have none.
         held_out: samples that it announced to hold out for tests.
         newcomer: it never trains, and only tests; in simulations.
+        pace: seconds of its last answer in this run, divided by its local steps; None before the
+            first, and where they are not measured.
+        rank: its place in the choice of a cohort, the lowest first; None to draw at random.
     """
 
     device: str
@@ -29,6 +32,8 @@ class Member:
     class_names: tuple[str, ...] = ()
     held_out: int = 0
     newcomer: bool = False
+    pace: float | None = None
+    rank: int | None = None
 
 
 Roster = tuple[Member, ...]

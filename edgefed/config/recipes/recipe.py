@@ -20,6 +20,7 @@ from edgefed.config.recipes.sections import (
     WeightPattern,
 )
 from edgefed.config.recipes.secure_aggregation_section import SecureAggregationSection
+from edgefed.config.recipes.selection_section import SelectionSection
 from edgefed.config.recipes.speeds_section import SpeedsSection
 from edgefed.config.recipes.training_section import TrainingSection
 
@@ -401,6 +402,7 @@ class Recipe(Section):
     training: TrainingSection = TrainingSection()
     images: ImagesSection = ImagesSection()
     rounds: RoundsSection = RoundsSection()
+    selection: SelectionSection = SelectionSection()
     labels: LabelsSection = LabelsSection()
     personal: PersonalSection = PersonalSection()
     secure_aggregation: SecureAggregationSection = SecureAggregationSection()

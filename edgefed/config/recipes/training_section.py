@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from edgefed.config.recipes.class_weights import ClassWeights
 from edgefed.config.recipes.sections import LossName, Section
@@ -22,6 +22,14 @@ class TrainingSection(Section):
 
     epochs: Annotated[int, Field(ge=1, le=1000)] = 1
     """Passes over the device's data in a round."""
+
+    least_epochs: Annotated[int, Field(ge=0, le=1000, validate_default=True)] = 0
+    """Fewest passes: in each round every device does a number of its own, drawn between this and
+    ``epochs``. 0: every device does ``epochs``."""
+
+    seconds: Annotated[float, Field(ge=0, le=30 * 86400, allow_inf_nan=False)] = 0.0
+    """Time budget of an answer, with its transfers: each device does as many steps as its last
+    answer in the run lets expect, at most ``epochs``; the first is one epoch. 0: no budget."""
 
     batch_size: Annotated[int, Field(ge=1, le=65536)] = 16
     """Samples in a mini-batch; the last one of an epoch may be smaller."""
@@ -108,3 +116,17 @@ class TrainingSection(Section):
 
     flip: bool | None = None
     """Mirror half of the images of each batch left to right. Unset: the value of the data set."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether devices do different amounts of work."""
+        return self.least_epochs > 0 or self.seconds > 0
+
+    @field_validator("least_epochs")
+    @classmethod
+    def _at_most_epochs(cls, value: int, info: ValidationInfo) -> int:
+        """Check the range of epochs."""
+        epochs = info.data.get("epochs", value)
+        if value > epochs:
+            raise ValueError(f"must be at most epochs, which is {epochs}")
+        return value

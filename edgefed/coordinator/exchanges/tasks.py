@@ -239,7 +239,14 @@ def asked_exchange(opened: OpenExchange) -> Exchange:
         name=opened.name,
         round=opened.round,
         questions=tuple(
-            Question(task.device, task.samples, {}, task.params, task.receivers, task_relays(task))
+            Question(
+                task.device,
+                task.samples,
+                params=task.params,
+                receivers=task.receivers,
+                relays=task_relays(task),
+                seed=task.seed,
+            )
             for task in opened.tasks
         ),
         payloads={},

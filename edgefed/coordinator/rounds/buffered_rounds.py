@@ -25,6 +25,7 @@ from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import Exchange, Finished
 from edgefed.algorithms.interface.member import Member, Roster
+from edgefed.algorithms.selection.selection import Selection
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.coordinator.devices.trust_scores import Judged
 from edgefed.coordinator.exchanges.buffered_answers import (
@@ -59,6 +60,7 @@ class BufferedRounds:
     Args:
         deps: the engine's.
         recorder: keeps the run's row.
+        selection: chooses among free devices.
         section: returns the network of a state.
         phase: called with the name of each phase that begins.
     """
@@ -67,11 +69,13 @@ class BufferedRounds:
         self,
         deps: EngineDeps,
         recorder: RunRecorder,
+        selection: Selection,
         section: Callable[[State], ModelSection],
         phase: Callable[[Phase], None],
     ) -> None:
         self._deps = deps
         self._recorder = recorder
+        self._selection = selection
         self._section = section
         self._phase = phase
         self._fleet = deps.fleet
@@ -276,6 +280,7 @@ class BufferedRounds:
         if not (free or ended):
             return None
         seed = derive(self._deps.recipe.seed, "plan", self._recorder.record.seed_index)
+        free = self._selection.ranked(free, self._number, seed)
         planned = self._deps.algorithm.plan(state.state, free, seed)
         if isinstance(planned, Finished) or planned.preparatory or ended:
             return planned
@@ -285,7 +290,7 @@ class BufferedRounds:
         return None
 
     def _free(self, state: RunState) -> Roster:
-        """Return the devices to ask now: all that are free, or a random choice of them."""
+        """Return the devices to ask now: all that are free, or a choice of them."""
         busy = {question.device for question in self._open.values()} | self._refused
         order, slots = self._deps.order, self._rounds.concurrency
         slots -= len(self._open) - len(self._answered())
@@ -301,8 +306,12 @@ class BufferedRounds:
             return tuple(member for member in free if self._is_ordered(state, member))
         if not self._rounds.concurrency or len(free) <= slots:
             return tuple(free)
-        drawn = generator(self._deps.recipe.seed, "free", self._recorder.record.exchanges)
-        chosen = drawn.permutation(len(free))[:slots]
+        seed, exchanges = self._deps.recipe.seed, self._recorder.record.exchanges
+        if self._deps.recipe.selection.wanted:
+            seed = derive(seed, "free", exchanges)
+            first = set(self._selection.first(tuple(free), slots, self._number, seed))
+            return tuple(member for member in free if member.device in first)
+        chosen = generator(seed, "free", exchanges).permutation(len(free))[:slots]
         return tuple(free[index] for index in sorted(chosen))
 
     def _is_ordered(self, state: RunState, member: Member) -> bool:
@@ -522,7 +531,9 @@ class BufferedRounds:
         """
         recorder, store = self._recorder, self._deps.store
         epsilon = self._deps.algorithm.round_metrics(merged).get("epsilon")
-        after = recorder.with_answers(self._stats, epsilon)
+        settled = {each.device for each in settled_in(recorder.record.progress)}
+        measured = settled if self._selection.measures else ()
+        after = recorder.with_answers(self._stats, epsilon, measured)
         after = replace(
             after,
             exchanges=after.exchanges + 1,

@@ -16,6 +16,7 @@ from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import Exchange, Finished
 from edgefed.algorithms.interface.member import Roster
+from edgefed.algorithms.selection.selection import Selection
 from edgefed.coordinator.exchanges.relayed_blobs import delivered_relays
 from edgefed.coordinator.exchanges.tasks import asked_exchange, open_exchange
 from edgefed.coordinator.models.run_model import check_dataset
@@ -90,8 +91,11 @@ class Engine:
         self._models = ModelSaver(self._recorder, self._recipe, self._algorithm, deps.store)
         self._tables = TableUpdates(record.run, self._algorithm, deps.journal)
         self._phases = PhaseSeconds(deps.clock)
+        self._selection = Selection(deps.recipe, self._recorder.measurements)
         self._buffered = (
-            BufferedRounds(deps, self._recorder, self._models.section, self._phases.enter)
+            BufferedRounds(
+                deps, self._recorder, self._selection, self._models.section, self._phases.enter
+            )
             if deps.recipe.rounds.buffered
             else None
         )
@@ -161,12 +165,13 @@ class Engine:
         self._sync_relays()
         state = begin_run(self._deps, self._recorder, self._give_up)
         self._models.keep_round(state)
+        rows = self._deps.store.rounds(self._recorder.record.run, details=True)
+        self._recorder.measurements.begin(rows)
         if self._buffered is not None:
             if state.open is not None and state.open.round <= state.scored:
                 self._give_up(state.open)  # a test that later rounds did not wait for
                 state.open = None
-            run = self._recorder.record.run
-            self._buffered.begin(state, self._deps.store.rounds(run, details=True))
+            self._buffered.begin(state, rows)
         self._close_through(state)
         self._recorder.status("running")
         self._roster(state, state.state.round + 1)  # tells who is left out, also after a restart
@@ -291,13 +296,14 @@ class Engine:
 
     def _planned(self, state: RunState) -> Exchange | Finished:
         seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
-        run, store = self._recorder.record.run, self._deps.store
+        run, store, number = self._recorder.record.run, self._deps.store, state.state.round + 1
         ordered = after_orders(self._algorithm, store, run, state.state)
         state.state, state.bounty_orders = ordered
         if state.bounty_orders:
             self._tables.tell(state.state)
-        roster = self._roster(state, state.state.round + 1)
+        roster = self._roster(state, number)
         roster = tuple(member for member in roster if not member.newcomer)
+        roster = self._selection.ranked(roster, number, seed)
         planned = self._algorithm.plan(state.state, roster, seed)
         return with_least_answers(planned, self._recipe.merging)
 
@@ -359,7 +365,9 @@ class Engine:
         self._deps.journal.emit("exchange", exchange=opened.exchange, phase="merge")
         stats = ReplyStats() if opened.preparatory else collector.stats
         epsilon = self._algorithm.round_metrics(merged).get("epsilon")
-        after = self._recorder.with_answers(stats, epsilon)
+        measures = self._selection.measures and not opened.preparatory
+        measured = [task.device for task in opened.tasks] if measures else ()
+        after = self._recorder.with_answers(stats, epsilon, measured)
         held = state.downlink.to_json()
         relays = (collector.relayed, delivered_relays(opened, collector.stats.devices))
         store = self._deps.store

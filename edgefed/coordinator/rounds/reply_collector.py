@@ -223,7 +223,7 @@ class ReplyCollector:
             return False
         reply = delivered.reply
         self.relayed += answer.relayed
-        self.stats.accept(reply, round(delivered.seconds, 3))
+        self.stats.accept(reply, delivered.seconds)
         self._fleet.verdict(reply, "accepted", "")
         self._note(delivered, "accepted", "")
         return True

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgefed.algorithms.interface.device_side import MODE
+from edgefed.algorithms.selection.measurements import Measured
 from edgefed.config.recipes.recipe import EvaluationWeighting
 from edgefed.errors import DIVERGED, LOWER_RATE
 from edgefed.wire.messages import Reply
@@ -23,6 +24,7 @@ class ReplyStats:
         devices: whose answers were merged, with their samples; not written down.
         refused: devices whose replies are among the declined; not written down.
         reason: of the last declined reply; not written down.
+        answers: what was measured of the merged answers, by device; not written down here.
         slowest, slowest_seconds: the device whose merged answer took longest, and how long.
     """
 
@@ -32,6 +34,7 @@ class ReplyStats:
     devices: dict[str, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     reason: str = ""
+    answers: dict[str, Measured] = field(default_factory=dict)
     slowest: str = ""
     slowest_seconds: float = 0.0
     _loss: float = 0.0
@@ -41,7 +44,9 @@ class ReplyStats:
         """Count a merged reply that came after so many seconds."""
         self.accepted += 1
         self.devices[reply.device] = reply.samples
-        self._slow(reply.device, seconds)
+        self._slow(reply.device, round(seconds, 3))
+        steps = int(reply.metrics.get("steps", 0))
+        self.answers[reply.device] = Measured(reply.metrics.get("loss"), round(seconds, 6), steps)
         if "loss" in reply.metrics:
             self._loss += reply.metrics["loss"] * reply.samples
             self._samples += reply.samples

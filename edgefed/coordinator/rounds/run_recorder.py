@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from edgefed.algorithms.selection.measurements import Measurements, measured_row
 from edgefed.coordinator.exchanges.fleet import Fleet
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.rounds.disk_space import DiskSpace
@@ -23,6 +24,7 @@ from edgefed.events.base.snapshot import TEST_COUNTS
 from edgefed.events.history.early_stopping import (
     DEVICE_TESTS,
     LABELS,
+    MEASURED,
     REMOVED_TESTERS,
     SETTLED,
 )
@@ -30,6 +32,9 @@ from edgefed.events.state.attention import NOTHING_LEARNED
 from edgefed.process.clock import Clock
 
 Result = TypeVar("Result")
+
+DETAILS = (SETTLED, MEASURED)
+"""What a row has only in the store, beside the scores of each device."""
 
 
 class RunRecorder:
@@ -57,6 +62,7 @@ class RunRecorder:
         wait: Callable[[float], bool],
     ) -> None:
         self.record = record
+        self.measurements = Measurements()
         self._model = model
         self._fleet = fleet
         self._store = store
@@ -171,15 +177,25 @@ class RunRecorder:
         self.save(round=number, progress=progress)
         self._journal.emit("round", run=now.run, round=number)
 
-    def with_answers(self, stats: ReplyStats, epsilon: float | None) -> RunRecord:
+    def with_answers(
+        self, stats: ReplyStats, epsilon: float | None, asked: Collection[str] = ()
+    ) -> RunRecord:
         """Return the row with an exchange's answers in it, to be written together with them.
 
-        ``epsilon`` is the total privacy cost of all merged rounds.
+        Args:
+            stats: of the exchange.
+            epsilon: the total privacy cost of all merged rounds.
+            asked: devices whose measurements are kept.
         """
         self.account()
         so_far = self._tally()
         so_far.add(stats)
         progress = {**self.record.progress, "stats": so_far.to_json()}
+        if asked:
+            answers = stats.answers
+            if not self._fleet.takes_time:  # then seconds are those of this machine
+                answers = {name: replace(one, seconds=None) for name, one in answers.items()}
+            progress[MEASURED] = progress.get(MEASURED, {}) | measured_row(asked, answers)
         return replace(self.record, progress=progress, epsilon=epsilon)
 
     def without_answers(self) -> RunRecord:
@@ -221,7 +237,8 @@ class RunRecorder:
             **(dict(zip(LABELS, scores.labels, strict=True)) if any(scores.labels) else {}),
             **{name: _if_finite(value) for name, value in {**measured, **scores.values}.items()},
         }
-        details = {SETTLED: settled} if (settled := began.get(SETTLED)) else {}
+        details = {name: value for name in DETAILS if (value := began.get(name))}
+        self.measurements.add({**row, **details})
         self._save_row(replace(now, round=number, progress={}), row, details, scores, tested_by)
         return row
 
@@ -238,7 +255,7 @@ class RunRecorder:
         self.account()
         rows = self._store.rounds(self.record.run, details=True)
         row = next(row for row in rows if row["round"] == tested_by.round)
-        details = {SETTLED: row.pop(SETTLED)} if SETTLED in row else {}
+        details = {name: row.pop(name) for name in DETAILS if name in row}
         labels = dict(zip(LABELS, scores.labels, strict=True)) if any(scores.labels) else {}
         found = {name: _if_finite(value) for name, value in {**measured, **scores.values}.items()}
         row |= labels | found

@@ -29,7 +29,7 @@ from edgefed.coordinator.storage.stored_runs import Checkpoint, OpenExchange, Ru
 from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.errors import NotAllowedError, StorageError, WireError
 from edgefed.events.base.model import UNFINISHED
-from edgefed.events.history.early_stopping import DEVICE_TESTS, SETTLED
+from edgefed.events.history.early_stopping import DEVICE_TESTS, MEASURED, SETTLED
 from edgefed.files.writing import make_folder, storage_error, write_atomic
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.model_file_reader import MODEL_FILE
@@ -462,7 +462,8 @@ class Store:
     def rounds(self, run: str, *, details: bool = False) -> list[dict[str, Any]]:
         """Return a run's finished rounds, oldest first.
 
-        With ``details``, also each device's scores, and the questions of buffered rounds.
+        With ``details``, also each device's scores and measurements, and the questions of
+        buffered rounds.
         """
         with _readable(f"the rounds of run {run}"):
             rows = [json.loads(str(text)) for _, _, text in self._db.rows("rounds", run)]
@@ -470,6 +471,7 @@ class Store:
             for row in rows:
                 row.pop(DEVICE_TESTS, None)
                 row.pop(SETTLED, None)
+                row.pop(MEASURED, None)
         return sorted(rows, key=lambda row: int(row["round"]))
 
     def confusions(self, run: str) -> list[dict[str, Any]]:

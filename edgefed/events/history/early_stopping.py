@@ -32,6 +32,10 @@ SETTLED = "settled"
 """Name of the questions of buffered rounds in the row of the round in which they were closed; only
 rows from the coordinator's store have them."""
 
+MEASURED = "measured"
+"""Name of what the coordinator measured of each device that was asked in a round, in its row; only
+rows from the coordinator's store have it."""
+
 LOWER = frozenset({"loss", "error"})
 """Words of a score's name that make lower values better."""
 
@@ -67,6 +71,7 @@ NO_SCORES = frozenset(
         *TEST_COUNTS,
         DEVICE_TESTS,
         SETTLED,
+        MEASURED,
     }
 )
 """Fields of a row beside the scores of an evaluation."""
