@@ -2,7 +2,8 @@
 
 Together they have every kind of exchange: broadcasts and updates, blobs between devices with a
 growing model and two weight sets, and label bounties, whose mixes come from the agents' private
-randomness. That other methods keep nothing outside their state is in their contract
+randomness. A third run chooses devices by the losses of earlier rounds, which a coordinator reads
+from its store. That other methods keep nothing outside their state is in their contract
 (``edgefed.testing.algorithms``).
 """
 
@@ -57,12 +58,17 @@ BOUNTIES: tuple[Kill, ...] = (
     (2, "fit", "training", DEVICE),
 )
 """In one run: devices keep mixes, and exchange them once."""
+CHOICE: tuple[Kill, ...] = (
+    (2, "fit", "training", COORDINATOR),
+    (4, "fit", "answered", COORDINATOR),
+)
 
 CASES: dict[str, tuple[str, tuple[Kill, ...]]] = {
     **{f"relays-{part}": ("relays", tuple((*p, part) for p in RELAYS)) for part in PARTS},
     "bounties": ("bounties", BOUNTIES),
+    "choice": ("choice", CHOICE),
 }
-ROUNDS = {"averaging": 4, "relays": 3, "bounties": 3}
+ROUNDS = {"averaging": 4, "relays": 3, "bounties": 3, "choice": 7}
 
 
 def recipe(method: str = "averaging", number: int = 0) -> Recipe:
@@ -77,29 +83,34 @@ def recipe(method: str = "averaging", number: int = 0) -> Recipe:
             "algorithm": {"name": Combined.name, "size": 1_000_000 + number},
             "evaluation": {"on": "both"},
         },
+        "choice": {
+            "model": {"name": "mlp", "hidden": [1000, 1000 + number]},
+            "selection": {"name": "power-of-choice"},
+            "rounds": {"cohort": 2},
+            "training": {"least_epochs": 1},
+        },
         "bounties": {
             "model": {"name": "mlp", "hidden": [16 + number]},
             "labels": {"count": 3000 + number, "mix_share": 0.9, "noise": "none", "wait": 300},
         },
     }
-    return Recipe.model_validate(
-        {
-            "name": "faults",
-            "seed": 5,
-            "data": {"classes_per_device": 1, "normalize": True},
-            "training": {"epochs": 4, "batch_size": 8, "learning_rate": 0.05, "max_steps": 60},
-            "rounds": {
-                "count": ROUNDS[method],
-                "deadline": 300,
-                "lost_grace": "deadline",
-                "quorum": 1.0,
-                "min_devices": len(DEVICES),
-            },
-            "wire": {"downlink": "bf16", "uplink": "int8"},
-            "simulation": {"devices": len(DEVICES), "holdout": 0.0},
-            **own[method],
-        }
-    )
+    base: dict[str, Any] = {
+        "name": "faults",
+        "seed": 5,
+        "data": {"classes_per_device": 1, "normalize": True},
+        "training": {"epochs": 4, "batch_size": 8, "learning_rate": 0.05, "max_steps": 60},
+        "rounds": {
+            "count": ROUNDS[method],
+            "deadline": 300,
+            "lost_grace": "deadline",
+            "quorum": 1.0,
+            "min_devices": len(DEVICES),
+        },
+        "wire": {"downlink": "bf16", "uplink": "int8"},
+        "simulation": {"devices": len(DEVICES), "holdout": 0.0},
+    }
+    merged = {name: {**base.get(name, {}), **table} for name, table in own[method].items()}
+    return Recipe.model_validate({**base, **merged})
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +166,7 @@ def simulated(plan: Recipe, folder: Path) -> str:
 
 def check_charges(home: FleetProcesses, run: str, method: str) -> None:
     """Check that each device notes all that it sends to each other one, and nothing twice."""
-    times = {"relays": ROUNDS["relays"], "bounties": 1}[method]
+    times = {"relays": ROUNDS["relays"], "bounties": 1, "choice": 0}[method]
     for device in DEVICES:
         found = read_releases(home.folder / "state" / "agents" / FLEET / device, device)
         mixes = [each for each in found if each.entry["kind"] == "mixes" and each.run == run]

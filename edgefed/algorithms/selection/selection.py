@@ -61,23 +61,26 @@ class Selection:
         return tuple(replace(member, rank=ranks.get(member.device, last)) for member in roster)
 
     def first(self, roster: Roster, count: int, number: int, seed: int) -> list[str]:
-        """Return the ids of so many devices, those to ask first; fewer where there are no more."""
+        """Return the ids of so many devices, those to ask first; fewer where there are no more.
+
+        Of devices that should rest, those come first that have rested for the longest time.
+        """
         candidates = self._measurements.candidates(roster)
         rested = [entry for entry in candidates if not self._rests(entry, number)]
         resting = [entry for entry in candidates if self._rests(entry, number)]
-        chosen = self._ordered(rested, min(count, len(rested)), number, seed, "rested")
+        chosen = self._ordered(rested, min(count, len(rested)), number, seed)
         missing = min(count - len(chosen), len(resting))
-        return chosen + self._ordered(resting, missing, number, seed, "resting")
+        last = {entry.device: entry.last for entry in resting}
+        rested_longest = sorted(last, key=lambda device: last[device])[:missing]
+        return chosen + rested_longest
 
     def _rests(self, candidate: Candidate, number: int) -> bool:
         return candidate.last > 0 and number - candidate.last <= self._section.rest
 
     def _ordered(
-        self, candidates: Sequence[Candidate], count: int, number: int, seed: int, part: str
+        self, candidates: Sequence[Candidate], count: int, number: int, seed: int
     ) -> list[str]:
-        if count < 1:
-            return []
         if count == len(candidates):
             return [candidate.device for candidate in candidates]
-        draws = generator(seed, "selection", part)
+        draws = generator(seed, "selection")
         return list(self._selector.order(candidates, count, number, draws))[:count]
