@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from edgefed.algorithms.composed.registry import built_in
+from edgefed.algorithms.selection.registry import SELECTORS
 from edgefed.cli.fleet.demo import RECIPE
 from edgefed.config.loading.write import toml_value
 from edgefed.config.recipes.recipe import Recipe
@@ -62,6 +63,10 @@ FURTHER = {
         "## Further keys of `[algorithm]`\n\nEach algorithm has its own keys in addition to `name`;"
         " `edgefed algo show NAME` also prints them."
     ),
+    "selection": (
+        "## Further keys of `[selection]`\n\nEach selector has its own keys in addition to those"
+        " above; see [selection.md](selection.md)."
+    ),
 }
 
 
@@ -88,6 +93,7 @@ def _further() -> dict[str, dict[str, type[BaseModel]]]:
         "model": {name: network.settings for name, network in NETWORKS.items()},
         "data": dict(dataset_keys()),
         "algorithm": {name: kind.Settings for name, kind in built_in().items()},
+        "selection": {name: kind.Settings for name, kind in SELECTORS.items()},
     }
 
 

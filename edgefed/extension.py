@@ -60,6 +60,12 @@ from edgefed.algorithms.interface.optional_interfaces import (
     RoundMetrics,
     SavedModels,
 )
+from edgefed.algorithms.selection.base import (
+    Candidate,
+    Selector,
+    SelectorSettings,
+    draw_by_weight,
+)
 from edgefed.config.recipes.images_section import ImagesSection
 from edgefed.config.recipes.recipe import ModelSection, RoundsSection
 from edgefed.config.recipes.sections import CodecName, Section
@@ -143,6 +149,8 @@ __all__ = [  # noqa: RUF022 - by what they are for
     # Models and how they predict; a network of one's own.
     "Model", "Predict", "Predictor", "Network", "NetworkSettings", "Shape", "image_shape",
     "PermutationGroups",
+    # The choice of devices.
+    "Selector", "SelectorSettings", "Candidate", "draw_by_weight",
     # Tables of a method's state.
     "Column", "MethodTable", "method_table",
     # Tables of the recipe, and errors that a user can cause.

@@ -1,4 +1,4 @@
-"""Validate the settings of the algorithm, data set and model that a recipe names."""
+"""Validate the settings of the algorithm, data set, model and selector that a recipe names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.layers import ValueLayer
 from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.config.values.problems import BAD_VALUE, Problem
-from edgefed.errors import PluginError, RecipeError, UnknownNameError, UsageError
+from edgefed.errors import EdgeFedError, PluginError, RecipeError, UnknownNameError
 
 
 def open_problems(layer: ValueLayer) -> list[Problem]:
@@ -21,7 +21,12 @@ def open_problems(layer: ValueLayer) -> list[Problem]:
     Args:
         layer: the recipe as it was written.
     """
-    checks = {"algorithm": algorithm_problems, "data": data_problems, "model": model_problems}
+    checks = {
+        "algorithm": algorithm_problems,
+        "data": data_problems,
+        "model": model_problems,
+        "selection": selection_problems,
+    }
     written = [name for name in checks if isinstance(layer.values.get(name), Mapping)]
     recipe = _readable({name: dict(layer.values[name]) for name in written})
     return [problem for name in written for problem in checks[name](recipe, layer)]
@@ -49,6 +54,17 @@ def algorithm_problems(recipe: Recipe, layer: ValueLayer) -> list[Problem]:
     except PluginError as error:
         return [_named_problem(layer, "algorithm", "name", error)]
     return validate(kind.Settings, recipe.algorithm.settings(), layer, ("algorithm",))[1]
+
+
+def selection_problems(recipe: Recipe, layer: ValueLayer) -> list[Problem]:
+    """Return the problems of the selector's name and settings, with their places."""
+    from edgefed.algorithms.selection.registry import find_selector
+
+    try:
+        kind = find_selector(recipe.selection.name)
+    except (PluginError, UnknownNameError) as error:
+        return [_named_problem(layer, "selection", "name", error)]
+    return validate(kind.Settings, recipe.selection.settings(), layer, ("selection",))[1]
 
 
 def data_problems(recipe: Recipe, layer: ValueLayer) -> list[Problem]:
@@ -116,7 +132,7 @@ def model_problems(recipe: Recipe, layer: ValueLayer) -> list[Problem]:
     return validate(network.settings, recipe.model.settings(), layer, ("model",))[1]
 
 
-def _named_problem(layer: ValueLayer, table: str, key: str, error: UsageError) -> Problem:
+def _named_problem(layer: ValueLayer, table: str, key: str, error: EdgeFedError) -> Problem:
     """Return the problem of a name that says something which cannot be used."""
     origin = layer.nearest((table, key))
     return Problem(origin, f"{table}.{key}", error.message, error.code, hint=error.hint)

@@ -14,7 +14,7 @@ from edgefed.reproduce.table import PaperColumn, PaperScore, Published
 from edgefed.reproduce.verdict import Verdict, judge
 from edgefed.simulator.sweep.plan import trial_digest
 from edgefed.simulator.sweep.results import TrialResult
-from edgefed.simulator.sweep.table import Spread, bytes_to, rounds_to, spread
+from edgefed.simulator.sweep.table import Spread, bytes_by_round, bytes_to, rounds_to, spread
 from edgefed.simulator.sweep.trials import TrialOutcome
 
 
@@ -66,9 +66,19 @@ class Entry:
         }
 
 
-def scored(result: TrialResult, score: PaperScore) -> float | None:
-    """Return a run's score: the mean of its last tests; None if it has too few of them."""
+def scored(
+    result: TrialResult, score: PaperScore, reference: TrialResult | None = None
+) -> float | None:
+    """Return a run's score: the mean of its last tests; None if it has too few of them.
+
+    Args:
+        result: of the run.
+        score: how it is scored.
+        reference: the run whose bytes limit ``equal_bytes_accuracy``.
+    """
     rows: Sequence[Mapping[str, Any]] = result.history
+    if score.metric == "equal_bytes_accuracy":
+        return None if reference is None else _within(result, _bytes(reference))
     if score.metric == "best_accuracy":
         return max(
             (row["accuracy"] for row in rows if row.get("accuracy") is not None), default=None
@@ -101,9 +111,27 @@ def _values(
     for cell in study.cells:
         if cell.row.label == row and cell.column is column:
             results = _results(cell, study, outcome)
-            scores = {seed: scored(result, column.score) for seed, result in results.items()}
+            first = next(first for first in study.cells if first.column is column)
+            references = _results(first, study, outcome)
+            scores = {
+                seed: scored(result, column.score, references.get(seed))
+                for seed, result in results.items()
+            }
             return {seed: score for seed, score in scores.items() if score is not None}
     return {}
+
+
+def _bytes(result: TrialResult) -> int:
+    """Return the bytes of a run, both ways."""
+    return result.bytes_up + result.bytes_down
+
+
+def _within(result: TrialResult, limit: int) -> float | None:
+    """Return the accuracy of the last test of a run that has moved at most so many bytes."""
+    moved = bytes_by_round(result)
+    tested = [row for row in result.history if row.get("accuracy") is not None]
+    scores = [row["accuracy"] for row in tested if moved[row["round"]] <= limit]
+    return scores[-1] if scores else None
 
 
 def _results(cell: Cell, study: Study, outcome: TrialOutcome) -> dict[int, TrialResult]:
@@ -136,7 +164,7 @@ def _entry(cell: Cell, study: Study, outcome: TrialOutcome) -> Entry:
         accuracy,
         spread([number for number in reached if number is not None]),
         spread([number for number in sent if number is not None]),
-        spread([run.bytes_up + run.bytes_down for run in runs]),
+        spread([_bytes(run) for run in runs]),
         spread([growth for run in runs if (growth := _growth(run)) is not None]),
         spread([run.seconds for run in runs]),
         sum(_digest(cell, seed) in outcome.failures for seed in study.seeds),

@@ -20,6 +20,7 @@ Relation = Literal["above", "equal", "not below"]
 Metric = Literal[
     "accuracy",
     "best_accuracy",
+    "equal_bytes_accuracy",
     "final_accuracy",
     "device_accuracy",
     "accuracy_participant",
@@ -71,8 +72,10 @@ class PaperScore:
         metric: ``accuracy`` on the coordinator's test samples, or ``device_accuracy`` on those that
             the devices hold out, or only those that never train (``accuracy_newcomer``); or how
             well the devices are clustered. ``best_accuracy`` is the highest of all rounds on the
-            coordinator's samples. ``final_accuracy`` is on the coordinator's samples when
-            the run has ended, including gates collected after its last round.
+            coordinator's samples, ``equal_bytes_accuracy`` the last within the bytes that the first
+            row moves in all its rounds under the same seed. ``final_accuracy`` is on the
+            coordinator's samples when the run has ended, including gates collected after its last
+            round.
         last: the mean of so many last tests.
     """
 

@@ -14,6 +14,7 @@ import pytest
 
 from edgefed.algorithms.composed.registry import PLUGINS
 from edgefed.algorithms.interface.base import State
+from edgefed.algorithms.selection.registry import SELECTOR_PLUGINS
 from edgefed.data.devices.sources import load_device
 from edgefed.data.partitioners.registry import PARTITION_PLUGINS
 from edgefed.data.sets.datasets import DATASET_PLUGINS
@@ -27,13 +28,14 @@ tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else 
 EXAMPLES = {
     block.example: block.text for block in blocks(ROOT / "docs" / "extensions.md") if block.example
 }
-CODE = ("algorithm", "view", "model", "dataset", "partition")
+CODE = ("algorithm", "view", "model", "dataset", "partition", "selector")
 PROJECT = tomllib.loads(EXAMPLES["entry-points"])["project"]
 NAMES = {
     PLUGINS.group: "half-step",
     NETWORK_PLUGINS.group: "tanh",
     DATASET_PLUGINS.group: "csv",
     PARTITION_PLUGINS.group: "halving",
+    SELECTOR_PLUGINS.group: "patient",
 }
 
 
@@ -72,7 +74,7 @@ def test_the_view_is_a_table_of_the_state() -> None:
     assert (table.texts(), table.series) == ([("out", "5.000")], {"largest": 5.0})
 
 
-def test_the_recipe_runs_with_all_four_plug_ins(package: Path) -> None:
+def test_the_recipe_runs_with_all_plug_ins(package: Path) -> None:
     recipe = str(package / "recipe.toml")
     assert told("config", "check", recipe, "--json")["problems"] == []
     state = ("--state", str(package / "state"), "--quiet")
@@ -88,6 +90,7 @@ def test_the_recipe_runs_with_all_four_plug_ins(package: Path) -> None:
 def test_their_keys_are_validated_with_their_lines(package: Path) -> None:
     recipe = package / "wrong.toml"
     text = EXAMPLES["recipe"].replace("width = 8", "width = 0").replace("ratio = 0.5", "ratio = 2")
+    text = text.replace("patience = 3", "patience = 0")
     recipe.write_text(text.replace("step = 0.5", "stride = 0.5"))
     code, out, _ = run_module("edgefed.cli.main", "config", "check", str(recipe), "--json")
     assert code == 8
@@ -97,6 +100,7 @@ def test_their_keys_are_validated_with_their_lines(package: Path) -> None:
         "model.width": lines.index("width = 0") + 1,
         "data.ratio": lines.index("ratio = 2") + 1,
         "algorithm.stride": lines.index("step = 0.5") + 1,
+        "selection.patience": lines.index("patience = 0") + 1,
     }
 
 
@@ -108,6 +112,8 @@ def test_the_schema_describes_their_keys() -> None:
         ("DataSection", "name", "csv", "test_share"),
         ("DataSection", "partition", "halving", "ratio"),
         ("AlgorithmSection", "name", "half-step", "step"),
+        ("SelectionSection", "name", "patient", "patience"),
+        ("SelectionSection", "name", "oort", "exploration"),
     ]
     for table, key, name, own in wanted:
         (case,) = (
@@ -129,6 +135,6 @@ def test_the_contract_tests_pass(tmp_path: Path) -> None:
     made: dict[str, Any] = dict(vars(importlib.import_module("orchard")))
     exec(EXAMPLES["contract"], made)
     tests = [name for name in made if name.startswith("test_")]
-    assert len(tests) == 4
+    assert len(tests) == 5
     for name in tests:
         made[name](*([tmp_path] if name == "test_csv" else []))

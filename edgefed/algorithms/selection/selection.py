@@ -14,8 +14,9 @@ from edgefed.algorithms.interface.cohort_sampling import sizes
 from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.selection.base import Candidate
 from edgefed.algorithms.selection.measurements import Measurements
-from edgefed.algorithms.selection.registry import make_selector
+from edgefed.algorithms.selection.registry import SELECTOR_PLUGINS, make_selector
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.errors import PluginError
 from edgefed.seeds import generator
 
 
@@ -64,6 +65,9 @@ class Selection:
         """Return the ids of so many devices, those to ask first; fewer where there are no more.
 
         Of devices that should rest, those come first that have rested for the longest time.
+
+        Raises:
+            PluginError: ``selection.plugin``: the selector failed.
         """
         candidates = self._measurements.candidates(roster)
         rested = [entry for entry in candidates if not self._rests(entry, number)]
@@ -82,5 +86,20 @@ class Selection:
     ) -> list[str]:
         if count == len(candidates):
             return [candidate.device for candidate in candidates]
-        draws = generator(seed, "selection")
-        return list(self._selector.order(candidates, count, number, draws))[:count]
+        draws, known = generator(seed, "selection"), {entry.device for entry in candidates}
+        try:
+            order = list(self._selector.order(candidates, count, number, draws))[:count]
+        except Exception as error:  # whatever a package does, the run says whose it is
+            raise self._failed(f"{type(error).__name__}: {error}") from error
+        if len(set(order) & known) < count:
+            raise self._failed(f"it did not name {count} of {len(known)} devices")
+        return order
+
+    def _failed(self, why: str) -> PluginError:
+        name = self._section.name
+        package = SELECTOR_PLUGINS.package(name)
+        return PluginError(
+            f"The selector '{name}' of {package} failed: {why}.",
+            code=SELECTOR_PLUGINS.code,
+            hint="choose another selector, or repair that package",
+        )

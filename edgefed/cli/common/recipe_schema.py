@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from edgefed.config.loading.schema import Kind, schema
 from edgefed.config.recipes.recipe import AlgorithmSection, DataSection, ModelSection
+from edgefed.config.recipes.selection_section import SelectionSection
 
 Known = Mapping[str, tuple[type[BaseModel], str]]
 """The model of further keys, and a description in a line, by the value that has these keys."""
@@ -45,7 +46,7 @@ def simulation_keys() -> frozenset[str]:
     options: list[type[BaseModel]] = [PartitionOptions, *(keys for keys in plugins if keys)]
     own = {"partition", "classes_per_device", "alpha"}
     own.update(key for keys in options for key in keys.model_fields)
-    return frozenset({"simulation", *(f"data.{key}" for key in own)})
+    return frozenset({"simulation", "speeds", *(f"data.{key}" for key in own)})
 
 
 def _actions() -> dict[str, Any]:
@@ -61,6 +62,7 @@ def _actions() -> dict[str, Any]:
 def _open_tables() -> Iterator[tuple[type[BaseModel], str, Known]]:
     """Return each table with the key that says which further keys it takes, and these keys."""
     from edgefed.algorithms.composed.registry import algorithms
+    from edgefed.algorithms.selection.registry import SELECTOR_PLUGINS, SELECTORS
     from edgefed.data.partitioners.registry import PARTITION_PLUGINS
     from edgefed.data.sets.datasets import DATASET_PLUGINS, dataset_keys, dataset_summaries
     from edgefed.learn.modeling.model_building import NETWORK_PLUGINS, NETWORKS
@@ -82,6 +84,8 @@ def _open_tables() -> Iterator[tuple[type[BaseModel], str, Known]]:
     yield DataSection, "partition", partitions
     kinds = {name: (kind.Settings, kind.summary) for name, kind in algorithms().items()}
     yield AlgorithmSection, "name", kinds
+    selectors = {**SELECTORS, **SELECTOR_PLUGINS.loaded()}
+    yield SelectionSection, "name", {n: (k.Settings, k.summary) for n, k in selectors.items()}
 
 
 def _case(

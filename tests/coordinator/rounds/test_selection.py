@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from pydantic import ValidationError
 
 from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.selection.base import Candidate, Selector, SelectorSettings
+from edgefed.algorithms.selection.registry import SELECTORS
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.data.sets.given import given_data
@@ -145,7 +148,11 @@ def test_slow_devices_are_avoided(tmp_path: Path) -> None:
         ({"rounds": {"cohort": 0, "mode": "buffered", "buffer": 2}}, "selection.unfit"),
         ({"privacy": {"clip": 1.0, "epsilon": 8.0, "mechanism": "local"}}, "selection.unfit"),
         (
-            {"secure_aggregation": {"enabled": True}, "rounds": {"cohort": 8}},
+            {
+                "secure_aggregation": {"enabled": True},
+                "rounds": {"cohort": 8},
+                "wire": {"uplink": "fp32"},
+            },
             "selection.unfit",
         ),
         ({"selection": {"candidates": 0.5}}, "recipe.value"),
@@ -283,7 +290,7 @@ def test_drawn_epochs_are_the_works_of_the_devices(algorithm: str, tmp_path: Pat
     """Exactly one combination of epochs explains each merge, computed in float64."""
     states = [regression(algorithm, rounds, tmp_path / str(rounds)) for rounds in (1, 2, 3, 4)]
     total = sum(COUNTS.values())
-    seen = set()
+    seen = set[int]()
     for (start, _), (after, effective) in itertools.pairwise(states):
         explained = []
         for epochs in itertools.product((1, 2, 3, 4, 5), repeat=3):
@@ -302,3 +309,32 @@ def test_drawn_epochs_are_the_works_of_the_devices(algorithm: str, tmp_path: Pat
         assert len(explained) == 1
         seen.update(explained[0])
     assert seen == {2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        (lambda devices: [devices[0]] * 3, "it did not name 3 of 9 devices"),
+        (lambda devices: ["nobody", *devices[:2]], "it did not name 3 of 9 devices"),
+        (lambda devices: devices[99], "IndexError: list index out of range"),
+    ],
+)
+def test_a_selector_that_fails_ends_the_run_with_its_name(
+    order: Callable[[list[str]], list[str]],
+    why: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Broken(Selector[SelectorSettings]):
+        name = "broken"
+        summary = "one that fails"
+
+        def order(
+            self, candidates: Sequence[Candidate], count: int, number: int, rng: np.random.Generator
+        ) -> Sequence[str]:
+            return order([candidate.device for candidate in candidates])
+
+    monkeypatch.setitem(SELECTORS, Broken.name, Broken)
+    record = Simulation(recipe({"name": "broken"}), tmp_path, SystemClock()).run().record
+    assert (record.status, record.error) == ("failed", "selection.plugin")
+    assert record.reason == f"The selector 'broken' of EdgeFed failed: {why}."
