@@ -24,7 +24,7 @@ class ReplyStats:
         devices: whose answers were merged, with their samples; not written down.
         refused: devices whose replies are among the declined; not written down.
         reason: of the last declined reply; not written down.
-        answers: what was measured of the merged answers, by device; not written down here.
+        answers: measurements of the merged answers, by device; not written down here.
         slowest, slowest_seconds: the device whose merged answer took longest, and how long.
     """
 

@@ -34,7 +34,7 @@ from edgefed.process.clock import Clock
 Result = TypeVar("Result")
 
 DETAILS = (SETTLED, MEASURED)
-"""What a row has only in the store, beside the scores of each device."""
+"""Keys that a row has in the store only, beside the scores of each device."""
 
 
 class RunRecorder:

@@ -33,7 +33,7 @@ SETTLED = "settled"
 rows from the coordinator's store have them."""
 
 MEASURED = "measured"
-"""Name of what the coordinator measured of each device that was asked in a round, in its row; only
+"""Name of the measurements of each device that was asked in a round, in its row; only
 rows from the coordinator's store have it."""
 
 LOWER = frozenset({"loss", "error"})
