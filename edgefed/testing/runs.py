@@ -128,7 +128,7 @@ class Step:
     """A step of a run.
 
     Attributes:
-        exchange: what was asked; None at the start.
+        exchange: the one that was merged; None at the start.
         state: after it.
     """
 
