@@ -160,7 +160,7 @@ def test_weights_that_are_not_finite_prove_nothing() -> None:
 
 
 @pytest.mark.parametrize("given", [{"rtol": 0.5}, {"atol": 0.01}])
-def test_a_difference_within_the_tolerance(given: dict[str, float]) -> None:
+def test_a_difference_within_the_tolerance(given: dict[str, Any]) -> None:
     check_equivalent(Good, Scaled, **given)
     with pytest.raises(AssertionError, match="differs"):
         check_equivalent(Good, Scaled, **{name: value / 1e4 for name, value in given.items()})
