@@ -24,6 +24,7 @@ FEDAVG: list[tuple[str, dict[str, Any]]] = [
     ("ditto", {"settings": {"own_pull": 2.0, "own_epochs": 2}}),
     ("ifca", {"settings": {"clusters": 1}}),
     ("ifca", {"settings": {"clusters": 1, **KINGMA}, "reference_settings": KINGMA}),
+    ("fedmix", {"settings": {"mixup_ratio": 0.0}}),
     ("fednova", EQUAL),
     ("scaffold", {"recipe": ONE_ROUND, "reference_settings": UNIFORM, **NEARLY}),
 ]
