@@ -4,76 +4,43 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Mapping
 from itertools import islice, permutations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgefed.algorithms.composed.method import Method
-from edgefed.algorithms.composed.registry import PLUGINS, built_in, make, make_device_half
 from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import Algorithm, State
 from edgefed.algorithms.interface.exchange import Exchange, Finished
-from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import UnmergeableError
 from edgefed.events.base.method_tables import MethodTable
 from edgefed.files.plugins import NAME
-from edgefed.files.samples import Samples
 from edgefed.learn.base.types import Score, Tensors
-from edgefed.learn.modeling.model_building import build
-from edgefed.learn.training.trainer import ModelPredictions, Trainer
+from edgefed.learn.training.trainer import ModelPredictions
 from edgefed.process.clock import SystemClock
-from edgefed.seeds import derive, generator
-from edgefed.sharing.random_words import generator_words
+from edgefed.seeds import derive
 from edgefed.simulator.run import Simulation
 from edgefed.testing.capabilities import check_capabilities
 from edgefed.testing.common import called, check_settings, pure, require
 from edgefed.testing.play import MOST_EXCHANGES, Players, asked, bits
 from edgefed.testing.replies import check_reply
-from edgefed.wire.tensors import pack, unpack
+from edgefed.testing.runs import (
+    CLASSES,
+    Case,
+    LostAnswer,
+    Step,
+    ends_round,
+    offered,
+    samples,
+    short_recipe,
+    steps_of,
+)
 
-SHAPE, CLASSES = (8,), 3
-SIZES = (5, 9, 6, 4)
 ORDERS = 24
 """Most orders of the answers to one exchange that are merged."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """The algorithm and the recipe of a test.
-
-    Attributes:
-        name: the algorithm's.
-        recipe: with few rounds of short training.
-    """
-
-    name: str
-    recipe: Recipe
-
-    def coordinator(self) -> CompleteAlgorithm[Any]:
-        """Return the coordinator's half, made anew as after a restart; a seed draws its noise."""
-        return make(
-            self.recipe,
-            randomness=lambda *purpose: generator_words(generator(6, *purpose)),
-        )
-
-    def device(self, question: str) -> CompleteAlgorithm[Any]:
-        """Return the device's half, made from the fields of a task of this name."""
-        method = Method.of(self.recipe, self.coordinator().settings)
-        fields = method.asked(question, self.recipe.rounds).task_fields()
-        return make_device_half(json.loads(json.dumps(fields)))
-
-    def players(self) -> Players:
-        """Return the devices and their trainer."""
-        model = build(self.recipe.model, SHAPE, CLASSES, 1)
-        parts = [samples(size, 10 + number) for number, size in enumerate(SIZES)]
-        return Players(parts, Trainer(model, "cpu"), test=samples(3, 77))
 
 
 def check_algorithm(
@@ -99,30 +66,15 @@ def check_algorithm(
     _check_description(kind)
     values = dict(settings or {})
     check_settings(kind.Settings, values, f"algorithm '{kind.name}'")
-    plan = {
-        "model": {"name": "mlp", "hidden": [3]},
-        "training": {"batch_size": 4, "learning_rate": 0.1},
-        "rounds": {"count": 2},
-        **dict(recipe or {}),
-        "algorithm": {"name": kind.name, **values},
-    }
-    with _offered(kind):
-        case = Case(kind.name, Recipe.model_validate(plan))
-        straight = _played(case)
+    with offered(kind):
+        case = Case(kind.name, short_recipe(kind.name, values, recipe, rounds=2))
+        straight = steps_of(case, resumed=False)
         _check_resumed(case, straight)
-        _check_lost_answer(case, straight)
+        _check_lost_answer(case, ends_round(straight, 1))
         _check_exchanges(case)
-        _check_result(case, straight[-1])
+        _check_result(case, straight[-1].state)
         if simulate and not case.recipe.privacy.wanted:
             _check_simulations(case)
-
-
-def samples(count: int, seed: int) -> Samples:
-    """Return noise shifted by its label, so that there is something to learn."""
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, CLASSES, count)
-    noise = rng.standard_normal((count, *SHAPE)) + labels[:, None]
-    return Samples(noise.astype(np.float32), labels)
 
 
 def _check_description(kind: type[Algorithm[Any]]) -> None:
@@ -132,49 +84,29 @@ def _check_description(kind: type[Algorithm[Any]]) -> None:
     require(len(kind.summary) <= 80, f"{kind.__name__}: its summary is longer than 80 characters")
 
 
-@contextmanager
-def _offered(kind: type[Algorithm[Any]]) -> Iterator[None]:
-    """Let recipes name the algorithm, whether or not its package is installed."""
-    with ExitStack() as stack:
-        if built_in().get(kind.name) is not kind:
-            try:
-                stack.enter_context(PLUGINS.added(kind.name, kind))
-            except ValueError as error:
-                raise AssertionError(f"{kind.__name__} {error}") from error
-        yield
-
-
-def _played(case: Case) -> list[State]:
-    """Return the states of a run that one object of each half does without a break."""
-    half, players = case.coordinator(), case.players()
-    return _states(case, players, lambda: half, cache(case.device), lambda state: state)
-
-
-def _check_resumed(case: Case, straight: list[State]) -> None:
+def _check_resumed(case: Case, straight: list[Step]) -> None:
     """Check that a run ends the same when every part of it starts anew after each exchange."""
-    players = case.players()
     try:
-        resumed = _states(case, players, case.coordinator, case.device, stored)
+        resumed = steps_of(case)
     except AssertionError as error:
         raise AssertionError(f"a run that is resumed after each exchange fails: {error}") from error
     require(len(resumed) == len(straight), "a run that is resumed has other exchanges")
     for number, (one, other) in enumerate(zip(straight, resumed, strict=True)):
         require(
-            bits(one) == bits(other),
+            bits(one.state) == bits(other.state),
             f"a run that is resumed after each exchange has another state after exchange {number}:"
             " something is kept outside State, on an object or in a module",
         )
 
 
-def _check_lost_answer(case: Case, straight: list[State]) -> None:
+def _check_lost_answer(case: Case, exchange: int) -> None:
     """Check that an answer that came too late for its merge leaves no trace on its device."""
     if case.coordinator().keeps_lost_work:
         return
-    number = next(k for k, state in enumerate(straight[1:]) if state.round > 0)
     try:
         never, late = (
-            _states(case, case.players(), case.coordinator, case.device, stored, lost)
-            for lost in (LostAnswer(number, is_made=False), LostAnswer(number, is_made=True))
+            [step.state for step in steps_of(case, LostAnswer(exchange, is_made=is_made))]
+            for is_made in (False, True)
         )
     except AssertionError as error:
         if isinstance(error.__cause__, UnmergeableError):  # it needs every answer
@@ -185,73 +117,6 @@ def _check_lost_answer(case: Case, straight: list[State]) -> None:
         "a device whose answer was not merged goes on as if it had been; keep such state in"
         " Answer.if_accepted, or declare keeps_lost_work",
     )
-
-
-@dataclass(frozen=True)
-class LostAnswer:
-    """The last device's answer to one exchange, which is not merged.
-
-    Attributes:
-        exchange: its number in the run, from 0.
-        is_made: whether the device does the task at all.
-    """
-
-    exchange: int
-    is_made: bool
-
-
-def _states(
-    case: Case,
-    players: Players,
-    coordinator: Callable[[], CompleteAlgorithm[Any]],
-    device: Callable[[str], CompleteAlgorithm[Any]],
-    kept: Callable[[State], State],
-    lost: LostAnswer | None = None,
-) -> list[State]:
-    """Return the state after the start and after each exchange of a whole run."""
-    states = [kept(called("start", players.start, coordinator()))]
-    for number in range(MOST_EXCHANGES):
-        half, state = coordinator(), states[-1]
-        planned = called("plan", half.plan, state, players.roster, derive(5, number))
-        if isinstance(planned, Finished):
-            count = case.recipe.rounds.count
-            require(state.round == count, f"it finishes after round {state.round} of {count}")
-            return states
-        require(isinstance(planned, Exchange), "plan returns neither an Exchange nor Finished")
-        what = f"a device's half, asked to '{planned.name}',"
-        is_lost = lost is not None and lost.exchange == number
-        questions = planned.questions[: -1 if is_lost else None]
-        if lost is not None and is_lost and lost.is_made:
-            players.answer(device(planned.name), planned, planned.questions[-1])
-        answers = [
-            called(what, players.answer, device(planned.name), planned, question)
-            for question in questions
-        ]
-        merge = coordinator().merge
-        merged = called(f"merge of '{planned.name}'", merge, state, asked(planned), iter(answers))
-        states.append(kept(merged))
-    raise AssertionError(f"it is not finished after {MOST_EXCHANGES} exchanges")
-
-
-def stored(state: State) -> State:
-    """Return a state after storing and reading it.
-
-    Raises:
-        AssertionError: it holds values that cannot be stored.
-    """
-    params = called(
-        "storing the state's params as JSON",
-        lambda: json.loads(json.dumps(dict(state.params), allow_nan=False)),
-    )
-    require(
-        bits(params) == bits(dict(state.params)),
-        "the state's params change on their way through JSON; its keys must be text",
-    )
-    groups = {}
-    for name, arrays in state.groups.items():
-        packed = called(f"storing the state's group '{name}'", pack, arrays)
-        groups[name] = unpack(packed, None, max_bytes=len(packed))
-    return State(state.round, groups, params)
 
 
 def _check_exchanges(case: Case) -> None:

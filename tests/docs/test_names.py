@@ -87,7 +87,8 @@ def test_every_path_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_module_exists(page: Path) -> None:
-    groups = {PLUGINS.group, NETWORK_PLUGINS.group, DATASET_PLUGINS.group, PARTITION_PLUGINS.group}
+    kinds = (PLUGINS, NETWORK_PLUGINS, DATASET_PLUGINS, PARTITION_PLUGINS, SELECTOR_PLUGINS)
+    groups = {kind.group for kind in kinds}
     assert {each for each in modules(page) - groups if not is_there(each)} == set()
 
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from edgefed.algorithms.averaging.fedavg import AveragingSettings, Contribution, FedAvg, trained
-from edgefed.algorithms.averaging.local_steps import check_pull, check_sgd, steps_length
+from edgefed.algorithms.averaging.local_steps import check_steps_length, steps_length
 from edgefed.algorithms.averaging.training import schedule_of, shortened
 from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import AlgorithmSettings, State
@@ -48,12 +48,7 @@ class FedNova(FedAvg):
             RecipeError: ``algorithm.optimizer``.
         """
         del section
-        check_sgd(self.name, self.training)
-        check_pull(self.training, self.settings.mu)
-
-    def check_model(self, model: Model) -> None:
-        """Check the same."""
-        self.check_recipe(model.section)
+        check_steps_length(self.name, self.training, self.settings.mu)
 
     def reject_reason(self, exchange: Exchange, answer: Answer, model: Model) -> str:
         """Return that an answer's steps are not those of its samples: they decide its length."""

@@ -12,7 +12,6 @@ from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView, Wor
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import RecipeError
 from edgefed.learn.base.types import Job, Objective
-from edgefed.learn.modeling.model import Model
 from edgefed.learn.objectives.label_counts import COUNTS, label_counts
 
 
@@ -39,10 +38,6 @@ class LabelWeighting(FedAvg):
             )
         if self.label_loss() is not None:
             refuse_label_settings(self.training, f"{self.name} changes the softmax by label")
-
-    def check_model(self, model: Model) -> None:
-        """Check the same."""
-        self.check_recipe(model.section)
 
     def prepare(self, task: DeviceTask, device: DeviceView) -> Work | Answer:
         """Train as FedAvg does, with the device's numbers of labels among the job's extras."""

@@ -13,12 +13,13 @@ from edgefed.errors import RecipeError
 from edgefed.learn.base.types import Schedule
 
 
-def check_sgd(name: str, training: TrainingSection) -> None:
+def check_steps_length(name: str, training: TrainingSection, mu: float) -> None:
     """Check that the length of the local steps is known without their gradients.
 
     Args:
         name: of the algorithm that needs it.
         training: the recipe's table.
+        mu: strength of the proximal term, none of whose steps may pass the round's weights.
 
     Raises:
         RecipeError: ``algorithm.optimizer``.
@@ -29,14 +30,6 @@ def check_sgd(name: str, training: TrainingSection) -> None:
             code="algorithm.optimizer",
             hint='set training.optimizer = "sgd", or choose fedavg',
         )
-
-
-def check_pull(training: TrainingSection, mu: float) -> None:
-    """Check that no step of the proximal term passes the round's weights.
-
-    Raises:
-        RecipeError: ``algorithm.optimizer``.
-    """
     if training.learning_rate * mu >= 1:
         raise RecipeError(
             f"With a learning rate of {training.learning_rate:g} and algorithm.mu ="

@@ -30,7 +30,7 @@ from edgefed.algorithms.averaging.fedavg import (
     difference,
     trained,
 )
-from edgefed.algorithms.averaging.local_steps import check_pull, check_sgd, steps_length
+from edgefed.algorithms.averaging.local_steps import check_steps_length, steps_length
 from edgefed.algorithms.averaging.training import schedule_of
 from edgefed.algorithms.interface.answer import Answer, Group
 from edgefed.algorithms.interface.base import AlgorithmSettings, State
@@ -41,7 +41,6 @@ from edgefed.config.recipes.recipe import ModelSection
 from edgefed.events.base.method_tables import Column, MethodTable, method_table
 from edgefed.learn.aggregation.exact_mean import ExactMean
 from edgefed.learn.base.types import Job, Objective, Tensors, Trained
-from edgefed.learn.modeling.model import Model
 from edgefed.learn.objectives.linear_term import Linear, shifts
 from edgefed.wire.tensors import specs_of
 
@@ -81,12 +80,7 @@ class Scaffold(FedAvg):
             RecipeError: ``algorithm.optimizer``.
         """
         del section
-        check_sgd(self.name, self.training)
-        check_pull(self.training, self.settings.mu)
-
-    def check_model(self, model: Model) -> None:
-        """Check the same."""
-        self.check_recipe(model.section)
+        check_steps_length(self.name, self.training, self.settings.mu)
 
     # -- the coordinator -------------------------------------------------------------------------
 

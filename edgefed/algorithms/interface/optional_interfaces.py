@@ -226,3 +226,7 @@ class CompleteAlgorithm(
     RoundMetrics,
 ):
     """An algorithm with every optional interface, as a run uses it."""
+
+    def check_model(self, model: Model) -> None:
+        """Check that the recipe of this model can be run."""
+        self.check_recipe(model.section)

@@ -24,9 +24,7 @@ from edgefed.learn.base.types import Array, Schedule, Tensors
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.trainer import Trainer
 from edgefed.testing.algorithms import check_algorithm
-from edgefed.testing.play import Players, asked, bits
-from tests.algorithms import play
-from tests.run_fixture import samples
+from edgefed.testing.play import Players, asked
 
 COUNTS = (1, 3, 7)
 INPUTS = np.array([[1.0, 0.5], [-0.5, 1.0], [0.25, -1.0]])
@@ -120,17 +118,6 @@ def test_rounds_are_those_of_the_paper_in_float64(values: dict[str, Any]) -> Non
     )
 
 
-def test_devices_with_equal_steps_give_fedavg() -> None:
-    def ended(name: str) -> Tensors:
-        parts = [samples(6, 10 + number) for number in range(4)]
-        half = play.algorithm(name, 3)
-        return half.weights(play.Players(parts).play(half)[-1][0])
-
-    plain = ended("fedavg")
-    for name, array in ended("fednova").items():
-        assert array == pytest.approx(plain[name], rel=1e-5, abs=1e-7)
-
-
 def test_the_effective_number_of_steps_is_a_metric() -> None:
     recipe = plan()
     half, players = make(recipe), devices(recipe)
@@ -139,11 +126,6 @@ def test_the_effective_number_of_steps_is_a_metric() -> None:
     wanted = float(shares @ [EPOCHS * count for count in COUNTS])
     assert half.round_metrics(state) == {"tau_eff": pytest.approx(wanted)}
     assert not half.round_metrics(players.start(half)), "before the first merge"
-
-
-def test_devices_with_unequal_steps_do_not() -> None:
-    nova = play.Players().play(play.algorithm("fednova", 1))[-1][0]
-    assert bits(nova.groups) != bits(play.Players().play(play.algorithm("fedavg", 1))[-1][0].groups)
 
 
 @given(

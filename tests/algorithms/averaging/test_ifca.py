@@ -61,16 +61,6 @@ def test_models_start_from_the_given_weights_in_other_orders() -> None:
     assert bits(models["cluster-1"]) != bits(models["cluster-2"])
 
 
-@pytest.mark.parametrize("server", ["sgd", "adam"])
-def test_one_model_is_fedavg(server: str) -> None:
-    settings = {"server": server, "adam_variant": "kingma"}
-    ours = Players().play(algorithm("ifca", 3, clusters=1, **settings))
-    theirs = Players().play(algorithm("fedavg", 3, **settings))
-    for (state, _), (other, _) in zip(ours, theirs, strict=True):
-        assert bits(state.groups["cluster-0"]) == bits(other.groups["weights"])
-        assert bits(state.groups["memory-0"]) == bits(other.groups["memory"])
-
-
 def answer_of(device: str, count: int, number: int, delta: float, like: Tensors) -> Answer:
     groups = {
         "delta": Group({name: np.full_like(array, delta) for name, array in like.items()}),

@@ -113,11 +113,6 @@ def test_absurd_announcements_do_not_end_the_run() -> None:
     assert bias(half, exchange(2**53, MOST_SAMPLES), *answers) == 0.5
 
 
-def test_fedprox_without_its_term_is_fedavg() -> None:
-    plain = Players().play(algorithm("fedavg", 3))
-    assert bits(Players().play(algorithm("fedprox", 3, mu=0.0))) == bits(plain)
-
-
 def test_fedprox_stays_nearer_to_the_start() -> None:
     def moved(mu: float) -> float:
         players = Players()
@@ -136,12 +131,6 @@ def test_one_proximal_step_from_the_start_is_a_plain_one() -> None:
     near = fit(full_batch("fedprox", mu=1.0), "device-0", one_label(0, 1))
     plain = fit(full_batch("fedavg"), "device-0", one_label(0, 1))
     assert bits(near.groups) == bits(plain.groups)
-
-
-def test_fedopt_with_sgd_of_rate_one_is_fedavg() -> None:
-    plain = Players().play(algorithm("fedavg", 3))
-    same = algorithm("fedopt", 3, server="sgd", server_learning_rate=1.0)
-    assert bits(Players().play(same)) == bits(plain)
 
 
 def test_a_server_rate_scales_the_step() -> None:
