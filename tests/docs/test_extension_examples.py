@@ -135,6 +135,6 @@ def test_the_contract_tests_pass(tmp_path: Path) -> None:
     made: dict[str, Any] = dict(vars(importlib.import_module("orchard")))
     exec(EXAMPLES["contract"], made)
     tests = [name for name in made if name.startswith("test_")]
-    assert len(tests) == 5
+    assert len(tests) == 6
     for name in tests:
         made[name](*([tmp_path] if name == "test_csv" else []))

@@ -11,6 +11,7 @@ import pytest
 
 import edgefed
 from edgefed.algorithms.composed.registry import PLUGINS
+from edgefed.algorithms.selection.registry import SELECTOR_PLUGINS
 from edgefed.data.partitioners.registry import PARTITION_PLUGINS
 from edgefed.data.sets.datasets import DATASET_PLUGINS
 from edgefed.learn.modeling.model_building import NETWORK_PLUGINS

@@ -26,6 +26,7 @@ def numbers(name: str) -> dict[tuple[str, str], float]:
 
 def test_all_tables_are_found_in_their_papers_order() -> None:
     assert [*tables()] == [
+        *("comparison", "comparison-bytes", "comparison-devices", "comparison-settings"),
         *("fedma-shakespeare", "fedma-epochs", "fedma-bias", "fedma-growing", "fedma-lenet"),
         "fedma-table1",
         *(f"fedmix-table{number}" for number in FEDMIX if number != 8),
@@ -35,7 +36,7 @@ def test_all_tables_are_found_in_their_papers_order() -> None:
         *(f"moe-figure{number}" for number in (3, 4, 11, 13)),
         *("moe-rotation", "moe-permutation", "moe-newshard", "moe-vae"),
         "moe-table1",
-        *("pfnm-mnist", "pfnm-grid", "privacy-digits"),
+        *("niid-fmnist", "pfnm-mnist", "pfnm-grid", "privacy-digits"),
     ]
 
 
