@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -39,6 +39,7 @@ class _Answer(BaseModel):
     """The event of an accepted answer whose training was measured."""
 
     device: str
+    outcome: Literal["accepted"]
     samples: Annotated[int, Field(gt=0)]
     bytes: Annotated[int, Field(ge=0)] = 0
     training_seconds: Seconds
@@ -76,7 +77,7 @@ def speeds_of_folder(folder: Path) -> tuple[tuple[MeasuredSpeed, ...], tuple[str
         if event.get("kind") == "reply" and "training_seconds" in event:
             try:
                 answer = _Answer.model_validate(event)
-            except ValidationError:  # of another version
+            except ValidationError:  # of another version, or not accepted
                 continue
             answers[answer.device].append(answer)
     if not answers:

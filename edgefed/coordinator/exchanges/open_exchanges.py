@@ -136,14 +136,16 @@ class PendingExchange:
 
     def note_progress(self, device: str, progress: Progress, now: float) -> None:
         """Note when a device begins and ends its training; a restarted agent begins anew."""
-        with self.lock:
-            if progress.state == "train":
-                if not progress.fraction:
-                    self._training_since.pop(device, None)
-                    self._upload_since.pop(device, None)
-                self._training_since.setdefault(device, now)
         if progress.state == "upload":
             self.note_upload(device, now)
+        if progress.state != "train":
+            return
+        with self.lock:
+            if not progress.fraction:
+                self._training_since[device] = now
+                self._upload_since.pop(device, None)
+            elif device not in self._upload_since:  # its first reports may be lost
+                self._training_since.setdefault(device, now)
 
     def note_upload(self, device: str, now: float) -> None:
         """Note that a device has begun to send its reply."""

@@ -276,7 +276,7 @@ class ReplyCollector:
             seconds=round(delivered.seconds, 3),
             accepted=self.stats.accepted,
             **_tested(reply, self._opened.name, outcome),
-            **_measured(delivered, self._opened, outcome),
+            **_measured(delivered, self._opened),
         )
 
 
@@ -320,9 +320,9 @@ def _tested(reply: Reply, question: str, outcome: str) -> dict[str, float]:
     return {"accuracy": reply.metrics["accuracy"]}
 
 
-def _measured(delivered: Delivered, opened: OpenExchange, outcome: str) -> dict[str, float]:
-    """Return the seconds of training and upload of an accepted answer, as far as they are known."""
-    if outcome != "accepted" or opened.preparatory or opened.name == "evaluate":
+def _measured(delivered: Delivered, opened: OpenExchange) -> dict[str, float]:
+    """Return the seconds of training and upload of an answer, as far as they are known."""
+    if opened.preparatory or opened.name == "evaluate":
         return {}
     seconds = {"training_seconds": delivered.training, "upload_seconds": delivered.upload}
     return {name: round(known, 9) for name, known in seconds.items() if known is not None}

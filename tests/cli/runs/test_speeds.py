@@ -47,7 +47,11 @@ def table(text: str) -> dict[str, tuple[str, ...]]:
     return {device: tuple(cells) for device, *cells in list(csv.reader(io.StringIO(text)))[1:]}
 
 
-@pytest.mark.parametrize("rounds", [{}, {"mode": "buffered", "buffer": 2}])
+@pytest.mark.parametrize(
+    "rounds",
+    [{"count": 3}, {"count": 40, "mode": "buffered", "buffer": 2, "max_staleness": 1000}],
+    ids=["synchronous", "buffered"],
+)
 @pytest.mark.parametrize("absent", [0.0, 0.3])
 def test_a_run_in_virtual_time_gives_back_the_speeds_that_were_put_in(
     tmp_path: Path, rounds: dict[str, Any], absent: float
@@ -63,11 +67,13 @@ def test_a_run_in_virtual_time_gives_back_the_speeds_that_were_put_in(
     file, written = tmp_path / "put in.csv", tmp_path / "written.csv"
     rows = "".join(f"{name},{s!r},{up!r}\n" for name, (s, up) in put_in.items())
     file.write_text(f"device,seconds_per_sample,uplink\n{rows}")
-    given = {"seconds_per_sample": 9.0, "uplink": 7.0, "absent": absent, "absence": 5.0}
-    chosen = {"deadline": 1e6, "count": 40 if rounds else 3, "max_staleness": 1000, **rounds}
-    if not rounds:
-        del chosen["max_staleness"]
-    first = simulated(tmp_path, rounds=chosen, speeds={**given, "file": str(file)})
+    given = {"seconds_per_sample": 9.0, "uplink": 7.0, "downlink": 1e4, "absent": absent}
+    others = {
+        "rounds": {"deadline": 1e6, **rounds},
+        "evaluation": {"on": "both"},
+        "simulation": {"holdout": 0.2},
+    }
+    first = simulated(tmp_path, **others, speeds={**given, "file": str(file)})
     told = speeds(first.folder)
     assert (told.code, told.err) == (0, "")
     assert told.out.splitlines()[0] == HEAD
@@ -76,7 +82,7 @@ def test_a_run_in_virtual_time_gives_back_the_speeds_that_were_put_in(
     } == put_in
     assert {down for _, _, down in table(told.out).values()} == {""}
     written.write_text(told.out)
-    again = simulated(tmp_path, rounds=chosen, speeds={**given, "file": str(written)})
+    again = simulated(tmp_path, **others, speeds={**given, "file": str(written)})
     assert again.record.seconds == pytest.approx(first.record.seconds)
     assert again.record.weights_digest == first.record.weights_digest
 
@@ -106,7 +112,7 @@ def test_the_median_counts_and_other_answers_do_not(tmp_path: Path) -> None:
         for n, s, up, size in times
     ]
     rows += [{**reply, "samples": 10}, {**rows[0], "samples": 0}, {**rows[0], "device": None}]
-    rows.append({**rows[0], "training_seconds": -1})
+    rows += [{**rows[0], "training_seconds": -1}, {**rows[0], "outcome": "rejected"}]
     lines = "".join(f"{json.dumps(row)}\n" for row in rows)
     (tmp_path / EVENTS).write_text(f"{lines}not JSON\n")
     (tmp_path / "recipe.toml").write_text("[training]\nepochs = 2\n")
@@ -121,13 +127,16 @@ def test_a_run_without_measurements_is_refused_in_one_line(tmp_path: Path) -> No
 
 
 @pytest.mark.mosquitto
-def test_agents_are_measured_without_a_change_of_theirs(fleet: SmallFleet) -> None:
-    run = fleet.begin("--rounds", "3")
+def test_agents_are_measured_in_the_exchanges_that_train(fleet: SmallFleet) -> None:
+    run = fleet.begin("--algorithm", "fedmix", "--rounds", "3")
     folder = Path(fleet.wait_for(run, "finished")["folder"])
     measured = table(fleet("run", "speeds", run).out)
     assert list(measured) == list(device_names(2))
     assert all(float(seconds) > 0 and float(up) > 0 for seconds, up, _ in measured.values())
-    events = map(json.loads, (folder / EVENTS).read_text().splitlines())
-    for each in (each for each in events if "training_seconds" in each):
-        assert each["training_seconds"] + each["upload_seconds"] <= each["seconds"] + 0.001
+    events = [json.loads(line) for line in (folder / EVENTS).read_text().splitlines()]
+    measures = [each for each in events if "upload_seconds" in each]
+    assert {each["question"] for each in measures} == {"fit"}
+    for each in measures:
+        both = each.get("training_seconds", 0.0) + each["upload_seconds"]
+        assert 0 < both <= each["seconds"] + 0.001
     fleet("run", "speeds", "r-9").failed(5, "run.unknown", "No run r-9")
