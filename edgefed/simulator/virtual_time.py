@@ -78,7 +78,7 @@ class VirtualTime:
         began: the wall-clock time at second 0.
 
     Raises:
-        DataError: ``speeds.file``: the file cannot be read.
+        DataError: ``speeds.file``: the file cannot be read, or is of other devices.
     """
 
     def __init__(
@@ -87,6 +87,12 @@ class VirtualTime:
         self.clock = VirtualClock(began)
         self._section = section
         measured = _measured(section.file)
+        if measured and measured.keys().isdisjoint(names):
+            raise DataError(
+                f"The speeds in {section.file} are of other devices, such as {min(measured)}.",
+                code="speeds.file",
+                hint=f"the simulation has devices such as {names[0]}; rename those in the file",
+            )
         self._speeds = {
             name: replace(_drawn(section, seed, number), **measured.get(name, {}))
             for number, name in enumerate(names)

@@ -91,6 +91,15 @@ def test_a_file_of_speeds_that_cannot_be_read_is_told(tmp_path: Path, text: str)
     assert caught.value.code == "speeds.file"
 
 
+def test_a_file_of_other_devices_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "speeds.csv"
+    file.write_text("device,seconds_per_sample\nboard-1,1\nd9,1\n")
+    with pytest.raises(DataError, match="other devices, such as board-1") as caught:
+        time_of(devices=9, file=str(file))
+    assert caught.value.code == "speeds.file"
+    assert time_of(devices=10, file=str(file)).finish("d9", 0.0, 1, 0, 0) == 1
+
+
 def test_devices_are_away_for_the_share_of_the_time() -> None:
     absent = time_of(absent=0.25, absence=20.0)
     there = 0
