@@ -241,7 +241,9 @@ class LocalFleet(Fleet):
             samples = float(_trained_samples(task, device.member.samples))
         at = self._time.finish(task.device, begun, samples, device.received, delivered.size)
         device.free_at = at
-        return at, replace(delivered, seconds=at - put_at)
+        speed = self._time.speed(task.device)
+        training, upload = speed.seconds(samples, 0, 0), speed.seconds(0, 0, delivered.size)
+        return at, replace(delivered, seconds=at - put_at, training=training, upload=upload)
 
     # -- exchanges whose replies are read together ------------------------------------------------
 

@@ -11,7 +11,8 @@ exponential length. Every draw derives from the run's seed and the device's numb
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -77,7 +78,7 @@ class VirtualTime:
         began: the wall-clock time at second 0.
 
     Raises:
-        DataError: ``speeds.file``: the file cannot be read.
+        DataError: ``speeds.file``: the file cannot be read, or is of other devices.
     """
 
     def __init__(
@@ -86,8 +87,14 @@ class VirtualTime:
         self.clock = VirtualClock(began)
         self._section = section
         measured = _measured(section.file)
+        if measured and measured.keys().isdisjoint(names):
+            raise DataError(
+                f"The speeds in {section.file} are of other devices, such as {min(measured)}.",
+                code="speeds.file",
+                hint=f"the simulation has devices such as {names[0]}; rename those in the file",
+            )
         self._speeds = {
-            name: measured.get(name) or _drawn(section, seed, number)
+            name: replace(_drawn(section, seed, number), **measured.get(name, {}))
             for number, name in enumerate(names)
         }
         self._absences = {
@@ -109,6 +116,10 @@ class VirtualTime:
         now = self.clock.monotonic()
         absences = self._absences.get(device)
         return now if absences is None else absences.present_from(now)
+
+    def speed(self, device: str) -> Speed:
+        """Return the speed of a device."""
+        return self._speeds[device]
 
     def finish(self, device: str, begun: float, samples: float, down: int, up: int) -> float:
         """Return the second at which a device has done a task that it began."""
@@ -170,21 +181,14 @@ def _drawn(section: SpeedsSection, seed: int, number: int) -> Speed:
     )
 
 
-def _measured(file: str) -> dict[str, Speed]:
-    """Return the speeds in a CSV file, by device; none without a file."""
+def _measured(file: str) -> dict[str, dict[str, float]]:
+    """Return the known values in a CSV file, by device and column; none without a file."""
     if not file:
         return {}
     try:
         with Path(file).open(newline="", encoding="utf-8") as lines:
             rows = list(csv.DictReader(lines))
-        return {
-            row["device"]: Speed(
-                float(row["seconds_per_sample"]),
-                float(row.get("uplink") or 0),
-                float(row.get("downlink") or 0),
-            )
-            for row in rows
-        }
+        return {row["device"]: _values(row) for row in rows}
     except (OSError, KeyError, ValueError, csv.Error) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise DataError(
@@ -192,3 +196,14 @@ def _measured(file: str) -> dict[str, Speed]:
             code="speeds.file",
             hint="name a CSV file with the columns device and seconds_per_sample",
         ) from error
+
+
+def _values(row: dict[str, str]) -> dict[str, float]:
+    """Return the cells of a device that are not empty."""
+    cells = {"seconds_per_sample": row["seconds_per_sample"]}
+    cells |= {name: row[name] for name in ("uplink", "downlink") if name in row}
+    values = {name: float(cell) for name, cell in cells.items() if cell and cell.strip()}
+    for name, value in values.items():
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} of {row['device']} is {value}")
+    return values

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import numpy as np
 import zstandard
 
 from edgefed.algorithms.interface.member import Roster
-from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Verdict
+from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Overdue, Verdict
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.learn.base.types import Tensors
 from edgefed.wire.codecs import CODECS, decode
@@ -22,7 +22,7 @@ Forge = Callable[[Delivered], Delivered]
 
 
 class TamperedFleet(Fleet):
-    """A fleet whose replies go through a tamperer.
+    """A fleet whose replies go through a tamperer, but for those to ``shared`` exchanges.
 
     Attributes:
         asked: every exchange that was put.
@@ -52,6 +52,18 @@ class TamperedFleet(Fleet):
 
     def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
         yield from self._tamper(exchange, self._inner.replies(exchange, stop))
+
+    def next_reply(self, until: float, stop: Callable[[], bool]) -> Delivered | None:
+        return self._inner.next_reply(until, stop)
+
+    def overdue(self) -> dict[str, Overdue]:
+        return self._inner.overdue()
+
+    def postpone(self, seconds: float) -> None:
+        self._inner.postpone(seconds)
+
+    def forget(self, exchanges: Collection[str]) -> None:
+        self._inner.forget(exchanges)
 
     def drop(self, exchange: OpenExchange, *, put_again: bool = False) -> None:
         self._inner.drop(exchange, put_again=put_again)

@@ -56,7 +56,32 @@ def test_measured_devices_have_their_speed_and_others_the_medians(tmp_path: Path
     assert measured.finish("d0", 0.0, 3, 0, 50) == 1.5
 
 
-@pytest.mark.parametrize("text", ["", "name,speed\nd0,1\n", "device,seconds_per_sample\nd0,fast\n"])
+def test_an_empty_cell_is_unknown_and_takes_the_value_of_the_table(tmp_path: Path) -> None:
+    file = tmp_path / "speeds.csv"
+    file.write_text(
+        "device,seconds_per_sample,uplink,downlink\nd0,2.0,,\nd1, ,0,\nd2,3.0\nd3,,5,40\n"
+    )
+    measured = time_of(devices=5, file=str(file), uplink=10.0, downlink=100.0)
+    took = [measured.finish(f"d{number}", 0.0, 4, 200, 50) for number in range(5)]
+    assert took == [2 + 8 + 5, 2 + 2, 2 + 12 + 5, 5 + 2 + 10, 2 + 2 + 5]
+    drawn = time_of(devices=1, uplink=10.0, downlink=100.0, spread=1.0)
+    file.write_text("device,seconds_per_sample\nd0,\n")
+    same = time_of(devices=1, uplink=10.0, downlink=100.0, spread=1.0, file=str(file))
+    assert same.finish("d0", 0.0, 4, 200, 50) == drawn.finish("d0", 0.0, 4, 200, 50)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "name,speed\nd0,1\n",
+        "device,uplink\nd0,1\n",
+        "device,seconds_per_sample\nd0,fast\n",
+        "device,seconds_per_sample\nd0,-1\n",
+        "device,seconds_per_sample,uplink\nd0,1,nan\n",
+        "device,seconds_per_sample,uplink\nd0,1,inf\n",
+    ],
+)
 def test_a_file_of_speeds_that_cannot_be_read_is_told(tmp_path: Path, text: str) -> None:
     file = tmp_path / "speeds.csv"
     if text:
@@ -64,6 +89,15 @@ def test_a_file_of_speeds_that_cannot_be_read_is_told(tmp_path: Path, text: str)
     with pytest.raises(DataError, match=r"speeds\.csv cannot be read") as caught:
         time_of(file=str(file))
     assert caught.value.code == "speeds.file"
+
+
+def test_a_file_of_other_devices_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "speeds.csv"
+    file.write_text("device,seconds_per_sample\nboard-1,1\nd9,1\n")
+    with pytest.raises(DataError, match="other devices, such as board-1") as caught:
+        time_of(devices=9, file=str(file))
+    assert caught.value.code == "speeds.file"
+    assert time_of(devices=10, file=str(file)).finish("d9", 0.0, 1, 0, 0) == 1
 
 
 def test_devices_are_away_for_the_share_of_the_time() -> None:

@@ -30,6 +30,7 @@ from edgefed.cli.runs import (
     replay,
     report,
     run_check,
+    speeds,
     tables,
 )
 from edgefed.terminal.command_line import CommandLine
@@ -46,6 +47,7 @@ app.command(epilog=compare.EPILOG, json=True)(compare.compare)
 app.command(epilog=replay.EPILOG)(replay.replay)
 app.command(epilog=tables.EPILOG)(tables.tables)
 app.command(epilog=means.EPILOG, json=True)(means.means)
+app.command(epilog=speeds.EPILOG, json=True)(speeds.speeds)
 app.command(epilog=audit.EPILOG, json=True)(audit.audit)
 app.command(epilog=run_check.EPILOG, json=True)(run_check.check)
 app.command(epilog=evaluate.EPILOG, json=True)(evaluate.evaluate)

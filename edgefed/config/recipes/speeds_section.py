@@ -38,8 +38,9 @@ class SpeedsSection(Section):
     """Mean length of an absence, in seconds."""
 
     file: Annotated[str, Field(max_length=4096)] = ""
-    """A CSV file of measured devices, with the columns ``device`` and ``seconds_per_sample``, and
-    ``uplink`` and ``downlink`` if wanted; devices that it does not name take the values above."""
+    """A CSV file of measured devices, such as ``edgefed run speeds`` prints, with the columns
+    ``device`` and ``seconds_per_sample``, and ``uplink`` and ``downlink`` if wanted. Devices that
+    are not in it, and empty cells, take the values above."""
 
     @property
     def wanted(self) -> bool:

@@ -384,6 +384,9 @@ class Dispatcher:
     def _take_device_state(self, device: str, message: Progress | Telemetry) -> None:
         if isinstance(message, Progress):
             known = self._registry.take_progress(device, message)
+            pending = self.exchanges.get(message.exchange) if known else None
+            if pending is not None:
+                pending.note_progress(device, message, self._clock.monotonic())
         else:
             known = self._registry.take_telemetry(device, message)
         if not known:

@@ -69,6 +69,7 @@ class ReplyReceiver:
         if pending is None:
             self._decline(reply)
             return
+        pending.note_upload(device, self._clock.monotonic())
         self._sizes[device, reply.exchange] = size
         if reply.status != "ok" or fetch_problem(reply, pending.exchange):
             self._deliver([reply])  # it will be declined; its blobs are not wanted
@@ -183,9 +184,10 @@ class ReplyReceiver:
             pending = self._exchanges.wanting(reply)
             if pending is None:
                 continue
-            seconds = self._clock.monotonic() - pending.started
+            now = self._clock.monotonic()
             size = self._sizes.pop((reply.device, reply.exchange), 0)
-            pending.deliver(Delivered(reply, self._read, seconds, size))
+            measured = pending.measured(reply.device, now)
+            pending.deliver(Delivered(reply, self._read, now - pending.started, size, *measured))
             self._on_delivered(reply.device)
 
     def _read(self, digest: str) -> bytes:

@@ -22,12 +22,16 @@ class Delivered:
         read: bytes of one of its blobs, by digest; read when the reply is merged, not before.
         seconds: from task to reply.
         size: payload bytes of the reply and its blobs.
+        training, upload: seconds of the training, and from its end to the arrival of the last
+            blob; None where they were not measured.
     """
 
     reply: Reply
     read: Callable[[str], bytes]
     seconds: float
     size: int
+    training: float | None = None
+    upload: float | None = None
 
 
 Verdict = Literal["accepted", "rejected", "late"]

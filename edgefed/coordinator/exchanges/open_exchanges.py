@@ -10,7 +10,7 @@ from typing import Literal
 
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.storage.stored_runs import OpenExchange
-from edgefed.wire.messages import Reply, Task
+from edgefed.wire.messages import Progress, Reply, Task
 
 REPEAT = 5.0
 """Seconds after which a task that a device does not seem to work on is sent again, then doubled."""
@@ -46,6 +46,8 @@ class PendingExchange:
     presence_changed: threading.Event = field(default_factory=threading.Event)
     dropped: bool = False
     _repeats: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _training_since: dict[str, float] = field(default_factory=dict)
+    _upload_since: dict[str, float] = field(default_factory=dict)
     began: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -131,6 +133,32 @@ class PendingExchange:
         """Whether a reply is one that is still out."""
         with self.lock:
             return reply.exchange == self.exchange.exchange and reply.device in self.wanting
+
+    def note_progress(self, device: str, progress: Progress, now: float) -> None:
+        """Note when a device begins and ends its training; a restarted agent begins anew."""
+        if progress.state == "upload":
+            self.note_upload(device, now)
+        if progress.state != "train":
+            return
+        with self.lock:
+            if not progress.fraction:
+                self._training_since[device] = now
+                self._upload_since.pop(device, None)
+            elif device not in self._upload_since:  # its first reports may be lost
+                self._training_since.setdefault(device, now)
+
+    def note_upload(self, device: str, now: float) -> None:
+        """Note that a device has begun to send its reply."""
+        with self.lock:
+            self._upload_since.setdefault(device, now)
+
+    def measured(self, device: str, now: float) -> tuple[float | None, float | None]:
+        """Return the seconds of a device's training and upload; None where one is not known."""
+        with self.lock:
+            begun, ended = self._training_since.get(device), self._upload_since.get(device)
+        if ended is None:
+            return None, None
+        return None if begun is None else ended - begun, now - ended
 
     def deliver(self, delivered: Delivered) -> None:
         """Hand a whole reply to the engine; it is not out any more."""

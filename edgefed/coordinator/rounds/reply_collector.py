@@ -276,6 +276,7 @@ class ReplyCollector:
             seconds=round(delivered.seconds, 3),
             accepted=self.stats.accepted,
             **_tested(reply, self._opened.name, outcome),
+            **_measured(delivered, self._opened),
         )
 
 
@@ -317,6 +318,14 @@ def _tested(reply: Reply, question: str, outcome: str) -> dict[str, float]:
     if question != "evaluate" or outcome != "accepted" or "accuracy" not in reply.metrics:
         return {}
     return {"accuracy": reply.metrics["accuracy"]}
+
+
+def _measured(delivered: Delivered, opened: OpenExchange) -> dict[str, float]:
+    """Return the seconds of training and upload of an answer, as far as they are known."""
+    if opened.preparatory or opened.name == "evaluate":
+        return {}
+    seconds = {"training_seconds": delivered.training, "upload_seconds": delivered.upload}
+    return {name: round(known, 9) for name, known in seconds.items() if known is not None}
 
 
 def _shared(metrics: Mapping[str, float]) -> dict[str, int] | None:

@@ -33,7 +33,8 @@ averaged data and the smallest number of samples behind an entry, ``group``.
 ``waiting`` of an ``exchange`` names the devices that it waits for, as in ``WaitingView``, or is
 null. It is sent when it changes: the quorum is met, or a device that was asked is lost or returns.
 
-A ``reply`` to the question ``evaluate`` that was accepted has the device's ``accuracy``.
+A ``reply`` to the question ``evaluate`` that was accepted has the device's ``accuracy``. One to a
+question that trains has ``training_seconds`` and ``upload_seconds``, where they were measured.
 
 ``confusion`` precedes the ``scored`` of a round that was evaluated, once for the coordinator's test
 and once for the devices'.

@@ -11,7 +11,7 @@ import signal
 import stat
 import sys
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from copy import copy
 from dataclasses import replace
@@ -32,7 +32,7 @@ from edgefed.coordinator.backups.restore import install, unpacked
 from edgefed.coordinator.backups.snapshot import back_up
 from edgefed.coordinator.devices.device_pauses import DevicePauses, Pause
 from edgefed.coordinator.devices.trust_scores import TrustScores
-from edgefed.coordinator.exchanges.fleet import Delivered
+from edgefed.coordinator.exchanges.buffered_answers import settled_in
 from edgefed.coordinator.exchanges.relayed_blobs import open_blobs
 from edgefed.coordinator.process.run_views import whole_run
 from edgefed.coordinator.rounds.run_beginning import check_resumable
@@ -84,12 +84,10 @@ class Moved:
         self.asked: list[OpenExchange] = []
 
     def run(self) -> RunRecord:
-        def note(asked: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
-            self.asked.append(asked)
-            return replies
-
+        fleet = TamperedFleet(self.world.devices)
+        self.asked = fleet.asked
         try:
-            return self.world.engine(TamperedFleet(self.world.devices, note)).run()
+            return self.world.engine(fleet).run()
         finally:
             self.world.close()
 
@@ -134,6 +132,33 @@ def test_a_run_of_a_backup_ends_in_the_same_bits_beside_devices_that_are_ahead(
         assert not nonces & {task.nonce for each in moved.asked for task in each.tasks}
         taken += 1
     assert taken >= 4
+
+
+@pytest.mark.parametrize("passes", [75, 130, 185])
+def test_buffered_rounds_of_a_backup_merge_nothing_twice_beside_devices_that_are_ahead(
+    world: MakeWorld, passes: int, tmp_path: Path
+) -> None:
+    """Several questions are open, each an exchange of its own, and were answered since."""
+    chosen = recipe(
+        wire=LOSSY_DOWN, rounds={"count": 6, "mode": "buffered", "buffer": 2, "max_staleness": 1}
+    )
+    straight = world(chosen, shards((5, 9, 6, 4))).engine().run()
+    here = world(chosen, shards((5, 9, 6, 4)))
+    assert cut(here, cut_in_time, passes)
+    before = here.store().checkpoint(here.run)
+    assert before is not None
+    assert len(before.open) >= 2
+    backup = make_backup(here, tmp_path / "b.tar")
+    ahead = Moved(here, here.folder)
+    assert ahead.run().weights_digest == straight.weights_digest
+    moved = Moved(here, put_back(backup, tmp_path / "state"))
+    record = moved.run()
+    assert (record.status, record.weights_digest) == ("finished", straight.weights_digest)
+    assert not {each.exchange for each in ahead.asked} & {each.exchange for each in moved.asked}
+    with closing(Store(moved.world.folder)) as store:
+        rows = store.rounds(record.run, details=True)
+    settled = [(each.device, each.number) for row in rows for each in settled_in(row)]
+    assert len(settled) == len(set(settled)) >= 12
 
 
 def test_one_backup_that_is_put_back_twice_gives_no_id_twice(

@@ -7,6 +7,7 @@ import pytest
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
 from edgefed.coordinator.storage.stored_runs import OpenExchange
+from edgefed.wire.messages import DeviceState, Progress
 from tests.coordinator.journal.test_journal import reply
 from tests.worker.tasks import task
 
@@ -31,6 +32,44 @@ def merged(pending: PendingExchange, *devices: str, at: float) -> None:
     for device in devices:
         pending.arrivals.get()
         pending.accept(device, at)
+
+
+def reports(pending: PendingExchange, state: DeviceState, at: float, fraction: float = 0.0) -> None:
+    progress = Progress(session="0" * 16, state=state, fraction=fraction, exchange="r-1-0")
+    pending.note_progress("a", progress, at)
+
+
+def test_training_lasts_from_its_first_report_to_the_upload() -> None:
+    pending = asked()
+    for state, at in (("download", 1.0), ("train", 4.0), ("upload", 9.0), ("upload", 10.0)):
+        reports(pending, state, at)  # type: ignore[arg-type]
+    pending.note_upload("a", 11.0)
+    assert pending.measured("a", 12.0) == (5.0, 3.0)
+    assert pending.measured("b", 12.0) == (None, None)
+
+
+def test_a_restarted_agent_is_measured_anew() -> None:
+    pending = asked()
+    reports(pending, "train", 2.0)
+    reports(pending, "train", 3.0, 0.5)
+    reports(pending, "upload", 4.0)
+    reports(pending, "train", 20.0)
+    assert pending.measured("a", 21.0) == (None, None)
+    reports(pending, "train", 22.0, 0.5)
+    pending.note_upload("a", 26.0)
+    reports(pending, "upload", 27.0)
+    assert pending.measured("a", 28.0) == (6.0, 2.0)
+
+
+def test_training_whose_begin_was_not_seen_is_unknown_or_begins_with_the_next_report() -> None:
+    pending = asked()
+    reports(pending, "upload", 4.0)
+    reports(pending, "train", 5.0, 0.9)  # late
+    assert pending.measured("a", 6.0) == (None, 2.0)
+    other = asked()
+    reports(other, "train", 5.0, 0.2)
+    reports(other, "upload", 7.0)
+    assert other.measured("a", 8.0) == (2.0, 1.0)
 
 
 def test_the_grace_counts_from_the_quorum_when_the_loss_was_before() -> None:

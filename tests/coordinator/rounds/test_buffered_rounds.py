@@ -17,6 +17,7 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.buffered_answers import Settled, settled_in
 from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
 from edgefed.coordinator.models.model_file_contents import file_round
+from edgefed.coordinator.rounds.buffered_rounds import BufferedRounds
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
 from edgefed.data.sets.given import given_data
@@ -27,6 +28,10 @@ from edgefed.process.clock import SystemClock
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.run import Simulation
 from edgefed.wire.messages import Task
+from tests.coordinator.conftest import MakeWorld
+from tests.coordinator.exchanges.test_resume import Fuse, PowerCut
+from tests.coordinator.fleets import TamperedFleet
+from tests.run_fixture import recipe as small_recipe
 
 INPUTS = {"a": 1.0, "b": -0.5, "c": 0.25, "d": -1.5}
 TARGETS = {"a": 1.0, "b": -2.0, "c": 3.0, "d": 0.5}
@@ -380,3 +385,26 @@ def test_a_question_that_a_comparison_refused_is_closed_with_the_merge(tmp_path:
     assert ended.record.status == "finished"
     assert ended.settled("refused")
     assert ended.left_open == ()
+
+
+def test_an_answer_that_a_restart_made_too_old_is_refused(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill after a merge leaves questions open that it should have closed."""
+    rounds = {"count": 3, "mode": "buffered", "buffer": 2, "max_staleness": 0}
+    straight = world(small_recipe(rounds=rounds)).engine().run()
+    here = world(small_recipe(rounds=rounds))
+    with monkeypatch.context() as patched, pytest.raises(PowerCut):
+        patched.setattr(BufferedRounds, "_close", lambda *_: Fuse(0)())
+        here.engine().run()
+    fleet = TamperedFleet(here.devices)
+    record = here.engine(fleet).run()
+    assert (record.status, record.weights_digest) == ("finished", straight.weights_digest)
+    late = [(device, why) for device, outcome, why in fleet.verdicts if outcome == "late"]
+    why = "too many rounds have ended since"
+    assert late == [("device-02", why), ("device-03", why)]
+    first, second, _ = here.store().rounds(here.run, details=True)
+    assert {question.outcome for question in settled_in(first)} == {"merged"}
+    stale = [(each.device, each.number) for each in settled_in(second) if each.outcome == "stale"]
+    again = [("device-02", 1), ("device-03", 1)]  # asked anew at once, and too slow again
+    assert stale == [("device-02", 0), ("device-03", 0), *again]

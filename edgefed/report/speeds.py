@@ -1,0 +1,105 @@
+"""The speeds of a run's devices, measured in its rounds and read from its folder."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, ValidationError
+
+from edgefed.errors import UnknownNameError
+from edgefed.events.base.log import Log
+from edgefed.report.run_data import EVENTS, recipe_of
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class MeasuredSpeed:
+    """The speed of a device: medians over its answers.
+
+    Attributes:
+        seconds_per_sample: to train on one sample once.
+        uplink: bytes per second from the device; None where it is unknown, 0 for no limit.
+        downlink: bytes per second to the device. It is always None: chunks of the weights go to
+            many devices at once, so their bytes belong to no single one.
+    """
+
+    device: str
+    seconds_per_sample: float
+    uplink: float | None = None
+    downlink: float | None = None
+
+
+class _Answer(BaseModel):
+    """The event of an accepted answer whose training was measured."""
+
+    device: str
+    outcome: Literal["accepted"]
+    samples: Annotated[int, Field(gt=0)]
+    bytes: Annotated[int, Field(ge=0)] = 0
+    training_seconds: Seconds
+    upload_seconds: Seconds | None = None
+
+    @property
+    def uplink(self) -> float | None:
+        """Bytes per second; None if not known, 0 if the upload took no time."""
+        if self.upload_seconds is None or not self.bytes:
+            return None
+        return self.bytes / self.upload_seconds if self.upload_seconds else 0.0
+
+
+def speeds_of_folder(folder: Path) -> tuple[tuple[MeasuredSpeed, ...], tuple[str, ...]]:
+    """Return the speeds of the devices whose training was measured, and the names of the others.
+
+    Raises:
+        UnknownNameError: it is not a run's folder, or ``speeds.none``: no training was measured.
+        StorageError: its event log cannot be read.
+        RecipeError: its recipe cannot be read.
+    """
+    log = Log(folder / EVENTS)
+    if not log.path.is_file():
+        raise UnknownNameError(
+            f"{folder} is not a run's folder on this machine.",
+            code="run.unknown",
+            hint="name a run or its folder, on the coordinator's machine",
+        )
+    epochs = recipe_of(folder).get("training", {}).get("epochs", 1)
+    answers = defaultdict[str, list[_Answer]](list)
+    devices = set[str]()
+    for event in log.events():
+        if event.get("kind") == "roster":
+            devices.update(map(str, event.get("devices", ())))
+        if event.get("kind") == "reply" and "training_seconds" in event:
+            try:
+                answer = _Answer.model_validate(event)
+            except ValidationError:  # of another version, or not accepted
+                continue
+            answers[answer.device].append(answer)
+    if not answers:
+        raise UnknownNameError(
+            f"Run {folder.name} has no speeds: the training of no answer was measured.",
+            code="speeds.none",
+            hint="wait for a round, or name a later run; runs of earlier versions and simulations"
+            " without [speeds] measure nothing",
+        )
+    speeds = tuple(_speed(device, answers[device], epochs) for device in sorted(answers))
+    return speeds, tuple(sorted(devices - answers.keys()))
+
+
+def _speed(device: str, answers: Iterable[_Answer], epochs: int) -> MeasuredSpeed:
+    answers = tuple(answers)
+    per_sample = median(each.training_seconds / (each.samples * epochs) for each in answers)
+    uplinks = [each.uplink for each in answers if each.uplink is not None]
+    return MeasuredSpeed(
+        device, _rounded(per_sample), _rounded(median(uplinks)) if uplinks else None
+    )
+
+
+def _rounded(value: float) -> float:
+    """Return a number with six significant digits."""
+    return float(f"{value:.6g}")
