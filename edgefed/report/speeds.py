@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from edgefed.errors import UnknownNameError
 from edgefed.events.base.log import Log
-from edgefed.report.run_data import EVENTS, recipe_of
+from edgefed.report.run_data import EVENTS
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -40,7 +40,7 @@ class _Answer(BaseModel):
 
     device: str
     outcome: Literal["accepted"]
-    samples: Annotated[int, Field(gt=0)]
+    trained_samples: Annotated[int, Field(gt=0)]
     bytes: Annotated[int, Field(ge=0)] = 0
     training_seconds: Seconds
     upload_seconds: Seconds | None = None
@@ -59,7 +59,6 @@ def speeds_of_folder(folder: Path) -> tuple[tuple[MeasuredSpeed, ...], tuple[str
     Raises:
         UnknownNameError: it is not a run's folder, or ``speeds.none``: no training was measured.
         StorageError: its event log cannot be read.
-        RecipeError: its recipe cannot be read.
     """
     log = Log(folder / EVENTS)
     if not log.path.is_file():
@@ -68,7 +67,6 @@ def speeds_of_folder(folder: Path) -> tuple[tuple[MeasuredSpeed, ...], tuple[str
             code="run.unknown",
             hint="name a run or its folder, on the coordinator's machine",
         )
-    epochs = recipe_of(folder).get("training", {}).get("epochs", 1)
     answers = defaultdict[str, list[_Answer]](list)
     devices = set[str]()
     for event in log.events():
@@ -87,13 +85,13 @@ def speeds_of_folder(folder: Path) -> tuple[tuple[MeasuredSpeed, ...], tuple[str
             hint="wait for a round, or name a later run; runs of earlier versions and simulations"
             " without [speeds] measure nothing",
         )
-    speeds = tuple(_speed(device, answers[device], epochs) for device in sorted(answers))
+    speeds = tuple(_speed(device, answers[device]) for device in sorted(answers))
     return speeds, tuple(sorted(devices - answers.keys()))
 
 
-def _speed(device: str, answers: Iterable[_Answer], epochs: int) -> MeasuredSpeed:
+def _speed(device: str, answers: Iterable[_Answer]) -> MeasuredSpeed:
     answers = tuple(answers)
-    per_sample = median(each.training_seconds / (each.samples * epochs) for each in answers)
+    per_sample = median(each.training_seconds / each.trained_samples for each in answers)
     uplinks = [each.uplink for each in answers if each.uplink is not None]
     return MeasuredSpeed(
         device, _rounded(per_sample), _rounded(median(uplinks)) if uplinks else None

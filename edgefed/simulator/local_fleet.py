@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import secrets
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from edgefed.algorithms.averaging.training import schedule_of, shortened
+from edgefed.algorithms.composed.local_work import trained_samples
 from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.config.recipes.recipe import SimulationSection
-from edgefed.config.recipes.training_section import TrainingSection
 from edgefed.coordinator.exchanges.contributions import Contributions
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Overdue, Verdict
 from edgefed.coordinator.storage.stored_runs import OpenExchange
@@ -238,7 +236,7 @@ class LocalFleet(Fleet):
         if task.question == "evaluate":
             samples = device.member.held_out * EVALUATION_SHARE
         else:
-            samples = float(_trained_samples(task, device.member.samples))
+            samples = float(trained_samples(task, device.member.samples))
         at = self._time.finish(task.device, begun, samples, device.received, delivered.size)
         device.free_at = at
         speed = self._time.speed(task.device)
@@ -365,17 +363,6 @@ def _member(name: str, shard: Shard, newcomer: bool) -> Member:
         held_out=len(shard.test),
         newcomer=newcomer,
     )
-
-
-def _trained_samples(task: Task, samples: int) -> int:
-    """Return on how many samples a device trains for a task, each counted once an epoch."""
-    if not task.training:
-        return samples
-    training = TrainingSection.model_validate(task.training)
-    schedule = schedule_of(training, task.round, task.rounds)
-    schedule = shortened(schedule, training, task.params, task.seed)
-    most = schedule.max_steps * schedule.batch_size or sys.maxsize
-    return min(schedule.epochs * samples, most)
 
 
 def _facts(device: _VirtualDevice, shards: Sequence[Shard]) -> dict[str, object]:

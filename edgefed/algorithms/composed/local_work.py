@@ -15,10 +15,11 @@ a restart asks for the same.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from edgefed.algorithms.averaging.training import EPOCHS, STEPS, shortened
+from edgefed.algorithms.averaging.training import EPOCHS, STEPS, schedule_of, shortened
 from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.device_side import (
@@ -32,8 +33,10 @@ from edgefed.algorithms.interface.exchange import Exchange, Finished
 from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.interface.wrapped_algorithm import WrappedAlgorithm
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.recipes.training_section import TrainingSection
 from edgefed.errors import RecipeError
 from edgefed.learn.base.types import Job
+from edgefed.wire.messages import Task
 
 
 class LocalWork(WrappedAlgorithm):
@@ -80,6 +83,17 @@ def with_jobs(work: Work, change: Callable[[Job], Job]) -> Work:
         works = (change(part) if isinstance(part, Job) else part for part in work.works)
         return replace(work, works=tuple(works))
     return work
+
+
+def trained_samples(task: Task, samples: int) -> int:
+    """Return on how many samples a device with so many trains for a task, each once an epoch."""
+    if not task.training:
+        return samples
+    training = TrainingSection.model_validate(task.training)
+    schedule = schedule_of(training, task.round, task.rounds)
+    schedule = shortened(schedule, training, task.params, task.seed)
+    most = schedule.max_steps * schedule.batch_size or sys.maxsize
+    return min(schedule.epochs * samples, most)
 
 
 def check_local_work(recipe: Recipe) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edgefed.algorithms.composed.local_work import trained_samples
 from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.exchange import Relay
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
@@ -321,11 +322,17 @@ def _tested(reply: Reply, question: str, outcome: str) -> dict[str, float]:
 
 
 def _measured(delivered: Delivered, opened: OpenExchange) -> dict[str, float]:
-    """Return the seconds of training and upload of an answer, as far as they are known."""
-    if opened.preparatory or opened.name == "evaluate":
+    """Return the seconds of training and upload of an answer, and its work, where known."""
+    if opened.preparatory or opened.name == "evaluate" or delivered.training is None:
         return {}
-    seconds = {"training_seconds": delivered.training, "upload_seconds": delivered.upload}
-    return {name: round(known, 9) for name, known in seconds.items() if known is not None}
+    task = next(task for task in opened.tasks if task.device == delivered.reply.device)
+    measured = {
+        "trained_samples": trained_samples(task, delivered.reply.samples),
+        "training_seconds": round(delivered.training, 9),
+    }
+    if delivered.upload is not None:
+        measured["upload_seconds"] = round(delivered.upload, 9)
+    return measured
 
 
 def _shared(metrics: Mapping[str, float]) -> dict[str, int] | None:

@@ -34,7 +34,8 @@ averaged data and the smallest number of samples behind an entry, ``group``.
 null. It is sent when it changes: the quorum is met, or a device that was asked is lost or returns.
 
 A ``reply`` to the question ``evaluate`` that was accepted has the device's ``accuracy``. One to a
-question that trains has ``training_seconds`` and ``upload_seconds``, where they were measured.
+question that trains has, where they were measured, ``training_seconds`` for ``trained_samples``,
+each counted once an epoch, and ``upload_seconds``.
 
 ``confusion`` precedes the ``scored`` of a round that was evaluated, once for the coordinator's test
 and once for the devices'.

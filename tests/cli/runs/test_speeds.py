@@ -27,7 +27,7 @@ def simulated(state: Path, **sections: dict[str, Any]) -> SimulationResult:
     values: dict[str, dict[str, Any]] = {
         "model": {"name": "mlp", "hidden": [4]},
         "data": {"partition": "dirichlet", "limit": 300},
-        "training": {"epochs": 3},
+        "training": {"epochs": 3, "least_epochs": 1},
         "rounds": {"count": 6},
         "simulation": {"devices": 4, "workers": 1},
     }
@@ -108,14 +108,23 @@ def test_the_median_counts_and_other_answers_do_not(tmp_path: Path) -> None:
     reply = {"kind": "reply", "device": "a", "question": "fit", "outcome": "accepted"}
     times = [(10, 1.0, 0.5, 100), (20, 8.0, 0.1, 100), (10, 3.0, None, 100), (10, 9.0, 1.0, 0)]
     rows = [
-        {**reply, "samples": n, "training_seconds": s, "upload_seconds": up, "bytes": size}
+        {
+            **reply,
+            "trained_samples": 2 * n,
+            "training_seconds": s,
+            "upload_seconds": up,
+            "bytes": size,
+        }
         for n, s, up, size in times
     ]
-    rows += [{**reply, "samples": 10}, {**rows[0], "samples": 0}, {**rows[0], "device": None}]
+    rows += [
+        {**reply, "samples": 10},
+        {**rows[0], "trained_samples": 0},
+        {**rows[0], "device": None},
+    ]
     rows += [{**rows[0], "training_seconds": -1}, {**rows[0], "outcome": "rejected"}]
     lines = "".join(f"{json.dumps(row)}\n" for row in rows)
     (tmp_path / EVENTS).write_text(f"{lines}not JSON\n")
-    (tmp_path / "recipe.toml").write_text("[training]\nepochs = 2\n")
     assert table(speeds(tmp_path).out) == {"a": ("0.175", "600.0", "")}
 
 
