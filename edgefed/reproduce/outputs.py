@@ -15,7 +15,7 @@ from edgefed.config.loading.write import to_toml
 from edgefed.files.writing import write_output
 from edgefed.reproduce.measure import Entry, entries, verdicts
 from edgefed.reproduce.plan import Study
-from edgefed.reproduce.table import PaperTable
+from edgefed.reproduce.table import PaperTable, Published
 from edgefed.reproduce.verdict import Verdict
 from edgefed.simulator.sweep.plot import accuracy_plot
 from edgefed.simulator.sweep.table import Spread, runs_csv
@@ -143,8 +143,13 @@ def _entry_row(entry: Entry) -> tuple[str, ...]:
         cell.row.label,
         f"{count}, {entry.failed} failed" if entry.failed else count,
         _percent(entry.accuracy),
-        "not known" if known is None else f"{known.value:.1f}{of}",
+        "not known" if known is None else f"{_published(known)}{of}",
     )
+
+
+def _published(number: Published) -> str:
+    more = "" if number.deviation is None else f" ± {number.deviation:.1f}"
+    return f"{number.value:.1f}{more}"
 
 
 def _difference(entry: Entry) -> str:

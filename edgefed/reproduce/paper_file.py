@@ -175,6 +175,9 @@ class Numbers(Section):
     values: dict[str, tuple[float, ...]]
     """By the key of a row, one number for each column."""
 
+    deviations: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    """Likewise, the standard deviation of each number, in points."""
+
 
 class Worded(Section):
     """A claim with words of its own."""

@@ -305,13 +305,16 @@ class _Names:
             path = (*place, "published", number)
             for name in block.columns:
                 self.read.check("column", name, self.columns, (*path, "columns"))
+            for key in ("values", "deviations"):
+                for label, values in getattr(block, key).items():
+                    self.read.check("row", label, self.rows, (*path, key, label))
+                    if len(values) != len(block.columns):
+                        text = f"must have {len(block.columns)} numbers, has {len(values)}"
+                        raise self.read.wrong((*path, key, label), text)
             for label, values in block.values.items():
-                self.read.check("row", label, self.rows, (*path, "values", label))
-                if len(values) != len(block.columns):
-                    text = f"must have {len(block.columns)} numbers, has {len(values)}"
-                    raise self.read.wrong((*path, "values", label), text)
-                for column, value in zip(block.columns, values, strict=True):
-                    yield Published(label, column, value, block.source)
+                deviations = block.deviations.get(label, (None,) * len(values))
+                for column, value, noise in zip(block.columns, values, deviations, strict=True):
+                    yield Published(label, column, value, block.source, noise)
 
     def claim(self, claim: str, text: str, path: KeyPath) -> Claim:
         """Return a claim; ``text`` replaces its words unless it is empty."""

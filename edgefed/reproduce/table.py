@@ -133,12 +133,14 @@ class Published:
         column: as the paper has it; see ``PaperColumn.of``.
         value: accuracy in percent.
         source: from whom we know it.
+        deviation: over the published runs, in points; None if unknown.
     """
 
     row: str
     column: str
     value: float
     source: str
+    deviation: float | None = None
 
 
 @dataclass(frozen=True)

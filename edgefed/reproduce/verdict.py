@@ -3,7 +3,9 @@
 A claim is a sum of cells, computed for each seed separately: cells of one seed share their data,
 partition and initial weights, so common effects cancel. The noise is half the width of the 95 %
 confidence interval of the mean over seeds, by Student's t-distribution (Biometrika 6 (1), 1908).
-The same sum of published numbers shows whether the paper's own table agrees with its text.
+Where only one seed ran and the deviations of the published numbers are known, the noise is 1.96
+standard deviations of the sum of one run of each cell. The same sum of published numbers shows
+whether the paper's own table agrees with its text.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ QUANTILES = (
 )
 """Student's t for 95 %, two-sided, of 1 to 20 degrees of freedom; the last also for more, which
 errs on the side of noise."""
+
+NORMAL = 1.96
+"""The normal distribution's quantile for 95 %, two-sided."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,11 @@ def judge(
     if any(term.column == EACH for term in claim.terms):
         return [
             replace(
-                _one(claim, [column] * len(claim.terms), column.label, values),
+                _by_published_noise(
+                    _one(claim, [column] * len(claim.terms), column.label, values),
+                    claim,
+                    _published(claim, numbers, column.of),
+                ),
                 published=published_sum(claim, numbers, column.of),
             )
             for column in columns
@@ -72,7 +81,9 @@ def judge(
         absent = "a column is not run at this scale"
         return [Verdict(claim.text, "", "unknown", reason=absent, published=own)]
     one = present[0].label if len({column.label for column in present}) == 1 else ""
-    return [replace(_one(claim, present, one, values), published=own)]
+    verdict = _one(claim, present, one, values)
+    verdict = _by_published_noise(verdict, claim, _published(claim, numbers))
+    return [replace(verdict, published=own)]
 
 
 def published_sum(claim: Claim, numbers: Numbers, column: str = "") -> float | None:
@@ -83,13 +94,30 @@ def published_sum(claim: Claim, numbers: Numbers, column: str = "") -> float | N
         numbers: published in it.
         column: the paper's column that a term of any column means.
     """
+    cells = _published(claim, numbers, column)
+    if not cells:
+        return None
+    terms = zip(claim.terms, cells, strict=True)
+    return round(math.fsum(term.weight * cell.value for term, cell in terms), 6) / 100
+
+
+def _published(claim: Claim, numbers: Numbers, column: str = "") -> list[Published]:
+    """Return the published number of each term; none where one is not known."""
     columns = (column if term.column == EACH else term.column for term in claim.terms)
     cells = [numbers(term.row, of) for term, of in zip(claim.terms, columns, strict=True)]
-    known = [number.value for number in cells if number is not None]
-    if len(known) < len(cells):
-        return None
-    terms = zip(claim.terms, known, strict=True)
-    return round(math.fsum(term.weight * value for term, value in terms), 6) / 100
+    known = [cell for cell in cells if cell is not None]
+    return known if len(known) == len(cells) else []
+
+
+def _by_published_noise(verdict: Verdict, claim: Claim, cells: Sequence[Published]) -> Verdict:
+    """Return a verdict of one seed by the deviations of the published numbers, if known."""
+    deviations = [cell.deviation for cell in cells if cell.deviation is not None]
+    if verdict.mean is None or verdict.noise is not None or len(deviations) < len(claim.terms):
+        return verdict
+    terms = zip(claim.terms, deviations, strict=True)
+    noise = NORMAL * math.hypot(*(term.weight * deviation / 100 for term, deviation in terms))
+    word = _word(claim, verdict.mean, noise)
+    return replace(verdict, word=word, noise=noise, reason="one seed, by the published deviations")
 
 
 def _one(claim: Claim, columns: Sequence[PaperColumn], label: str, values: Values) -> Verdict:

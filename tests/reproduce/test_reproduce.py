@@ -132,6 +132,37 @@ def test_a_score_is_the_mean_of_the_last_tests(outcome: TrialOutcome) -> None:
     assert scored(made, PaperScore("device_accuracy", 5)) == pytest.approx(0.3)
 
 
+def test_the_best_test_of_all_rounds_and_the_last_within_the_bytes_of_another_run(
+    study: Study, outcome: TrialOutcome
+) -> None:
+    """By hand: 100 bytes a round; the reference moves 350, which the third round does not pass."""
+    result = next(iter(outcome.results.values()))
+    tests = (0.2, 0.7, None, 0.5)
+    history = tuple(
+        {"round": number, "accuracy": accuracy, "sent": 60, "received": 40}
+        for number, accuracy in enumerate(tests, 1)
+    )
+    made = result.model_copy(update={"history": history})
+    assert scored(made, PaperScore("best_accuracy")) == 0.7
+    equal = PaperScore("equal_bytes_accuracy")
+    for limit, accuracy in ((350, 0.7), (400, 0.5), (199, 0.2), (99, None)):
+        reference = result.model_copy(update={"bytes_up": limit - 9, "bytes_down": 9})
+        assert scored(made, equal, reference) == accuracy
+    assert scored(made, equal) is None
+
+    column = replace(study.scaled.columns[0], score=equal)
+    cells = tuple(
+        replace(cell, column=column)
+        for cell in study.cells
+        if cell.column is study.scaled.columns[0]
+    )
+    scaled = replace(study.scaled, columns=(column,))
+    first, other = entries(replace(study, scaled=scaled, cells=cells), outcome)
+    plain = entries(study, outcome)[0]
+    assert first.accuracy == plain.accuracy, "the first row is its own reference"
+    assert other.accuracy.count == plain.accuracy.count
+
+
 def test_the_files_say_the_same(study: Study, outcome: TrialOutcome, folder: Path) -> None:
     place = folder / "table"
     write_outputs(study, outcome, place)

@@ -124,6 +124,34 @@ def test_one_seed_is_no_measure_of_noise() -> None:
     assert "one seed" in verdict.reason
 
 
+def test_published_deviations_are_the_noise_of_one_seed() -> None:
+    """By hand: 1.96 * sqrt(0.3² + 0.4²) = 0.98 points."""
+    cells = {("A", "easy"): [0.90], ("B", "easy"): [0.895]}
+    numbers = {
+        (row, "easy"): Published(row, "easy", value, "test", noise)
+        for row, value, noise in (("A", 90.0, 0.3), ("B", 89.0, 0.4))
+    }
+
+    def judge_one(cells: dict[tuple[str, str], list[float]]) -> Verdict:
+        columns = [PaperColumn("easy", "easy", {})]
+        (verdict,) = judge(
+            read("A > B | easy"),
+            columns,
+            lambda row, column: dict(enumerate(cells[row, column.of])),
+            lambda row, column: numbers.get((row, column)),
+        )
+        return verdict
+
+    verdict = judge_one(cells)
+    assert verdict.word == "within the noise"
+    assert verdict.noise == pytest.approx(0.0098)
+    assert "published deviations" in verdict.reason
+    assert judge_one({**cells, ("B", "easy"): [0.88]}).word == "yes"
+    several = judge_one({("A", "easy"): [0.9, 0.91], ("B", "easy"): [0.89, 0.9]})
+    assert (several.word, several.reason) == ("yes", "")
+    assert several.noise == pytest.approx(0, abs=1e-9)
+
+
 def test_only_seeds_that_ran_all_cells_count() -> None:
     cells = {("A", "easy"): [0.9, 0.9, math.nan], ("B", "easy"): [0.8, math.nan, 0.8]}
     assert judged(read("A > B | easy"), cells)[0].mean == pytest.approx(0.1)
