@@ -116,8 +116,8 @@ def trial_digest(recipe: Recipe) -> str:
     """Return the name of a recipe's result: a digest over all that a result depends on.
 
     The recipe's name, the number of worker processes and the grace for lost devices, which a
-    simulation does not have, are left out, and so is ``[labels]`` without supplements. The
-    algorithm's settings count with their defaults, so that a changed default causes a new run.
+    simulation does not have, are left out, and so are the tables and keys that the recipe does not
+    use. The algorithm's settings count with their defaults, so that a changed default causes a new run.
     """
     values = recipe.model_dump(
         mode="json",
@@ -125,8 +125,11 @@ def trial_digest(recipe: Recipe) -> str:
     )
     if recipe.training.loss == "cross_entropy":
         del values["training"]["loss"]  # spelt out or not, it is the same result
-    if not recipe.labels.wanted:
-        del values["labels"]
+    for table in ("labels", "selection", "speeds"):
+        if not getattr(recipe, table).wanted:
+            del values[table]
+    if not recipe.training.varies:
+        del values["training"]["least_epochs"], values["training"]["seconds"]
     settings = make(recipe).settings.model_dump(mode="json")
     text = json.dumps([values, settings], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
