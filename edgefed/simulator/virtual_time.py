@@ -1,8 +1,8 @@
 """Virtual time: how long each virtual device takes, and a clock that jumps from event to event.
 
-A task of a device with n samples and E epochs that downloads b and uploads u bytes takes
+A task that trains on n samples, each counted once an epoch, downloads b and uploads u bytes, takes
 
-    b / downlink + E n seconds_per_sample + u / uplink        seconds in which it is present
+    b / downlink + n seconds_per_sample + u / uplink        seconds in which its device is present
 
 Speeds are log-normal around the recipe's medians; absences alternate with presences, both of
 exponential length. Every draw derives from the run's seed and the device's number.
@@ -187,9 +187,14 @@ def _measured(file: str) -> dict[str, dict[str, float]]:
         return {}
     try:
         with Path(file).open(newline="", encoding="utf-8") as lines:
-            rows = list(csv.DictReader(lines))
+            table = csv.DictReader(lines)
+            rows, columns = list(table), table.fieldnames or ()
+        if missing := [name for name in ("device", "seconds_per_sample") if name not in columns]:
+            raise ValueError(f"it has no column {missing[0]}")
+        if not rows:
+            raise ValueError("it has no row")
         return {row["device"]: _values(row) for row in rows}
-    except (OSError, KeyError, ValueError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise DataError(
             f"The speeds in {file} cannot be read: {why}.",
@@ -202,8 +207,14 @@ def _values(row: dict[str, str]) -> dict[str, float]:
     """Return the cells of a device that are not empty."""
     cells = {"seconds_per_sample": row["seconds_per_sample"]}
     cells |= {name: row[name] for name in ("uplink", "downlink") if name in row}
-    values = {name: float(cell) for name, cell in cells.items() if cell and cell.strip()}
-    for name, value in values.items():
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name} of {row['device']} is {value}")
+    values = {}
+    for name, cell in cells.items():
+        if not (cell and cell.strip()):
+            continue
+        try:
+            values[name] = float(cell)
+        except ValueError:
+            values[name] = math.nan
+        if not 0 <= values[name] < math.inf:
+            raise ValueError(f"{name} of {row['device']} is {cell}")
     return values

@@ -60,12 +60,13 @@ def shortened(
 
     Args:
         schedule: of the round.
-        training: the recipe's table; with ``least_epochs``, epochs are drawn from the task's seed.
+        training: the recipe's table; with ``least_epochs``, its epochs are drawn from the task's
+            seed. A schedule with other epochs, of a second work, has no draw.
         params: of the task, with ``EPOCHS`` and ``STEPS`` where they are limited.
         seed: of the task.
     """
     epochs = min(schedule.epochs, params.get(EPOCHS, schedule.epochs))
-    if training.least_epochs:
+    if training.least_epochs and schedule.epochs == training.epochs:
         draws = generator(seed, "epochs")
         epochs = min(epochs, int(draws.integers(training.least_epochs, training.epochs + 1)))
     limits = [limit for limit in (schedule.max_steps, params.get(STEPS, 0)) if limit]

@@ -15,7 +15,6 @@ a restart asks for the same.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -36,7 +35,11 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.recipes.training_section import TrainingSection
 from edgefed.errors import RecipeError
 from edgefed.learn.base.types import Job
+from edgefed.learn.samples.sample_order import batch_sizes, planned_steps
 from edgefed.wire.messages import Task
+
+MOST_STEPS = 2**31 - 1
+"""Most steps that a question names, whatever number a device reports."""
 
 
 class LocalWork(WrappedAlgorithm):
@@ -70,7 +73,9 @@ class LocalWork(WrappedAlgorithm):
 
 def _limit(budget: float, pace: float | None) -> Mapping[str, int]:
     """Return the parameters of a question to a device that takes so many seconds for a step."""
-    return {EPOCHS: 1} if pace is None else {STEPS: max(1, int(budget / pace))}
+    if pace is None:
+        return {EPOCHS: 1}
+    return {STEPS: max(1, int(min(budget / pace, MOST_STEPS)))} if pace > 0 else {}
 
 
 def with_jobs(work: Work, change: Callable[[Job], Job]) -> Work:
@@ -92,8 +97,9 @@ def trained_samples(task: Task, samples: int) -> int:
     training = TrainingSection.model_validate(task.training)
     schedule = schedule_of(training, task.round, task.rounds)
     schedule = shortened(schedule, training, task.params, task.seed)
-    most = schedule.max_steps * schedule.batch_size or sys.maxsize
-    return min(schedule.epochs * samples, most)
+    batches = batch_sizes(samples, schedule)
+    epochs, more = divmod(planned_steps(samples, schedule), max(1, len(batches)))
+    return epochs * samples + sum(batches[:more])
 
 
 def check_local_work(recipe: Recipe) -> None:

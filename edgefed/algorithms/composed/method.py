@@ -60,6 +60,10 @@ OPTIONAL: Mapping[str, type[BaseModel]] = {
 }
 """The tables that a task leaves empty where the recipe does not use them."""
 
+EQUAL_WORK: Mapping[str, Any] = {"least_epochs": 0, "seconds": 0.0}
+"""The keys of ``training`` that a task leaves out where all devices do the same work; devices of
+earlier releases expect that."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -100,7 +104,7 @@ class Method:
         """
         name = task["algorithm"]
         own = complete_section(settings, task["settings"], f"algorithm '{name}'")
-        training = complete_section(TrainingSection, task["training"], "training")
+        training = complete_section(TrainingSection, {**EQUAL_WORK, **task["training"]}, "training")
         tables: dict[str, Any] = {
             table: complete_section(model, task[table], table)
             for table, model in OPTIONAL.items()
@@ -124,10 +128,11 @@ class Method:
     def task_fields(self) -> dict[str, Any]:
         """Return the fields of a task, with every setting written out."""
         tables = {name: getattr(self, name) for name in OPTIONAL}
+        unused = () if self.training.varies else EQUAL_WORK
         return {
             "algorithm": self.algorithm,
             "settings": self.settings.model_dump(mode="json"),
-            "training": self.training.model_dump(mode="json"),
+            "training": self.training.model_dump(mode="json", exclude=set(unused)),
             **{
                 name: table.model_dump(mode="json") if table.wanted else {}
                 for name, table in tables.items()

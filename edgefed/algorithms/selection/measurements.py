@@ -77,7 +77,7 @@ class Measurements:
 
     def _pace(self, device: str) -> float | None:
         answer = self.of(device).answer
-        if answer is None or not answer.seconds or not answer.steps:
+        if answer is None or answer.seconds is None or answer.steps < 1:
             return None
         return answer.seconds / answer.steps
 

@@ -5,7 +5,7 @@ Selection, OSDI 2021 (arXiv 2010.06081), algorithm 1. For a device with n sample
 of its last training, the round L in which it was last asked, and t seconds for its answer, in round
 R with the preferred duration T:
 
-    U = min(n F, the 95th percentile of all n F), divided by the largest of them
+    U = min(n F, the device at the 95th percentile of all n F), divided by the largest of them
     utility = (U + sqrt(0.1 log R / L)) (T / t)^alpha       the last factor only where t > T
 
 A share epsilon of the cohort is drawn from devices that were never asked. The others are drawn by
@@ -93,8 +93,11 @@ class Oort(Selector[OortSettings]):
         known = {entry.device: entry for entry in candidates if entry.loss is not None}
         if not known:
             return {}
-        taught = {name: entry.samples * (entry.loss or 0.0) for name, entry in known.items()}
-        most = max(float(np.percentile(list(taught.values()), CLIP)), np.finfo(float).tiny)
+        taught = {
+            name: entry.samples * max(0.0, entry.loss or 0.0) for name, entry in known.items()
+        }
+        clip = np.percentile(list(taught.values()), CLIP, method="lower")
+        most = max(float(clip), np.finfo(float).tiny)
         seconds = [entry.seconds for entry in known.values() if entry.seconds]
         preferred = float(np.percentile(seconds, self.settings.percentile)) if seconds else 0.0
         return {

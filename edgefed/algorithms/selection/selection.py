@@ -64,7 +64,8 @@ class Selection:
     def first(self, roster: Roster, count: int, number: int, seed: int) -> list[str]:
         """Return the ids of so many devices, those to ask first; fewer where there are no more.
 
-        Of devices that should rest, those come first that have rested for the longest time.
+        Of devices that should rest, those come first that have rested for the longest time, ties at
+        random.
 
         Raises:
             PluginError: ``selection.plugin``: the selector failed.
@@ -74,9 +75,9 @@ class Selection:
         resting = [entry for entry in candidates if self._rests(entry, number)]
         chosen = self._ordered(rested, min(count, len(rested)), number, seed)
         missing = min(count - len(chosen), len(resting))
-        last = {entry.device: entry.last for entry in resting}
-        rested_longest = sorted(last, key=lambda device: last[device])[:missing]
-        return chosen + rested_longest
+        ties = generator(seed, "selection", "resting").permutation(len(resting))
+        by_rest = sorted(zip(resting, ties, strict=True), key=lambda pair: (pair[0].last, pair[1]))
+        return chosen + [entry.device for entry, _ in by_rest[:missing]]
 
     def _rests(self, candidate: Candidate, number: int) -> bool:
         return candidate.last > 0 and number - candidate.last <= self._section.rest

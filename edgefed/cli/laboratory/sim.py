@@ -21,6 +21,7 @@ from edgefed.cli.common.options import (
     named_run,
 )
 from edgefed.cli.laboratory.trial_progress import parse_seeds, raise_failures, run_plan
+from edgefed.errors import CheckFailedError, UsageError
 from edgefed.process.stop_signals import terminable
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import columns, data, hide_progress, json_out, show_progress, talk
@@ -146,7 +147,7 @@ def run(
         str,
         typer.Option(
             "--order",
-            help="Ask and merge in the order of this run, whose rounds were buffered.",
+            help="Repeat this run, whose rounds were buffered: ask and merge in its order.",
             metavar="RUN",
             rich_help_panel="Run",
         ),
@@ -168,14 +169,18 @@ def run(
         from edgefed.files.writing import make_state_private
         from edgefed.process.clock import SystemClock
 
-        settings = options.settings().value
-        record, followed = (
-            recorded_order(settings.state, named_run(order)) if order else (None, None)
-        )
-        if record is not None and recipe is None:
+        settings, followed = options.settings().value, None
+        typed = Typed(recipe, sets, algorithm, rounds, seed, devices)
+        if order:
+            if typed != Typed():
+                raise UsageError(
+                    "--order repeats a run with its own recipe.",
+                    hint="leave out the recipe, --set and the options of the run",
+                )
+            record, followed = recorded_order(settings.state, named_run(order))
             made = Recipe.model_validate_json(record.recipe)
         else:
-            made = checked_recipe(options, Typed(recipe, sets, algorithm, rounds, seed, devices))
+            made = checked_recipe(options, typed)
         make_state_private(settings.state)
         ended = simulate(
             made,
@@ -192,6 +197,14 @@ def run(
         hide_progress()
         result = ended.to_json()
         options.answer(result, describe_result)
+        if order and record.weights_digest not in ("", result["weights_digest"]):
+            raise CheckFailedError(
+                f"The digest is not that of {record.run}.",
+                code="order.digest",
+                hint="simulate the data of its devices; on a GPU, weights agree up to rounding",
+            )
+        if order and not options.quiet:
+            talk(f"the digest is that of {record.run}")
 
 
 class _Reporter:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from edgefed.config.recipes.sections import Section
 
@@ -37,7 +37,7 @@ class SpeedsSection(Section):
     absence: Annotated[float, Field(gt=0, le=30 * 86400, allow_inf_nan=False)] = 600.0
     """Mean length of an absence, in seconds."""
 
-    file: Annotated[str, Field(max_length=4096)] = ""
+    file: Annotated[str, Field(max_length=4096, validate_default=True)] = ""
     """A CSV file of measured devices, such as ``edgefed run speeds`` prints, with the columns
     ``device`` and ``seconds_per_sample``, and ``uplink`` and ``downlink`` if wanted. Devices that
     are not in it, and empty cells, take the values above."""
@@ -46,3 +46,14 @@ class SpeedsSection(Section):
     def wanted(self) -> bool:
         """Whether there is virtual time."""
         return self.seconds_per_sample > 0 or bool(self.file)
+
+    @field_validator("file")
+    @classmethod
+    def _has_an_effect(cls, file: str, info: ValidationInfo) -> str:
+        """Check that other keys do not wait for virtual time in vain."""
+        others = ("spread", "uplink", "downlink", "absent")
+        if not file and not info.data.get("seconds_per_sample", 1.0):
+            for key in others:
+                if info.data.get(key):
+                    raise ValueError(f"is needed with {key}, unless seconds_per_sample is set")
+        return file

@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import replace
+from typing import Any
 
 from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import State
@@ -50,7 +51,7 @@ from edgefed.coordinator.rounds.unmerged import merged_or_problem
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import TimeLimitError, UnmergeableError, UsageError
 from edgefed.events.base.model import Phase
-from edgefed.events.history.early_stopping import SETTLED, Row
+from edgefed.events.history.early_stopping import MEASURED, SETTLED, Row
 from edgefed.seeds import derive, generator
 
 
@@ -85,6 +86,7 @@ class BufferedRounds:
         self._merged: dict[str, int] = {}
         self._settled_through: dict[str, int] = {}
         self._unwritten: list[OpenExchange] = []
+        self._put_again: set[int] = set()
         self._early: list[Delivered] = []
         self._stats = ReplyStats()
         self._blamed: dict[str, str] = {}
@@ -107,6 +109,7 @@ class BufferedRounds:
         for opened in state.questions:
             if opened.tasks:
                 self._count(opened.tasks[0].device, opened.number or 0)
+                self._put_again.add(opened.index)
                 self._put(state, opened)
             else:  # of another protocol version
                 self._unwritten.append(opened)
@@ -439,8 +442,13 @@ class BufferedRounds:
     def _note(self, settled: Iterable[Settled]) -> None:
         """Add closed questions to the progress of the round, which is written with the next row."""
         record = self._recorder.record
-        noted = [*record.progress.get(SETTLED, ()), *(each.to_json() for each in settled)]
-        self._recorder.record = replace(record, progress={**record.progress, SETTLED: noted})
+        closed = list(settled)
+        noted = [*record.progress.get(SETTLED, ()), *(each.to_json() for each in closed)]
+        progress = {**record.progress, SETTLED: noted}
+        if self._selection.measures:
+            unmeasured: dict[str, list[Any]] = {each.device: [] for each in closed}
+            progress[MEASURED] = unmeasured | progress.get(MEASURED, {})
+        self._recorder.record = replace(record, progress=progress)
 
     # -- tests on devices ---------------------------------------------------------------------
 
@@ -533,7 +541,8 @@ class BufferedRounds:
         epsilon = self._deps.algorithm.round_metrics(merged).get("epsilon")
         settled = {each.device for each in settled_in(recorder.record.progress)}
         measured = settled if self._selection.measures else ()
-        after = recorder.with_answers(self._stats, epsilon, measured)
+        again = {each.tasks[0].device for each in opened if each.index in self._put_again}
+        after = recorder.with_answers(self._stats, epsilon, measured, again)
         after = replace(
             after,
             exchanges=after.exchanges + 1,

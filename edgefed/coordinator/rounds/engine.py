@@ -92,6 +92,7 @@ class Engine:
         self._tables = TableUpdates(record.run, self._algorithm, deps.journal)
         self._phases = PhaseSeconds(deps.clock)
         self._selection = Selection(deps.recipe, self._recorder.measurements)
+        self._put_again = -1
         self._buffered = (
             BufferedRounds(
                 deps, self._recorder, self._selection, self._models.section, self._phases.enter
@@ -167,6 +168,7 @@ class Engine:
         self._models.keep_round(state)
         rows = self._deps.store.rounds(self._recorder.record.run, details=True)
         self._recorder.measurements.begin(rows)
+        self._put_again = -1 if state.open is None else state.open.index
         if self._buffered is not None:
             if state.open is not None and state.open.round <= state.scored:
                 self._give_up(state.open)  # a test that later rounds did not wait for
@@ -367,7 +369,8 @@ class Engine:
         epsilon = self._algorithm.round_metrics(merged).get("epsilon")
         measures = self._selection.measures and not opened.preparatory
         measured = [task.device for task in opened.tasks] if measures else ()
-        after = self._recorder.with_answers(stats, epsilon, measured)
+        untimed = measured if opened.index == self._put_again else ()
+        after = self._recorder.with_answers(stats, epsilon, measured, untimed)
         held = state.downlink.to_json()
         relays = (collector.relayed, delivered_relays(opened, collector.stats.devices))
         store = self._deps.store

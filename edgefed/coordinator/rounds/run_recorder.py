@@ -178,7 +178,11 @@ class RunRecorder:
         self._journal.emit("round", run=now.run, round=number)
 
     def with_answers(
-        self, stats: ReplyStats, epsilon: float | None, asked: Collection[str] = ()
+        self,
+        stats: ReplyStats,
+        epsilon: float | None,
+        asked: Collection[str] = (),
+        untimed: Collection[str] = (),
     ) -> RunRecord:
         """Return the row with an exchange's answers in it, to be written together with them.
 
@@ -186,15 +190,19 @@ class RunRecorder:
             stats: of the exchange.
             epsilon: the total privacy cost of all merged rounds.
             asked: devices whose measurements are kept.
+            untimed: those of them that were asked before a restart, so that seconds are unknown.
         """
         self.account()
         so_far = self._tally()
         so_far.add(stats)
         progress = {**self.record.progress, "stats": so_far.to_json()}
         if asked:
-            answers = stats.answers
             if not self._fleet.takes_time:  # then seconds are those of this machine
-                answers = {name: replace(one, seconds=None) for name, one in answers.items()}
+                untimed = asked
+            answers = {
+                name: replace(one, seconds=None) if name in untimed else one
+                for name, one in stats.answers.items()
+            }
             progress[MEASURED] = progress.get(MEASURED, {}) | measured_row(asked, answers)
         return replace(self.record, progress=progress, epsilon=epsilon)
 

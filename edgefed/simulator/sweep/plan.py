@@ -117,7 +117,8 @@ def trial_digest(recipe: Recipe) -> str:
 
     The recipe's name, the number of worker processes and the grace for lost devices, which a
     simulation does not have, are left out, and so are the tables and keys that the recipe does not
-    use. The algorithm's settings count with their defaults, so that a changed default causes a new run.
+    use. The algorithm's settings count with their defaults, so that a changed default causes a new
+    run.
     """
     values = recipe.model_dump(
         mode="json",

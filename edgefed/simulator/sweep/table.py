@@ -14,7 +14,7 @@ from edgefed.simulator.sweep.results import TrialResult
 from edgefed.simulator.sweep.trials import TrialOutcome
 from edgefed.terminal.units import duration, size
 
-COLUMNS = ("accuracy", "loss", "bytes", "seconds", "rounds_to_target")
+COLUMNS = ("accuracy", "loss", "bytes", "seconds", "rounds_to_target", "seconds_to_target")
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,17 @@ def bytes_to(result: TrialResult, target: float | None) -> int | None:
     return None if reached is None else bytes_by_round(result)[reached]
 
 
+def seconds_to(result: TrialResult, target: float | None) -> float | None:
+    """Return the seconds of all rounds up to the first whose accuracy is at least ``target``.
+
+    They are virtual where the recipe has speeds.
+    """
+    reached = rounds_to(result, target)
+    if reached is None:
+        return None
+    return math.fsum(row["seconds"] for row in result.history if row["round"] <= reached)
+
+
 def _numbers(result: TrialResult, target: float | None) -> dict[str, Any]:
     return {
         "accuracy": result.accuracy,
@@ -120,6 +131,7 @@ def _numbers(result: TrialResult, target: float | None) -> dict[str, Any]:
         "bytes": result.bytes_up + result.bytes_down,
         "seconds": result.seconds,
         "rounds_to_target": rounds_to(result, target),
+        "seconds_to_target": seconds_to(result, target),
     }
 
 
@@ -128,7 +140,7 @@ def _numbers(result: TrialResult, target: float | None) -> dict[str, Any]:
 
 def text_rows(rows: Sequence[CaseRow], target: float | None) -> list[tuple[str, ...]]:
     """Return the table for people; ``to 0.8`` holds rounds and the number of seeds."""
-    more = () if target is None else (f"ROUNDS TO {target:g}",)
+    more = () if target is None else (f"ROUNDS TO {target:g}", f"TIME TO {target:g}")
     head = ("CASE", "RUNS", "ACCURACY", "LOSS", "BYTES", "TIME", *more)
     return [head, *(_text_row(row, target) for row in rows)]
 
@@ -147,6 +159,7 @@ def _text_row(row: CaseRow, target: float | None) -> tuple[str, ...]:
         reached = values["rounds_to_target"]
         of = f"  ({reached.count} of {row.runs})" if reached.count < row.runs else ""
         cells.append((_spoken(reached, "{:.1f}".format) or "never") + of)
+        cells.append(_spoken(values["seconds_to_target"], duration))
     return tuple(cells)
 
 

@@ -134,7 +134,7 @@ def chosen_by_samples(candidates: list[Candidate], seed: int) -> list[str]:
 
 
 def test_the_utility_is_that_of_the_paper() -> None:
-    """By hand: n F = 20, 6, 12, cut at their 95th percentile 19.2; T is the median, 4 s."""
+    """By hand: n F = 20, 6, 12, cut at the second of three, 12; T is the median, 4 s."""
     candidates = [
         Candidate("a", 10, asked=1, last=3, loss=2.0, seconds=8.0),
         Candidate("b", 3, asked=1, last=1, loss=2.0, seconds=4.0),
@@ -145,10 +145,31 @@ def test_the_utility_is_that_of_the_paper() -> None:
     assert utilities.keys() == {"a", "b", "c"}
     grows = 0.1 * math.log(5)
     assert utilities["a"] == pytest.approx((1 + math.sqrt(grows / 3)) * (4 / 8) ** 2)
-    assert utilities["b"] == pytest.approx(6 / 19.2 + math.sqrt(grows / 1))
-    assert utilities["c"] == pytest.approx(12 / 19.2 + math.sqrt(grows / 4))
-    tolerant = Oort(OortSettings(alpha=0, percentile=1)).utilities(candidates, 5)
+    assert utilities["b"] == pytest.approx(6 / 12 + math.sqrt(grows / 1))
+    assert utilities["c"] == pytest.approx(1 + math.sqrt(grows / 4))
+    tolerant = Oort(OortSettings(alpha=0)).utilities(candidates, 5)
     assert tolerant["a"] == pytest.approx(1 + math.sqrt(grows / 3))
+    hasty = Oort(OortSettings(alpha=1, percentile=25)).utilities(candidates, 5)
+    assert hasty["b"] == pytest.approx(utilities["b"] * 2.5 / 4), "T is between 1 and 4 seconds"
+
+
+def test_no_device_leads_by_its_loss_alone() -> None:
+    candidates = [Candidate(f"d{n}", 5, asked=1, last=1, loss=1.0 + n / 10) for n in range(8)]
+    liar = Candidate("x", 5, asked=1, last=1, loss=1e30)
+    utilities = Oort(OortSettings()).utilities([*candidates, liar], 2)
+    assert utilities["x"] == utilities["d7"]
+    negative = [Candidate(f"n{n}", 5, asked=1, last=1, loss=-1.0) for n in range(3)]
+    assert all(math.isfinite(each) for each in Oort(OortSettings()).utilities(negative, 2).values())
+
+
+def test_known_devices_are_drawn_in_proportion_to_their_utility() -> None:
+    settings = OortSettings(exploration=0, least_exploration=0, alpha=1, percentile=1)
+    slow = Candidate("slow", 1, asked=1, last=1, loss=1.0, seconds=1.04)
+    fast = Candidate("fast", 1, asked=1, last=1, loss=1.0, seconds=1.0)
+    first = Counter(Oort(settings).order([fast, slow], 1, 1, generator(s))[0] for s in range(4000))
+    assert first["slow"] / 4000 == pytest.approx(1 / 2.04, abs=0.025)
+    one_slower = [fast, Candidate("slow", 1, asked=1, last=1, loss=1.0, seconds=1.2)]
+    assert {Oort(settings).order(one_slower, 1, 1, generator(s))[0] for s in range(99)} == {"fast"}
 
 
 def test_the_share_of_unknown_devices_shrinks_to_its_least() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +15,14 @@ import pytest
 from pydantic import ValidationError
 
 from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.algorithms.interface.member import Member
 from edgefed.algorithms.selection.base import Candidate, Selector, SelectorSettings
+from edgefed.algorithms.selection.measurements import Measurements, measured_row
 from edgefed.algorithms.selection.registry import SELECTORS
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
+from edgefed.coordinator.rounds.reply_stats import ReplyStats
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.data.sets.given import given_data
 from edgefed.errors import EdgeFedError, UnknownNameError
@@ -181,6 +188,51 @@ def test_a_misspelled_selector_is_named() -> None:
         make(recipe({"name": "roundrobin"}))
 
 
+BUFFERED = {"cohort": 0, "mode": "buffered", "buffer": 2, "concurrency": 3}
+
+
+def test_free_devices_of_buffered_rounds_are_chosen_too(tmp_path: Path) -> None:
+    plan = recipe(
+        {"name": "round-robin"},
+        data={"partition": "iid"},
+        rounds={**BUFFERED, "count": 20},
+        speeds={"seconds_per_sample": 0.1},
+    )
+    counts = Counter(device for chosen in asked(rows_of(plan, tmp_path)) for device in chosen)
+    assert len(counts) == DEVICES
+    assert max(counts.values()) - min(counts.values()) <= 2
+
+
+def test_a_device_whose_answer_was_too_old_was_asked_too(tmp_path: Path) -> None:
+    rounds = {**BUFFERED, "count": 10, "buffer": 1, "max_staleness": 0}
+    plan = recipe({"name": "round-robin"}, rounds=rounds, speeds={"seconds_per_sample": 0.1})
+    rows = rows_of(plan, tmp_path)
+    for row in rows:
+        assert set(row[MEASURED]) == {settled[0] for settled in row["settled"]}
+    assert any(not values for row in rows for values in row[MEASURED].values())
+
+
+def test_a_buffered_run_needs_its_own_limit() -> None:
+    limited = {**BUFFERED, "concurrency": 3}
+    make(recipe({"name": "round-robin"}, rounds=limited))
+    with pytest.raises(EdgeFedError, match=r"rounds\.concurrency = 0"):
+        make(recipe({"name": "round-robin"}, rounds={**limited, "concurrency": 0}))
+
+
+def test_exchanges_before_training_are_not_measured(tmp_path: Path) -> None:
+    plan = recipe(
+        {"name": "round-robin"},
+        algorithm={"name": "fedmix"},
+        training={"seconds": 5.0},
+        speeds={"seconds_per_sample": 0.1},
+    )
+    rows = rows_of(plan, tmp_path)
+    assert {len(row[MEASURED]) for row in rows} == {COHORT}
+    with closing(Store(tmp_path, durable=False)) as store:
+        run = store.runs()[0].run
+        assert all(MEASURED not in row for row in store.rounds(run))
+
+
 # -- local work -----------------------------------------------------------------------------------
 
 
@@ -210,10 +262,110 @@ def test_a_time_budget_gives_each_device_the_steps_that_it_can_do(tmp_path: Path
         assert 60 - 2 * steps_within < seconds <= 60 + 1e-6
 
 
+def test_a_budget_counts_the_samples_of_short_batches(tmp_path: Path) -> None:
+    """Seven samples in one batch, a second each: two steps are 14 seconds."""
+    plan = recipe(
+        {},
+        data={"partition": "iid", "limit": 14},
+        training={"epochs": 10, "batch_size": 16, "seconds": 15.0},
+        rounds={"count": 4, "cohort": 0},
+        simulation={"devices": 2},
+        speeds={"seconds_per_sample": 1.0},
+    )
+    rows = rows_of(plan, tmp_path)
+    measured = [row[MEASURED]["device-00"][1:] for row in rows]
+    assert measured == [[7.0, 1], [14.0, 2], [14.0, 2], [14.0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("training", "steps"),
+    [
+        ({"seconds": 0.5}, [5, 1, 1]),
+        ({"seconds": 1e6}, [5, 15, 15]),
+        ({"seconds": 1e6, "max_steps": 7}, [5, 7, 7]),
+        ({"seconds": 12.0, "max_steps": 7}, [5, 3, 3]),
+    ],
+)
+def test_a_budget_leaves_one_step_and_other_limits_hold(
+    training: dict[str, Any], steps: list[int], tmp_path: Path
+) -> None:
+    plan = recipe(
+        {},
+        data={"partition": "iid", "limit": 40},
+        training={"epochs": 3, "batch_size": 4, **training},
+        rounds={"count": 3, "cohort": 0},
+        simulation={"devices": 2},
+        speeds={"seconds_per_sample": 1.0},
+    )
+    assert [row[MEASURED]["device-00"][2] for row in rows_of(plan, tmp_path)] == steps
+
+
+def test_a_device_without_a_limit_of_time_does_all_epochs(tmp_path: Path) -> None:
+    file = tmp_path / "speeds.csv"
+    file.write_text("device,seconds_per_sample\ndevice-00,0\n")
+    plan = recipe(
+        {},
+        data={"partition": "iid", "limit": 40},
+        training={"epochs": 3, "batch_size": 4, "least_epochs": 3, "seconds": 1.0},
+        rounds={"count": 2, "cohort": 0},
+        simulation={"devices": 1},
+        speeds={"file": str(file)},
+    )
+    rows = rows_of(plan, tmp_path / "run")
+    assert [row[MEASURED]["device-00"][2] for row in rows] == [10, 30], "both limits hold"
+
+
+@pytest.mark.parametrize("steps", [1e30, -1e30, 0.5])
+def test_a_device_that_reports_any_steps_does_not_end_the_run(steps: float, tmp_path: Path) -> None:
+    known = Measurements()
+    stats = ReplyStats()
+    reply = SimpleNamespace(device="device-00", samples=5, metrics={"loss": 1.0, "steps": steps})
+    stats.accept(reply, 2.0)  # type: ignore[arg-type]
+    known.add({"round": 1, MEASURED: measured_row(["device-00"], stats.answers)})
+    plan = recipe({}, training={"seconds": 5.0, "epochs": 3}, rounds={"count": 5, "cohort": 0})
+    algorithm = make(plan)
+    roster = known.paced((Member("device-00", 5),))
+    weights: dict[str, Array] = {"w": np.zeros(2, np.float32)}
+    planned = algorithm.plan(algorithm.start(weights, roster, 1), roster, 1)
+    assert isinstance(planned, Exchange)
+    params = planned.questions[0].params
+    assert all(0 < value < 2**31 for value in params.values())
+
+
+@pytest.mark.parametrize("name", ["ifca", "ditto", "qfedavg", "fedmoe"])
+def test_every_kind_of_training_is_shortened(name: str, tmp_path: Path) -> None:
+    training = {"epochs": 6, "batch_size": 4}
+
+    def digest(folder: str, **more: int) -> str:
+        plan = recipe(
+            {},
+            algorithm={"name": name},
+            data={"limit": 60, "partition": "iid"},
+            training={**training, **more},
+            rounds={"count": 1, "cohort": 0},
+            simulation={"devices": 2},
+        )
+        return Simulation(plan, tmp_path / folder, SystemClock()).run().record.weights_digest
+
+    every = digest("all")
+    assert digest("same", least_epochs=6) == every
+    assert digest("fewer", least_epochs=1) != every
+
+
 @pytest.mark.parametrize(
     ("tables", "code"),
     [
         ({"training": {"seconds": 5.0}}, "training.seconds"),
+        (
+            {
+                "training": {"seconds": 5.0},
+                "speeds": {"seconds_per_sample": 0.1},
+                "secure_aggregation": {"enabled": True},
+                "wire": {"uplink": "fp32"},
+                "rounds": {"cohort": 0},
+            },
+            "training.seconds",
+        ),
         (
             {
                 "training": {"seconds": 5.0},
@@ -230,6 +382,13 @@ def test_a_time_budget_needs_time_and_steps(
     with pytest.raises(EdgeFedError) as refused:
         Simulation(recipe({}, **tables), tmp_path, SystemClock())
     assert refused.value.code == code
+
+
+def test_a_run_with_a_time_budget_cannot_be_repeated(tmp_path: Path) -> None:
+    plan = recipe({}, training={"seconds": 5.0}, speeds={"seconds_per_sample": 0.1})
+    with pytest.raises(EdgeFedError) as refused:
+        Simulation(plan, tmp_path, SystemClock(), order=RecordedOrder({}, {}))
+    assert refused.value.code == "order.seconds"
 
 
 def test_the_fewest_epochs_are_at_most_the_epochs() -> None:
