@@ -10,6 +10,7 @@ from its store. That other methods keep nothing outside their state is in their 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 
 from device_agent.tasks.device_store import read_releases
 from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.coordinator.storage.run_store import Store
 from edgefed.data.base.types import Shard
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import Executor, Sequential
@@ -148,6 +150,8 @@ def test_killed_parts_come_back_and_the_run_ends_in_the_same_bits(
     assert record["status"] == "finished", record["reason"]
     assert record["round"] == plan.rounds.count
     assert record["weights_digest"] == simulated(plan, tmp_path / "sim")
+    if method == "choice":
+        check_seconds(home, run)
     check_charges(home, run, method)
 
 
@@ -162,6 +166,15 @@ def simulated(plan: Recipe, folder: Path) -> str:
     record = Simulation(plan, folder, SystemClock(), executors=seeded).run().record
     assert record.status == "finished", record.reason
     return record.weights_digest
+
+
+def check_seconds(home: FleetProcesses, run: str) -> None:
+    """Check that an exchange that a restart found open has no seconds, and others have."""
+    with closing(Store(home.folder / "state" / "coordinator" / FLEET)) as store:
+        rows = store.rounds(run, details=True)
+    seconds = [[values[1] for values in row["measured"].values()] for row in rows]
+    assert seconds[1] == [None, None], "its coordinator was killed"
+    assert all(each is not None and each > 0 for each in seconds[0] + seconds[2])
 
 
 def check_charges(home: FleetProcesses, run: str, method: str) -> None:

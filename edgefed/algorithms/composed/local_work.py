@@ -97,9 +97,9 @@ def trained_samples(task: Task, samples: int) -> int:
     training = TrainingSection.model_validate(task.training)
     schedule = schedule_of(training, task.round, task.rounds)
     schedule = shortened(schedule, training, task.params, task.seed)
-    batches = batch_sizes(samples, schedule)
-    epochs, more = divmod(planned_steps(samples, schedule), max(1, len(batches)))
-    return epochs * samples + sum(batches[:more])
+    per_epoch = max(1, len(batch_sizes(samples, schedule)))
+    epochs, more = divmod(planned_steps(samples, schedule), per_epoch)
+    return epochs * samples + more * schedule.batch_size
 
 
 def check_local_work(recipe: Recipe) -> None:

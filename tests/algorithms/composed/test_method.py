@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from edgefed.algorithms.averaging.training import schedule_of, shortened
 from edgefed.algorithms.composed.method import OPTIONAL, Method, fields_of
 from edgefed.algorithms.composed.registry import find, make, make_device_half
 from edgefed.algorithms.interface.base import Algorithm
@@ -15,6 +16,7 @@ from edgefed.algorithms.interface.wrapped_algorithm import WrappedAlgorithm
 from edgefed.algorithms.private.privacy_plan import privacy_plan
 from edgefed.config.recipes.privacy_section import NO_PRIVACY
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.recipes.training_section import TrainingSection
 from edgefed.errors import WireError
 from edgefed.wire.messages import Task
 from edgefed.worker.trainer_cache import TrainerCache
@@ -47,6 +49,26 @@ def test_a_task_has_a_field_for_each_attribute() -> None:
     assert names == {"algorithm", "settings", "training", *OPTIONAL} == task_fields(recipe()).keys()
     assert names <= Task.model_fields.keys()
     assert TABLES.keys() == OPTIONAL.keys(), "the tests below are about each of them"
+
+
+def test_a_task_tells_of_unequal_work_only_where_there_is_some() -> None:
+    """Devices of earlier releases refuse keys that they do not know."""
+    sent = task_fields(recipe())
+    assert not {"least_epochs", "seconds"} & sent["training"].keys()
+    assert Method.read(sent, find("fedavg").Settings).training == recipe().training
+    training = {"epochs": 3, "least_epochs": 2, "seconds": 4.5}
+    varied = recipe().model_copy(update={"training": TrainingSection.model_validate(training)})
+    assert Method.read(task_fields(varied), find("fedavg").Settings).training == varied.training
+
+
+def test_a_work_with_epochs_of_its_own_has_no_draw_and_every_limit() -> None:
+    training = TrainingSection.model_validate({"epochs": 2, "least_epochs": 1})
+    own = replace(schedule_of(training, 1, 1), epochs=9, max_steps=50)
+    assert {shortened(own, training, {}, seed) for seed in range(20)} == {own}
+    drawn = {shortened(schedule_of(training, 1, 1), training, {}, seed) for seed in range(20)}
+    assert {schedule.epochs for schedule in drawn} == {1, 2}
+    limited = shortened(own, training, {"work_epochs": 1, "work_steps": 7}, 1)
+    assert (limited.epochs, limited.max_steps) == (1, 7)
 
 
 @each

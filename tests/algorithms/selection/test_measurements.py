@@ -102,6 +102,8 @@ def test_the_choice_follows_from_seed_and_round(monkeypatch: pytest.MonkeyPatch)
         chosen.ranked(ROSTER, number, seed)
     assert seen[0] == seen[1] != seen[2]
     assert [call[:2] for call in seen] == [(4, 3), (4, 3), (4, 4)]
+    selection(Measurements(), name="seen", rest=9).ranked(ROSTER, 1, 1)
+    assert len(seen) == 4, "a device that was never asked needs no rest"
 
 
 class Wrong(Selector[SelectorSettings]):

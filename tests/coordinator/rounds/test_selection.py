@@ -200,6 +200,9 @@ def test_free_devices_of_buffered_rounds_are_chosen_too(tmp_path: Path) -> None:
     )
     counts = Counter(device for chosen in asked(rows_of(plan, tmp_path)) for device in chosen)
     assert len(counts) == DEVICES
+    with closing(Store(tmp_path, durable=False)) as store:
+        rows = store.rounds(store.runs()[0].run, details=True)
+    assert all(sum(bool(values) for values in row[MEASURED].values()) == 2 for row in rows)
     assert max(counts.values()) - min(counts.values()) <= 2
 
 
