@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from edgefed.reproduce.plan import Cell, Study
+from edgefed.reproduce.plan import LEFT_OUT, Cell, Study
 from edgefed.reproduce.table import PaperColumn, PaperScore, Published
 from edgefed.reproduce.verdict import Verdict, judge
 from edgefed.simulator.sweep.plan import trial_digest
@@ -99,15 +99,22 @@ def entries(study: Study, outcome: TrialOutcome) -> list[Entry]:
 def verdicts(study: Study, outcome: TrialOutcome) -> list[Verdict]:
     """Return the verdicts on the paper's claims.
 
-    Published deviations are the noise of one seed only where the set-up is the paper's.
+    Published deviations are the noise of one seed only where the set-up is the paper's. A claim
+    about a row that was not asked for has none.
     """
+    left_out = {label for label, why in study.scaled.left_out.items() if why == LEFT_OUT}
+    claims = [
+        claim
+        for claim in study.table.claims
+        if not left_out.intersection(term.row for term in claim.terms)
+    ]
     values, columns = partial(_values, study, outcome), study.scaled.columns
 
     def numbers(row: str, column: str) -> Published | None:
         known = study.table.number(row, column)
         return known if known is None or study.scaled.exact else replace(known, deviation=None)
 
-    judged = (judge(claim, columns, values, numbers) for claim in study.table.claims)
+    judged = (judge(claim, columns, values, numbers) for claim in claims)
     return list(chain.from_iterable(judged))
 
 

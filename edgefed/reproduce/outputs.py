@@ -14,8 +14,8 @@ from typing import Any
 from edgefed.config.loading.write import to_toml
 from edgefed.files.writing import write_output
 from edgefed.reproduce.measure import Entry, entries, verdicts
-from edgefed.reproduce.plan import Study
-from edgefed.reproduce.table import PaperTable, Published
+from edgefed.reproduce.plan import LEFT_OUT, Study
+from edgefed.reproduce.table import PaperTable
 from edgefed.reproduce.verdict import Verdict
 from edgefed.simulator.sweep.plot import accuracy_plot
 from edgefed.simulator.sweep.table import Spread, runs_csv
@@ -107,8 +107,13 @@ def text(study: Study, outcome: TrialOutcome) -> str:
     judged = verdicts(study, outcome)
     if judged:
         head = ("CLAIM", "COLUMN", "CAME OUT", "BY (POINTS, 95 %)", "PUBLISHED")
-        parts.append(columns([head, *(_verdict_row(verdict) for verdict in judged)]))
-    absent = [f"{what}: {why}" for what, why in study.scaled.left_out.items()]
+        shown = len(head) if study.table.published else -1
+        verdict_rows = [head, *(_verdict_row(verdict) for verdict in judged)]
+        parts.append(columns([row[:shown] for row in verdict_rows]))
+    left_out = study.scaled.left_out
+    absent = [f"{what}: {why}" for what, why in left_out.items() if why != LEFT_OUT]
+    if not_asked := [what for what, why in left_out.items() if why == LEFT_OUT]:
+        absent.append(f"{', '.join(not_asked)}: {LEFT_OUT}")
     absent += [f"{row}: {reason}" for row, reason in study.missing.items()]
     for title, lines in (("Left out", absent), ("Notes", [*study.notes, *study.table.notes])):
         if lines:
@@ -117,8 +122,11 @@ def text(study: Study, outcome: TrialOutcome) -> str:
 
 
 def _entry_rows(study: Study, rows: list[Entry]) -> list[tuple[str, ...]]:
-    head = ["COLUMN", "ROW", "RUNS", "ACCURACY %", "PUBLISHED %"]
+    head = ["COLUMN", "ROW", "RUNS", "ACCURACY %"]
     more: list[Callable[[Entry], str]] = []
+    if study.table.published:
+        head.append("PUBLISHED %")
+        more.append(_published)
     if study.scaled.exact:
         head.append("DIFFERENCE")
         more.append(_difference)
@@ -135,21 +143,22 @@ def _entry_rows(study: Study, rows: list[Entry]) -> list[tuple[str, ...]]:
 
 
 def _entry_row(entry: Entry) -> tuple[str, ...]:
-    cell, known = entry.cell, entry.published
-    count = str(entry.accuracy.count)
-    of = f" ({cell.column.of})" if cell.column.of != cell.column.label else ""
+    cell, count = entry.cell, str(entry.accuracy.count)
     return (
         cell.column.label,
         cell.row.label,
         f"{count}, {entry.failed} failed" if entry.failed else count,
         _percent(entry.accuracy),
-        "not known" if known is None else f"{_published(known)}{of}",
     )
 
 
-def _published(number: Published) -> str:
-    more = "" if number.deviation is None else f" ± {number.deviation:.1f}"
-    return f"{number.value:.1f}{more}"
+def _published(entry: Entry) -> str:
+    known, column = entry.published, entry.cell.column
+    if known is None:
+        return "not known"
+    more = "" if known.deviation is None else f" ± {known.deviation:.1f}"
+    of = f" ({column.of})" if column.of != column.label else ""
+    return f"{known.value:.1f}{more}{of}"
 
 
 def _difference(entry: Entry) -> str:

@@ -230,8 +230,9 @@ def test_a_part_of_a_table_is_told_as_a_part(folder: Path, outcome: TrialOutcome
     assert [cell.case.name for cell in made.cells] == ["digits, E = 3 / FedAvg"]
     left = {"Ensemble": "too dear", "FedProx": LEFT_OUT, "digits, E = 1": LEFT_OUT}
     assert made.scaled.left_out == left
-    assert f"FedProx: {LEFT_OUT}" in text(made, outcome)
-    assert {verdict.word for verdict in verdicts(made, outcome)} == {"unknown"}
+    assert f"FedProx, digits, E = 1: {LEFT_OUT}" in text(made, outcome)
+    asked = [c for c in made.table.claims if "FedProx" not in {term.row for term in c.terms}]
+    assert {verdict.claim for verdict in verdicts(made, outcome)} == {c.text for c in asked}
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(["FedPrax"], []), ([], ["E = 11"])])
