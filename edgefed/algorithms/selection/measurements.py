@@ -13,6 +13,7 @@ from typing import Any
 
 from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.algorithms.selection.base import Candidate
+from edgefed.events.base.method_tables import DEVICE, Column, MethodTable, method_table
 from edgefed.events.history.early_stopping import MEASURED
 
 
@@ -46,8 +47,20 @@ class DeviceMeasurements:
     answer: Measured | None = None
 
 
+COLUMNS = (
+    Column(name="asked", format=",d"),
+    Column(name="last", unit="round", format=",d"),
+    Column(name="loss", format=".4f"),
+    Column(name="seconds", unit="s", format=".3g"),
+    Column(name="steps", format=",d"),
+)
+
+
 class Measurements:
-    """The measurements of a run's devices; see the module."""
+    """The measurements of a run's devices; see the module. They are shown as a table."""
+
+    name = "measurements"
+    names_devices = True
 
     def __init__(self) -> None:
         self._devices: dict[str, DeviceMeasurements] = {}
@@ -66,6 +79,21 @@ class Measurements:
             self._devices[device] = replace(
                 before, asked=before.asked + 1, last=row["round"], answer=answer
             )
+
+    def series(self) -> Mapping[str, float]:
+        """Return the number of devices that have been asked; nothing before the first."""
+        return {"devices": float(len(self._devices))} if self._devices else {}
+
+    def table(self) -> MethodTable | None:
+        """Return the table, with the loss, seconds and steps of each device's last answer."""
+        if not self._devices:
+            return None
+        rows = []
+        for device, known in sorted(self._devices.items()):
+            answer = known.answer or Measured()
+            own = (answer.loss, answer.seconds, answer.steps or None)
+            rows.append((device, (known.asked, known.last, *own)))
+        return method_table(self.name, COLUMNS, rows, key=DEVICE, series=self.series())
 
     def of(self, device: str) -> DeviceMeasurements:
         """Return the measurements of a device."""

@@ -28,7 +28,7 @@ class Selection:
         measurements: of its devices, kept up to date by the caller.
 
     Attributes:
-        measures: whether measurements are needed, for the choice of devices or their local work.
+        measures: whether devices are measured, for their choice or as they do unequal work.
     """
 
     def __init__(self, recipe: Recipe, measurements: Measurements) -> None:
@@ -36,7 +36,7 @@ class Selection:
         self._section = recipe.selection
         self._rounds = recipe.rounds
         self._measurements = measurements
-        self.measures = recipe.selection.wanted or recipe.training.seconds > 0
+        self.measures = recipe.selection.wanted or recipe.training.varies
 
     def ranked(self, roster: Roster, number: int, seed: int) -> Roster:
         """Return a roster with measurements, and with ranks for the cohort of a round from 1.

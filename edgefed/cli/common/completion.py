@@ -107,8 +107,9 @@ def algorithm_names() -> list[str]:
 
     import edgefed.algorithms
 
-    files = (file for folder in edgefed.algorithms.__path__ for file in Path(folder).rglob("*.py"))
-    own = {name for file in files for name in _NAME.findall(file.read_text(encoding="utf-8"))}
+    files = [file for folder in edgefed.algorithms.__path__ for file in Path(folder).rglob("*.py")]
+    texts = (file.read_text(encoding="utf-8") for file in files if file.parent.name != "selection")
+    own = {name for text in texts for name in _NAME.findall(text)}
     return sorted(own | {point.name for point in entry_points(group="edgefed.algorithms")})
 
 

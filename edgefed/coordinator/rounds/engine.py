@@ -194,6 +194,8 @@ class Engine:
 
     def _tell_own_tables(self, number: int) -> None:
         tables = [*self._fleet.own_tables(), self._phases]
+        if self._selection.measures:
+            tables.append(self._recorder.measurements)
         if self._buffered is not None:
             tables.append(self._buffered.staleness)
         if self._recipe.privacy.population:  # cohorts are secret
@@ -234,6 +236,8 @@ class Engine:
         hint: str = "",
     ) -> None:
         """Write the model and the last row; the state stays, so a failed run can be resumed."""
+        if state is not None and self._selection.measures:  # the last round's are in its row now
+            self._tell_own_tables(state.scored)
         self._tables.flush()
         digest = self._recorder.record.weights_digest
         try:

@@ -38,6 +38,13 @@ def test_a_device_that_does_not_answer_keeps_its_last_measurement() -> None:
     (first, second) = known.candidates((Member("a", 2), Member("b", 3), Member("c", 0)))
     assert first == Candidate("a", 2, asked=2, last=4, loss=0.5, seconds=4.0)
     assert second == Candidate("b", 3, asked=1, last=1)
+    table = known.table()
+    assert table is not None
+    assert table.texts() == [
+        ("a", "2", "4", "0.5000", "4", "8"),
+        ("b", "1", "1", "", "", ""),
+    ]
+    assert Measurements().table() is None
     paced = known.paced((Member("a", 2), Member("b", 3)))
     assert [member.pace for member in paced] == [0.5, None]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,10 +22,12 @@ from edgefed.algorithms.selection.measurements import Measurements, measured_row
 from edgefed.algorithms.selection.registry import SELECTORS
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
+from edgefed.coordinator.reports.logged_tables import logged_tables
 from edgefed.coordinator.rounds.reply_stats import ReplyStats
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.data.sets.given import given_data
 from edgefed.errors import EdgeFedError, UnknownNameError
+from edgefed.events.base.method_tables import TableView
 from edgefed.events.history.early_stopping import MEASURED
 from edgefed.learn.base.types import Array
 from edgefed.process.clock import SystemClock
@@ -55,10 +57,19 @@ def recipe(selection: dict[str, Any], **tables: dict[str, Any]) -> Recipe:
 
 def rows_of(plan: Recipe, folder: Path) -> list[dict[str, Any]]:
     """Run a recipe, and return its rows with what was measured."""
-    record = Simulation(plan, folder, SystemClock()).run().record
-    assert record.status == "finished", record.reason
+    ended = Simulation(plan, folder, SystemClock()).run()
+    assert ended.record.status == "finished", ended.record.reason
     with closing(Store(folder, durable=False)) as store:
-        return store.rounds(record.run, details=True)
+        rows = store.rounds(ended.record.run, details=True)
+    check_table(logged_tables(ended.folder), rows)
+    return rows
+
+
+def check_table(tables: Iterable[TableView], rows: list[dict[str, Any]]) -> None:
+    """Check that the table of measurements has every round of a run."""
+    (table,) = (view.table for view in tables if view.table.name == "measurements")
+    counts = Counter(device for row in rows for device in row[MEASURED])
+    assert {row.key: row.cells[0] for row in table.rows} == counts
 
 
 def asked(rows: list[dict[str, Any]]) -> list[set[str]]:
