@@ -28,6 +28,8 @@ from edgefed.terminal.console import columns, data, hide_progress, json_out, sho
 from edgefed.terminal.units import score_of
 
 if TYPE_CHECKING:
+    from edgefed.cli.common.recipes import Typed
+    from edgefed.coordinator.storage.stored_runs import RunRecord
     from edgefed.events.base.model import Event
     from edgefed.simulator.sweep.plan import Plan
     from edgefed.simulator.sweep.trials import TrialOutcome
@@ -169,14 +171,10 @@ def run(
         from edgefed.files.writing import make_state_private
         from edgefed.process.clock import SystemClock
 
-        settings, followed = options.settings().value, None
+        settings, record, followed = options.settings().value, None, None
         typed = Typed(recipe, sets, algorithm, rounds, seed, devices)
         if order:
-            if typed != Typed():
-                raise UsageError(
-                    "--order repeats a run with its own recipe.",
-                    hint="leave out the recipe, --set and the options of the run",
-                )
+            _refuse_options(typed)
             record, followed = recorded_order(settings.state, named_run(order))
             made = Recipe.model_validate_json(record.recipe)
         else:
@@ -197,14 +195,37 @@ def run(
         hide_progress()
         result = ended.to_json()
         options.answer(result, describe_result)
-        if order and record.weights_digest not in ("", result["weights_digest"]):
-            raise CheckFailedError(
-                f"The digest is not that of {record.run}.",
-                code="order.digest",
-                hint="simulate the data of its devices; on a GPU, weights agree up to rounding",
-            )
-        if order and not options.quiet:
-            talk(f"the digest is that of {record.run}")
+        if record is not None and record.weights_digest:
+            _compare(record, result["weights_digest"], options)
+
+
+def _refuse_options(typed: Typed) -> None:
+    """Refuse a recipe and its options beside ``--order``.
+
+    Raises:
+        UsageError: there is one.
+    """
+    if any(value is not None for value in vars(typed).values()):
+        raise UsageError(
+            "--order repeats a run with its own recipe.",
+            hint="leave out the recipe, --set and the options of the run",
+        )
+
+
+def _compare(record: RunRecord, digest: str, options: Globals) -> None:
+    """Say that a repeated run has ended in the same digest.
+
+    Raises:
+        CheckFailedError: ``order.digest``: it has not.
+    """
+    if record.weights_digest != digest:
+        raise CheckFailedError(
+            f"The digest is not that of {record.run}.",
+            code="order.digest",
+            hint="simulate the data of its devices; on a GPU, weights agree up to rounding",
+        )
+    if not options.quiet:
+        talk(f"the digest is that of {record.run}")
 
 
 class _Reporter:
