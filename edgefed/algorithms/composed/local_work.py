@@ -1,10 +1,10 @@
 """Local work that differs between devices: epochs drawn for each, or the steps of a time budget.
 
 With ``training.least_epochs`` each device of a round does E_k epochs, uniform between this number
-and ``training.epochs``, as in section 6 of Wang, Liu, Liang, Joshi, Poor: Tackling the Objective
-Inconsistency Problem in Heterogeneous Federated Optimization, NeurIPS 2020; the draw derives from
-the seed of the task. With ``training.seconds = B`` a device whose last answer took t seconds for s
-steps does at most
+and ``training.epochs``, as in the experiments of Wang, Liu, Liang, Joshi, Poor: Tackling the
+Objective Inconsistency Problem in Heterogeneous Federated Optimization, NeurIPS 2020; the draw
+derives from the seed of the task. With ``training.seconds = B`` a device whose last answer took t
+seconds for s steps does at most
 
     B s / t     steps, at least 1
 

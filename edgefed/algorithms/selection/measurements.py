@@ -1,8 +1,8 @@
 """The measurements of a run's devices, from the rows of its rounds.
 
 A row says which devices were asked to train, and of those whose answers were merged the training
-loss, the seconds from question to answer, and the local steps. A run that is resumed thus chooses
-as it would have done.
+loss, the seconds from question to answer, and the local steps. A run that is resumed reads them
+again; of an exchange that was open then, the seconds are unknown.
 """
 
 from __future__ import annotations

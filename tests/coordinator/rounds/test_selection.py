@@ -398,6 +398,30 @@ def test_a_time_budget_needs_time_and_steps(
     assert refused.value.code == code
 
 
+def test_an_exchange_before_training_has_no_limit_of_work() -> None:
+    plan = recipe({}, algorithm={"name": "fedmix"}, training={"seconds": 5.0}, rounds={"cohort": 0})
+    algorithm = make(plan)
+    roster = (Member("device-00", 50, (1, 8, 8), 10), Member("device-01", 50, (1, 8, 8), 10))
+    weights: dict[str, Array] = {"w": np.zeros(2, np.float32)}
+    planned = algorithm.plan(algorithm.start(weights, roster, 1), roster, 1)
+    assert isinstance(planned, Exchange)
+    assert planned.preparatory
+    assert not any({"work_epochs", "work_steps"} & each.params.keys() for each in planned.questions)
+
+
+def test_a_row_that_gets_its_scores_later_keeps_its_measurements(tmp_path: Path) -> None:
+    plan = recipe(
+        {"name": "round-robin"},
+        rounds={**BUFFERED, "count": 12},
+        evaluation={"on": "devices", "every": 1, "confusion": False},
+        simulation={"holdout": 0.2},
+        speeds={"seconds_per_sample": 0.1},
+    )
+    rows = rows_of(plan, tmp_path)
+    assert any(row.get("device_accuracy") is not None for row in rows[:-1])
+    assert all(row[MEASURED] for row in rows)
+
+
 def test_a_run_with_a_time_budget_cannot_be_repeated(tmp_path: Path) -> None:
     plan = recipe({}, training={"seconds": 5.0}, speeds={"seconds_per_sample": 0.1})
     with pytest.raises(EdgeFedError) as refused:
