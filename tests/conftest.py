@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -47,6 +48,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("mosquitto") is not None:
             item.add_marker(absent)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what all tests share: torch's modules, ours, and the tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

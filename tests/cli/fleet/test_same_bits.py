@@ -54,20 +54,20 @@ def both(folder: Path, *words: str, broker: str) -> dict[str, Any]:
 
 def test_a_demo_through_mosquitto_ends_as_a_simulation(tmp_path: Path) -> None:
     lossless = ("--set", "wire.uplink=fp32", "--set", "wire.downlink=fp32")
-    words = ("--devices", "3", "--rounds", "3", "--seed", "1")
+    words = ("--devices", "2", "--rounds", "3", "--seed", "1")
     real = both(tmp_path, *words, *lossless, broker="mosquitto")
-    assert real["devices"] == 3
+    assert real["devices"] == 2
 
 
-def test_four_devices_share_averages_once_through_the_embedded_broker(tmp_path: Path) -> None:
+def test_three_devices_share_averages_once_through_the_embedded_broker(tmp_path: Path) -> None:
     pytest.importorskip("amqtt", reason="the demo broker is not installed")
-    words = ("--algorithm", "fedmix", "--devices", "4", "--rounds", "3", "--seed", "1")
+    words = ("--algorithm", "fedmix", "--devices", "3", "--rounds", "3", "--seed", "1")
     real = both(tmp_path, *words, broker="embedded")
     assert len(events(real, "exchange", question="mean", phase="broadcast")) == 1
-    assert len(events(real, "reply", question="mean", outcome="accepted")) == 4
-    assert len(events(real, "reply", question="fit", outcome="accepted")) == 12
+    assert len(events(real, "reply", question="mean", outcome="accepted")) == 3
+    assert len(events(real, "reply", question="fit", outcome="accepted")) == 9
     notes = [note["text"] for note in events(real, "note")]
-    assert "4 of 4 devices shared averaged data: 4 entries in all" in notes
+    assert "3 of 3 devices shared averaged data: 3 entries in all" in notes
 
 
 def recipe(*sets: str) -> Recipe:

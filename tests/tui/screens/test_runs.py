@@ -78,7 +78,7 @@ def test_columns_that_do_not_fit_are_left_out(width: int, dropped: set[str]) -> 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 36)])
 def test_the_number_of_rounds_is_not_cut(size: tuple[int, int]) -> None:
-    long = past_run(1, round=123456, rounds=1000000)
+    long = past_run(1).model_copy(update={"round": 123456, "rounds": 1_000_000})
 
     async def scenario(pilot: Pilot[None]) -> None:
         assert " 123456/1000000 " in screen_text(pilot)
