@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from edgefed.errors import DataError, RecipeError
+from edgefed.files.plugin_failures import note_user_module
 
 Kind = Literal["model", "loss", "metric"]
 """The purpose of users' code."""
@@ -61,6 +62,7 @@ def imported(kind: Kind, name: str) -> Callable[..., Any]:
     if not callable(value):
         raise _not_callable(kind, name, value)
     function: Callable[..., Any] = value
+    note_user_module(module_name, kind, name)
     return function
 
 

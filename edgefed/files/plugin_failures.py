@@ -1,0 +1,125 @@
+"""Failures of plug-ins and of users' own modules, found by the frames of an exception.
+
+Every call into them is covered, whatever its path: methods, objectives, modules of torch, functions
+that they returned earlier. The last function of theirs that other code called is the one that
+failed.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from importlib.metadata import EntryPoint
+from traceback import walk_tb
+from types import FrameType
+
+from edgefed.errors import DataError, EdgeFedError, PluginFailedError
+from edgefed.files.plugins import CODES, NOT_OWN, SHOWN, installed, packages
+
+log = logging.getLogger(__name__)
+
+_user_modules: dict[str, tuple[str, str]] = {}
+"""Kind and name of the users' code that was imported, by its module."""
+
+
+def note_user_module(module: str, kind: str, name: str) -> None:
+    """Note that a module was imported for users' code, such as a loss."""
+    _user_modules.setdefault(module, (kind, name))
+
+
+@contextmanager
+def plugin_errors() -> Iterator[None]:
+    """Turn the failure of a plug-in or a user's module inside a ``with`` block into an error.
+
+    Raises:
+        PluginFailedError, DataError: as ``plugin_failure`` returns them.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        failure = plugin_failure(error)
+        if failure is None:
+            raise
+        raise failure from error
+
+
+def plugin_failure(error: BaseException) -> EdgeFedError | None:
+    """Return the error that names the code in which an exception was raised; its trace is logged.
+
+    Returns:
+        A ``PluginFailedError``; a ``DataError`` with the code ``model.failed``, ``loss.failed`` or
+        ``metric.failed``; or None for an error of EdgeFed, or of no such code.
+    """
+    if isinstance(error, EdgeFedError) or _top(type(error).__module__) == "edgefed":
+        return None  # the others are orders, such as to end a run
+    failed, before = None, ""
+    for frame, _ in walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        owner = _owner(module)
+        if owner and owner != before:
+            failed = (
+                _of_package(owner, frame, error)
+                if owner in _offered()
+                else _of_user(module, frame, error)
+            )
+        before = owner
+    if failed is not None:
+        log.debug("%s", failed.message, exc_info=error)
+    return failed
+
+
+def _owner(module: str) -> str:
+    """Return the outermost package of a module of plug-ins, a users' own module, or nothing."""
+    top = _top(module)
+    if top in _offered():
+        return top
+    return module if module in _user_modules else ""
+
+
+def _offered() -> set[str]:
+    """Return the outermost packages that offer plug-ins."""
+    return {_top(point.module) for point in installed()} - NOT_OWN
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _of_package(top: str, frame: FrameType, error: BaseException) -> PluginFailedError:
+    """Return the error of a package; of one plug-in, where it is known which one failed."""
+    points = [point for point in installed() if _top(point.module) == top]
+    owner = frame.f_locals.get("self")
+    own = [point for point in points if isinstance(owner, _class_of(point))] or points
+    named, code = f"Code of {packages(own)}", PluginFailedError.default_code
+    if len(own) == 1:
+        kind, code = CODES.get(own[0].group, ("plug-in", code))
+        named = f"The {kind} '{own[0].name}' of {packages(own)}"
+    return PluginFailedError(
+        f"{named} failed in {_failed(frame, error)}",
+        code=code,
+        hint="report this to the authors of that package; --verbose shows where it failed",
+    )
+
+
+def _class_of(point: EntryPoint) -> type | tuple[()]:
+    """Return the class that a package offers; nothing for one of another kind, or not imported."""
+    module = sys.modules.get(point.module)
+    value = reduce(lambda part, name: getattr(part, name, None), point.attr.split("."), module)
+    return value if isinstance(value, type) else ()
+
+
+def _of_user(module: str, frame: FrameType, error: BaseException) -> DataError:
+    kind, name = _user_modules[module]
+    return DataError(
+        f"The {kind} {name} failed in {_failed(frame, error)}",
+        code=f"{kind}.failed",
+        hint="correct the code; --verbose shows where it failed",
+    )
+
+
+def _failed(frame: FrameType, error: BaseException) -> str:
+    text = " ".join(f"{type(error).__name__}: {error}".split())[:SHOWN].rstrip(".: ")
+    return f"{frame.f_code.co_name}: {text}."
