@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -42,10 +42,9 @@ def package_digest(name: str) -> str:
         StorageError: ``source.unreadable``.
     """
     points = [point for point in installed() if point.dist is not None and point.dist.name == name]
-    try:
-        files = dict(_recorded(distribution(name)))
-    except PackageNotFoundError as error:
-        raise _unreadable(f"package {name}", error) from error
+    if not points or points[0].dist is None:
+        raise _unreadable(f"package {name}", LookupError("it offers no plug-in"))
+    files = dict(_recorded(points[0].dist))
     for module in sorted({point.module for point in points}):
         files |= _with_imported(_root(module), f"package {name}")
     offered = sorted(f"{point.group}:{point.name}={point.value}" for point in points)
