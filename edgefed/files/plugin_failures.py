@@ -1,4 +1,4 @@
-"""Failures of plug-ins and of users' own modules, found by the frames of an exception.
+"""Failures of plug-ins and of users' own models, found by the frames of an exception.
 
 Every call into them is covered, whatever its path: methods, objectives, modules of torch, functions
 that they returned earlier. The last function of theirs that other code called is the one that
@@ -21,18 +21,18 @@ from edgefed.files.plugins import CODES, NOT_OWN, SHOWN, installed, packages
 
 log = logging.getLogger(__name__)
 
-_user_modules: dict[str, tuple[str, str]] = {}
-"""Kind and name of the users' code that was imported, by its module."""
+_user_models: dict[str, str] = {}
+"""The name of the last model that was made, by the users' own module that has it."""
 
 
-def note_user_module(module: str, kind: str, name: str) -> None:
-    """Note that a module was imported for users' code, such as a loss."""
-    _user_modules.setdefault(module, (kind, name))
+def note_user_model(module: str, name: str) -> None:
+    """Note that a user's own model is of this module."""
+    _user_models[module] = name
 
 
 @contextmanager
 def plugin_errors() -> Iterator[None]:
-    """Turn the failure of a plug-in or a user's module inside a ``with`` block into an error.
+    """Turn the failure of a plug-in or a user's model inside a ``with`` block into an error.
 
     Raises:
         PluginFailedError, DataError: as ``plugin_failure`` returns them.
@@ -50,8 +50,8 @@ def plugin_failure(error: BaseException) -> EdgeFedError | None:
     """Return the error that names the code in which an exception was raised; its trace is logged.
 
     Returns:
-        A ``PluginFailedError``; a ``DataError`` with the code ``model.failed``, ``loss.failed`` or
-        ``metric.failed``; or None for an error of EdgeFed, or of no such code.
+        A ``PluginFailedError``; a ``DataError`` with the code ``model.failed``; or None for an
+        error of EdgeFed, or of no such code.
     """
     if isinstance(error, EdgeFedError) or _top(type(error).__module__) == "edgefed":
         return None  # the others are orders, such as to end a run
@@ -63,7 +63,7 @@ def plugin_failure(error: BaseException) -> EdgeFedError | None:
             failed = (
                 _of_package(owner, frame, error)
                 if owner in _offered()
-                else _of_user(module, frame, error)
+                else _of_model(module, frame, error)
             )
         before = owner
     if failed is not None:
@@ -72,11 +72,11 @@ def plugin_failure(error: BaseException) -> EdgeFedError | None:
 
 
 def _owner(module: str) -> str:
-    """Return the outermost package of a module of plug-ins, a users' own module, or nothing."""
+    """Return the outermost package of plug-ins, or the module of a user's model; or nothing."""
     top = _top(module)
     if top in _offered():
         return top
-    return module if module in _user_modules else ""
+    return module if module in _user_models else ""
 
 
 def _offered() -> set[str]:
@@ -111,11 +111,10 @@ def _class_of(point: EntryPoint) -> type | tuple[()]:
     return value if isinstance(value, type) else ()
 
 
-def _of_user(module: str, frame: FrameType, error: BaseException) -> DataError:
-    kind, name = _user_modules[module]
+def _of_model(module: str, frame: FrameType, error: BaseException) -> DataError:
     return DataError(
-        f"The {kind} {name} failed in {_failed(frame, error)}",
-        code=f"{kind}.failed",
+        f"The model {_user_models[module]} failed in {_failed(frame, error)}",
+        code="model.failed",
         hint="correct the code; --verbose shows where it failed",
     )
 

@@ -137,7 +137,7 @@ def test_sources_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
         lambda: module(tmp_path / "site", "a_missing_module.sub"),
         lambda: module(tmp_path / "site", "a_wrong"),
     ):
-        with pytest.raises(StorageError, match="sources of (package|module) a") as caught:
+        with pytest.raises(StorageError, match=r"sources of (package|module) a") as caught:
             read()
         assert caught.value.code == "source.unreadable"
         assert caught.value.hint
