@@ -11,7 +11,6 @@ from edgefed.config.values.toml import read_toml
 from edgefed.errors import EdgeFedError, RecipeError, UnknownNameError
 from edgefed.events.base.log import Log
 from edgefed.events.history.summary import RunSummary, summarise
-from edgefed.learn.modeling.model_file_reader import MODEL_FILE, opened_model_file
 
 EVENTS = "events.jsonl"
 RECIPE = "recipe.toml"
@@ -76,6 +75,8 @@ def recipe_of(folder: Path) -> Mapping[str, Any]:
 
 def _versions(folder: Path) -> Mapping[str, Any] | None:
     """Return the versions in the run's model file; None where there is no such file."""
+    from edgefed.learn.modeling.model_file_reader import MODEL_FILE, opened_model_file
+
     try:
         with opened_model_file(folder / MODEL_FILE) as file:
             return asdict(file.description.versions)

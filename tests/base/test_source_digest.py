@@ -131,14 +131,14 @@ def test_sources_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     package(tmp_path / "site")
     (tmp_path / "site" / "a_thing" / "lost.py").symlink_to(tmp_path / "nowhere.py")
     (tmp_path / "site" / "a_wrong.py").write_text("def half(:\n")
-    for read in (
-        lambda: digest(tmp_path / "site"),
-        lambda: digest(tmp_path / "site", "another-thing"),
-        lambda: module(tmp_path / "site", "a_missing_module.sub"),
-        lambda: module(tmp_path / "site", "a_wrong"),
+    for read, name in (
+        (digest, "a-thing"),
+        (digest, "another-thing"),
+        (module, "a_missing_module.sub"),
+        (module, "a_wrong"),
     ):
-        with pytest.raises(StorageError, match=r"sources of (package|module) a") as caught:
-            read()
+        with pytest.raises(StorageError, match=f"The sources of (package|module) {name}") as caught:
+            read(tmp_path / "site", name)
         assert caught.value.code == "source.unreadable"
         assert caught.value.hint
 

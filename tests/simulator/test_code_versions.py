@@ -19,6 +19,7 @@ from edgefed.cli.printed.run_text import run_text
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.process.run_views import whole_run
 from edgefed.coordinator.storage.run_store import Store
+from edgefed.database.database import row_digest
 from edgefed.errors import DataError
 from edgefed.files.code_versions import UNKNOWN_VERSIONS, CodeSource, CodeVersions
 from edgefed.learn.modeling.model_description import read_description
@@ -97,7 +98,8 @@ def test_runs_and_files_of_earlier_releases_open_with_unknown_versions(tmp_path:
         ((text,),) = database.execute("select record from runs")
         known = json.loads(text)
         assert known.pop("versions")["edgefed"] == VERSION
-        database.execute("update runs set record = ?", (json.dumps(known),))
+        row = (json.dumps(known), row_digest("runs", run, json.dumps(known)))
+        database.execute("update runs set record = ?, digest = ?", row)
         database.commit()
     with closing(Store(tmp_path, durable=False)) as store:
         assert store.run(run) == replace(ended.record, versions=UNKNOWN_VERSIONS)

@@ -1,4 +1,4 @@
-"""The exchange that an algorithm plans first, to check what its answers hold before a run."""
+"""The exchange that an algorithm plans first, to check the roles of its answers before a run."""
 
 from __future__ import annotations
 
