@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from edgefed.cli.printed.run_text import run_text
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.process.run_views import whole_run
 from edgefed.coordinator.storage.run_store import Store
-from edgefed.database.database import row_digest
 from edgefed.errors import DataError
 from edgefed.files.code_versions import UNKNOWN_VERSIONS, CodeSource, CodeVersions
 from edgefed.learn.modeling.model_description import read_description
@@ -94,13 +92,12 @@ def test_versions_are_named_wherever_a_run_is_described(
 def test_runs_and_files_of_earlier_releases_open_with_unknown_versions(tmp_path: Path) -> None:
     ended = Simulation(recipe(), tmp_path, Ticking()).run()
     run = ended.record.run
-    with closing(sqlite3.connect(tmp_path / "edgefed.db")) as database:
-        ((text,),) = database.execute("select record from runs")
-        known = json.loads(text)
+    with closing(Store(tmp_path, durable=False)) as store:
+        ((_, text),) = store._db.rows("runs")
+        known = json.loads(str(text))
         assert known.pop("versions")["edgefed"] == VERSION
-        row = (json.dumps(known), row_digest("runs", run, json.dumps(known)))
-        database.execute("update runs set record = ?, digest = ?", row)
-        database.commit()
+        with store._db.transaction():
+            store._db.put("runs", run, json.dumps(known))
     with closing(Store(tmp_path, durable=False)) as store:
         assert store.run(run) == replace(ended.record, versions=UNKNOWN_VERSIONS)
         assert "versions " not in run_text(whole_run(store, run))
