@@ -47,6 +47,7 @@ def test_folder_times_caches_and_hidden_files_do_not_matter(tmp_path: Path) -> N
     os.utime(other / "sub" / "parts.py", (1, 1))
     (other / "__pycache__").mkdir()
     (other / "__pycache__" / "parts.cpython-311.pyc").write_bytes(b"code")
+    (other / "__pycache__" / "parts.half-3.py311.nbi").write_bytes(b"a compiler's index")
     (other / ".parts.py.swp").write_text("an editor's")
     (other / "parts.py~").write_text("an editor's")
     assert digest(tmp_path / "one") == digest(tmp_path / "deeper" / "two")

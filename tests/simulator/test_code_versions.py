@@ -89,6 +89,35 @@ def test_versions_are_named_wherever_a_run_is_described(
     assert shown["versions"] == whole["versions"]
 
 
+FAILING = """
+from edgefed.extension import FedAvg
+
+class Failing(FedAvg):
+    name = "failing"
+    summary = "fails"
+    paper = "none"
+
+    def {method}(self, *given):
+        raise ZeroDivisionError("one by none")
+"""
+
+
+@pytest.mark.parametrize("method", ["merge", "models"])
+def test_a_failure_of_a_plug_in_is_the_record_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Whether it fails in a round, or when the model is saved at the end."""
+    site, module = tmp_path / "site", f"a_plugin_failing_in_{method}"
+    write_package(site, "failing-plugin", {"failing": f"{module}:Failing"})
+    (site / f"{module}.py").write_text(FAILING.replace("{method}", method))
+    with importable(site, monkeypatch):
+        chosen = recipe(algorithm={"name": "failing"}, evaluation={"on": "devices"})
+        record = Simulation(chosen, tmp_path / "state", Ticking()).run().record
+    assert (record.status, record.error) == ("failed", "algorithm.plugin")
+    assert f"of package failing-plugin failed in {method}: ZeroDivision" in record.reason
+    assert record.hint
+
+
 def test_runs_and_files_of_earlier_releases_open_with_unknown_versions(tmp_path: Path) -> None:
     ended = Simulation(recipe(), tmp_path, Ticking()).run()
     run = ended.record.run
