@@ -4,6 +4,7 @@ EdgeFedError                     1
 ├── UsageError                   2   wrong usage, wrong setting
 │   ├── RecipeError              2   a recipe or settings file that cannot be used
 │   └── PluginError              2   a plug-in of an installed package that cannot be used
+│       └── PluginFailedError    2   a plug-in whose code failed
 ├── UnreachableError             3   broker or coordinator does not answer
 ├── NotAllowedError              4   not enrolled, refused, or owned by somebody else
 ├── UnknownNameError             5   no such run, device, algorithm
@@ -72,6 +73,10 @@ class PluginError(UsageError):
     """A plug-in of an installed package cannot be used."""
 
     default_code = "plugin"
+
+
+class PluginFailedError(PluginError):
+    """The code of a plug-in failed."""
 
 
 class UnreachableError(EdgeFedError):

@@ -11,6 +11,7 @@ import pytest
 
 from edgefed.algorithms.composed.registry import PLUGINS
 from edgefed.files.plugins import installed
+from edgefed.files.source_digest import module_digest, package_digest
 
 ROOT = Path(__file__).parents[1]
 
@@ -39,8 +40,14 @@ def importable(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PYTHONPATH", f"{site}:{ROOT}")
     importlib.invalidate_caches()
-    installed.cache_clear()
+    _forget()
     try:
         yield
     finally:
-        installed.cache_clear()
+        _forget()
+
+
+def _forget() -> None:
+    """Forget the packages that this process found, and their sources."""
+    for known in (installed, package_digest, module_digest):
+        known.cache_clear()

@@ -20,6 +20,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from types import FunctionType
 from typing import Generic, TypeVar
 
 from edgefed.errors import PluginError
@@ -31,6 +32,12 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 SHOWN = 500
 """Most characters of a package's own error that are shown."""
+
+CODES: dict[str, tuple[str, str]] = {}
+"""The kind of plug-ins and the code of their errors, by the group of their entry points."""
+
+NOT_OWN = frozenset({"edgefed", *sys.stdlib_module_names})
+"""Modules that hold no code of a plug-in."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,8 @@ class Plugins(Generic[Member]):
         self._built_in = built_in
         self._check = check
         self._added: dict[str, Member] = {}
+        self._modules: dict[str, tuple[str, ...]] = {}
+        CODES[group] = (kind, code)
 
     def offers(self, candidates: Iterable[EntryPoint] | None = None) -> Offers:
         """Return the offers of packages; nothing is imported.
@@ -145,12 +154,22 @@ class Plugins(Generic[Member]):
         """
         if name in self._built_in():
             raise ValueError(f"EdgeFed has {_with_article(self.kind)} '{name}'")
-        before = dict(self._added)
-        self._added[name] = self._check(name, member)
+        before = dict(self._added), dict(self._modules)
+        self._added[name], self._modules[name] = self._check(name, member), _modules_of(member)
         try:
             yield
         finally:
-            self._added = before
+            self._added, self._modules = before
+
+    def origin(self, name: str) -> EntryPoint | tuple[str, ...] | None:
+        """Return where the code of a name comes from.
+
+        Returns:
+            An entry point, the modules of an object that was added, or None for no plug-in.
+        """
+        if name in self._added:
+            return self._modules[name]
+        return self.offers().usable.get(name)
 
     def load(self, point: EntryPoint) -> Member:
         """Import a plug-in.
@@ -238,6 +257,14 @@ def packages(points: Collection[EntryPoint]) -> str:
 
 def _names(points: Collection[EntryPoint]) -> list[str]:
     return sorted({point.dist.name if point.dist else point.value for point in points})
+
+
+def _modules_of(member: object) -> tuple[str, ...]:
+    """Return the modules that define a class and its bases, or the functions of an object."""
+    parts = member.__mro__ if isinstance(member, type) else (member, *vars(member).values())
+    found = {part.__module__ for part in parts if isinstance(part, (type, FunctionType))}
+    own = (module for module in found if module.partition(".")[0] not in NOT_OWN)
+    return tuple(sorted(own))
 
 
 def _with_article(noun: str) -> str:

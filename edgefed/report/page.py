@@ -12,6 +12,7 @@ from edgefed.charts.svg import stylesheet
 from edgefed.config.loading.write import tables_toml
 from edgefed.config.recipes.recipe import EvaluationSection
 from edgefed.events.history.early_stopping import history_of
+from edgefed.files.code_versions import read_versions
 from edgefed.report import sections
 from edgefed.report.html import render
 from edgefed.report.run_data import RunData
@@ -89,6 +90,7 @@ def _details(run_data: RunData) -> Iterator[tuple[str, str]]:
         ("hint", "hint"),
     ):
         yield name, str(run_data.record.get(key) or "")
+    yield "versions", str(read_versions(run_data.record.get("versions")))
 
 
 def _best(run_data: RunData) -> str:

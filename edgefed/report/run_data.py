@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from edgefed.config.values.toml import read_toml
-from edgefed.errors import RecipeError, UnknownNameError
+from edgefed.errors import EdgeFedError, RecipeError, UnknownNameError
 from edgefed.events.base.log import Log
 from edgefed.events.history.summary import RunSummary, summarise
 
@@ -73,12 +73,24 @@ def recipe_of(folder: Path) -> Mapping[str, Any]:
         raise
 
 
+def _versions(folder: Path) -> Mapping[str, Any] | None:
+    """Return the versions in the run's model file; None where there is no such file."""
+    from edgefed.learn.modeling.model_file_reader import MODEL_FILE, opened_model_file
+
+    try:
+        with opened_model_file(folder / MODEL_FILE) as file:
+            return asdict(file.description.versions)
+    except EdgeFedError:
+        return None
+
+
 def _record(folder: Path, summary: RunSummary) -> Mapping[str, Any]:
     run, rounds = summary.run, summary.rounds
     record = run.model_dump(mode="json") if run is not None else {"run": folder.name}
     return {
         **record,
         "folder": str(folder),
+        "versions": _versions(folder),
         "started": record.get("started_at", ""),
         "ended": record.get("ended_at", ""),
         "devices": len(summary.devices) + summary.more_devices,

@@ -37,6 +37,7 @@ from edgefed.data.devices.partition import deal_recipe
 from edgefed.data.sets.given import GivenData, given_shards
 from edgefed.errors import DataError, UsageError
 from edgefed.events.base.model import UNFINISHED
+from edgefed.files.plugin_failures import plugin_errors
 from edgefed.learn.base.processors import pick_device, set_threads
 from edgefed.natural_noise.cache import NoiseCache
 from edgefed.process.clock import Clock, timestamp
@@ -90,6 +91,7 @@ class Simulation:
         EdgeFedError: the recipe cannot be run.
     """
 
+    @plugin_errors()
     def __init__(
         self,
         recipe: Recipe,
@@ -169,6 +171,7 @@ class Simulation:
             self._engine = Engine(self._run, self._deps)
             self._opened = opened.pop_all()
 
+    @plugin_errors()
     def run(self) -> SimulationResult:
         """Run it to its end.
 

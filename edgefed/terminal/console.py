@@ -98,6 +98,15 @@ def reported(as_json: bool = False) -> Iterator[None]:
             fail(error, as_json)
         except KeyboardInterrupt:
             fail(InterruptedRunError("Interrupted."), as_json)
+        except (typer.Exit, typer.Abort, typer.TyperException):
+            raise
+        except Exception as error:
+            from edgefed.files.plugin_failures import plugin_failure
+
+            failure = plugin_failure(error)
+            if failure is None:
+                raise
+            fail(failure, as_json)
         finally:
             _progress.clear()
 

@@ -23,6 +23,7 @@ from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import Algorithm
 from edgefed.algorithms.interface.device_side import MODE, DeviceTask, DeviceView, Result, Work
 from edgefed.errors import DIVERGED, EdgeFedError, PluginError, WireError
+from edgefed.files.plugin_failures import plugin_failure
 from edgefed.learn.base.types import Score, Tensors
 from edgefed.learn.modeling.model_memory import ModelTooLargeError
 from edgefed.learn.training.trainer import Stopped, Trainer
@@ -76,6 +77,9 @@ Done = TypeVar("Done")
 
 UNKNOWN = ("algorithm.unknown", "model.unknown")
 """Codes of errors about a task that names objects that this device does not have."""
+
+MAX_REASON = 1000
+"""Most characters of the reason of a failure."""
 
 INSTALL = "if a package offers it, install that package on this device"
 """Advice for them."""
@@ -185,7 +189,9 @@ def guarded(step: Callable[[], Done]) -> Done | Outcome:
     except (Exception, SystemExit) as error:
         # Neither a task that only the sender can have got wrong nor the code of a user's own model
         # must end the thread that works.
-        return Outcome(status="failed", reason=_brief(error))
+        failure = plugin_failure(error)
+        reason = _brief(error) if failure is None else failure.as_line()
+        return Outcome(status="failed", reason=reason[:MAX_REASON])
 
 
 def _outcome_of(error: EdgeFedError) -> Outcome:
@@ -202,8 +208,8 @@ def _brief(error: BaseException) -> str:
     """Return an error that is not ours as one line."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False)[0]
-        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"[:1000]
-    return " ".join(f"{type(error).__name__}: {error}".split())[:1000]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _finite(outcome: Outcome) -> Outcome:

@@ -9,20 +9,22 @@ import venv
 from pathlib import Path
 
 
-def install(source: Path, folder: Path) -> Path:
+def install(source: Path, folder: Path, *, editable: bool = False) -> Path:
     """Return the folder of packages of a new virtual environment that a package is installed in.
 
     Args:
         source: holds the package's ``pyproject.toml``; it is copied, as a build writes beside it.
         folder: of the copy and the environment.
+        editable: whether the copy stays the source of the installed package.
     """
     copied, environment = folder / "source", folder / "venv"
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
     shutil.copytree(source, copied, ignore=ignored)
     venv.create(environment)
     words = ["install", "--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
+    place = ["--prefix", str(environment), *(["--editable"] if editable else []), str(copied)]
     done = subprocess.run(
-        [sys.executable, "-m", "pip", *words, "--prefix", str(environment), str(copied)],
+        [sys.executable, "-m", "pip", *words, *place],
         capture_output=True,
         text=True,
         check=False,

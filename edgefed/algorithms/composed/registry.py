@@ -17,7 +17,7 @@ from edgefed.algorithms.composed.composition import compose
 from edgefed.algorithms.composed.local_work import check_local_work
 from edgefed.algorithms.composed.merging_check import check_merging
 from edgefed.algorithms.composed.method import Method
-from edgefed.algorithms.interface.base import Algorithm
+from edgefed.algorithms.interface.base import Algorithm, AlgorithmSettings
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.private.private_updates import CoordinatorRandomness, from_operating_system
 from edgefed.algorithms.secure.secure_compatibility import check_secure_aggregation
@@ -26,6 +26,7 @@ from edgefed.config.loading.validate import check_section
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.layers import ValueLayer
 from edgefed.errors import UnknownNameError, UsageError
+from edgefed.files.plugin_failures import plugin_errors
 from edgefed.files.plugins import Plugins
 from edgefed.learn.steps.local_optimizers import check_optimizer
 
@@ -90,6 +91,23 @@ def find(name: str) -> type[Algorithm[Any]]:
     )
 
 
+def algorithm_settings(recipe: Recipe, layer: ValueLayer | None = None) -> AlgorithmSettings:
+    """Return the settings of the recipe's algorithm, checked, with their defaults.
+
+    Raises:
+        UnknownNameError, PluginError: as ``find``.
+        RecipeError: one of them is unknown or out of range.
+    """
+    return check_section(
+        find(recipe.algorithm.name).Settings,
+        recipe.algorithm.settings(),
+        "algorithm",
+        layer,
+        hint=f"edgefed algo show {recipe.algorithm.name}",
+    )
+
+
+@plugin_errors()
 def make(
     recipe: Recipe,
     layer: ValueLayer | None = None,
@@ -107,17 +125,12 @@ def make(
         RecipeError: ``secure.unfit``: secure aggregation does not go with the rest; or
             ``rounds.buffered``: buffered rounds do not; or ``selection.unfit``: the choice of
             devices does not; or ``training.seconds``: a time budget cannot be kept.
+        PluginFailedError: the code of a plug-in fails.
     """
     kind = find(recipe.algorithm.name)
     check_optimizer(schedule_of(recipe.training, 1, recipe.rounds.count))
     check_label_settings(recipe.training)
-    settings = check_section(
-        kind.Settings,
-        recipe.algorithm.settings(),
-        "algorithm",
-        layer,
-        hint=f"edgefed algo show {recipe.algorithm.name}",
-    )
+    settings = algorithm_settings(recipe, layer)
     method = Method.of(recipe, settings)
     algorithm = method.bare(kind, recipe.rounds)
     check_merging(recipe, algorithm)
@@ -129,6 +142,7 @@ def make(
     return composed
 
 
+@plugin_errors()
 def make_device_half(task: Mapping[str, Any]) -> AnyAlgorithm:
     """Return the algorithm of a task: the device's half, with nothing left to its own defaults.
 
@@ -138,6 +152,7 @@ def make_device_half(task: Mapping[str, Any]) -> AnyAlgorithm:
     Raises:
         UnknownNameError: there is no such algorithm here.
         WireError: as ``Method.read``.
+        PluginFailedError: the code of a plug-in fails.
     """
     kind = find(task["algorithm"])
     method = Method.read(task, kind.Settings)

@@ -29,6 +29,7 @@ from edgefed.algorithms.interface.answer import Answer, Group
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView, Result, Work
 from edgefed.algorithms.interface.exchange import Exchange, Finished, staleness_factor
+from edgefed.algorithms.interface.first_exchange import first_exchange
 from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.interface.wrapped_algorithm import WrappedAlgorithm
@@ -100,10 +101,11 @@ class PrivateUpdates(WrappedAlgorithm):
     # -- the coordinator ------------------------------------------------------------------------
 
     def check_model(self, model: Model) -> None:
-        """Check that all arrays that devices send can be clipped and noised.
+        """Check that devices send only arrays that can be clipped and noised.
 
         Raises:
-            RecipeError: ``privacy.statistics``: running statistics are shared.
+            RecipeError: ``privacy.statistics``: running statistics are shared; or
+                ``privacy.algorithm``: answers hold more than the update.
         """
         super().check_model(model)
         buffers = [name for name in self._shared_names(model) if name in model.buffer_names]
@@ -115,6 +117,8 @@ class PrivateUpdates(WrappedAlgorithm):
                 hint="choose a model without batch normalisation, or keep it on the devices:"
                 ' personal.preset = "fedbn"',
             )
+        planned = first_exchange(self.inner, model)
+        _check_only_updates(self.name, () if planned is None else planned.reply_roles)
 
     def start(self, weights: Tensors, roster: Roster, seed: int) -> State:
         """Start the algorithm, with nothing released yet."""

@@ -36,10 +36,12 @@ from edgefed.algorithms.interface.device_side import (
     WorkSequence,
 )
 from edgefed.algorithms.interface.exchange import Exchange, Finished, Payload, Question, ReplyRole
+from edgefed.algorithms.interface.first_exchange import first_exchange
 from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.interface.wrapped_algorithm import WrappedAlgorithm
 from edgefed.algorithms.secure.secure_answers import wrong_answer
+from edgefed.algorithms.secure.secure_compatibility import check_roles
 from edgefed.algorithms.secure.secure_device_half import (
     advertise,
     check_masking,
@@ -127,6 +129,17 @@ class SecureAggregation(WrappedAlgorithm):
         return bool(self.settings.weighting == "uniform")
 
     # -- the coordinator ------------------------------------------------------------------------
+
+    def check_model(self, model: Model) -> None:
+        """Check that answers to the training hold the update alone, since nothing else is summed.
+
+        Raises:
+            RecipeError: ``secure.unfit``.
+        """
+        super().check_model(model)
+        planned = first_exchange(self.inner, model)
+        if planned is not None and planned.name == FIT:
+            check_roles(self.name, planned.reply_roles)
 
     def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
         """Plan the algorithm's exchange, and those of keys and shares around its training."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from edgefed.algorithms.averaging.fedavg import AveragingSettings
@@ -51,6 +52,18 @@ def check_sums(algorithm: Algorithm[Any]) -> None:
             f"{algorithm.name} does more with updates than to sum them",
             "choose fedavg or an algorithm that averages one model as it does",
         )
+
+
+def check_roles(name: str, roles: Iterable[str]) -> None:
+    """Check that an answer holds the update and nothing else, as an algorithm declared.
+
+    Raises:
+        RecipeError: ``secure.unfit``.
+    """
+    others = sorted(set(roles) - {"delta"})
+    if others:
+        why = f"answers of {name} also hold {others[0]}"
+        raise _unfit(why, "its author sets sums_deltas = False")
 
 
 def check_without_privacy(section: PrivacySection) -> None:

@@ -47,6 +47,10 @@ Devices = Annotated[
     typer.Option("--devices", help="Number of virtual or demo devices.", rich_help_panel="Run"),
 ]
 
+Recompute = Annotated[
+    bool,
+    typer.Option("--recompute", help="Run again what another version of EdgeFed or torch has run."),
+]
 On = Annotated[
     Literal["local", "ray"],
     typer.Option(

@@ -11,7 +11,7 @@ import typer
 
 from edgefed.cli.common.context import Globals, globals_of
 from edgefed.cli.common.help import examples
-from edgefed.cli.common.options import Json, On, RayAddress
+from edgefed.cli.common.options import Json, On, RayAddress, Recompute
 from edgefed.cli.laboratory.trial_progress import parse_seeds, raise_failures, run_plan
 from edgefed.terminal.console import columns, data, json_out, reported, talk
 from edgefed.terminal.units import counted
@@ -75,6 +75,7 @@ def reproduce(
     out: ResultsFolder = Path("reproduced"),
     recipes: RecipesFolder = None,
     listed: Listed = False,
+    recompute: Recompute = False,
     on: On = "local",
     address: RayAddress = "",
     as_json: Json = False,
@@ -99,7 +100,7 @@ def reproduce(
             return
         study = _begin(options, study)
         with place(on, address, [cell.case.recipe for cell in study.cells]) as executors:
-            outcome = run_plan(options, study.plan(), folder, executors)
+            outcome = run_plan(options, study.plan(), folder, executors, recompute=recompute)
         _end(options, study, outcome, folder / f"{study.table.name}-{study.scale}", as_json)
 
 

@@ -15,12 +15,18 @@ from edgefed.cli.common.options import (
     On,
     RayAddress,
     RecipeFile,
+    Recompute,
     Rounds,
     Seed,
     Sets,
     named_run,
 )
-from edgefed.cli.laboratory.trial_progress import parse_seeds, raise_failures, run_plan
+from edgefed.cli.laboratory.trial_progress import (
+    log_when_verbose,
+    parse_seeds,
+    raise_failures,
+    run_plan,
+)
 from edgefed.errors import CheckFailedError, UsageError
 from edgefed.process.stop_signals import terminable
 from edgefed.terminal.command_line import CommandLine
@@ -66,13 +72,14 @@ def sweep(
         ),
     ] = None,
     sets: Sets = None,
+    recompute: Recompute = False,
     on: On = "local",
     address: RayAddress = "",
 ) -> None:
     """Run a recipe under every setting of a sweep file, each with several seeds.
 
     The same command resumes an interrupted sweep: finished runs are kept, and changed ones are run
-    again.
+    again, also if the code of a plug-in or of a module of your own has changed.
     """
     from edgefed.simulator.backend import place
     from edgefed.simulator.sweep.outputs import summary, write_outputs
@@ -81,7 +88,7 @@ def sweep(
     plan = _plan(options, file, seeds, sets)
     folder = _folder(file, out)
     with place(on, address, [trial.recipe for trial in plan.trials()]) as executors:
-        outcome = run_plan(options, plan, folder, executors)
+        outcome = run_plan(options, plan, folder, executors, recompute=recompute)
     write_outputs(plan, outcome, folder)
     if options.json:
         json_out(summary(plan, outcome, folder))
@@ -171,6 +178,7 @@ def run(
         from edgefed.files.writing import make_state_private
         from edgefed.process.clock import SystemClock
 
+        log_when_verbose(options)
         settings, record, followed = options.settings().value, None, None
         typed = Typed(recipe, sets, algorithm, rounds, seed, devices)
         if order:

@@ -30,15 +30,23 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def run_plan(
-    options: Globals, plan: Plan, folder: Path, executors: Maker | None = None
+    options: Globals,
+    plan: Plan,
+    folder: Path,
+    executors: Maker | None = None,
+    *,
+    recompute: bool = False,
 ) -> TrialOutcome:
     """Run the trials of a plan that have no result in the folder yet; report on stderr.
+
+    Results of other versions of EdgeFed or torch cause one warning.
 
     Args:
         options: the global ones.
         plan: of the trials.
         folder: for results.
         executors: makes the executor; None for the default of this machine.
+        recompute: run those again that have a result of another version.
 
     Raises:
         InterruptedRunError: Ctrl-C; finished trials are kept.
@@ -47,20 +55,40 @@ def run_plan(
     """
     from edgefed.errors import InterruptedRunError
     from edgefed.process.clock import SystemClock
+    from edgefed.simulator.sweep.results import other_releases
     from edgefed.simulator.sweep.trials import run_trials
 
+    log_when_verbose(options)
     progress = TrialProgress(quiet=options.quiet)
     settings = options.settings().value
     known = settings.state / "data"
     try:
-        return run_trials(
-            plan, folder, SystemClock(), known, progress.take, executors, settings.memory
+        outcome = run_trials(
+            plan,
+            folder,
+            SystemClock(),
+            known,
+            progress.take,
+            executors,
+            settings.memory,
+            recompute=recompute,
         )
     except KeyboardInterrupt:
         raise InterruptedRunError(
             f"Interrupted; {progress.done} of {len(plan.cases) * len(plan.seeds)} runs are done.",
             hint="the same command resumes",
         ) from None
+    if warning := other_releases(outcome.results.values()):
+        talk(f"! {warning}")
+    return outcome
+
+
+def log_when_verbose(options: Globals) -> None:
+    """Let ``--verbose`` show where the code of plug-ins failed."""
+    from edgefed.terminal.logs import start_log
+
+    if options.verbose:
+        start_log(verbose=True)
 
 
 def raise_failures(plan: Plan, outcome: TrialOutcome) -> None:

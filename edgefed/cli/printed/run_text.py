@@ -8,6 +8,7 @@ from typing import Any
 
 from edgefed.cli.common.cells import ago, run_status
 from edgefed.cli.printed.class_output import class_tables
+from edgefed.files.code_versions import read_versions
 from edgefed.terminal.console import columns
 from edgefed.terminal.units import counted, duration, size, tested_by
 
@@ -41,6 +42,7 @@ def run_text(record: dict[str, Any]) -> str:
         ("ended", ago(record["ended"])),
         ("time", duration(record["seconds"])),
         ("classes", ", ".join(record["class_names"])),
+        ("versions", str(read_versions(record.get("versions")))),
         *_models(record["models"]),
         ("digest", record["weights_digest"]),
         ("folder", record["folder"]),

@@ -79,6 +79,7 @@ def described(
         score=best.score if best is not None else None,
         shares=tuple(shares.get(name, 0.0) for name in models) if shares else (),
         numbers=numbers,
+        versions=record.versions,
     )
 
 

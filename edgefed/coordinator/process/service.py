@@ -58,6 +58,7 @@ from edgefed.errors import EdgeFedError, NotAllowedError, UsageError
 from edgefed.events.base.model import UNFINISHED
 from edgefed.events.base.snapshot import Snapshot
 from edgefed.events.state.fold import MAX_LINES
+from edgefed.files.plugin_failures import plugin_errors
 from edgefed.learn.base.processors import set_threads
 from edgefed.process.clock import Clock, timestamp
 from edgefed.process.lock import FolderLock
@@ -404,7 +405,9 @@ class Service:
         try:
             recipe = Recipe.model_validate_json(record.recipe)
             self._journal.open(self._store.run_folder(record.run) / "events.jsonl")
-            Engine(record, self._engine_deps(recipe, controls), self._announcements.record).run()
+            with plugin_errors():
+                deps = self._engine_deps(recipe, controls)
+                Engine(record, deps, self._announcements.record).run()
         except EdgeFedError as error:
             self._fail(record.run, error)
         except Exception as error:

@@ -47,6 +47,7 @@ from edgefed.coordinator.trackers.tracking import Tracking
 from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
 from edgefed.events.base.method_tables import TableView
 from edgefed.events.history.early_stopping import DEVICE_TESTS
+from edgefed.files.plugin_failures import plugin_errors
 from edgefed.process.clock import timestamp
 from edgefed.seeds import derive
 
@@ -111,11 +112,12 @@ class Engine:
         """
         state: RunState | None = None
         try:
-            state = self._begin()
-            self._tracking.begin()
-            reason = self._loop(state)
-            if self._buffered is not None:
-                self._buffered.finish(state)
+            with plugin_errors():
+                state = self._begin()
+                self._tracking.begin()
+                reason = self._loop(state)
+                if self._buffered is not None:
+                    self._buffered.finish(state)
             finding = self._recorder.nothing_learned(state.run_model.model.names)
             if finding is not None:
                 reason = f"{reason}; {finding.text}" if reason else finding.text
@@ -242,7 +244,8 @@ class Engine:
         digest = self._recorder.record.weights_digest
         try:
             if state is not None:
-                digest = self._models.save(state)
+                with plugin_errors():
+                    digest = self._models.save(state)
         except EdgeFedError as error:
             if self._put_off(error):
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 
+from edgefed.algorithms.composed.recipe_versions import recipe_versions
 from edgefed.config.loading.write import to_toml
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.storage.run_store import Store
@@ -32,6 +33,7 @@ def create_run(store: Store, recipe: Recipe, clock: Clock, salt: str = "") -> Ru
         status="waiting",
         created=timestamp(clock.now()),
         rounds=recipe.rounds.count,
+        versions=recipe_versions(recipe),
     )
     write_atomic(store.run_folder(run) / "recipe.toml", to_toml(recipe).encode())
     store.save_run(record)

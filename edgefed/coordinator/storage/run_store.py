@@ -30,6 +30,7 @@ from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.errors import NotAllowedError, StorageError, WireError
 from edgefed.events.base.model import UNFINISHED
 from edgefed.events.history.early_stopping import DEVICE_TESTS, MEASURED, SETTLED
+from edgefed.files.code_versions import read_versions
 from edgefed.files.writing import make_folder, storage_error, write_atomic
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.model_file_reader import MODEL_FILE
@@ -550,6 +551,7 @@ def _run_record(text: str) -> RunRecord:
         values[name] = tuple(values.get(name, ()))
     rows = values.get("silent", {}).items()
     values["silent"] = {device: (int(count), int(last)) for device, (count, last) in rows}
+    values["versions"] = read_versions(values.get("versions"))
     return RunRecord(**values)
 
 

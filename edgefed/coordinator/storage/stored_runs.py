@@ -10,6 +10,7 @@ from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import ReplyRole
 from edgefed.coordinator.storage.compatibility import DataSpec
 from edgefed.events.base.model import RunStatus
+from edgefed.files.code_versions import UNKNOWN_VERSIONS, CodeVersions
 from edgefed.wire.messages import Task
 
 
@@ -39,6 +40,7 @@ class RunRecord:
         restored: time of the backup that it was restored from before it had finished; devices may
             have answered later exchanges, which the state does not know. Empty for no backup.
         first_index: the index of its first exchange; a restore raises it.
+        versions: of the code with which it was created; unknown of runs of earlier releases.
     """
 
     run: str
@@ -78,6 +80,7 @@ class RunRecord:
     by_position: bool = False
     restored: str = ""
     first_index: int = 0
+    versions: CodeVersions = UNKNOWN_VERSIONS
 
     @property
     def spec(self) -> DataSpec | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import DataError
+from edgefed.files.code_versions import UNKNOWN_VERSIONS, CodeVersions, read_versions
 from edgefed.files.samples import UNSCALED, PixelScale
 
 _SHAPE = TypeAdapter(tuple[int, ...])
@@ -43,6 +44,7 @@ class ModelDescription:
         shares: weight of each of several models in the mean of their predictions; empty where the
             run predicts in another way.
         numbers: a user's own loss was of numbers, and not of labels.
+        versions: of the code of the run; unknown in files of earlier releases.
     """
 
     section: ModelSection
@@ -60,6 +62,7 @@ class ModelDescription:
     score: float | None = None
     shares: tuple[float, ...] = ()
     numbers: bool = False
+    versions: CodeVersions = UNKNOWN_VERSIONS
 
     @property
     def is_classifier(self) -> bool:
@@ -95,6 +98,8 @@ class ModelDescription:
             metadata["shares"] = json.dumps(self.shares)
         if self.numbers:
             metadata["targets"] = "numbers"
+        if self.versions.edgefed:
+            metadata["versions"] = json.dumps(asdict(self.versions))
         return metadata
 
 
@@ -129,6 +134,8 @@ def read_description(metadata: Mapping[str, str], where: Path) -> ModelDescripti
         if "shares" in metadata:
             description = replace(description, shares=_SHARES.validate_json(metadata["shares"]))
         description = replace(description, numbers=metadata.get("targets") == "numbers")
+        versions = read_versions(json.loads(metadata.get("versions", "null")))
+        description = replace(description, versions=versions)
     except (KeyError, ValueError, ValidationError) as error:
         raise DataError(
             f"{where} does not say which model it holds.",

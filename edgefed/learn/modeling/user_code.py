@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from edgefed.errors import DataError, RecipeError
+from edgefed.files.plugin_failures import note_user_model
 
 Kind = Literal["model", "loss", "metric"]
 """The purpose of users' code."""
@@ -61,6 +62,8 @@ def imported(kind: Kind, name: str) -> Callable[..., Any]:
     if not callable(value):
         raise _not_callable(kind, name, value)
     function: Callable[..., Any] = value
+    if kind == "model":  # losses and metrics are called in one place, which names them
+        note_user_model(module_name, name)
     return function
 
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.composed.recipe_versions import recipe_versions
+from edgefed.algorithms.composed.registry import algorithm_settings
 from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.config.loading.load import Loaded, load_recipe
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.errors import UsageError
+from edgefed.errors import PluginFailedError, UsageError
 from edgefed.simulator.sweep.file import Variant, Written
 
 Check = Callable[[Loaded[Recipe]], Recipe]
@@ -109,7 +110,11 @@ def _case(
     sets: Mapping[str, str] | None,
 ) -> SweepCase:
     loaded = load_recipe(written.recipe, around, sets=sets, over=variant.layer)
-    return SweepCase(variant.name, variant.settings, check(loaded))
+    try:
+        recipe = check(loaded)
+    except PluginFailedError:  # it fails again in the case's runs, and the others go on
+        recipe = loaded.value
+    return SweepCase(variant.name, variant.settings, recipe)
 
 
 def trial_digest(recipe: Recipe) -> str:
@@ -118,7 +123,10 @@ def trial_digest(recipe: Recipe) -> str:
     The recipe's name, the number of worker processes and the grace for lost devices, which a
     simulation does not have, are left out, and so are the tables and keys that the recipe does not
     use. The algorithm's settings count with their defaults, so that a changed default causes a new
-    run.
+    run. So do the sources of plug-ins and of users' own modules, if the recipe uses any.
+
+    Raises:
+        StorageError: ``source.unreadable``: these sources are not known.
     """
     values = recipe.model_dump(
         mode="json",
@@ -131,6 +139,8 @@ def trial_digest(recipe: Recipe) -> str:
             del values[table]
     if not recipe.training.varies:
         del values["training"]["least_epochs"], values["training"]["seconds"]
-    settings = make(recipe).settings.model_dump(mode="json")
-    text = json.dumps([values, settings], sort_keys=True, default=str)
+    settings = algorithm_settings(recipe).model_dump(mode="json")
+    sources = recipe_versions(recipe, readable=True).sources
+    code = [[source.name, source.digest] for source in sources]
+    text = json.dumps([values, settings, *code], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:24]

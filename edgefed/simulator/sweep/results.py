@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from edgefed.algorithms.composed.recipe_versions import running_versions
 from edgefed.coordinator.storage.stored_runs import RunRecord
+from edgefed.files.code_versions import UNKNOWN_VERSIONS, CodeVersions
 from edgefed.files.writing import make_folder, storage_error, write_atomic
 from edgefed.simulator.sweep.plan import Trial
+from edgefed.terminal.units import counted
 
 
 class TrialResult(BaseModel):
@@ -23,6 +27,7 @@ class TrialResult(BaseModel):
         case, settings: of the sweep that ran it.
         folder: the run's files, from the sweep's folder.
         history: its rounds.
+        versions: of the code that ran it; unknown in files of earlier releases.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -42,6 +47,22 @@ class TrialResult(BaseModel):
     seconds: float
     weights_digest: str
     history: tuple[dict[str, Any], ...]
+    versions: CodeVersions = UNKNOWN_VERSIONS
+
+    @property
+    def is_of_this_release(self) -> bool:
+        """Whether these versions of EdgeFed and torch ran it."""
+        return self.versions.release == running_versions().release
+
+
+def other_releases(results: Collection[TrialResult]) -> str:
+    """Return how many results are of other versions of EdgeFed or torch; nothing for none."""
+    counts = Counter(result.versions.release for result in results if not result.is_of_this_release)
+    shown = "; ".join(
+        f"{count} of {counted(len(results), 'result')} {'is' if count == 1 else 'are'} of {release}"
+        for release, count in sorted(counts.items())
+    )
+    return f"{shown}; code changed since: --recompute runs them again" if shown else ""
 
 
 @dataclass(frozen=True)
@@ -109,6 +130,7 @@ class Results:
             seconds=round(record.seconds, 3),
             weights_digest=record.weights_digest,
             history=tuple(dict(row) for row in history),
+            versions=record.versions,
         )
         text = json.dumps(result.model_dump(mode="json"), allow_nan=False)
         write_atomic(self._file(trial.digest), text.encode())

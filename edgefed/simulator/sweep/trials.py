@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from edgefed.simulator.run import Simulation
 from edgefed.simulator.sweep.plan import Plan, Trial
 from edgefed.simulator.sweep.planted_clusters import PlantedClusters
 from edgefed.simulator.sweep.results import Results, TrialResult
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ def run_trials(
     tell: Callable[[TrialStep], None] = lambda step: None,
     executors: Maker | None = None,
     memory: int = 0,
+    *,
+    recompute: bool = False,
 ) -> TrialOutcome:
     """Run a sweep to its end; after a kill or Ctrl-C at any moment, the next call resumes.
 
@@ -71,6 +76,7 @@ def run_trials(
         tell: called with each step.
         executors: makes the executor; None for the default of this machine.
         memory: most bytes that training a model may take; 0 for half of the free memory.
+        recompute: run those again that another version of EdgeFed or torch ran.
 
     Raises:
         NotAllowedError: another sweep uses the folder.
@@ -79,7 +85,8 @@ def run_trials(
     """
     lock = FolderLock(make_folder(folder, private=False), "a sweep")
     try:
-        sweep = _Sweep(plan, Results(folder), clock, data_folder, tell, executors, memory)
+        results = Results(folder)
+        sweep = _Sweep(plan, results, clock, data_folder, tell, executors, memory, recompute)
         return sweep.run()
     finally:
         lock.release()
@@ -95,6 +102,7 @@ class _Sweep:
         tell: Callable[[TrialStep], None],
         executors: Maker | None,
         memory: int,
+        recompute: bool,
     ) -> None:
         self._trials = list(plan.trials())
         self._results = results
@@ -103,25 +111,31 @@ class _Sweep:
         self._tell = tell
         self._executors = executors
         self._memory = memory
+        self._recompute = recompute
 
     def run(self) -> TrialOutcome:
         done: dict[str, TrialResult] = {}
         failed: dict[str, str] = {}
         for number, trial in enumerate(self._trials, 1):
-            result = done.get(trial.digest) or self._results.find(trial)
+            result = done.get(trial.digest) or self._known(trial)
             if result is not None:
                 done[trial.digest] = result
                 self._say(trial, number, "known", round=result.rounds, accuracy=result.accuracy)
                 continue
             try:
                 done[trial.digest] = self._work(trial, number)
-            except EdgeFedError as error:
-                if error.code.startswith(("storage.", "ray.")):
-                    raise  # the next run would fare no better
-                failed[trial.digest] = error.message
-                self._say(trial, number, "failed", reason=error.message)
+            except Exception as error:
+                failed[trial.digest] = reason = _reason(error)
+                self._say(trial, number, "failed", reason=reason)
         self._results.clear()
         return TrialOutcome(done, failed)
+
+    def _known(self, trial: Trial) -> TrialResult | None:
+        """Return the result of an earlier sweep, if it counts."""
+        result = self._results.find(trial)
+        if result is None or not self._recompute or result.is_of_this_release:
+            return result
+        return None
 
     def _work(self, trial: Trial, number: int) -> TrialResult:
         self._results.clear()
@@ -159,3 +173,17 @@ class _Sweep:
 
     def _say(self, trial: Trial, number: int, state: str, **more: object) -> None:
         self._tell(TrialStep(trial, number, len(self._trials), state, **more))  # type: ignore[arg-type]
+
+
+def _reason(error: Exception) -> str:
+    """Return why a run failed.
+
+    Raises:
+        EdgeFedError: the next run would fare no better.
+    """
+    if not isinstance(error, EdgeFedError):
+        log.debug("a run of the sweep failed", exc_info=error)
+        return " ".join(f"{type(error).__name__}: {error}".split())
+    if error.code.startswith(("storage.", "ray.")):
+        raise error
+    return error.message

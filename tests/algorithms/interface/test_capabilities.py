@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +17,16 @@ from edgefed.algorithms.composed.registry import PLUGINS, built_in, make
 from edgefed.algorithms.interface.answer import Answer, Group
 from edgefed.algorithms.interface.base import CAPABILITIES, Algorithm, State
 from edgefed.algorithms.interface.device_side import DeviceTask, DeviceView, Result
-from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.algorithms.interface.exchange import Exchange, Finished
+from edgefed.algorithms.interface.member import Roster
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.models.user_code_check import check_code_fits
-from edgefed.errors import EdgeFedError
+from edgefed.errors import EdgeFedError, RecipeError
 from edgefed.learn.aggregation.exact_mean import ExactMean
 from edgefed.learn.base.types import Objective, Trained
+from edgefed.simulator.run import Simulation
 from edgefed.testing.algorithms import check_algorithm
+from tests.run_fixture import Ticking
 
 
 class Normalised(FedAvg):
@@ -211,3 +215,38 @@ def test_the_contract_passes_fednova_and_finds_false_declarations() -> None:
         check_algorithm(Summing, simulate=False)
     with pytest.raises(AssertionError, match="personal_weights is declared"):
         check_algorithm(Keeping, simulate=False)
+
+
+class Telling(FedAvg):
+    """Also asks for a second role, which neither noise nor masks cover."""
+
+    name = "normalised"
+    private_updates = sums_deltas = True
+
+    def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
+        planned = super().plan(state, roster, seed)
+        assert isinstance(planned, Exchange)
+        role = planned.reply_roles["delta"]
+        return replace(planned, reply_roles={**planned.reply_roles, "moments": role})
+
+
+STRIPPED: list[tuple[dict[str, Any], str]] = [
+    ({"privacy": {"mechanism": "local", "noise_multiplier": 1.0}}, "privacy.algorithm"),
+    ({"privacy": {"mechanism": "central", "noise_multiplier": 1.0}}, "privacy.algorithm"),
+    ({"secure_aggregation": {"enabled": True}, "wire": {"uplink": "fp32"}}, "secure.unfit"),
+]
+
+
+@pytest.mark.parametrize(("tables", "code"), STRIPPED, ids=["local", "central", "secure"])
+def test_a_role_that_would_be_stripped_is_refused_before_a_run(
+    tmp_path: Path, tables: dict[str, Any], code: str
+) -> None:
+    small = {"data": {"limit": 60}, "simulation": {"devices": 3, "workers": 1}}
+    recipe = Recipe.model_validate({"algorithm": {"name": "normalised"}, **small, **tables})
+    with (
+        PLUGINS.added("normalised", Telling),
+        pytest.raises(RecipeError, match="moments") as caught,
+    ):
+        Simulation(recipe, tmp_path / "state", Ticking())
+    assert caught.value.code == code
+    assert not (tmp_path / "state").exists()

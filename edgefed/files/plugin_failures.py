@@ -1,0 +1,124 @@
+"""Failures of plug-ins and of users' own models, found by the frames of an exception.
+
+Every call into them is covered, whatever its path: methods, objectives, modules of torch, functions
+that they returned earlier. The last function of theirs that other code called is the one that
+failed.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from importlib.metadata import EntryPoint
+from traceback import walk_tb
+from types import FrameType
+
+from edgefed.errors import DataError, EdgeFedError, PluginFailedError
+from edgefed.files.plugins import CODES, NOT_OWN, SHOWN, installed, packages
+
+log = logging.getLogger(__name__)
+
+_user_models: dict[str, str] = {}
+"""The name of the last model that was made, by the users' own module that has it."""
+
+
+def note_user_model(module: str, name: str) -> None:
+    """Note that a user's own model is of this module."""
+    _user_models[module] = name
+
+
+@contextmanager
+def plugin_errors() -> Iterator[None]:
+    """Turn the failure of a plug-in or a user's model inside a ``with`` block into an error.
+
+    Raises:
+        PluginFailedError, DataError: as ``plugin_failure`` returns them.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        failure = plugin_failure(error)
+        if failure is None:
+            raise
+        raise failure from error
+
+
+def plugin_failure(error: BaseException) -> EdgeFedError | None:
+    """Return the error that names the code in which an exception was raised; its trace is logged.
+
+    Returns:
+        A ``PluginFailedError``; a ``DataError`` with the code ``model.failed``; or None for an
+        error of EdgeFed, or of no such code.
+    """
+    if isinstance(error, EdgeFedError) or _top(type(error).__module__) == "edgefed":
+        return None  # the others are orders, such as to end a run
+    failed, before = None, ""
+    for frame, _ in walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        owner = _owner(module)
+        if owner and owner != before:
+            failed = (
+                _of_package(owner, frame, error)
+                if owner in _offered()
+                else _of_model(module, frame, error)
+            )
+        before = owner
+    if failed is not None:
+        log.debug("%s", failed.message, exc_info=error)
+    return failed
+
+
+def _owner(module: str) -> str:
+    """Return the outermost package of plug-ins, or the module of a user's model; or nothing."""
+    top = _top(module)
+    if top in _offered():
+        return top
+    return module if module in _user_models else ""
+
+
+def _offered() -> set[str]:
+    """Return the outermost packages that offer plug-ins."""
+    return {_top(point.module) for point in installed()} - NOT_OWN
+
+
+def _top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _of_package(top: str, frame: FrameType, error: BaseException) -> PluginFailedError:
+    """Return the error of a package; of one plug-in, where it is known which one failed."""
+    points = [point for point in installed() if _top(point.module) == top]
+    owner = frame.f_locals.get("self")
+    own = [point for point in points if isinstance(owner, _class_of(point))] or points
+    named, code = f"Code of {packages(own)}", PluginFailedError.default_code
+    if len(own) == 1:
+        kind, code = CODES.get(own[0].group, ("plug-in", code))
+        named = f"The {kind} '{own[0].name}' of {packages(own)}"
+    return PluginFailedError(
+        f"{named} failed in {_failed(frame, error)}",
+        code=code,
+        hint="report this to the authors of that package; --verbose shows where it failed",
+    )
+
+
+def _class_of(point: EntryPoint) -> type | tuple[()]:
+    """Return the class that a package offers; nothing for one of another kind, or not imported."""
+    module = sys.modules.get(point.module)
+    value = reduce(lambda part, name: getattr(part, name, None), point.attr.split("."), module)
+    return value if isinstance(value, type) else ()
+
+
+def _of_model(module: str, frame: FrameType, error: BaseException) -> DataError:
+    return DataError(
+        f"The model {_user_models[module]} failed in {_failed(frame, error)}",
+        code="model.failed",
+        hint="correct the code; --verbose shows where it failed",
+    )
+
+
+def _failed(frame: FrameType, error: BaseException) -> str:
+    text = " ".join(f"{type(error).__name__}: {error}".split())[:SHOWN].rstrip(".: ")
+    return f"{frame.f_code.co_name}: {text}."
