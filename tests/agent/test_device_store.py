@@ -186,7 +186,7 @@ while True:
 def test_killed_at_any_moment_it_holds_the_old_or_the_new_and_never_half(tmp_path: Path) -> None:
     chance = random.Random(5)
     said = 0
-    for _ in range(4):
+    for _ in range(6):
         with subprocess.Popen(
             [sys.executable, "-c", ENDLESS, str(tmp_path), str(said)],
             stdout=subprocess.PIPE,

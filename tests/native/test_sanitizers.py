@@ -27,14 +27,11 @@ def runtime() -> Path | None:
 needs_sanitizers = pytest.mark.skipif(runtime() is None, reason="needs GCC with its sanitizers")
 
 
-def build(
-    folder: Path, flags: tuple[str, ...] = SANITIZED, before: str = "", after: str = ""
-) -> Path:
-    """Build the kernels as setup.py builds them but for the optimisation.
+def build(folder: Path, before: str = "", after: str = "") -> Path:
+    """Build the kernels with the sanitizers, as setup.py builds them but for the optimisation.
 
     Args:
         folder: for the library.
-        flags: more words for the compiler; by default the sanitizers.
         before: a part of the source that is replaced.
         after: what it is replaced with.
     """
@@ -42,8 +39,8 @@ def build(
     assert before in text
     source, path = folder / "kernels.c", folder / "kernels.so"
     source.write_text(text.replace(before, after))
-    own = ("-std=gnu11", "-O1", "-g1", "-ffp-contract=fast", "-Wno-psabi", "-shared", "-fPIC")
-    command = ["gcc", *own, *flags, f"-I{SOURCE.parent}", str(source), "-lm", "-o", str(path)]
+    flags = ("-std=gnu11", "-O1", "-g1", "-ffp-contract=fast", "-Wno-psabi", "-shared", "-fPIC")
+    command = ["gcc", *flags, *SANITIZED, f"-I{SOURCE.parent}", str(source), "-lm", "-o", str(path)]
     subprocess.run(command, check=True, capture_output=True)
     return path
 
@@ -93,7 +90,7 @@ NARROWER = {
 @needs_sanitizers
 @pytest.mark.parametrize("vectors", NARROWER)
 def test_natural_noise_in_shorter_vectors_agrees_with_numpy(tmp_path: Path, vectors: str) -> None:
-    path = build(tmp_path, (), *NARROWER[vectors])
+    path = build(tmp_path, *NARROWER[vectors])
     done = run("-m", "tests.native.fuzz", str(path), "2", "fuzz_noise_image", "fuzz_pink")
     assert done.returncode == 0, done.stderr[-6000:]
     assert len(done.stdout.splitlines()) == 2

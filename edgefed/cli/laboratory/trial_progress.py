@@ -61,17 +61,10 @@ def run_plan(
     log_when_verbose(options)
     progress = TrialProgress(quiet=options.quiet)
     settings = options.settings().value
-    known = settings.state / "data"
+    known, clock, memory = settings.state / "data", SystemClock(), settings.memory
     try:
         outcome = run_trials(
-            plan,
-            folder,
-            SystemClock(),
-            known,
-            progress.take,
-            executors,
-            settings.memory,
-            recompute=recompute,
+            plan, folder, clock, known, progress.take, executors, memory, recompute=recompute
         )
     except KeyboardInterrupt:
         raise InterruptedRunError(
