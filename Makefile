@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Two processes more than there are cores, since many tests wait; conftest.py puts long files first.
 WORKERS := $(shell $(PYTHON) -c 'import os; print(min(6, (os.cpu_count() or 1) + 2))')
+# A process that may not keep what it compiled compiles all of it again at each start.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test suite quick check format lint types imports coverage resolve bench setup packages picture clean

@@ -63,8 +63,8 @@ def test_recipes_are_written_and_none_is_run(tmp_path: Path) -> None:
 
 
 def test_a_part_of_a_table(tmp_path: Path) -> None:
-    words = ("reproduce", TABLE, "--out", tmp_path / "out", "--recipes", tmp_path / "recipes")
-    words = (*words, "--row", "FedProx")
+    folders = ("--out", tmp_path / "out", "--recipes", tmp_path / "recipes")
+    words = ("reproduce", TABLE, *folders, "--row", "FedProx")
     told = edgefed(*words)
     assert [Path(line).name for line in told.out.splitlines()] == [
         "digits-fedprox.toml",
