@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import settings
 
 from broker.address import LOOPBACK, free_port
@@ -19,6 +22,9 @@ from edgefed.config.values.address import Address
 settings.register_profile("suite", max_examples=60, deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")
 """The same examples each time: a failure is one of the change at hand. Few tests need more."""
+
+typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ignore[attr-defined]
+"""Commands that run in the tests' process share one tree, whose making takes longer than most."""
 
 
 def pytest_configure() -> None:
