@@ -74,6 +74,13 @@ METHODS: dict[str, Method] = {
         for name in ("fednova", "scaffold", "feddyn", "moon", "qfedavg", "ditto")
     },
     "fedrep": Method({"personal": {"preset": "fedper", "own_epochs": 2}}),
+    "fedbn": Method(
+        {
+            "personal": {"preset": "fedbn"},
+            "model": {"name": "resnet20", "norm": "batch"},
+            "training": {"epochs": 5},
+        }
+    ),
 }
 
 
