@@ -122,6 +122,7 @@ class Inbox(Generic[Own]):
         self._replaced = 0
         self._in_a_row = 0
         self._chunk_next = True
+        self._arrived = 0.0
 
     def put(self, arrival: Arrival) -> None:
         """Take an arrival from a link; link events are never dropped."""
@@ -183,6 +184,11 @@ class Inbox(Generic[Own]):
             return oldest
 
     @property
+    def arrived(self) -> float:
+        """The monotonic second at which the urgent item that ``get`` returned last had arrived."""
+        return self._arrived
+
+    @property
     def counts(self) -> InboxCounts:
         """The numbers of messages dropped, replaced and refused so far."""
         refused = self._gate.refused()
@@ -235,7 +241,7 @@ class Inbox(Generic[Own]):
         return True
 
     def _next_urgent(self) -> Arrival | Own:
-        _, item = self._urgent.popleft()
+        self._arrived, item = self._urgent.popleft()
         if isinstance(item, Incoming):
             self._urgent_bytes -= _cost(item)
             if self._last_urgent.get(item.topic) is item:

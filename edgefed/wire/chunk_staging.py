@@ -2,7 +2,8 @@
 
 A map beside the data has one byte for each chunk, written after the chunk's data. If the process is
 killed, a chunk may be requested again, but an incomplete one is never trusted. After a power cut
-the two files may disagree; the digest of the whole blob then detects it.
+the two files may disagree; the digest of the whole blob then detects it. A blob of one chunk has no
+files: it is whole as soon as there is anything to keep.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Staging:
     One thread writes; others may read the counts.
 
     Args:
-        folder: where the two files are.
+        folder: where the two files are, if it has several chunks.
         digest: the blob's name.
         size: its number of bytes.
 
@@ -43,13 +44,17 @@ class Staging:
         self.digest = check_digest(digest)
         self.size = size
         self.count = chunk_count(size)
-        self._folder = make_folder(folder)
+        self._only: bytes | None = None
         self._data_path = folder / f"{digest}{_DATA}"
         self._map_path = folder / f"{digest}{_MAP}"
         self._here = bytearray(self.count)
         self._received = 0
+        self._files: tuple[BinaryIO, BinaryIO] | None = None
+        if self.count == 1:
+            return
+        make_folder(folder)
         try:
-            self._data, self._map = self._open()
+            self._files = self._open()
         except OSError as error:
             raise storage_error(self._data_path, error) from error
 
@@ -82,11 +87,14 @@ class Staging:
             )
         if self._here[index]:
             return False
-        try:
-            _write_at(self._data, start, data)
-            _write_at(self._map, index, _HERE)
-        except OSError as error:
-            raise storage_error(self._data_path, error) from error
+        if self._files is None:
+            self._only = data
+        else:
+            try:
+                _write_at(self._files[0], start, data)
+                _write_at(self._files[1], index, _HERE)
+            except OSError as error:
+                raise storage_error(self._data_path, error) from error
         self._here[index] = 1
         self._received += 1
         return True
@@ -113,11 +121,7 @@ class Staging:
             raise WireError(
                 f"A blob has {self._received} of its {self.count} chunks.", code="wire.incomplete"
             )
-        try:
-            self._data.seek(0)
-            data = self._data.read()
-        except OSError as error:
-            raise storage_error(self._data_path, error) from error
+        data = self._whole()
         self.drop()
         if digest_of(data) != self.digest:
             raise WireError(
@@ -127,16 +131,27 @@ class Staging:
             )
         return data
 
+    def _whole(self) -> bytes:
+        if self._files is None:
+            assert self._only is not None
+            return self._only
+        try:
+            self._files[0].seek(0)
+            return self._files[0].read()
+        except OSError as error:
+            raise storage_error(self._data_path, error) from error
+
     def close(self) -> None:
         """Close the files and leave them for a later ``Staging`` of the same blob."""
-        self._data.close()
-        self._map.close()
+        for file in self._files or ():
+            file.close()
 
     def drop(self) -> None:
         """Close and delete the files."""
         self.close()
-        _delete(self._map_path)
-        _delete(self._data_path)
+        if self._files is not None:
+            _delete(self._map_path)
+            _delete(self._data_path)
 
     def _open(self) -> tuple[BinaryIO, BinaryIO]:
         """Open both files, taking over the parts that fit the blob's size."""

@@ -192,14 +192,15 @@ def test_whatever_lies_on_disk_ends_in_the_blob_or_a_wrong_digest(
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_said_and_the_chunk_counts_as_missing(tmp_path: Path) -> None:
     with staging(tmp_path) as incoming:
-        good = incoming._data
+        good = incoming._files
+        assert good is not None
         with Path("/dev/full").open("r+b", buffering=0) as full:
-            incoming._data = full
+            incoming._files = (full, good[1])
             with pytest.raises(StorageError) as caught:
                 incoming.write(0, chunk(DATA, 0))
         assert caught.value.code == "storage.full"
         assert incoming.received == 0
-        incoming._data = good
+        incoming._files = good
         assert incoming.write(0, chunk(DATA, 0))
 
 
@@ -212,14 +213,30 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
         Staging(tmp_path, NAME, SIZE)
 
 
+def test_a_blob_of_one_chunk_needs_no_file(tmp_path: Path) -> None:
+    data = bytes(range(100))
+    for sent in (data, data[::-1]):
+        incoming = Staging(tmp_path / "staging", digest(data), len(data))
+        assert (incoming.missing(8), incoming.complete) == ((0,), False)
+        assert incoming.write(0, sent)
+        assert not incoming.write(0, sent)
+        assert incoming.complete
+        assert not (tmp_path / "staging").exists()
+        if sent == data:
+            assert incoming.finish() == data
+        else:
+            with pytest.raises(WireError):
+                incoming.finish()
+
+
 def test_drop_and_prune_leave_only_what_is_wanted(tmp_path: Path) -> None:
     others = ["a" * 64, "b" * 64]
     for name in [NAME, *others]:
-        with staging(tmp_path, 10, name):
+        with staging(tmp_path, SIZE, name):
             pass
     (tmp_path / "notes.txt").write_text("stays")
     prune(tmp_path, {NAME, others[0]})
     assert {path.stem for path in tmp_path.iterdir()} == {NAME, others[0], "notes"}
-    Staging(tmp_path, others[0], 10).drop()
+    Staging(tmp_path, others[0], SIZE).drop()
     assert {path.stem for path in tmp_path.iterdir()} == {NAME, "notes"}
     prune(tmp_path / "absent", set())

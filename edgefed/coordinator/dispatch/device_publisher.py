@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -150,9 +151,14 @@ class DevicePublisher:
         self._link.publish(topic, payload)
 
 
+MAX_BROADCASTS = 64
+"""Blobs of which it is remembered when they were broadcast last."""
+
+
 @dataclass
 class _Gathering:
     since: float
+    expected: int
     devices: set[str] = field(default_factory=set)
 
 
@@ -160,8 +166,10 @@ class BlobDistributor:
     """Answers devices' needs from a cache; owned by one thread.
 
     Requests that say "I hold none of it" are collected until all devices that were asked have
-    responded, or for a short time; then the blob is broadcast once. A request for single chunks is
-    answered to its sender only, and so is every request for a blob that another device sent to it.
+    responded, or for a short time; then the blob is broadcast once. A request that had arrived by
+    then, and waited behind others, is answered by that broadcast too: its device had subscribed. A
+    request for single chunks is answered to its sender only, and so is every request for a blob
+    that another device sent to it.
 
     Args:
         cache: where the blobs are.
@@ -174,19 +182,28 @@ class BlobDistributor:
         self._sender = sender
         self._topics = topics
         self._gatherings: dict[str, _Gathering] = {}
+        self._broadcasts: OrderedDict[str, float] = OrderedDict()
         self.delivered = 0
 
     def take(
-        self, device: str, need: Need, expected: int, now: float, *, private: bool = False
+        self,
+        device: str,
+        need: Need,
+        expected: Callable[[], int],
+        now: float,
+        *,
+        private: bool = False,
+        arrived: float | None = None,
     ) -> None:
         """Take a device's request for a blob that it may have.
 
         Args:
             device: the sender.
             need: its request.
-            expected: number of devices that may need the same blob.
+            expected: returns the number of devices that may need the same blob.
             now: the monotonic second.
             private: whether the blob is for this device alone, and so is never broadcast.
+            arrived: the monotonic second at which the request arrived; None for now.
         """
         size = self._cache.size(need.digest)
         if size is None:
@@ -195,16 +212,21 @@ class BlobDistributor:
             numbers = range(chunk_count(size)) if need.first else need.chunks
             self._send_chunks(device, need.digest, size, numbers)
             return
-        gathering = self._gatherings.setdefault(need.digest, _Gathering(now))
+        if arrived is not None and arrived < self._broadcasts.get(need.digest, arrived):
+            self.delivered += size
+            return
+        gathering = self._gatherings.get(need.digest)
+        if gathering is None:
+            gathering = self._gatherings[need.digest] = _Gathering(now, expected())
         gathering.devices.add(device)
-        if len(gathering.devices) >= expected:
-            self._flush(need.digest)
+        if len(gathering.devices) >= gathering.expected:
+            self._flush(need.digest, now)
 
     def due(self, now: float) -> None:
         """Broadcast the blobs whose requests were collected long enough."""
         for digest, gathering in list(self._gatherings.items()):
             if now - gathering.since >= GATHER:
-                self._flush(digest)
+                self._flush(digest, now)
 
     def next_due(self) -> float | None:
         """Return the monotonic second of the next ``due``, or None."""
@@ -212,7 +234,7 @@ class BlobDistributor:
             (gathering.since + GATHER for gathering in self._gatherings.values()), default=None
         )
 
-    def _flush(self, digest: str) -> None:
+    def _flush(self, digest: str, now: float) -> None:
         gathering = self._gatherings.pop(digest)
         size = self._cache.size(digest)
         if size is None:
@@ -222,6 +244,10 @@ class BlobDistributor:
         if len(devices) == 1:
             self._send_to(next(iter(devices)), digest, range(chunk_count(size)))
         else:
+            self._broadcasts[digest] = now
+            self._broadcasts.move_to_end(digest)
+            if len(self._broadcasts) > MAX_BROADCASTS:
+                self._broadcasts.popitem(last=False)
             self._send(self._topics.broadcast_chunk(digest), digest, range(chunk_count(size)))
 
     def _send_chunks(self, device: str, digest: str, size: int, asked: Iterable[int]) -> None:

@@ -397,7 +397,10 @@ class Dispatcher:
         access = self.exchanges.access(device, need.digest)
         if access != "none":
             now, private = self._clock.monotonic(), access == "private"
-            self._distributor.take(device, need, self._expected(), now, private=private)
+            arrived = self._deps.inbox.arrived
+            self._distributor.take(
+                device, need, self._expected, now, private=private, arrived=arrived
+            )
         elif self._deps.relays.is_for_another(device, need.digest):
             self._notes.warn(device, "need", "it asked for a blob that was sent to another device")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -76,7 +76,8 @@ class ReplyReceiver:
             return
         self._blobs.setdefault(reply.exchange, set()).update(reply.needed)
         self._relays.announce({sent.digest for sent in reply.relays.values()})
-        self._go_on(*self._uploads.take(reply, size, self._clock.monotonic()))
+        now = self._clock.monotonic()
+        self._go_on(*self._uploads.take(reply, size, now, sync=pending.shared))
 
     def take_chunk(self, device: str, chunk: Chunk) -> None:
         """Take a chunk of a blob that a reply names."""
@@ -197,8 +198,12 @@ class ReplyReceiver:
         return data
 
 
-MAX_UPLOADS = 8
-"""Replies that are uploaded at one time; the others wait, so that memory and link are bounded."""
+MAX_UPLOAD_BYTES = 16 * 1024**2
+"""Bytes of the replies that are uploaded at one time; the others wait, so that memory and link are
+bounded."""
+
+LEAST_UPLOADS = 8
+"""Replies that are uploaded at one time, however large they are."""
 
 _Key = tuple[str, str]
 """Device and exchange of a reply."""
@@ -210,9 +215,16 @@ class _Upload:
     size: int
     lacking: set[str] = field(default_factory=set)
 
+    sync: bool = False
+
     @property
     def key(self) -> _Key:
         return self.reply.device, self.reply.exchange
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the blobs that its reply names."""
+        return sum(self.reply.needed.values())
 
 
 class ReplyUploads:
@@ -225,30 +237,41 @@ class ReplyUploads:
     def __init__(self, intake: BlobIntake) -> None:
         self._intake = intake
         self._running: dict[_Key, _Upload] = {}
-        self._waiting: deque[_Upload] = deque()
+        self._waiting: OrderedDict[_Key, _Upload] = OrderedDict()
+        self._running_bytes = 0
 
-    def take(self, reply: Reply, size: int, now: float) -> tuple[list[Ask], list[Reply]]:
-        """Take a reply; return the requests to send, and the complete replies."""
+    def take(
+        self, reply: Reply, size: int, now: float, *, sync: bool = False
+    ) -> tuple[list[Ask], list[Reply]]:
+        """Take a reply; return the requests to send, and the complete replies.
+
+        Args:
+            reply: names the blobs.
+            size: bytes of its message.
+            now: the monotonic second.
+            sync: whether the disk has to hold its blobs before its receipt is sent. Otherwise its
+                device keeps them until the exchange is over.
+        """
         if self.knows(reply.device, reply.exchange):
             return [], []
         named = reply.needed
         relayed = {sent.digest for sent in reply.relays.values()}
         valid = {n: data for n, data in reply.inline.items() if n in named and digest(data) == n}
-        # Their device keeps them until the exchange is over: waiting for the disk, reply after
-        # reply, would hold up a large fleet's receipts. Relayed ones are needed for longer.
+        # Waiting for the disk, reply after reply, would hold up a large fleet's receipts. Relayed
+        # blobs are needed for longer than their device keeps them.
         for name in valid.keys() - relayed:
-            self._intake.cache.put(valid[name], sync=False)
+            self._intake.cache.put(valid[name], sync=sync)
         self._intake.cache.put_all([valid[name] for name in valid if name in relayed])
         lacking = {name for name in named if not self._intake.cache.has(name)}
-        upload = _Upload(reply, size, lacking)
+        upload = _Upload(reply, size, lacking, sync)
         if not lacking:
             return [], [reply]
-        self._waiting.append(upload)
+        self._waiting[upload.key] = upload
         return self._start(now)
 
     def knows(self, device: str, exchange: str) -> bool:
         """Whether a reply is on its way."""
-        return any(upload.key == (device, exchange) for upload in self._all())
+        return (device, exchange) in self._running or (device, exchange) in self._waiting
 
     def exchange_of(self, device: str, blob: str) -> str | None:
         """Return the exchange for whose reply a device uploads a blob; None when for none."""
@@ -267,7 +290,7 @@ class ReplyUploads:
         for key, upload in list(self._running.items()):
             upload.lacking.discard(blob)
             if not upload.lacking:
-                del self._running[key]
+                self._end(key)
                 whole.append(upload.reply)
         asks, more = self._start(now)
         return asks, [*whole, *more]
@@ -284,12 +307,18 @@ class ReplyUploads:
         return self._remove(gone, now)
 
     def _all(self) -> list[_Upload]:
-        return [*self._running.values(), *self._waiting]
+        return [*self._running.values(), *self._waiting.values()]
+
+    def _end(self, key: _Key) -> _Upload:
+        upload = self._running.pop(key)
+        self._running_bytes -= upload.bytes
+        return upload
 
     def _remove(self, gone: list[_Upload], now: float) -> tuple[list[Ask], list[Reply]]:
         keys = {upload.key for upload in gone}
-        self._waiting = deque(upload for upload in self._waiting if upload.key not in keys)
-        running = [self._running.pop(key) for key in keys & self._running.keys()]
+        for key in keys & self._waiting.keys():
+            del self._waiting[key]
+        running = [self._end(key) for key in keys & self._running.keys()]
         lost = {blob for upload in running for blob in upload.lacking}
         for blob in lost:
             self._intake.drop(blob)
@@ -304,17 +333,22 @@ class ReplyUploads:
         """Give up on replies with a blob that never arrived; return them."""
         gone = [upload for upload in self._running.values() if blob in upload.lacking]
         for upload in gone:
-            del self._running[upload.key]
+            self._end(upload.key)
         return [upload.reply for upload in gone]
 
     def _start(self, now: float) -> tuple[list[Ask], list[Reply]]:
         asks: list[Ask] = []
         whole: list[Reply] = []
-        while self._waiting and len(self._running) < MAX_UPLOADS:
-            upload = self._waiting.popleft()
+        while self._waiting:
+            upload = next(iter(self._waiting.values()))
+            fits = self._running_bytes + upload.bytes <= MAX_UPLOAD_BYTES
+            if not fits and len(self._running) >= LEAST_UPLOADS:
+                break
+            del self._waiting[upload.key]
             asks += self._fetch(upload, now)
             if upload.lacking:
                 self._running[upload.key] = upload
+                self._running_bytes += upload.bytes
             else:
                 whole.append(upload.reply)
         return asks, whole
@@ -322,9 +356,11 @@ class ReplyUploads:
     def _fetch(self, upload: _Upload, now: float) -> list[Ask]:
         """Request the blobs that a reply lacks; an equal one of another reply may have arrived."""
         asks: list[Ask] = []
+        relayed = {sent.digest for sent in upload.reply.relays.values()}
         for name, size in upload.reply.needed.items():
             if name in upload.lacking:
-                ask = self._intake.fetch(upload.reply.device, name, size, "pull", now)
+                device, sync = upload.reply.device, upload.sync or name in relayed
+                ask = self._intake.fetch(device, name, size, "pull", now, sync=sync)
                 if ask is not None:
                     asks.append(ask)
                 if self._intake.cache.has(name):

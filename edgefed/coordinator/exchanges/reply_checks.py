@@ -153,10 +153,10 @@ def read_role(delivered: Delivered, exchange: OpenExchange, role: str) -> Tensor
 
 
 def _task_of(reply: Reply, exchange: OpenExchange) -> Task:
-    for task in exchange.tasks:
-        if task.device == reply.device:
-            return task
-    raise Rejection("the device was not asked", blamed=False)
+    task = exchange.task_of.get(reply.device)
+    if task is None:
+        raise Rejection("the device was not asked", blamed=False)
+    return task
 
 
 def fetch_problem(reply: Reply, exchange: OpenExchange) -> str:

@@ -325,7 +325,7 @@ def _measured(delivered: Delivered, opened: OpenExchange) -> dict[str, float]:
     """Return the seconds of training and upload of an answer, and its work, where known."""
     if opened.preparatory or opened.name == "evaluate" or delivered.training is None:
         return {}
-    task = next(task for task in opened.tasks if task.device == delivered.reply.device)
+    task = opened.task_of[delivered.reply.device]
     measured = {
         "trained_samples": trained_samples(task, delivered.reply.samples),
         "training_seconds": round(delivered.training, 9),

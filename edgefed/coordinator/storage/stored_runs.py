@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from edgefed.algorithms.interface.base import State
@@ -145,6 +146,11 @@ class OpenExchange:
     held_out: Mapping[str, int] = field(default_factory=dict)
     detail: str = ""
     number: int | None = None
+
+    @cached_property
+    def task_of(self) -> Mapping[str, Task]:
+        """The task of each device that is asked."""
+        return {task.device: task for task in self.tasks}
 
     @property
     def version(self) -> int:

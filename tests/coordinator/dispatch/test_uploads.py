@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.coordinator.dispatch.reply_receiver import MAX_UPLOADS, ReplyUploads
+from edgefed.coordinator.dispatch import reply_receiver
+from edgefed.coordinator.dispatch.reply_receiver import LEAST_UPLOADS, ReplyUploads
 from edgefed.transport.blob_intake import Ask, BlobIntake
 from edgefed.wire.blobs import BlobCache, chunk
 from edgefed.wire.message_parts import SentRelay
@@ -55,28 +56,49 @@ def deliver(uploads: ReplyUploads, intake: BlobIntake, data: bytes) -> tuple[lis
     return [ask.source for ask in asks], [each.device for each in whole]
 
 
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no reply fit into the bytes that may be on their way."""
+    monkeypatch.setattr(reply_receiver, "MAX_UPLOAD_BYTES", 0)
+
+
+@pytest.mark.usefixtures("large")
 def test_only_a_few_upload_at_a_time_and_the_next_takes_a_free_place(intake: BlobIntake) -> None:
     uploads = ReplyUploads(intake)
-    asked = [take(uploads, n, blob(n)) for n in range(MAX_UPLOADS + 2)]
-    assert [len(asks) for asks in asked] == [1] * MAX_UPLOADS + [0, 0]
-    assert deliver(uploads, intake, blob(3)) == ([f"device-{MAX_UPLOADS}"], ["device-3"])
+    asked = [take(uploads, n, blob(n)) for n in range(LEAST_UPLOADS + 2)]
+    assert [len(asks) for asks in asked] == [1] * LEAST_UPLOADS + [0, 0]
+    assert deliver(uploads, intake, blob(3)) == ([f"device-{LEAST_UPLOADS}"], ["device-3"])
     assert uploads.take(reply(0, blob(0)), 0, 0.0) == ([], [])  # it is on its way
 
 
+def test_small_replies_upload_together_up_to_their_bytes(
+    intake: BlobIntake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = LEAST_UPLOADS + 5
+    monkeypatch.setattr(reply_receiver, "MAX_UPLOAD_BYTES", most * len(blob(0)))
+    uploads = ReplyUploads(intake)
+    asked = [take(uploads, n, blob(n)) for n in range(most + 2)]
+    assert [len(asks) for asks in asked] == [1] * most + [0, 0]
+    for place in range(2):  # each that ends gives its bytes back
+        assert deliver(uploads, intake, blob(place))[0] == [f"device-{most + place}"]
+
+
+@pytest.mark.usefixtures("large")
 def test_equal_blobs_are_asked_for_once_and_serve_all(intake: BlobIntake) -> None:
     uploads = ReplyUploads(intake)
-    for n in range(MAX_UPLOADS):
+    for n in range(LEAST_UPLOADS):
         take(uploads, n, blob(n))
     take(uploads, 50, blob(0))  # waits for a place
     assert deliver(uploads, intake, blob(0)) == ([], ["device-0", "device-50"])
 
 
+@pytest.mark.usefixtures("large")
 def test_a_lost_device_gives_its_place_away(intake: BlobIntake) -> None:
     uploads = ReplyUploads(intake)
-    for n in range(MAX_UPLOADS + 1):
+    for n in range(LEAST_UPLOADS + 1):
         take(uploads, n, blob(n))
     asks, whole = uploads.leave("device-2", 0.0)
-    assert ([ask.source for ask in asks], whole) == ([f"device-{MAX_UPLOADS}"], [])
+    assert ([ask.source for ask in asks], whole) == ([f"device-{LEAST_UPLOADS}"], [])
     assert not intake.coming(digest(blob(2)))
     assert uploads.leave("device-77", 0.0) == ([], [])
     assert not uploads.knows("device-2", "r-1-0")
