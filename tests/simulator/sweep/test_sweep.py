@@ -16,8 +16,12 @@ from edgefed.errors import NotAllowedError, StorageError
 from edgefed.process.lock import FolderLock
 from edgefed.report.run_data import run_data_of_folder
 from edgefed.simulator.sweep.outputs import summary, write_outputs
+from edgefed.simulator.sweep.report import accuracy_metric, default_report
 from edgefed.simulator.sweep.results import Results
-from edgefed.simulator.sweep.table import case_rows, rounds_to, runs_csv, spread, text_rows
+from edgefed.simulator.sweep.run_values import rounds_to
+from edgefed.simulator.sweep.statistics import spread
+from edgefed.simulator.sweep.table import make_table
+from edgefed.simulator.sweep.table_text import runs_csv, text_rows
 from edgefed.simulator.sweep.trials import TrialStep, run_trials
 from tests.run_fixture import Ticking
 from tests.simulator.sweep.sweeps import GRID, RECIPE, Swept, planned, write
@@ -135,13 +139,14 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, swept: Swept)
     assert swept.told("done") == [("good", 1)]
     assert swept.told("failed") == [("bad", 1), ("misfit", 1)]
     assert any("1000 devices" in reason for reason in outcome.failures.values())
-    good, bad, _ = case_rows(plan, outcome)
+    table = make_table(plan, outcome)
+    good, bad, _ = table.rows
     assert (good.runs, good.failed, bad.runs, bad.failed) == (1, 0, 0, 1)
-    assert "0, 1 failed" in text_rows([bad], None)[1]
-    head, row = text_rows([good], None)
+    head, row, failed, _ = text_rows(table)
+    assert "0, 1 failed" in failed
     assert head[-2:] == ("BYTES", "TIME")
     assert row[-1].endswith((" ms", " s"))
-    assert [each["case"] for each in summary(plan, outcome, swept.folder)["failures"]] == [
+    assert [each["case"] for each in summary(plan, table, swept.folder)["failures"]] == [
         "bad",
         "misfit",
     ]
@@ -179,21 +184,21 @@ def test_mean_and_sample_deviation(
 
 
 def test_the_tables_say_what_the_runs_reached(file: Path, swept: Swept) -> None:
-    plan = replace(planned(file), target=0.15)
+    plan = replace(planned(file), report=default_report(0.15))
     outcome = swept.run(plan)
-    write_outputs(plan, outcome, swept.folder)
+    table = write_outputs(plan, outcome, swept.folder)
     trials = list(plan.trials())
     own = [outcome.results[trial.digest] for trial in trials if trial.case.name == FAST]
     told = json.loads((swept.folder / "table.json").read_text())
-    assert told == summary(plan, outcome, swept.folder)
+    assert told == summary(plan, table, swept.folder)
     fast = told["cases"][1]
     assert fast["settings"] == {"training.learning_rate": 0.5}
     assert fast["accuracy"]["mean"] == pytest.approx(sum(r.accuracy or 0 for r in own) / 2)
     assert fast["bytes"]["mean"] == sum(r.bytes_up + r.bytes_down for r in own) / 2
-    reached = [rounds_to(result, 0.15) for result in own]
+    reached = [rounds_to(result, accuracy_metric(0.15)) for result in own]
     assert fast["rounds_to_target"]["count"] == sum(number is not None for number in reached)
-    with (swept.folder / "table.csv").open(newline="") as table:
-        rows = list(csv.DictReader(table))
+    with (swept.folder / "table.csv").open(newline="") as file_of_cases:
+        rows = list(csv.DictReader(file_of_cases))
     assert [row["case"] for row in rows] == [SLOW, FAST]
     assert float(rows[1]["accuracy_mean"]) == fast["accuracy"]["mean"]
     runs = list(csv.DictReader(io.StringIO(runs_csv(plan, outcome))))
@@ -206,10 +211,10 @@ def test_the_target_is_the_first_round_that_has_it(file: Path, swept: Swept) -> 
     scores = [0.1, None, 0.8, 0.7, 0.9]
     history = tuple({"round": k, "accuracy": score} for k, score in enumerate(scores, 1))
     result = result.model_copy(update={"history": history})
-    assert rounds_to(result, 0.75) == 3
-    assert rounds_to(result, 0.8) == 3
-    assert rounds_to(result, 0.95) is None
-    assert rounds_to(result, None) is None
+    assert rounds_to(result, accuracy_metric(0.75)) == 3
+    assert rounds_to(result, accuracy_metric(0.8)) == 3
+    assert rounds_to(result, accuracy_metric(0.95)) is None
+    assert rounds_to(result, accuracy_metric()) is None
 
 
 def test_the_picture_has_a_line_and_a_band_a_case(file: Path, swept: Swept) -> None:
