@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import field_validator
 
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.recipes.sections import Section
@@ -18,7 +18,7 @@ from edgefed.simulator.sweep.statistics import Better, Spread, spread
 class ChooseSection(Section):
     """The table ``choose`` of a sweep file."""
 
-    by: Annotated[str, Field(pattern="^(validation|device)_")] = "validation_accuracy"
+    by: str = "validation_accuracy"
     """A score of samples that are not the test's: ``validation_…`` with
     ``evaluation.validation_share``, or ``device_…`` where devices and coordinator test."""
 
@@ -28,6 +28,13 @@ class ChooseSection(Section):
     within: tuple[str, ...] = ()
     """Recipe keys: of the cases that have the same values of these, one is chosen. Unset: one of
     all cases."""
+
+    @field_validator("by")
+    @classmethod
+    def _apart(cls, by: str) -> str:
+        if not by.startswith(("validation_", "device_")):
+            raise ValueError("must be a score of other samples: validation_… or device_…")
+        return by
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def report_of(items: Sequence[MetricSection], target: float | None) -> Report:
 def report_problems(
     items: Sequence[MetricSection], target: float | None, layer: ValueLayer
 ) -> Iterator[Problem]:
-    """Yield what is wrong with a report, whatever the runs have."""
+    """Yield the problems of a report that show before any run."""
     seen: set[str] = set()
     for number, item in enumerate(items):
         text = _problem(item) or (f"{item.metric} is there already" if item.metric in seen else "")
@@ -152,7 +152,7 @@ def report_problems(
 
 
 def _problem(item: MetricSection) -> str:
-    """Return what is wrong with one metric of a report; nothing if nothing is."""
+    """Return the problem of one metric of a report; nothing if there is none."""
     name, usual = item.metric, usual_better(item.metric)
     of_score = re.sub("^(device|validation)_", "", name)
     is_share = SHARE.fullmatch(of_score) is not None

@@ -68,7 +68,7 @@ def paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Sprea
 
 
 def verdict(difference: Spread, better: Better | None) -> Verdict:
-    """Return what a difference says: whether it is beyond its interval, and in which direction.
+    """Return whether a difference is beyond its interval, and in which direction.
 
     Args:
         difference: of a case to the reference.

@@ -60,7 +60,8 @@ def difference_rows(table: Table) -> Rows:
     """
     columns = [column for column in table.columns if not column.target]
     compared = [row for row in table.rows if row.differences]
-    if not any(one.difference.margin for row in compared for one in row.differences.values()):
+    differences = (one.difference for row in compared for one in row.differences.values())
+    if all(difference.margin is None for difference in differences):
         return []
     head = ("case", *(column.label for column in columns))
     cells = (

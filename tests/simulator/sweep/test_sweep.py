@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,14 +17,14 @@ import pytest
 from edgefed.errors import NotAllowedError, StorageError
 from edgefed.process.lock import FolderLock
 from edgefed.report.run_data import run_data_of_folder
-from edgefed.simulator.sweep.outputs import summary, write_outputs
+from edgefed.simulator.sweep.outputs import FILES, summary, write_outputs
 from edgefed.simulator.sweep.report import accuracy_metric, default_report
 from edgefed.simulator.sweep.results import Results
 from edgefed.simulator.sweep.run_values import rounds_to
 from edgefed.simulator.sweep.statistics import spread
 from edgefed.simulator.sweep.table import make_table
 from edgefed.simulator.sweep.table_text import runs_csv, text_rows
-from edgefed.simulator.sweep.trials import TrialStep, run_trials
+from edgefed.simulator.sweep.trials import TrialOutcome, TrialStep, run_trials
 from tests.run_fixture import Ticking
 from tests.simulator.sweep.sweeps import GRID, RECIPE, Swept, planned, write
 
@@ -129,6 +131,31 @@ def test_what_a_killed_run_left_is_thrown_away(file: Path, swept: Swept) -> None
     assert (half / "metrics.csv").exists()
 
 
+def test_the_tables_are_written_after_each_seed(file: Path, swept: Swept) -> None:
+    plan = planned(file)
+
+    def kill(step: TrialStep) -> None:
+        if step.state == "round" and step.number == 4:
+            raise KeyboardInterrupt
+
+    def run(tell: Callable[[TrialStep], None] = lambda step: None) -> list[int]:
+        written: list[int] = []
+
+        def write_tables(outcome: TrialOutcome) -> None:
+            write_outputs(plan, outcome, swept.folder)
+            written.append(len(outcome.results))
+
+        with suppress(KeyboardInterrupt):
+            run_trials(plan, swept.folder, Ticking(), tell=tell, after_seed=write_tables)
+        return written
+
+    assert run(kill) == [2], "the second seed was not done with all cases"
+    assert {path.name for path in swept.folder.iterdir()} >= {*FILES}
+    cases = json.loads((swept.folder / "table.json").read_text())["cases"]
+    assert [(case["runs"], case["accuracy"]["count"]) for case in cases] == [(1, 1), (1, 1)]
+    assert run() == [], "what is known is in the tables already"
+
+
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, swept: Swept) -> None:
     cases = '[[cases]]\nname = "good"\n[[cases]]\nname = "bad"\nsimulation.devices = 1000\n'
     cases += '[[cases]]\nname = "misfit"\nmodel = { name = "lenet5", hidden = 3 }\n'
@@ -156,8 +183,9 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, swept: Swept)
 
 def test_two_sweeps_do_not_share_a_folder(file: Path, swept: Swept) -> None:
     lock = FolderLock(swept.folder, "a sweep")
-    with pytest.raises(NotAllowedError):
+    with pytest.raises(NotAllowedError) as caught:
         swept.run(planned(file))
+    assert "--out" in caught.value.hint
     lock.release()
 
 
