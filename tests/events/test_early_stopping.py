@@ -199,6 +199,15 @@ def test_the_share_is_of_samples() -> None:
     assert history.judged(row, {"b": tests["b"]}, FleetTesters(("a", "b")))["tested_share"] == 0.05
 
 
+def test_the_coordinators_validation_does_not_depend_on_who_tested() -> None:
+    history = EvaluationHistory(EvaluationSection(best_metric="validation_loss"))
+    row = {"round": 1, "validation_loss": 0.5, "loss": 1.0, "device_loss": 2.0}
+    tests = {"b": {"samples": 5.0, "loss": 2.0}}
+    assert "compared" not in history.judged(row, tests, FleetTesters(("a", "b"), 9))
+    by_devices = EvaluationHistory(EvaluationSection(best_metric="device_loss"))
+    assert not by_devices.judged(row, tests, FleetTesters(("a", "b"), 9))["compared"]
+
+
 def test_rounds_are_compared_on_the_devices_that_tested_both() -> None:
     """The hardest of ten devices is away in the second round, and the others became worse."""
     devices = "abcdefghij"

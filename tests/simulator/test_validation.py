@@ -67,10 +67,12 @@ def test_the_split_follows_the_seed_and_nothing_else() -> None:
 
     other = {"algorithm": {"name": "fednova"}, "training": {"learning_rate": 0.5}}
     assert chosen(**other) == chosen()
-    changed = recipe().model_copy(update={"seed": 2})
-    validation = load_dataset(changed, None).validation
-    assert validation is not None
-    assert images(validation) != chosen()
+    whole = load_dataset(recipe(evaluation={"validation_share": 0.0}), None)
+    seeds = (recipe().model_copy(update={"seed": seed}) for seed in (1, 1, 2))
+    splits = [with_validation(each, whole).validation for each in seeds]
+    first, same, second = ([] if part is None else images(part) for part in splits)
+    assert chosen() == first == same
+    assert first != second
 
 
 def test_groups_stay_with_their_samples() -> None:

@@ -43,8 +43,8 @@ class Choice:
 
     Attributes:
         within: the keys and values that make the group.
-        case: its name; empty if no seed finished in all of the group's cases.
-        score: of the chosen case, over the seeds that finished in all of them.
+        case: its name; empty if no seed finished in all cases of the group that have a score.
+        score: of the chosen case, over the seeds that finished in all of these.
         seeds: these seeds.
     """
 
@@ -59,9 +59,9 @@ class Choice:
         return asdict(self)
 
 
-def better_of(section: ChooseSection) -> Better:
-    """Return the better values of the score by which is chosen."""
-    return section.better or usual_better(section.by) or "higher"
+def better_of(section: ChooseSection) -> Better | None:
+    """Return the better values of the score by which is chosen; None where nothing says it."""
+    return section.better or usual_better(section.by)
 
 
 def choose(
@@ -87,11 +87,12 @@ def _choice(
     cases: Sequence[str],
     scores: Mapping[str, Mapping[int, float]],
 ) -> Choice:
-    common = sorted(set.intersection(*(set(scores[case]) for case in cases)))
+    cases = [case for case in cases if scores[case]]
+    common = sorted(set.intersection(*(set(scores[case]) for case in cases))) if cases else []
     if not common:
         return Choice(within, section.by, "", spread([]), ())
     means = {case: spread([scores[case][seed] for seed in common]) for case in cases}
-    sign = 1 if better_of(section) == "higher" else -1
+    sign = -1 if better_of(section) == "lower" else 1
     best = max(cases, key=lambda case: sign * (means[case].mean or 0.0))
     return Choice(within, section.by, best, means[best], tuple(common))
 
@@ -115,6 +116,8 @@ def choice_problem(
         recipes: of its cases.
         places: where each of them is tested.
     """
+    if better_of(section) is None:
+        return f'{section.by} needs better = "higher" or "lower"'
     for key in section.within:
         if all(setting(recipe, key) is None for recipe in recipes):
             known = {

@@ -124,22 +124,30 @@ class Table:
     missing: Mapping[str, str]
     failures: tuple[tuple[str, int, str], ...]
 
-    def best(self, column: Column) -> set[str]:
-        """Return the cases with the best mean of a column; of the chosen ones, if there are any.
+    @property
+    def shown(self) -> list[Column]:
+        """The columns for people."""
+        return [column for column in self.columns if not column.hidden]
+
+    @property
+    def chooses(self) -> bool:
+        """Whether cases are chosen."""
+        return any(row.chosen is not None for row in self.rows)
+
+    def best(self) -> set[tuple[str, str]]:
+        """Return case and key of the best mean of each column; of the chosen ones, if any are.
 
         Of when a target was reached there is none: the seeds that never reach it have no value.
         """
-        any_chosen = any(row.chosen for row in self.rows)
-        means = {
-            row.case: mean
-            for row in self.rows
-            if (mean := row.values[column.key].mean) is not None
-            if row.chosen or not any_chosen
-        }
-        if column.target or column.better is None or len(means) < 2:
-            return set()
-        best = (max if column.better == "higher" else min)(means.values())
-        return {case for case, mean in means.items() if mean == best}
+        rows = [row for row in self.rows if row.chosen] or self.rows
+        best = set()
+        for column in self.columns:
+            means = {row.case: row.values[column.key].mean for row in rows}
+            known = {case: mean for case, mean in means.items() if mean is not None}
+            if not column.target and column.better and len(known) > 1:
+                top = (max if column.better == "higher" else min)(known.values())
+                best |= {(case, column.key) for case, mean in known.items() if mean == top}
+        return best
 
 
 def make_table(plan: Plan, outcome: TrialOutcome) -> Table:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from edgefed.simulator.sweep.plan import Plan
-from edgefed.simulator.sweep.statistics import Spread
+from edgefed.simulator.sweep.statistics import Better, Spread
 from edgefed.simulator.sweep.table import CaseRow, Column, Comparison, Table, make_table
 from edgefed.simulator.sweep.trials import TrialOutcome
 from edgefed.terminal.units import duration, size
 
 Rows = list[tuple[str, ...]]
 
-ARROWS = {"higher": " ↑", "lower": " ↓", None: ""}
+ARROWS: Mapping[Better | None, str] = {"higher": " ↑", "lower": " ↓"}
 
 TEX = {
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -36,21 +36,23 @@ TEX = {
 
 def text_rows(table: Table) -> Rows:
     """Return the table of means and deviations; ``ROUNDS TO`` says how many seeds reached it."""
-    columns = [column for column in table.columns if not column.hidden]
-    chosen = any(row.chosen is not None for row in table.rows)
-    head = ("case", "runs", *(one.label for one in columns), *(["chosen"] if chosen else []))
-    return [
-        _capitals(head),
-        *(
-            (
-                row.case,
-                f"{row.runs}, {row.failed} failed" if row.failed else str(row.runs),
-                *(_cell(row, column) for column in columns),
-                *(["yes" if row.chosen else ""] if chosen else []),
-            )
-            for row in table.rows
-        ),
-    ]
+    return [_capitals(_head(table, {})), *_body(table, _cell, str)]
+
+
+def _head(table: Table, arrows: Mapping[Better | None, str]) -> tuple[str, ...]:
+    labels = (f"{one.label}{arrows.get(one.better, '')}" for one in table.shown)
+    return ("case", "runs", *labels, *(["chosen"] if table.chooses else []))
+
+
+def _body(
+    table: Table, cell: Callable[[CaseRow, Column], str], escape: Callable[[str], str]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of each case; ``escape`` is for its name."""
+    for row in table.rows:
+        runs = f"{row.runs}, {row.failed} failed" if row.failed else str(row.runs)
+        cells = (cell(row, column) for column in table.shown)
+        chosen = ["yes" if row.chosen else ""] if table.chooses else []
+        yield (escape(row.case), runs, *cells, *chosen)
 
 
 def difference_rows(table: Table) -> Rows:
@@ -218,15 +220,27 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def markdown(table: Table) -> str:
     """Return ``table.md``: means with their 95 % intervals, differences, choices and failures."""
+    best = table.best()
+
+    def cell(row: CaseRow, column: Column) -> str:
+        text = _cell(row, column)
+        if not column.target:
+            text += _interval(row.values[column.key], _shown(column))
+        text = markdown_cell(text)
+        return f"**{text}**" if (row.case, column.key) in best else text
+
     seeds = ", ".join(map(str, table.seeds))
-    head, *rows = _marked(table, markdown_cell, "**{}**".format, intervals=True)
+    head = tuple(map(markdown_cell, _head(table, ARROWS)))
     note = f"Mean ± standard deviation [95 % interval of the mean] over seeds {seeds}."
-    parts = [_markdown_rows([head, *rows]), f"{note} The best mean of a column is bold."]
-    if difference_rows(table):
-        cells = [tuple(map(markdown_cell, row)) for row in difference_rows(table)]
-        baseline = markdown_cell(table.baseline)
-        title = f"Difference to {baseline}, paired by seed, with 95 % intervals:"
-        parts += [title, _markdown_rows(cells)]
+    parts = [
+        _markdown_rows([head, *_body(table, cell, markdown_cell)]),
+        f"{note} The best mean of a column is bold.",
+    ]
+    if differences := difference_rows(table):
+        title = (
+            f"Difference to {markdown_cell(table.baseline)}, paired by seed, with 95 % intervals:"
+        )
+        parts += [title, _markdown_rows([tuple(map(markdown_cell, row)) for row in differences])]
     lines = [
         *choice_lines(table),
         *(f"{name}: {text}" for name, text in table.missing.items()),
@@ -238,54 +252,28 @@ def markdown(table: Table) -> str:
 
 def latex(table: Table) -> str:
     """Return ``table.tex``: a ``tabular`` of the package booktabs."""
+    best, signs = table.best(), {"better": "$^{+}$", "worse": "$^{-}$"}
+
+    def cell(row: CaseRow, column: Column) -> str:
+        text, one = latex_cell(_cell(row, column)), row.differences.get(column.key)
+        text = rf"\textbf{{{text}}}" if (row.case, column.key) in best else text
+        return text + (signs.get(one.verdict, "") if one else "")
+
     seeds = ", ".join(map(str, table.seeds))
-    head, *rows = _marked(table, latex_cell, r"\textbf{{{}}}".format, signs=True)
-    baseline = " ".join(table.baseline.split())
+    head = tuple(map(latex_cell, _head(table, ARROWS)))
     lines = [
         f"% Mean and standard deviation over seeds {seeds}; the best mean of a column is bold.",
-        f"% + and - : better or worse than {baseline}, beyond the 95 % interval of the",
-        "% differences by seed. Needs \\usepackage{booktabs}.",
+        f"% + and - : better or worse than {' '.join(table.baseline.split())}, beyond the 95 %",
+        "% interval of the differences by seed. Needs \\usepackage{booktabs}.",
         rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
         r"\toprule",
         " & ".join(head) + r" \\",
         r"\midrule",
-        *(" & ".join(row) + r" \\" for row in rows),
+        *(" & ".join(row) + r" \\" for row in _body(table, cell, latex_cell)),
         r"\bottomrule",
         r"\end{tabular}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _marked(
-    table: Table,
-    escape: Callable[[str], str],
-    bold: Callable[[str], str],
-    *,
-    intervals: bool = False,
-    signs: bool = False,
-) -> Rows:
-    """Return the table with escaped cells, the best mean of each column in bold."""
-    columns = [column for column in table.columns if not column.hidden]
-    chosen = any(row.chosen is not None for row in table.rows)
-    heads = ["case", "runs", *(f"{one.label}{ARROWS[one.better]}" for one in columns)]
-    rows = [tuple(map(escape, [*heads, "chosen"] if chosen else heads))]
-    best = {column.key: table.best(column) for column in columns}
-    sign = {"better": "$^{+}$", "worse": "$^{-}$"}
-    for row in table.rows:
-        cells = [
-            escape(row.case),
-            f"{row.runs}, {row.failed} failed" if row.failed else str(row.runs),
-        ]
-        for column in columns:
-            text = _cell(row, column)
-            if intervals and not column.target:
-                text += _interval(row.values[column.key], _shown(column))
-            text = escape(text)
-            text = bold(text) if row.case in best[column.key] else text
-            one = row.differences.get(column.key)
-            cells.append(text + (sign.get(one.verdict, "") if signs and one else ""))
-        rows.append((*cells, *(["yes" if row.chosen else ""] if chosen else [])))
-    return rows
 
 
 def _interval(value: Spread, shown: Callable[[float], str]) -> str:

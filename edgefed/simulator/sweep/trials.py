@@ -79,7 +79,7 @@ def run_trials(
         memory: most bytes that training a model may take; 0 for half of the free memory.
         recompute: run those again that another version of EdgeFed or torch ran.
         after_seed: called with the outcome so far when all cases have run with a seed, but for the
-            last seed, if any of these runs is new.
+            last seed; not before the first run without a known result.
 
     Raises:
         NotAllowedError: another sweep uses the folder.
@@ -123,7 +123,6 @@ class _Sweep:
         for number, trial in enumerate(self._trials, 1):
             if new and (number - 1) % cases == 0:
                 after_seed(TrialOutcome(dict(done), dict(failed)))
-                new = False
             result = done.get(trial.digest) or self._known(trial)
             if result is not None:
                 done[trial.digest] = result

@@ -20,7 +20,7 @@ from edgefed.report.run_data import run_data_of_folder
 from edgefed.simulator.sweep.outputs import FILES, summary, write_outputs
 from edgefed.simulator.sweep.report import accuracy_metric, default_report
 from edgefed.simulator.sweep.results import Results
-from edgefed.simulator.sweep.run_values import rounds_to
+from edgefed.simulator.sweep.run_values import bytes_by_round, rounds_to
 from edgefed.simulator.sweep.statistics import spread
 from edgefed.simulator.sweep.table import make_table
 from edgefed.simulator.sweep.table_text import runs_csv, text_rows
@@ -89,6 +89,23 @@ def test_a_run_leaves_its_files_and_nothing_else(file: Path, swept: Swept) -> No
         params = run_data_of_folder(swept.folder / result.folder)
         assert list(params.rounds) == list(result.history)
         assert [sum(device.labels) for device in params.summary.devices] == [50, 50]
+
+
+def test_a_round_that_is_tested_later_is_one_row_of_the_history(tmp_path: Path) -> None:
+    recipe = RECIPE.replace("count = 2", 'count = 12\nmode = "buffered"\nbuffer = 1')
+    recipe += "[speeds]\nseconds_per_sample = 0.01\n"
+    recipe += '[evaluation]\non = "devices"\n'
+    text = 'recipe = "recipe.toml"\nseeds = [1]\n'
+    swept = Swept(tmp_path / "out")
+    outcome = swept.run(planned(write(tmp_path / "sweep", text, recipe)))
+    (result,) = outcome.results.values()
+    events = (swept.folder / result.folder / "events.jsonl").read_text().splitlines()
+    scored = [event for line in events if (event := json.loads(line))["kind"] == "scored"]
+    assert len(scored) > 12, "some were tested later"
+    assert [row["round"] for row in result.history] == [*range(1, 13)]
+    rows = (swept.folder / result.folder / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row) for row in rows] == list(result.history)
+    assert bytes_by_round(result)[12] <= result.bytes_up + result.bytes_down
 
 
 def test_a_changed_setting_is_run_anew_and_the_rest_is_not(file: Path, swept: Swept) -> None:

@@ -170,6 +170,10 @@ HEAD = 'recipe = "recipe.toml"\n'
         (f'{HEAD}[choose]\nby = "accuracy"\n', r"3: choose.by: must be a score of other samples"),
         (f"{HEAD}[choose]\n", r"2: choose: validation_accuracy needs evaluation.validation_share"),
         (
+            f'{HEAD}[choose]\nby = "device_lift"\n',
+            r'2: choose: device_lift needs better = "higher"',
+        ),
+        (
             f'{HEAD}[choose]\nwithin = ["algorithm.nam"]\n',
             r"""2: choose: no recipe has 'algorithm.nam'; did you mean "algorithm.name"?""",
         ),
