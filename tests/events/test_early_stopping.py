@@ -200,12 +200,16 @@ def test_the_share_is_of_samples() -> None:
 
 
 def test_the_coordinators_validation_does_not_depend_on_who_tested() -> None:
-    history = EvaluationHistory(EvaluationSection(best_metric="validation_loss"))
     row = {"round": 1, "validation_loss": 0.5, "loss": 1.0, "device_loss": 2.0}
-    tests = {"b": {"samples": 5.0, "loss": 2.0}}
-    assert "compared" not in history.judged(row, tests, FleetTesters(("a", "b"), 9))
-    by_devices = EvaluationHistory(EvaluationSection(best_metric="device_loss"))
-    assert not by_devices.judged(row, tests, FleetTesters(("a", "b"), 9))["compared"]
+    tests = {"a": {"samples": 95.0, "loss": 2.0}, "b": {"samples": 5.0, "loss": 2.0}}
+    few = {"b": tests["b"]}
+    judged = {}
+    for metric in ("validation_loss", "device_loss"):
+        history = EvaluationHistory(EvaluationSection(best_metric=metric))
+        history.add({**row, "device_tests": tests})
+        judged[metric] = history.judged(row, few, FleetTesters(("a", "b")))
+    assert "compared" not in judged["validation_loss"]
+    assert judged["device_loss"]["compared"] is False
 
 
 def test_rounds_are_compared_on_the_devices_that_tested_both() -> None:

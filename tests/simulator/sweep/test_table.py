@@ -266,7 +266,9 @@ def test_the_best_mean_is_bold_in_its_direction(plan: Plan) -> None:
     table = make_table(reporting(plan, *names), outcome)
     assert {column.key for column in table.columns} > {"tau_eff", "rounds_to_target"}
     assert table.best() == {(case, key) for case in (FAST, NOVA) for key in ("accuracy", "loss")}
-    assert "| **0.8500 ± 0.0707 " in markdown(table)
+    # The margin of two values is 12.706 times half their difference.
+    assert "| **0.8500 ± 0.0707 \\[0.2147, 1.4853\\]** |" in markdown(table)
+    assert "| 0.5500 ± 0.0707 \\[" in markdown(table)
     assert r"\textbf{0.8500 $\pm$ 0.0707}$^{+}$" in latex(table)
 
 
