@@ -27,7 +27,7 @@ from benchmarks.studies.runs import Run, Runner, best_of, spoken
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.data.images.jpeg import unpacked
 from edgefed.learn.base.types import Array
-from edgefed.simulator.sweep.table import Spread, spread
+from edgefed.simulator.sweep.statistics import Spread, spread
 from edgefed.terminal.console import columns
 
 LAST = 5

@@ -21,7 +21,7 @@ import torch
 import edgefed
 from benchmarks.shared.harness import parser, show
 from edgefed.learn.base.types import Array
-from edgefed.simulator.sweep.table import spread
+from edgefed.simulator.sweep.statistics import spread
 from edgefed.terminal.console import columns
 
 LATE = 9

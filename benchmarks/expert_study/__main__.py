@@ -53,7 +53,7 @@ from edgefed.coordinator.models.run_model import load_dataset, make_model
 from edgefed.data.devices.partition import deal, planted_orders
 from edgefed.learn.training.trainer import Trainer
 from edgefed.seeds import derive
-from edgefed.simulator.sweep.table import spread
+from edgefed.simulator.sweep.statistics import spread
 from edgefed.terminal.console import columns
 
 PARTS = ("accuracy", "ablation", "permutation")

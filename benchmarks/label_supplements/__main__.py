@@ -35,8 +35,7 @@ from benchmarks.shared.harness import parser, show
 from benchmarks.studies.data import images, tune_and_test
 from benchmarks.studies.runs import Runner, best_of, difference, spoken
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.reproduce.verdict import QUANTILES
-from edgefed.simulator.sweep.table import spread
+from edgefed.simulator.sweep.statistics import spread
 from edgefed.terminal.console import columns
 
 LAST = 5
@@ -168,8 +167,7 @@ def table(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         against = ""
         if row.method != "none" and row.setup in base:
             by_seed = difference(row.scores, base[row.setup])
-            half = QUANTILES[by_seed.count - 2] * (by_seed.deviation or 0) / by_seed.count**0.5
-            against = f"{by_seed.mean:+.3f} ± {half:.3f}"
+            against = f"{by_seed.mean:+.3f} ± {by_seed.margin or 0:.3f}"
         published = "" if row.published is None else f"{row.published:.3f}"
         found.append(
             (row.setup, row.method, row.chosen, published, spoken(spread(row.scores)), against)

@@ -37,7 +37,7 @@ from benchmarks.matching_study.setups import (
 )
 from benchmarks.shared.harness import parser
 from benchmarks.studies.runs import Run, Runner, best_of, difference, spoken
-from edgefed.simulator.sweep.table import spread
+from edgefed.simulator.sweep.statistics import spread
 from edgefed.terminal.console import columns
 
 PARTS = ("one-shot", "rounds", "settings")

@@ -26,7 +26,7 @@ from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.sweep.plan import trial_digest
 from edgefed.simulator.sweep.planted_clusters import PlantedClusters
-from edgefed.simulator.sweep.table import Spread, spread
+from edgefed.simulator.sweep.statistics import Spread, spread
 from edgefed.worker.replies import Outcome
 
 Private = Mapping[str, Tensors]

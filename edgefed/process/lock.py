@@ -17,12 +17,13 @@ class FolderLock:
     Args:
         folder: to lock.
         owner: name of the program, for the error message of another one.
+        option: the option with which another folder is chosen.
 
     Raises:
         NotAllowedError: another process holds it.
     """
 
-    def __init__(self, folder: Path, owner: str) -> None:
+    def __init__(self, folder: Path, owner: str, option: str = "--state") -> None:
         path = make_folder(folder) / "lock"
         try:
             self._file = open_private(path, "a+b")
@@ -37,7 +38,7 @@ class FolderLock:
             raise NotAllowedError(
                 f"{folder} is in use by {holder}.",
                 code="state.locked",
-                hint="stop that process, or choose another folder with --state",
+                hint=f"stop that process, or choose another folder with {option}",
             ) from error
         with suppress(OSError):  # a full disk; who holds it is only told
             self._file.truncate(0)

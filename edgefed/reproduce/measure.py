@@ -13,8 +13,10 @@ from edgefed.reproduce.plan import LEFT_OUT, Cell, Study
 from edgefed.reproduce.table import PaperColumn, PaperScore, Published
 from edgefed.reproduce.verdict import Verdict, judge
 from edgefed.simulator.sweep.plan import trial_digest
+from edgefed.simulator.sweep.report import accuracy_metric
 from edgefed.simulator.sweep.results import TrialResult
-from edgefed.simulator.sweep.table import Spread, bytes_by_round, bytes_to, rounds_to, spread
+from edgefed.simulator.sweep.run_values import bytes_by_round, bytes_to, rounds_to
+from edgefed.simulator.sweep.statistics import Spread, spread
 from edgefed.simulator.sweep.trials import TrialOutcome
 
 
@@ -166,7 +168,7 @@ def _entry(cell: Cell, study: Study, outcome: TrialOutcome) -> Entry:
     results = _results(cell, study, outcome)
     runs = list(results.values())
     accuracy = spread(list(_values(study, outcome, cell.row.label, cell.column).values()))
-    target = cell.column.target
+    target = accuracy_metric(cell.column.target)
     reached = [rounds_to(run, target) for run in runs]
     sent = [bytes_to(run, target) for run in runs]
     published = study.table.number(cell.row.label, cell.column.of)

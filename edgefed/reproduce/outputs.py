@@ -18,7 +18,8 @@ from edgefed.reproduce.plan import LEFT_OUT, Study
 from edgefed.reproduce.table import PaperTable
 from edgefed.reproduce.verdict import Verdict
 from edgefed.simulator.sweep.plot import accuracy_plot
-from edgefed.simulator.sweep.table import Spread, runs_csv
+from edgefed.simulator.sweep.statistics import Spread
+from edgefed.simulator.sweep.table_text import runs_csv
 from edgefed.simulator.sweep.trials import TrialOutcome
 from edgefed.terminal.console import columns
 from edgefed.terminal.units import size

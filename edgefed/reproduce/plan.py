@@ -19,6 +19,7 @@ from edgefed.errors import DataError, MissingDataError, UnknownNameError
 from edgefed.reproduce.sources import Located, fetch, locate
 from edgefed.reproduce.table import PaperColumn, PaperRow, PaperTable, Scale, Scaled, Settings
 from edgefed.simulator.sweep.plan import Check, Plan, SweepCase
+from edgefed.simulator.sweep.report import default_report
 
 LEFT_OUT = "not asked for"
 
@@ -103,7 +104,7 @@ class Study:
         """Return the runs as a sweep: all of them, or a column's with its target."""
         chosen = [cell for cell in self.cells if column is None or cell.column is column]
         target = None if column is None else column.target
-        return Plan(tuple(cell.case for cell in chosen), self.seeds, target)
+        return Plan(tuple(cell.case for cell in chosen), self.seeds, default_report(target))
 
 
 def make_study(

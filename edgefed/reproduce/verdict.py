@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from edgefed.reproduce.table import EACH, Claim, PaperColumn, Published
-from edgefed.simulator.sweep.table import spread
+from edgefed.simulator.sweep.statistics import spread
 
 Word = Literal["yes", "no", "within the noise", "unknown"]
 
@@ -25,13 +25,6 @@ Values = Callable[[str, PaperColumn], Mapping[int, float]]
 
 Numbers = Callable[[str, str], Published | None]
 """A row's label and a column of the paper to what was published."""
-
-QUANTILES = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-)
-"""Student's t for 95 %, two-sided, of 1 to 20 degrees of freedom; the last also for more, which
-errs on the side of noise."""
 
 NORMAL = 1.96
 """The normal distribution's quantile for 95 %, two-sided."""
@@ -136,12 +129,11 @@ def _one(claim: Claim, columns: Sequence[PaperColumn], label: str, values: Value
 
 def _weighed(claim: Claim, label: str, sums: Sequence[float]) -> Verdict:
     estimate = spread(sums)
-    if estimate.mean is None or estimate.deviation is None:
+    if estimate.mean is None or estimate.margin is None:
         reason = "one seed tells nothing of the noise" if sums else "no seed ran all of its cells"
         return Verdict(claim.text, label, "unknown", estimate.mean, reason=reason)
-    quantile = QUANTILES[min(estimate.count - 1, len(QUANTILES)) - 1]
-    noise = quantile * estimate.deviation / math.sqrt(estimate.count)
-    return Verdict(claim.text, label, _word(claim, estimate.mean, noise), estimate.mean, noise)
+    word = _word(claim, estimate.mean, estimate.margin)
+    return Verdict(claim.text, label, word, estimate.mean, estimate.margin)
 
 
 def _word(claim: Claim, mean: float, noise: float) -> Word:

@@ -19,7 +19,12 @@ from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
 from edgefed.coordinator.exchanges.relayed_blobs import open_blobs
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.models.augmentation import with_augmentation, with_run_scale
-from edgefed.coordinator.models.run_model import check_dataset, load_dataset, make_model
+from edgefed.coordinator.models.run_model import (
+    check_dataset,
+    load_dataset,
+    make_model,
+    with_validation,
+)
 from edgefed.coordinator.rounds.engine import Engine
 from edgefed.coordinator.rounds.engine_deps import EngineDeps, OnRound, ignore_round
 from edgefed.coordinator.rounds.evaluation import coordinator_scores
@@ -217,8 +222,23 @@ class Simulation:
 
 
 def _dataset(recipe: Recipe, folder: Path | None, given: GivenData | None) -> Dataset:
-    """Return the run's data set, images scaled as the run's."""
-    return with_run_scale(recipe, given.dataset) if given else load_dataset(recipe, folder)
+    """Return the run's data set, images scaled as the run's, with its validation samples.
+
+    Raises:
+        UsageError: ``evaluation.validation``: all training samples are devices' own.
+    """
+    if given is None:
+        return load_dataset(recipe, folder)
+    dataset = with_run_scale(recipe, given.dataset)
+    if not given.devices:
+        return with_validation(recipe, dataset)
+    if recipe.evaluation.validation_share:
+        raise UsageError(
+            "evaluation.validation_share takes training samples, and all are devices' own.",
+            code="evaluation.validation",
+            hint="leave it out, or pass the data of all devices as one",
+        )
+    return dataset
 
 
 def _check(

@@ -199,6 +199,19 @@ def test_the_share_is_of_samples() -> None:
     assert history.judged(row, {"b": tests["b"]}, FleetTesters(("a", "b")))["tested_share"] == 0.05
 
 
+def test_the_coordinators_validation_does_not_depend_on_who_tested() -> None:
+    row = {"round": 1, "validation_loss": 0.5, "loss": 1.0, "device_loss": 2.0}
+    tests = {"a": {"samples": 95.0, "loss": 2.0}, "b": {"samples": 5.0, "loss": 2.0}}
+    few = {"b": tests["b"]}
+    judged = {}
+    for metric in ("validation_loss", "device_loss"):
+        history = EvaluationHistory(EvaluationSection(best_metric=metric))
+        history.add({**row, "device_tests": tests})
+        judged[metric] = history.judged(row, few, FleetTesters(("a", "b")))
+    assert "compared" not in judged["validation_loss"]
+    assert judged["device_loss"]["compared"] is False
+
+
 def test_rounds_are_compared_on_the_devices_that_tested_both() -> None:
     """The hardest of ten devices is away in the second round, and the others became worse."""
     devices = "abcdefghij"

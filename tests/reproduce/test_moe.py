@@ -121,7 +121,7 @@ def outcome(table: str, row: str, tmp_path: Path, changes: Mapping[str, Any]) ->
     for section, keys in {"rounds": {"count": 1}, **changes}.items():
         values[section] |= keys
     case = SweepCase(row, {}, Recipe.model_validate(values))
-    ended = run_trials(Plan((case,), (1,), None), tmp_path / "out", SystemClock())
+    ended = run_trials(Plan((case,), (1,)), tmp_path / "out", SystemClock())
     assert ended.failures == {}
     return ended.results[trial_digest(case.recipe.model_copy(update={"seed": 1}))]
 

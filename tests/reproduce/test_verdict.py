@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from edgefed.reproduce.table import Claim, PaperColumn, Published, read_claim
-from edgefed.reproduce.verdict import QUANTILES, Verdict, judge
+from edgefed.reproduce.verdict import Verdict, judge
 
 EASY = PaperColumn("easy one", "easy", {})
 HARD = PaperColumn("hard one", "hard", {})
@@ -49,24 +49,10 @@ def test_the_noise_is_students_interval_of_differences_by_seed() -> None:
     cells = {("A", "easy"): [0.51, 0.72, 0.83], ("B", "easy"): [0.50, 0.70, 0.80]}
     (verdict,) = judged(read("A > B | easy"), cells)
     assert verdict.mean == pytest.approx(0.02)
-    assert verdict.noise == pytest.approx(4.303 * 0.01 / math.sqrt(3))
+    assert verdict.noise == pytest.approx(4.303 * 0.01 / math.sqrt(3), rel=1e-3)
     assert verdict.word == "within the noise"
     cells = {("A", "easy"): [0.52, 0.72, 0.821], ("B", "easy"): [0.50, 0.70, 0.80]}
     assert judged(read("A > B | easy"), cells)[0].word == "yes"
-
-
-def test_the_quantiles_fall_and_are_students() -> None:
-    assert list(QUANTILES) == sorted(QUANTILES, reverse=True)
-    # Of one degree of freedom it is Cauchy's, of two there is a formula too.
-    assert QUANTILES[0] == pytest.approx(math.tan(math.pi * 0.475), abs=1e-3)
-    assert QUANTILES[1] == pytest.approx(0.95 * math.sqrt(2 / (1 - 0.95**2)), abs=1e-3)
-
-
-def test_many_seeds_take_the_last_quantile() -> None:
-    cells = {("A", "easy"): [0.5 + 0.01 * (n % 2) for n in range(40)], ("B", "easy"): [0.4] * 40}
-    (verdict,) = judged(read("A > B | easy"), cells)
-    assert verdict.word == "yes"
-    assert verdict.noise == pytest.approx(2.086 * 0.01 * math.sqrt(10 / 39) / math.sqrt(40))
 
 
 def test_a_claim_about_each_column_has_a_verdict_for_each() -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from edgefed.coordinator.storage.stored_runs import RunRecord
     from edgefed.events.base.model import Event
     from edgefed.simulator.sweep.plan import Plan
+    from edgefed.simulator.sweep.table import Table
     from edgefed.simulator.sweep.trials import TrialOutcome
 
 app = CommandLine(help="Run recipes on virtual devices.")
@@ -87,13 +88,25 @@ def sweep(
     options = globals_of(context)
     plan = _plan(options, file, seeds, sets)
     folder = _folder(file, out)
+    warned: set[str] = set()
+
+    def written(outcome: TrialOutcome) -> Table:
+        table = write_outputs(plan, outcome, folder)
+        for name, text in table.missing.items():
+            if name not in warned:
+                talk(f"! report: {text}")
+            warned.add(name)
+        return table
+
     with place(on, address, [trial.recipe for trial in plan.trials()]) as executors:
-        outcome = run_plan(options, plan, folder, executors, recompute=recompute)
-    write_outputs(plan, outcome, folder)
+        outcome = run_plan(
+            options, plan, folder, executors, recompute=recompute, after_seed=written
+        )
+    table = written(outcome)
     if options.json:
-        json_out(summary(plan, outcome, folder))
+        json_out(summary(plan, table, folder))
     else:
-        _show(options, plan, outcome, folder)
+        _show(options, table, folder)
     raise_failures(plan, outcome)
 
 
@@ -114,14 +127,20 @@ def _plan(options: Globals, file: Path, seeds: str, sets: list[str] | None) -> P
     return make_plan(written, around, checked, sets=parse_sets(sets or ()), seeds=wanted)
 
 
-def _show(options: Globals, plan: Plan, outcome: TrialOutcome, folder: Path) -> None:
-    from edgefed.simulator.sweep.table import case_rows, text_rows
+def _show(options: Globals, table: Table, folder: Path) -> None:
+    from edgefed.simulator.sweep.outputs import FILES
+    from edgefed.simulator.sweep.table_text import choice_lines, difference_text, text_rows
 
-    data(columns(text_rows(case_rows(plan, outcome), plan.target)))
+    data(columns(text_rows(table)))
+    if differences := difference_text(table):
+        data(f"\ndifference to {table.baseline}, paired by seed, with 95 % intervals")
+        data(columns(differences))
+    for number, line in enumerate(choice_lines(table)):
+        data(line if number else f"\n{line}")
     if not options.quiet:
-        seeds = ", ".join(map(str, plan.seeds))
+        seeds = ", ".join(map(str, table.seeds))
         talk(f"  mean ± standard deviation over seeds {seeds}; bytes up and down")
-        talk(f"  {folder}: table.csv, runs.csv, table.json, accuracy.svg")
+        talk(f"  {folder}: {', '.join(FILES)}")
 
 
 @app.command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ def run_plan(
     executors: Maker | None = None,
     *,
     recompute: bool = False,
+    after_seed: Callable[[TrialOutcome], object] = lambda outcome: None,
 ) -> TrialOutcome:
     """Run the trials of a plan that have no result in the folder yet; report on stderr.
 
@@ -47,6 +49,7 @@ def run_plan(
         folder: for results.
         executors: makes the executor; None for the default of this machine.
         recompute: run those again that have a result of another version.
+        after_seed: see ``run_trials``.
 
     Raises:
         InterruptedRunError: Ctrl-C; finished trials are kept.
@@ -64,7 +67,15 @@ def run_plan(
     known, clock, memory = settings.state / "data", SystemClock(), settings.memory
     try:
         outcome = run_trials(
-            plan, folder, clock, known, progress.take, executors, memory, recompute=recompute
+            plan,
+            folder,
+            clock,
+            known,
+            progress.take,
+            executors,
+            memory,
+            recompute=recompute,
+            after_seed=after_seed,
         )
     except KeyboardInterrupt:
         raise InterruptedRunError(

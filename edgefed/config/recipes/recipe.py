@@ -204,6 +204,11 @@ class EvaluationSection(Section):
     the ``devices``, or ``both``. Unset: the devices', where each has a model of its own, as with
     ``fedmoe``; otherwise the coordinator's."""
 
+    validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Fraction of the data set's training samples that the coordinator keeps apart for choosing
+    settings and rounds; no simulated device trains on them. Each evaluation then also has scores of
+    these, such as ``validation_accuracy``. 0 for none."""
+
     weighting: EvaluationWeighting | None = None
     """With tests on devices: whether the mean over devices weighs each by its number of held-out
     samples (``samples``), or all equally (``devices``). Unset: as the algorithm's paper does it,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.coordinator.models.augmentation import with_run_scale
 from edgefed.coordinator.models.user_code_check import check_code_allowed
 from edgefed.coordinator.storage.compatibility import DataSpec
+from edgefed.data.base.holdout import held_out_positions
+from edgefed.data.base.types import take
 from edgefed.data.sets.datasets import Dataset, load
+from edgefed.errors import UsageError
 from edgefed.learn.base.processors import pick_device
 from edgefed.learn.base.types import Samples, Tensors
 from edgefed.learn.modeling.model import Model
@@ -18,7 +21,7 @@ from edgefed.learn.modeling.model_memory import build_within, default_memory
 from edgefed.learn.training.targets import check_targets
 from edgefed.learn.training.trainer import Trainer
 from edgefed.learn.training.warm_trainers import Trainers
-from edgefed.seeds import derive
+from edgefed.seeds import derive, generator
 
 
 class ModelTrainers:
@@ -68,17 +71,52 @@ class RunModel:
         trainers: run models for tests on the coordinator.
         spec: the form of the data, the coordinator's and the devices'.
         test: the coordinator's held-out samples; empty when it has none.
+        validation: its samples for choosing; None when it has none.
     """
 
     model: Model
     trainers: ModelTrainers
     spec: DataSpec
     test: Samples
+    validation: Samples | None = None
 
 
 def load_dataset(recipe: Recipe, folder: Path | None) -> Dataset:
-    """Return the recipe's data set, images scaled as the run's."""
-    return with_run_scale(recipe, load(recipe.data, folder, derive(recipe.seed, "data")))
+    """Return the recipe's data set, images scaled as the run's, with its validation samples.
+
+    Raises:
+        UsageError: as ``with_validation``.
+    """
+    dataset = load(recipe.data, folder, derive(recipe.seed, "data"))
+    return with_validation(recipe, with_run_scale(recipe, dataset))
+
+
+def with_validation(recipe: Recipe, dataset: Dataset) -> Dataset:
+    """Return a data set with the training samples set apart that the recipe asks for.
+
+    They are drawn from the run's seed, in proportion to the labels.
+
+    Raises:
+        UsageError: ``evaluation.validation``: there are no training samples to take them from.
+    """
+    share = recipe.evaluation.validation_share
+    if not share:
+        return dataset
+    if len(dataset.train) < 2:
+        raise UsageError(
+            "evaluation.validation_share takes training samples, and data set"
+            f" '{recipe.data.name}' has too few.",
+            code="evaluation.validation",
+            hint="set it to 0, or name a data set with training samples in [data]",
+        )
+    rng = generator(recipe.seed, "validation")
+    kept, held = held_out_positions(dataset.train.targets, share, rng)
+    return replace(
+        dataset,
+        train=take(dataset.train, kept),
+        validation=take(dataset.train, held),
+        groups=None if dataset.groups is None else dataset.groups[kept],
+    )
 
 
 def check_dataset(recipe: Recipe, dataset: Dataset) -> None:
@@ -121,7 +159,7 @@ def make_run_model(
     if frozen:
         model.put_frozen(frozen)
     trainers = ModelTrainers(recipe.model, Trainer(model), spec, memory, user_models)
-    return RunModel(model, trainers, spec, dataset.test)
+    return RunModel(model, trainers, spec, dataset.test, dataset.validation)
 
 
 def make_model(

@@ -38,7 +38,7 @@ TAKEN = frozenset(
 )
 """Names in a round's row that a user's metric cannot have."""
 
-TAKEN_BEGINNINGS = ("accuracy_", "device_", "devices_", "loss_", "top")
+TAKEN_BEGINNINGS = ("accuracy_", "device_", "devices_", "loss_", "top", "validation_")
 
 FEW = 2
 """Samples on whose targets a loss is tried out."""

@@ -27,10 +27,14 @@ from edgefed.coordinator.rounds.scores import NO_SCORES, Scores, counted
 from edgefed.evaluation.confusion import Confusion
 from edgefed.evaluation.spread import spread
 from edgefed.events.history.early_stopping import SAMPLES
+from edgefed.learn.base.types import Samples
 from edgefed.learn.training.measures import Measures, measures_of
 from edgefed.learn.training.scoring import score
 from edgefed.learn.training.trainer import ModelPredictions
 from edgefed.learn.training.user_metrics import Fraction, divided
+
+VALIDATION = "validation_"
+"""How the names of scores begin that are of the coordinator's validation samples."""
 
 UNTESTED = "no device sent the results of a test: none holds out samples, or none answered"
 
@@ -79,6 +83,8 @@ class Evaluation:
             scores |= coordinator_scores(
                 self._recipe, self._algorithm, state.state, state.run_model
             )
+        if where != "devices":
+            scores |= validation_scores(self._recipe, self._algorithm, state.state, state.run_model)
         return scores
 
     def of_devices(self, state: RunState, answers: Iterable[Answer]) -> Scores:
@@ -93,11 +99,32 @@ class Evaluation:
 def coordinator_scores(
     recipe: Recipe, algorithm: CompleteAlgorithm[Any], state: State, run_model: RunModel
 ) -> Scores:
-    """Return the scores of a state's model on the coordinator's samples."""
+    """Return the scores of a state's model on the coordinator's test samples."""
+    return _scores_on(run_model.test, recipe, algorithm, state, run_model)
+
+
+def validation_scores(
+    recipe: Recipe, algorithm: CompleteAlgorithm[Any], state: State, run_model: RunModel
+) -> Scores:
+    """Return the scores of a state's model on the coordinator's validation samples, if any."""
+    if run_model.validation is None:
+        return NO_SCORES
+    scores = _scores_on(run_model.validation, recipe, algorithm, state, run_model)
+    return Scores({f"{VALIDATION}{name}": value for name, value in scores.values.items()})
+
+
+def _scores_on(
+    samples: Samples,
+    recipe: Recipe,
+    algorithm: CompleteAlgorithm[Any],
+    state: State,
+    run_model: RunModel,
+) -> Scores:
+    """Return the scores of a state's model on samples of the coordinator."""
     trainer = run_model.trainers.get(algorithm.model(state))
     predictor = algorithm.predictor(state, ModelPredictions(trainer))
     measures = _measures(recipe, run_model)
-    central = score(predictor, run_model.test, recipe.training.loss, measures)
+    central = score(predictor, samples, recipe.training.loss, measures)
     values = {} if central.accuracy is None else {"accuracy": central.accuracy}
     if central.top_k_hits is not None and central.samples:
         values[measures.top_k_name] = central.top_k_hits / central.samples

@@ -265,7 +265,11 @@ class RunRecorder:
         row = next(row for row in rows if row["round"] == tested_by.round)
         details = {name: row.pop(name) for name in DETAILS if name in row}
         labels = dict(zip(LABELS, scores.labels, strict=True)) if any(scores.labels) else {}
-        found = {name: _if_finite(value) for name, value in {**measured, **scores.values}.items()}
+        found = {
+            name: _if_finite(value)
+            for name, value in {**measured, **scores.values}.items()
+            if row.get(name) is None or f"device_{name}" not in scores.values
+        }  # the coordinator's scores stay those without device_
         row |= labels | found
         self._save_row(self.record, row, details, scores, tested_by)
         return row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,6 +18,7 @@ from edgefed.coordinator.models.user_code_check import (
     check_code_fits,
     try_out_code,
 )
+from edgefed.coordinator.rounds.evaluation import VALIDATION
 from edgefed.coordinator.rounds.starting_weights import check_sources, unknown_weights
 from edgefed.data.base.types import Dataset
 from edgefed.errors import UsageError
@@ -47,6 +49,7 @@ def check_training(
     algorithm.check_model(model)
     check_carried_state(algorithm, model)
     _check_best_metric(recipe, algorithm)
+    _check_validation(recipe, algorithm)
 
 
 def check_combination(recipe: Recipe, algorithm: CompleteAlgorithm[Any]) -> None:
@@ -64,6 +67,7 @@ def check_combination(recipe: Recipe, algorithm: CompleteAlgorithm[Any]) -> None
         count = classes if isinstance(classes, int) else len(classes)
         check_class_weights(recipe.training.class_weights, count)
     _check_best_metric(recipe, algorithm)
+    _check_validation(recipe, algorithm)
     check_sources(recipe.model)
     unknown_weights(recipe.model)
     check_privacy(recipe)
@@ -74,15 +78,8 @@ def _check_best_metric(recipe: Recipe, algorithm: CompleteAlgorithm[Any]) -> Non
 
     The first evaluation shows the other scores (``EvaluationHistory.check``).
     """
-    metric, reason = recipe.evaluation.best_metric, ""
-    if recipe.training.loss == "squared_error" and "accuracy" in metric.split("_"):
-        reason = "squared error has no accuracy"
-    place = evaluation_place(recipe, algorithm)
-    if metric.startswith("device_") and place == "coordinator":
-        reason = "devices do not evaluate the model"
-    if meant := _meant(metric, recipe):
-        reason = f"did you mean {meant!r}?"
-    if reason:
+    metric = recipe.evaluation.best_metric
+    if reason := score_problem(metric, recipe, algorithm):
         raise UsageError(
             f"No evaluation gives {metric!r}: {reason}.",
             code="evaluation.metric",
@@ -90,10 +87,47 @@ def _check_best_metric(recipe: Recipe, algorithm: CompleteAlgorithm[Any]) -> Non
         )
 
 
-def _meant(metric: str, recipe: Recipe) -> str:
+def _check_validation(recipe: Recipe, algorithm: CompleteAlgorithm[Any]) -> None:
+    """Check that the coordinator tests the model, if it is to keep validation samples."""
+    share, place = recipe.evaluation.validation_share, evaluation_place(recipe, algorithm)
+    if share and place == "devices":
+        raise UsageError(
+            "evaluation.validation_share is of the coordinator's samples, and devices alone test.",
+            code="evaluation.validation",
+            hint='set evaluation.on = "both", or evaluation.validation_share = 0',
+        )
+
+
+def score_problem(
+    metric: str,
+    recipe: Recipe,
+    algorithm: CompleteAlgorithm[Any],
+    *,
+    others: Sequence[str] = (),
+) -> str:
+    """Return why no row of a recipe's rounds can have a metric; nothing if one may.
+
+    Args:
+        metric: its name.
+        recipe: of the run.
+        algorithm: the recipe's.
+        others: names of metrics beside scores.
+    """
+    if meant := _meant(metric, recipe, others):
+        return f"did you mean {meant!r}?"
+    if recipe.training.loss == "squared_error" and "accuracy" in metric.split("_"):
+        return "squared error has no accuracy"
+    if metric.startswith("device_") and evaluation_place(recipe, algorithm) == "coordinator":
+        return "devices do not evaluate the model"
+    if metric.startswith(VALIDATION) and not recipe.evaluation.validation_share:
+        return "it needs evaluation.validation_share"
+    return ""
+
+
+def _meant(metric: str, recipe: Recipe, others: Sequence[str]) -> str:
     """Return the score that a mistyped name resembles; nothing for names that may be given."""
     own = [metric_name(own_metric) for own_metric in recipe.evaluation.metrics]
-    names = [*SCORES, *own]
+    names = [*SCORES, *own, *others]
     if metric in names or metric.startswith(TAKEN_BEGINNINGS):
         return ""
     near = get_close_matches(metric, names, n=1, cutoff=0.8)

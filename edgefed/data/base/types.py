@@ -76,6 +76,7 @@ class Dataset:
         coarse: the coarse label of each label, (classes,); None where labels have no such order.
         preparation: of the inputs.
         class_names: names of the labels.
+        validation: samples that were taken from ``train`` for choosing; None for none.
     """
 
     train: Samples
@@ -87,6 +88,7 @@ class Dataset:
     coarse: Indices | None = None
     preparation: Preparation = UNPREPARED
     class_names: ClassNames = ()
+    validation: Samples | None = None
 
 
 @dataclass(frozen=True, eq=False)

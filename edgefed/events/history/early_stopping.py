@@ -280,6 +280,8 @@ def _share(tests: Collection[str], every: Collection[str], samples: Mapping[str,
 def _is_of_devices(metric: str, row: Row) -> bool:
     """Return whether a score is of the devices' tests; the coordinator's is another number."""
     own = row.get(f"device_{metric}")
+    if metric.startswith("validation_"):
+        return False
     return metric.startswith("device_") or own is None or own == row.get(metric)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,9 +15,18 @@ from edgefed.config.loading.validate import validate
 from edgefed.config.loading.write import toml_value
 from edgefed.config.recipes.sections import Section
 from edgefed.config.values.layers import ValueLayer, document_layer, leaves
+from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.config.values.problems import BAD_VALUE, Problem, dotted, problems_error
 from edgefed.config.values.toml import read_toml
 from edgefed.config.values.toml_positions import KeyPath
+from edgefed.simulator.sweep.choice import ChooseSection
+from edgefed.simulator.sweep.report import (
+    Report,
+    ReportItem,
+    default_report,
+    report_of,
+    report_problems,
+)
 
 MAX_RUNS = 100_000
 """Cases times seeds that a sweep may have."""
@@ -36,6 +45,16 @@ class SweepFile(Section):
 
     target: Annotated[float, Field(gt=0, le=1)] | None = None
     """An accuracy; the table states after how many rounds it was reached."""
+
+    report: Annotated[tuple[ReportItem, ...], Field(min_length=1)] | None = None
+    """The metrics of the tables: names, or tables of ``metric``, ``better`` and ``target``. Unset:
+    accuracy, loss, bytes and seconds."""
+
+    baseline: str = ""
+    """The case with which all others are compared, seed by seed. Unset: the first case."""
+
+    choose: ChooseSection | None = None
+    """Choose the best case of each group by samples that are not the test's."""
 
     grid: dict[str, Any] = Field(default_factory=dict)
     """Recipe keys, each with a list of values; every combination is a case."""
@@ -73,12 +92,19 @@ class Written:
     Attributes:
         recipe: the recipe's file, or the layer of its table.
         variants: the cases, at least one.
+        report: the metrics of the tables.
+        baseline: name of the case with which the others are compared.
+        choose: how the best cases are chosen; None to choose none.
+        layer: the file, which knows the lines.
     """
 
     recipe: Path | ValueLayer
     seeds: tuple[int, ...]
-    target: float | None
     variants: tuple[Variant, ...]
+    report: Report = field(default_factory=default_report)
+    baseline: str = ""
+    choose: ChooseSection | None = None
+    layer: ValueLayer = field(default_factory=ValueLayer)
 
 
 def read_sweep(path: Path, shown: str = "") -> Written:
@@ -94,6 +120,7 @@ def read_sweep(path: Path, shown: str = "") -> Written:
         raise problems_error(problems)
     variants, problems = _variants(made, layer)
     problems += _problems(made, variants, layer)
+    problems += report_problems(made.report or (), made.target, layer)
     if problems:
         raise problems_error(problems)
     recipe: Path | ValueLayer
@@ -101,7 +128,15 @@ def read_sweep(path: Path, shown: str = "") -> Written:
         recipe = Path(shown or path).parent / expand(Path(made.recipe))
     else:
         recipe = document_layer(document, table="recipe")
-    return Written(recipe, tuple(dict.fromkeys(made.seeds)), made.target, tuple(variants))
+    return Written(
+        recipe,
+        tuple(dict.fromkeys(made.seeds)),
+        tuple(variants),
+        report_of(made.report or (), made.target),
+        made.baseline or variants[0].name,
+        made.choose,
+        layer,
+    )
 
 
 def _variants(made: SweepFile, layer: ValueLayer) -> tuple[list[Variant], list[Problem]]:
@@ -175,10 +210,15 @@ def _name(settings: Mapping[str, Any]) -> str:
     return " ".join(parts) or "recipe"
 
 
-def _problems(made: SweepFile, variants: Iterable[Variant], layer: ValueLayer) -> Iterator[Problem]:
+def _problems(made: SweepFile, variants: Sequence[Variant], layer: ValueLayer) -> Iterator[Problem]:
     """Yield the problems of the cases as a whole."""
     if made.cases and made.grid:
         yield Problem(layer.nearest(("grid",)), "grid", "a sweep has a grid or cases, not both")
+    names = [variant.name for variant in variants]
+    if made.baseline and made.baseline not in names:
+        near = did_you_mean(nearest_name(made.baseline, names))
+        text = f"there is no case '{made.baseline}'{near}"
+        yield Problem(layer.nearest(("baseline",)), "baseline", text, BAD_VALUE)
     seen: set[str] = set()
     for number, variant in enumerate(variants):
         place: KeyPath = ("cases", number) if made.cases else ("grid",)

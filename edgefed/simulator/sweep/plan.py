@@ -5,16 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
+from edgefed.algorithms.composed.evaluation_place import evaluation_place
 from edgefed.algorithms.composed.recipe_versions import recipe_versions
-from edgefed.algorithms.composed.registry import algorithm_settings
+from edgefed.algorithms.composed.registry import algorithm_settings, make
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.config.loading.load import Loaded, load_recipe
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.errors import PluginFailedError, UsageError
+from edgefed.config.values.problems import Problem, dotted, problems_error
+from edgefed.coordinator.rounds.training_check import score_problem
+from edgefed.errors import EdgeFedError, PluginFailedError, UsageError
+from edgefed.simulator.sweep.choice import ChooseSection, choice_problem
 from edgefed.simulator.sweep.file import Variant, Written
+from edgefed.simulator.sweep.report import RUN_NUMBERS, USUAL_NUMBERS, Report, default_report
 
 Check = Callable[[Loaded[Recipe]], Recipe]
 """Checks a recipe to the last key, and returns it as it is to be run."""
@@ -53,22 +60,38 @@ class Plan:
     """The runs of a sweep.
 
     Attributes:
-        target: the accuracy whose round the table states; None for none.
+        report: the metrics of the tables.
+        baseline: name of the case with which the others are compared; empty for the first.
+        choose: how the best cases are chosen; None to choose none.
     """
 
     cases: tuple[SweepCase, ...]
     seeds: tuple[int, ...]
-    target: float | None
+    report: Report = field(default_factory=default_report)
+    baseline: str = ""
+    choose: ChooseSection | None = None
+
+    @property
+    def target(self) -> float | None:
+        """The accuracy whose round the table states; None for none."""
+        targets = (metric.target for metric in self.report if metric.name == "accuracy")
+        return next(targets, None)
 
     def trials(self) -> Iterator[Trial]:
-        """Yield the runs: all cases with the first seed, then all with the second, and so on.
+        """Return the runs: all cases with the first seed, then all with the second, and so on.
 
         An unfinished sweep therefore already compares all cases.
         """
-        for seed in self.seeds:
-            for case in self.cases:
-                recipe = case.recipe.model_copy(update={"seed": seed})
-                yield Trial(case, seed, recipe, trial_digest(recipe))
+        return iter(self._trials)
+
+    @cached_property
+    def _trials(self) -> tuple[Trial, ...]:
+        recipes = (
+            (case, seed, case.recipe.model_copy(update={"seed": seed}))
+            for seed in self.seeds
+            for case in self.cases
+        )
+        return tuple(Trial(*each, trial_digest(each[-1])) for each in recipes)
 
 
 def make_plan(
@@ -89,7 +112,7 @@ def make_plan(
         seeds: in place of the file's.
 
     Raises:
-        RecipeError: a case's recipe is wrong.
+        RecipeError: a case's recipe is wrong, or no case can have a metric of the report.
         UsageError: ``sets`` has a key that the cases vary.
     """
     varied = {key for variant in written.variants for key in variant.settings}
@@ -99,7 +122,43 @@ def make_plan(
                 f"--set {key}: the sweep file sets this key.", hint="change it in the sweep file"
             )
     cases = tuple(_case(variant, written, around, check, sets) for variant in written.variants)
-    return Plan(cases, tuple(dict.fromkeys(seeds)) or written.seeds, written.target)
+    _check_metrics(written, [case.recipe for case in cases])
+    wanted = tuple(dict.fromkeys(seeds)) or written.seeds
+    return Plan(cases, wanted, written.report, written.baseline, written.choose)
+
+
+def _check_metrics(written: Written, recipes: Sequence[Recipe]) -> None:
+    """Check, as far as the recipes show it, that runs will have the metrics and can choose.
+
+    Raises:
+        RecipeError: no run will have a metric, or the choice would not be apart from the test.
+    """
+    if written.report == default_report(written.report[0].target) and written.choose is None:
+        return
+    made = [(recipe, algorithm) for recipe in recipes if (algorithm := _made(recipe)) is not None]
+    problems = []
+    for number, metric in enumerate(written.report):
+        if metric.name in RUN_NUMBERS:
+            continue
+        reasons = [score_problem(metric.name, *each, others=USUAL_NUMBERS) for each in made]
+        if reasons and all(reasons):
+            place = ("report", number)
+            text = f"no run has '{metric.name}': {reasons[0]}"
+            problems.append(Problem(written.layer.nearest(place), dotted(place), text))
+    if written.choose is not None:
+        places = [evaluation_place(*each) for each in made]
+        if text := choice_problem(written.choose, written.report, recipes, places):
+            problems.append(Problem(written.layer.nearest(("choose",)), "choose", text))
+    if problems:
+        raise problems_error(problems)
+
+
+def _made(recipe: Recipe) -> CompleteAlgorithm[Any] | None:
+    """Return a recipe's algorithm; None if a plug-in's fails, of which its runs tell."""
+    try:
+        return make(recipe)
+    except EdgeFedError:
+        return None
 
 
 def _case(
@@ -134,6 +193,8 @@ def trial_digest(recipe: Recipe) -> str:
     )
     if recipe.training.loss == "cross_entropy":
         del values["training"]["loss"]  # spelt out or not, it is the same result
+    if not recipe.evaluation.validation_share:
+        del values["evaluation"]["validation_share"]
     for table in ("labels", "selection", "speeds"):
         if not getattr(recipe, table).wanted:
             del values[table]

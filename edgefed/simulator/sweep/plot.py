@@ -9,7 +9,8 @@ from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.svg import standalone
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.results import TrialResult
-from edgefed.simulator.sweep.table import Spread, bytes_by_round, spread
+from edgefed.simulator.sweep.run_values import bytes_by_round
+from edgefed.simulator.sweep.statistics import Spread, spread
 from edgefed.simulator.sweep.trials import TrialOutcome
 from edgefed.terminal.units import size
 

@@ -129,7 +129,8 @@ class Results:
             bytes_down=record.bytes_down,
             seconds=round(record.seconds, 3),
             weights_digest=record.weights_digest,
-            history=tuple(dict(row) for row in history),
+            # A round that was tested while later ones ended has a second row in place of its first.
+            history=tuple({row["round"]: dict(row) for row in history}.values()),
             versions=record.versions,
         )
         text = json.dumps(result.model_dump(mode="json"), allow_nan=False)

@@ -1,46 +1,69 @@
-"""A sweep's results as one table: mean and standard deviation over seeds, one row per case."""
+"""A sweep's results as one table: one row per case, statistics over seeds of each metric."""
 
 from __future__ import annotations
 
-import csv
-import io
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
+from edgefed.config.values.nearest import did_you_mean, nearest_name
+from edgefed.simulator.sweep.choice import Choice, choose
 from edgefed.simulator.sweep.plan import Plan
+from edgefed.simulator.sweep.report import RUN_NUMBERS, Metric, Report, default_report
 from edgefed.simulator.sweep.results import TrialResult
+from edgefed.simulator.sweep.run_values import (
+    Place,
+    has,
+    measured_on,
+    names_of,
+    rounds_to,
+    seconds_to,
+    value_of,
+)
+from edgefed.simulator.sweep.statistics import (
+    Better,
+    Spread,
+    Verdict,
+    paired,
+    spread,
+    verdict,
+)
 from edgefed.simulator.sweep.trials import TrialOutcome
-from edgefed.terminal.units import duration, size
-
-COLUMNS = ("accuracy", "loss", "bytes", "seconds", "rounds_to_target", "seconds_to_target")
 
 
 @dataclass(frozen=True)
-class Spread:
-    """Values over seeds.
+class Column:
+    """A number of the table.
 
     Attributes:
-        mean: None of no value.
-        deviation: sample standard deviation (n − 1); None of fewer than two values.
-        count: how many values.
+        key: its name in files.
+        label: its name for people, which says where it was measured unless at the coordinator.
+        better: its better values, if either is.
+        of: returns a run's value.
+            target: whether it says when a target was reached; such columns have no differences.
+        hidden: whether it is only in files.
     """
 
-    mean: float | None
-    deviation: float | None
-    count: int
+    key: str
+    label: str
+    better: Better | None
+    of: Callable[[TrialResult], float | None]
+    target: bool = False
+    hidden: bool = False
 
 
-def spread(values: Sequence[float]) -> Spread:
-    """Return mean and deviation of values."""
-    if not values:
-        return Spread(None, None, 0)
-    mean = math.fsum(values) / len(values)
-    if len(values) < 2:
-        return Spread(mean, None, 1)
-    square = math.fsum((value - mean) ** 2 for value in values)
-    return Spread(mean, math.sqrt(square / (len(values) - 1)), len(values))
+@dataclass(frozen=True)
+class Comparison:
+    """The difference of a case to the baseline, paired by seed.
+
+    Attributes:
+        difference: over the seeds with which both finished.
+        verdict: whether it is beyond the 95 % interval.
+    """
+
+    difference: Spread
+    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -49,7 +72,10 @@ class CaseRow:
 
     Attributes:
         runs, failed: finished and failed runs.
-        values: a spread for each of ``COLUMNS``.
+        values: a spread for each column, by key.
+        differences: to the baseline, by key; none of the baseline's own row.
+        measured_on: where its scores without ``device_`` were measured.
+        chosen: whether it is the best of its group by validation; None where none is chosen.
     """
 
     case: str
@@ -57,164 +83,236 @@ class CaseRow:
     runs: int
     failed: int
     values: Mapping[str, Spread]
+    differences: Mapping[str, Comparison]
+    measured_on: Place
+    chosen: bool | None
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as ``--json`` and ``table.json`` have it."""
+        differences = {
+            key: {**asdict(one.difference), "verdict": one.verdict}
+            for key, one in self.differences.items()
+        }
         return {
             "case": self.case,
             "settings": dict(self.settings),
             "runs": self.runs,
             "failed": self.failed,
-            **{name: asdict(self.values[name]) for name in COLUMNS},
+            **{name: asdict(value) for name, value in self.values.items()},
+            "measured_on": self.measured_on,
+            "differences": differences,
+            **({} if self.chosen is None else {"chosen": self.chosen}),
         }
 
 
-def case_rows(plan: Plan, outcome: TrialOutcome) -> list[CaseRow]:
-    """Return a row for each case, in the order of the sweep."""
-    trials = list(plan.trials())
-    rows = []
-    for case in plan.cases:
-        own = [trial.digest for trial in trials if trial.case is case]
-        results = [outcome.results[digest] for digest in own if digest in outcome.results]
-        failed = sum(digest in outcome.failures for digest in own)
-        numbers = [_numbers(result, plan.target) for result in results]
-        values = {
-            name: spread([row[name] for row in numbers if row.get(name) is not None])
-            for name in COLUMNS
-        }
-        rows.append(CaseRow(case.name, case.settings, len(results), failed, values))
-    return rows
+@dataclass(frozen=True)
+class Table:
+    """The table of a sweep that has ended, or of its runs so far.
 
-
-def rounds_to(result: TrialResult, target: float | None) -> int | None:
-    """Return the first round whose accuracy is at least ``target``; None if none is."""
-    if target is None:
-        return None
-    reached = (
-        row["round"]
-        for row in result.history
-        if row.get("accuracy") is not None and row["accuracy"] >= target
-    )
-    return next(reached, None)
-
-
-def bytes_by_round(result: TrialResult) -> dict[int, int]:
-    """Return the bytes of each round and all before it, both ways."""
-    total, by_round = 0, {}
-    for row in result.history:
-        total += row.get("sent", 0) + row.get("received", 0)
-        by_round[row["round"]] = total
-    return by_round
-
-
-def bytes_to(result: TrialResult, target: float | None) -> int | None:
-    """Return the bytes up to the first round whose accuracy is at least ``target``, if any."""
-    reached = rounds_to(result, target)
-    return None if reached is None else bytes_by_round(result)[reached]
-
-
-def seconds_to(result: TrialResult, target: float | None) -> float | None:
-    """Return the seconds of all rounds up to the first whose accuracy is at least ``target``.
-
-    They are virtual where the recipe has speeds.
+    Attributes:
+        baseline: name of the case with which the others are compared.
+        choices: one for each group, if the sweep chooses.
+        missing: metrics of the report that no finished run has, each with a sentence.
+        failures: case, seed and reason of each failed run.
     """
-    reached = rounds_to(result, target)
-    if reached is None:
-        return None
-    return math.fsum(row["seconds"] for row in result.history if row["round"] <= reached)
+
+    columns: tuple[Column, ...]
+    rows: tuple[CaseRow, ...]
+    seeds: tuple[int, ...]
+    baseline: str
+    choices: tuple[Choice, ...]
+    missing: Mapping[str, str]
+    failures: tuple[tuple[str, int, str], ...]
+
+    @property
+    def shown(self) -> list[Column]:
+        """The columns for people."""
+        return [column for column in self.columns if not column.hidden]
+
+    @property
+    def chooses(self) -> bool:
+        """Whether cases are chosen."""
+        return any(row.chosen is not None for row in self.rows)
+
+    def best(self) -> set[tuple[str, str]]:
+        """Return case and key of the best mean of each column; of the chosen ones, if any are.
+
+        Of when a target was reached there is none: the seeds that never reach it have no value.
+        """
+        rows = [row for row in self.rows if row.chosen] or self.rows
+        best = set()
+        for column in self.columns:
+            means = {row.case: row.values[column.key].mean for row in rows}
+            known = {case: mean for case, mean in means.items() if mean is not None}
+            if not column.target and column.better and len(known) > 1:
+                top = (max if column.better == "higher" else min)(known.values())
+                best |= {(case, column.key) for case, mean in known.items() if mean == top}
+        return best
 
 
-def _numbers(result: TrialResult, target: float | None) -> dict[str, Any]:
-    return {
-        "accuracy": result.accuracy,
-        "loss": result.loss,
-        "bytes": result.bytes_up + result.bytes_down,
-        "seconds": result.seconds,
-        "rounds_to_target": rounds_to(result, target),
-        "seconds_to_target": seconds_to(result, target),
-    }
-
-
-# -- as text --------------------------------------------------------------------------------------
-
-
-def text_rows(rows: Sequence[CaseRow], target: float | None) -> list[tuple[str, ...]]:
-    """Return the table for people; ``to 0.8`` holds rounds and the number of seeds."""
-    more = () if target is None else (f"ROUNDS TO {target:g}", f"TIME TO {target:g}")
-    head = ("CASE", "RUNS", "ACCURACY", "LOSS", "BYTES", "TIME", *more)
-    return [head, *(_text_row(row, target) for row in rows)]
-
-
-def _text_row(row: CaseRow, target: float | None) -> tuple[str, ...]:
-    values = row.values
-    cells = [
-        row.case,
-        f"{row.runs}, {row.failed} failed" if row.failed else str(row.runs),
-        _spoken(values["accuracy"], "{:.4f}".format),
-        _spoken(values["loss"], "{:.4f}".format),
-        _spoken(values["bytes"], size),
-        _spoken(values["seconds"], duration),
-    ]
-    if target is not None:
-        reached = values["rounds_to_target"]
-        of = f"  ({reached.count} of {row.runs})" if reached.count < row.runs else ""
-        cells.append((_spoken(reached, "{:.1f}".format) or "never") + of)
-        cells.append(_spoken(values["seconds_to_target"], duration))
-    return tuple(cells)
-
-
-def _spoken(value: Spread, shown: Callable[[float], str]) -> str:
-    if value.mean is None:
-        return ""
-    return shown(value.mean) + ("" if value.deviation is None else f" ± {shown(value.deviation)}")
-
-
-# -- as files -------------------------------------------------------------------------------------
-
-
-def cases_csv(rows: Sequence[CaseRow]) -> str:
-    """Return ``table.csv``: a row a case, two columns a value."""
-    keys = list(dict.fromkeys(key for row in rows for key in row.settings))
-    flat = [
-        {
-            "case": row.case,
-            **{key: row.settings.get(key, "") for key in keys},
-            "runs": row.runs,
-            "failed": row.failed,
-            **{f"{name}_mean": row.values[name].mean for name in COLUMNS},
-            **{f"{name}_std": row.values[name].deviation for name in COLUMNS},
-            "reached_target": row.values["rounds_to_target"].count,
-        }
-        for row in rows
-    ]
-    return _csv(flat)
-
-
-def runs_csv(plan: Plan, outcome: TrialOutcome) -> str:
-    """Return ``runs.csv``: a row a run."""
-    keys = list(dict.fromkeys(key for case in plan.cases for key in case.settings))
-    flat = []
+def make_table(plan: Plan, outcome: TrialOutcome) -> Table:
+    """Return the table of a sweep's finished runs."""
+    by_case: dict[str, dict[int, TrialResult]] = {case.name: {} for case in plan.cases}
+    failures = []
     for trial in plan.trials():
-        result = outcome.results.get(trial.digest)
-        numbers = dict.fromkeys(COLUMNS) if result is None else _numbers(result, plan.target)
-        flat.append(
-            {
-                "case": trial.case.name,
-                **{key: trial.case.settings.get(key, "") for key in keys},
-                "seed": trial.seed,
-                "status": "failed" if result is None else "finished",
-                **numbers,
-                "weights_digest": "" if result is None else result.weights_digest,
-                "folder": "" if result is None else result.folder,
-            }
+        if trial.digest in outcome.results:
+            by_case[trial.case.name][trial.seed] = outcome.results[trial.digest]
+        elif trial.digest in outcome.failures:
+            failures.append((trial.case.name, trial.seed, outcome.failures[trial.digest]))
+    results = [result for own in by_case.values() for result in own.values()]
+    columns = tuple(_columns(plan.report, results))
+    values = {
+        case: {column.key: _by_seed(own, column.of) for column in columns}
+        for case, own in by_case.items()
+    }
+    baseline = plan.baseline or next(iter(by_case), "")
+    choices = _choices(plan, by_case)
+    chosen = {choice.case for choice in choices}
+    rows = (
+        CaseRow(
+            case.name,
+            case.settings,
+            len(by_case[case.name]),
+            sum(name == case.name for name, _, _ in failures),
+            {key: spread(list(by_seed.values())) for key, by_seed in values[case.name].items()},
+            _differences(columns, values[case.name], values[baseline])
+            if case.name != baseline
+            else {},
+            _place(by_case[case.name].values()),
+            None if plan.choose is None else case.name in chosen,
         )
-    return _csv(flat)
+        for case in plan.cases
+    )
+    missing = dict(_missing(plan.report, results))
+    return Table(
+        columns, tuple(rows), plan.seeds, baseline, tuple(choices), missing, tuple(failures)
+    )
 
 
-def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    text = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return text.getvalue()
+def _by_seed(
+    results: Mapping[int, TrialResult], of: Callable[[TrialResult], float | None]
+) -> dict[int, float]:
+    """Return the values of the runs that have one, by seed."""
+    values = {seed: of(result) for seed, result in results.items()}
+    return {seed: value for seed, value in values.items() if value is not None}
+
+
+def _differences(
+    columns: Iterable[Column],
+    own: Mapping[str, Mapping[int, float]],
+    reference: Mapping[str, Mapping[int, float]],
+) -> dict[str, Comparison]:
+    differences = {}
+    for column in columns:
+        if not column.target:
+            difference = paired(own[column.key], reference[column.key])
+            differences[column.key] = Comparison(difference, verdict(difference, column.better))
+    return differences
+
+
+def _choices(plan: Plan, by_case: Mapping[str, Mapping[int, TrialResult]]) -> list[Choice]:
+    if plan.choose is None:
+        return []
+    of = partial(value_of, name=plan.choose.by)
+    scores = {case: _by_seed(results, of) for case, results in by_case.items()}
+    return choose(plan.choose, {case.name: case.recipe for case in plan.cases}, scores)
+
+
+def _missing(report: Report, results: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
+    """Yield the metrics that no finished run has, each with a sentence; none without runs."""
+    for metric in report if results else ():
+        if not any(has(result, metric.name) for result in results):
+            known = names_of(results)
+            near = did_you_mean(nearest_name(metric.name, known))
+            names = "" if near else f"; the runs have: {', '.join(known)}"
+            yield metric.name, f"no finished run has '{metric.name}'{near or names}"
+
+
+def _place(results: Iterable[TrialResult]) -> Place:
+    """Return where the runs of a case were tested."""
+    return next(filter(None, map(measured_on, results)), "")
+
+
+# -- columns --------------------------------------------------------------------------------------
+
+
+def _columns(report: Report, results: Sequence[TrialResult]) -> Iterator[Column]:
+    """Yield the columns of a report: its metrics, then when their targets were reached.
+
+    A score that some runs measured on devices alone, and others at the coordinator, has two
+    columns: one of the coordinator's, and one of all devices' with ``device_`` before the name.
+    """
+    split = list(_split(report, results))
+    for metric, place in split:
+        yield Column(
+            metric.name, _label(metric.name, place), metric.better, partial(_value, metric, place)
+        )
+    usual = [metric.name for metric in report] == [metric.name for metric in default_report()]
+    for metric, place in split:
+        if metric.target is not None or (usual and metric.name == "accuracy"):
+            yield from _target_columns(metric, place)
+
+
+def _split(report: Report, results: Sequence[TrialResult]) -> Iterator[tuple[Metric, Place]]:
+    """Yield the metrics with the place of their test, where the name does not say it."""
+    places = [measured_on(result) for result in results]
+    names = {metric.name for metric in report}
+    for metric in report:
+        on_devices = f"device_{metric.name}"
+        of_devices = [has(result, on_devices) for result in results]
+        own = {
+            "devices" if tested and place == "devices" else "coordinator"
+            for result, tested, place in zip(results, of_devices, places, strict=True)
+            if has(result, metric.name)
+        }
+        if not any(of_devices) or metric.name in RUN_NUMBERS:
+            yield metric, ""
+        elif own == {"devices"}:
+            yield metric, "devices"
+        elif own == {"coordinator"}:
+            yield metric, ""
+        else:
+            yield metric, "coordinator"
+            if on_devices not in names:
+                yield replace(metric, name=on_devices), ""
+
+
+def _value(metric: Metric, place: Place, result: TrialResult) -> float | None:
+    """Return a run's value, if it was measured at the place of the column."""
+    return None if _is_elsewhere(place, result) else value_of(result, metric.name)
+
+
+def _is_elsewhere(place: Place, result: TrialResult) -> bool:
+    return place == "coordinator" and measured_on(result) == "devices"
+
+
+def _label(name: str, place: Place) -> str:
+    name, on = (
+        (name.removeprefix("device_"), "devices") if name.startswith("device_") else (name, place)
+    )
+    return f"{name} ({on})" if on else name
+
+
+def _target_columns(metric: Metric, place: Place) -> Iterator[Column]:
+    """Yield after how many rounds and seconds the target of a metric was reached."""
+    before = "" if metric.name == "accuracy" else f"{metric.name}_"
+    name = "" if metric.name == "accuracy" and not place else f"{_label(metric.name, place)} "
+    shown = "" if metric.target is None else f"{name}{metric.target:g}"
+    for unit, of in (("rounds", rounds_to), ("seconds", seconds_to)):
+        yield Column(
+            f"{before}{unit}_to_target",
+            f"{unit} to {shown}",
+            "lower",
+            partial(_reached, metric, place, of),
+            target=True,
+            hidden=metric.target is None,
+        )
+
+
+def _reached(
+    metric: Metric,
+    place: Place,
+    of: Callable[[TrialResult, Metric], float | None],
+    result: TrialResult,
+) -> float | None:
+    return None if _is_elsewhere(place, result) else of(result, metric)

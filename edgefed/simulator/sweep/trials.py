@@ -65,6 +65,7 @@ def run_trials(
     memory: int = 0,
     *,
     recompute: bool = False,
+    after_seed: Callable[[TrialOutcome], object] = lambda outcome: None,
 ) -> TrialOutcome:
     """Run a sweep to its end; after a kill or Ctrl-C at any moment, the next call resumes.
 
@@ -77,17 +78,19 @@ def run_trials(
         executors: makes the executor; None for the default of this machine.
         memory: most bytes that training a model may take; 0 for half of the free memory.
         recompute: run those again that another version of EdgeFed or torch ran.
+        after_seed: called with the outcome so far when all cases have run with a seed, but for the
+            last seed; not before the first run without a known result.
 
     Raises:
         NotAllowedError: another sweep uses the folder.
         StorageError: the disk does not take the results.
         EdgeFedError: the Ray cluster cannot be used.
     """
-    lock = FolderLock(make_folder(folder, private=False), "a sweep")
+    lock = FolderLock(make_folder(folder, private=False), "a sweep", "--out")
     try:
         results = Results(folder)
         sweep = _Sweep(plan, results, clock, data_folder, tell, executors, memory, recompute)
-        return sweep.run()
+        return sweep.run(len(plan.cases), after_seed)
     finally:
         lock.release()
 
@@ -113,15 +116,19 @@ class _Sweep:
         self._memory = memory
         self._recompute = recompute
 
-    def run(self) -> TrialOutcome:
+    def run(self, cases: int, after_seed: Callable[[TrialOutcome], object]) -> TrialOutcome:
         done: dict[str, TrialResult] = {}
         failed: dict[str, str] = {}
+        new = False
         for number, trial in enumerate(self._trials, 1):
+            if new and (number - 1) % cases == 0:
+                after_seed(TrialOutcome(dict(done), dict(failed)))
             result = done.get(trial.digest) or self._known(trial)
             if result is not None:
                 done[trial.digest] = result
                 self._say(trial, number, "known", round=result.rounds, accuracy=result.accuracy)
                 continue
+            new = True
             try:
                 done[trial.digest] = self._work(trial, number)
             except Exception as error:

@@ -325,6 +325,22 @@ def test_a_robust_rule_and_comparisons_work_on_each_buffer(tmp_path: Path) -> No
     assert ended.record.weights_digest != plain.record.weights_digest
 
 
+def test_later_tests_of_devices_leave_the_coordinators_scores(tmp_path: Path) -> None:
+    evaluation = {"on": "both", "confusion": False}
+    simulation = {"holdout": 0.5, "workers": 1}
+    rounds = {"count": 30}
+    both = plan(tmp_path, evaluation=evaluation, simulation=simulation, rounds=rounds)
+    ended = Ended(both, tmp_path / "run")
+    evaluation["on"] = "coordinator"
+    alone = plan(tmp_path, evaluation=evaluation, simulation=simulation, rounds=rounds)
+    losses = [row["loss"] for row in Ended(alone, tmp_path / "alone").rows]
+    tested = [row for row in ended.rows if row.get("device_loss") is not None]
+    assert len(tested) > 1
+    assert tested[0]["round"] < len(ended.rows)
+    assert tested[0]["loss"] == losses[tested[0]["round"] - 1], "no device has tested before"
+    assert all(row["loss"] != row["device_loss"] for row in tested)
+
+
 def test_devices_test_a_round_while_later_ones_end(tmp_path: Path) -> None:
     """The slow device would otherwise hold each of them up; scores belong to their round."""
     evaluation = {"on": "devices", "best_metric": "loss", "confusion": False}

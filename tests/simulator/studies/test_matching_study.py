@@ -25,7 +25,7 @@ from benchmarks.matching_study.setups import (
 from benchmarks.studies.runs import Runner, spoken
 from edgefed.algorithms.composed.registry import make
 from edgefed.data.sets.shakespeare import read_roles
-from edgefed.simulator.sweep.table import Spread, spread
+from edgefed.simulator.sweep.statistics import Spread, spread
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 

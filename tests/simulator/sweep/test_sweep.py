@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -15,10 +17,14 @@ import pytest
 from edgefed.errors import NotAllowedError, StorageError
 from edgefed.process.lock import FolderLock
 from edgefed.report.run_data import run_data_of_folder
-from edgefed.simulator.sweep.outputs import summary, write_outputs
+from edgefed.simulator.sweep.outputs import FILES, summary, write_outputs
+from edgefed.simulator.sweep.report import accuracy_metric, default_report
 from edgefed.simulator.sweep.results import Results
-from edgefed.simulator.sweep.table import case_rows, rounds_to, runs_csv, spread, text_rows
-from edgefed.simulator.sweep.trials import TrialStep, run_trials
+from edgefed.simulator.sweep.run_values import bytes_by_round, rounds_to
+from edgefed.simulator.sweep.statistics import spread
+from edgefed.simulator.sweep.table import make_table
+from edgefed.simulator.sweep.table_text import runs_csv, text_rows
+from edgefed.simulator.sweep.trials import TrialOutcome, TrialStep, run_trials
 from tests.run_fixture import Ticking
 from tests.simulator.sweep.sweeps import GRID, RECIPE, Swept, planned, write
 
@@ -85,6 +91,23 @@ def test_a_run_leaves_its_files_and_nothing_else(file: Path, swept: Swept) -> No
         assert [sum(device.labels) for device in params.summary.devices] == [50, 50]
 
 
+def test_a_round_that_is_tested_later_is_one_row_of_the_history(tmp_path: Path) -> None:
+    recipe = RECIPE.replace("count = 2", 'count = 12\nmode = "buffered"\nbuffer = 1')
+    recipe += "[speeds]\nseconds_per_sample = 0.01\n"
+    recipe += '[evaluation]\non = "devices"\n'
+    text = 'recipe = "recipe.toml"\nseeds = [1]\n'
+    swept = Swept(tmp_path / "out")
+    outcome = swept.run(planned(write(tmp_path / "sweep", text, recipe)))
+    (result,) = outcome.results.values()
+    events = (swept.folder / result.folder / "events.jsonl").read_text().splitlines()
+    scored = [event for line in events if (event := json.loads(line))["kind"] == "scored"]
+    assert len(scored) > 12, "some were tested later"
+    assert [row["round"] for row in result.history] == [*range(1, 13)]
+    rows = (swept.folder / result.folder / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row) for row in rows] == list(result.history)
+    assert bytes_by_round(result)[12] <= result.bytes_up + result.bytes_down
+
+
 def test_a_changed_setting_is_run_anew_and_the_rest_is_not(file: Path, swept: Swept) -> None:
     swept.run(planned(file))
     file.write_text(GRID.replace("0.5]", "0.25]").replace("[1, 2]", "[1, 3]"))
@@ -125,6 +148,31 @@ def test_what_a_killed_run_left_is_thrown_away(file: Path, swept: Swept) -> None
     assert (half / "metrics.csv").exists()
 
 
+def test_the_tables_are_written_after_each_seed(file: Path, swept: Swept) -> None:
+    plan = planned(file)
+
+    def kill(step: TrialStep) -> None:
+        if step.state == "round" and step.number == 4:
+            raise KeyboardInterrupt
+
+    def run(tell: Callable[[TrialStep], None] = lambda step: None) -> list[int]:
+        written: list[int] = []
+
+        def write_tables(outcome: TrialOutcome) -> None:
+            write_outputs(plan, outcome, swept.folder)
+            written.append(len(outcome.results))
+
+        with suppress(KeyboardInterrupt):
+            run_trials(plan, swept.folder, Ticking(), tell=tell, after_seed=write_tables)
+        return written
+
+    assert run(kill) == [2], "the second seed was not done with all cases"
+    assert {path.name for path in swept.folder.iterdir()} >= {*FILES}
+    cases = json.loads((swept.folder / "table.json").read_text())["cases"]
+    assert [(case["runs"], case["accuracy"]["count"]) for case in cases] == [(1, 1), (1, 1)]
+    assert run() == [], "what is known is in the tables already"
+
+
 def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, swept: Swept) -> None:
     cases = '[[cases]]\nname = "good"\n[[cases]]\nname = "bad"\nsimulation.devices = 1000\n'
     cases += '[[cases]]\nname = "misfit"\nmodel = { name = "lenet5", hidden = 3 }\n'
@@ -135,13 +183,14 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, swept: Swept)
     assert swept.told("done") == [("good", 1)]
     assert swept.told("failed") == [("bad", 1), ("misfit", 1)]
     assert any("1000 devices" in reason for reason in outcome.failures.values())
-    good, bad, _ = case_rows(plan, outcome)
+    table = make_table(plan, outcome)
+    good, bad, _ = table.rows
     assert (good.runs, good.failed, bad.runs, bad.failed) == (1, 0, 0, 1)
-    assert "0, 1 failed" in text_rows([bad], None)[1]
-    head, row = text_rows([good], None)
+    head, row, failed, _ = text_rows(table)
+    assert "0, 1 failed" in failed
     assert head[-2:] == ("BYTES", "TIME")
     assert row[-1].endswith((" ms", " s"))
-    assert [each["case"] for each in summary(plan, outcome, swept.folder)["failures"]] == [
+    assert [each["case"] for each in summary(plan, table, swept.folder)["failures"]] == [
         "bad",
         "misfit",
     ]
@@ -151,8 +200,9 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, swept: Swept)
 
 def test_two_sweeps_do_not_share_a_folder(file: Path, swept: Swept) -> None:
     lock = FolderLock(swept.folder, "a sweep")
-    with pytest.raises(NotAllowedError):
+    with pytest.raises(NotAllowedError) as caught:
         swept.run(planned(file))
+    assert "--out" in caught.value.hint
     lock.release()
 
 
@@ -179,21 +229,21 @@ def test_mean_and_sample_deviation(
 
 
 def test_the_tables_say_what_the_runs_reached(file: Path, swept: Swept) -> None:
-    plan = replace(planned(file), target=0.15)
+    plan = replace(planned(file), report=default_report(0.15))
     outcome = swept.run(plan)
-    write_outputs(plan, outcome, swept.folder)
+    table = write_outputs(plan, outcome, swept.folder)
     trials = list(plan.trials())
     own = [outcome.results[trial.digest] for trial in trials if trial.case.name == FAST]
     told = json.loads((swept.folder / "table.json").read_text())
-    assert told == summary(plan, outcome, swept.folder)
+    assert told == summary(plan, table, swept.folder)
     fast = told["cases"][1]
     assert fast["settings"] == {"training.learning_rate": 0.5}
     assert fast["accuracy"]["mean"] == pytest.approx(sum(r.accuracy or 0 for r in own) / 2)
     assert fast["bytes"]["mean"] == sum(r.bytes_up + r.bytes_down for r in own) / 2
-    reached = [rounds_to(result, 0.15) for result in own]
+    reached = [rounds_to(result, accuracy_metric(0.15)) for result in own]
     assert fast["rounds_to_target"]["count"] == sum(number is not None for number in reached)
-    with (swept.folder / "table.csv").open(newline="") as table:
-        rows = list(csv.DictReader(table))
+    with (swept.folder / "table.csv").open(newline="") as file_of_cases:
+        rows = list(csv.DictReader(file_of_cases))
     assert [row["case"] for row in rows] == [SLOW, FAST]
     assert float(rows[1]["accuracy_mean"]) == fast["accuracy"]["mean"]
     runs = list(csv.DictReader(io.StringIO(runs_csv(plan, outcome))))
@@ -206,10 +256,10 @@ def test_the_target_is_the_first_round_that_has_it(file: Path, swept: Swept) -> 
     scores = [0.1, None, 0.8, 0.7, 0.9]
     history = tuple({"round": k, "accuracy": score} for k, score in enumerate(scores, 1))
     result = result.model_copy(update={"history": history})
-    assert rounds_to(result, 0.75) == 3
-    assert rounds_to(result, 0.8) == 3
-    assert rounds_to(result, 0.95) is None
-    assert rounds_to(result, None) is None
+    assert rounds_to(result, accuracy_metric(0.75)) == 3
+    assert rounds_to(result, accuracy_metric(0.8)) == 3
+    assert rounds_to(result, accuracy_metric(0.95)) is None
+    assert rounds_to(result, accuracy_metric()) is None
 
 
 def test_the_picture_has_a_line_and_a_band_a_case(file: Path, swept: Swept) -> None:

@@ -118,12 +118,108 @@ HEAD = 'recipe = "recipe.toml"\n'
             r'sweep.toml:3: data.partition: .* got "dirichlett"; did you mean "dirichlet"',
         ),
         (f"{HEAD}grid = 3\n", r"sweep.toml:2: grid: must be a table"),
+        (f"{HEAD}report = []\n", r"sweep.toml:2: report: must have at least 1 value"),
+        (f"{HEAD}report = [3]\n", r"sweep.toml:2: report\[0\]: must be a metric's name"),
+        (f'{HEAD}report = ["loss", "loss"]\n', r"2: report\[1\]: loss is there already"),
+        (f'{HEAD}report = ["a b"]\n', r"2: report\[0\]: 'a b' is no name of a metric"),
+        (f'{HEAD}report = ["case"]\n', r"2: report\[0\]: 'case' is no name of a metric"),
+        (
+            f'{HEAD}report = [{{ metric = "loss", targt = 1 }}]\n',
+            r"2: report\[0\].targt: unknown key",
+        ),
+        (
+            f'{HEAD}report = [{{ metric = "device_accuracy", target = 90 }}]\n',
+            r"2: report\[0\]: the target of device_accuracy must be more than 0 and at most 1",
+        ),
+        (
+            f'{HEAD}report = [{{ metric = "train_loss", target = -1 }}]\n',
+            r"2: report\[0\]: the target of train_loss must be more than 0",
+        ),
+        (
+            f'{HEAD}report = [{{ metric = "loss", better = "higher" }}]\n',
+            r"2: report\[0\]: of loss, lower values are better",
+        ),
+        (
+            f'{HEAD}report = [{{ metric = "bytes", target = 5 }}]\n',
+            r"2: report\[0\]: bytes is a number of the whole run",
+        ),
+        (
+            f'{HEAD}report = [{{ metric = "tau_eff", target = 5 }}]\n',
+            r'2: report\[0\]: a target of tau_eff needs better = "higher" or "lower"',
+        ),
+        (
+            f'{HEAD}target = 0.5\nreport = [{{ metric = "accuracy", target = 0.6 }}]\n',
+            r"3: report\[0\]: accuracy has a target twice",
+        ),
+        (f'{HEAD}target = 0.5\nreport = ["loss"]\n', r"2: target: is the accuracy's, which"),
+        (
+            f'{HEAD}baseline = "fast"\n[[cases]]\nname = "fest"\n',
+            r"""2: baseline: there is no case 'fast'; did you mean "fest"?""",
+        ),
+        # Metrics that no case can have, and choices that are not apart from the test.
+        (
+            f'{HEAD}report = ["acuracy"]\n',
+            r"2: report\[0\]: no run has 'acuracy': did you mean 'acc",
+        ),
+        (f'{HEAD}report = ["secconds"]\n', r"2: report\[0\]: .* did you mean 'seconds'"),
+        (
+            f'{HEAD}report = ["loss", "device_loss"]\n',
+            r"2: report\[1\]: no run has 'device_loss': devices do not evaluate the model",
+        ),
+        (f'{HEAD}report = ["validation_loss"]\n', r"2: .*: it needs evaluation.validation_share"),
+        (f'{HEAD}[choose]\nby = "accuracy"\n', r"3: choose.by: must be a score of other samples"),
+        (f"{HEAD}[choose]\n", r"2: choose: validation_accuracy needs evaluation.validation_share"),
+        (
+            f'{HEAD}[choose]\nby = "device_lift"\n',
+            r'2: choose: device_lift needs better = "higher"',
+        ),
+        (
+            f'{HEAD}[choose]\nwithin = ["algorithm.nam"]\n',
+            r"""2: choose: no recipe has 'algorithm.nam'; did you mean "algorithm.name"?""",
+        ),
+        (
+            f'{HEAD}[choose]\nby = "device_accuracy"\n[[cases]]\nevaluation.on = "devices"\n',
+            r'2: choose: device_accuracy needs evaluation.on = "both" in every recipe',
+        ),
+        (
+            f'{HEAD}report = ["device_loss"]\n[choose]\nby = "device_accuracy"\n[[cases]]\n'
+            'evaluation.on = "both"\n',
+            r"3: choose: device_loss is a test score of report",
+        ),
         (f"{HEAD}[grid\n", r"sweep.toml:2:\d+: not valid TOML"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(text: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=told):
         planned(write(tmp_path, text))
+
+
+def test_a_report_names_metrics_with_directions_and_targets(tmp_path: Path) -> None:
+    items = """["accuracy", "mae", "tau_eff", "train_loss", "bytes", "fruit_recall",
+        { metric = "lift", better = "higher", target = -2.5 }]"""
+    text = f'{HEAD}target = 0.5\nreport = {items}\nbaseline = "b"\n'
+    recipe = f'{RECIPE}[evaluation]\nmetrics = ["a:mae", "b:lift", "c:fruit_recall"]\n'
+    cases = '[[cases]]\nname = "a"\n[[cases]]\nname = "b"\nalgorithm.name = "fednova"\n'
+    plan = planned(write(tmp_path, text + cases, recipe))
+    assert [(metric.name, metric.better, metric.target) for metric in plan.report] == [
+        ("accuracy", "higher", 0.5),
+        ("mae", "lower", None),
+        ("tau_eff", None, None),
+        ("train_loss", "lower", None),
+        ("bytes", "lower", None),
+        ("fruit_recall", "higher", None),
+        ("lift", "higher", -2.5),
+    ]
+    assert (plan.target, plan.baseline, plan.choose) == (0.5, "b", None)
+    plan = planned(write(tmp_path, f"{HEAD}target = 0.25\n"))
+    assert [metric.name for metric in plan.report] == ["accuracy", "loss", "bytes", "seconds"]
+    assert (plan.target, plan.baseline) == (0.25, "recipe")
+
+
+def test_a_metric_that_one_case_can_have_is_reported(tmp_path: Path) -> None:
+    cases = '[[cases]]\n[[cases]]\nevaluation.on = "both"\n'
+    plan = planned(write(tmp_path, f'{HEAD}report = ["device_loss"]\n{cases}'))
+    assert [metric.name for metric in plan.report] == ["device_loss"]
 
 
 def test_a_sweep_has_a_limit(tmp_path: Path) -> None:
@@ -145,6 +241,8 @@ def test_a_result_is_named_by_what_it_depends_on(tmp_path: Path) -> None:
     assert digests(name="other", simulation__workers="2") == plain
     assert not set(digests(rounds__count="3")) & set(plain)
     assert digests(algorithm__name="fedavg") == plain
+    assert digests(evaluation__validation_share="0.0") == plain
+    assert not set(digests(evaluation__validation_share="0.1")) & set(plain)
     assert digests(labels__wait="5", labels__mix_share="1") == plain, "nobody gets supplements"
     assert not set(digests(labels__count="3")) & set(plain)
     assert digests(labels__count="3") != digests(labels__count="3", labels__mix_share="1")
