@@ -172,6 +172,8 @@ class Dashboard(BoardApp):
         self.set_class(self._board.glyphs.ascii, "-ascii")
         await self.switch_mode(self._first_screen)
         self.set_interval(LOOK_EVERY, self._draw_if_due)
+        # Panes draw their cursors in the theme's colours, also while no news comes.
+        self.theme_changed_signal.subscribe(self, lambda _: self._draw())
         self._feed.start(self._listen)
 
     def _choose_theme(self) -> None:
