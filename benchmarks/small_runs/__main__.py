@@ -27,7 +27,7 @@ def make_data(path: Path) -> Path:
     import numpy as np
 
     rng = np.random.default_rng(0)
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for part, count in (("train", 60_000), ("test", 10_000)):
         images = np.zeros((count, 28, 28), np.uint8)
         for _ in range(6):
@@ -36,7 +36,7 @@ def make_data(path: Path) -> Path:
                 shade = rng.integers(64, 256, count)
                 images[np.arange(count), row + step, column] = shade
         arrays |= {f"x_{part}": images, f"y_{part}": rng.integers(0, 10, count)}
-    np.savez_compressed(path, **arrays)  # type: ignore[arg-type] # numpy's stub takes a bool
+    np.savez_compressed(path, **arrays)
     return path
 
 
