@@ -57,14 +57,12 @@ class _Index(BaseModel):
     """What an entry holds beside its arrays.
 
     Attributes:
-        files: fingerprint of the source files.
         checksums: CRC-32 of each array, by name.
         scales: of the training samples and of the test samples.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    files: str
     checksums: dict[str, int]
     scales: tuple[PixelScale, PixelScale]
     classes: int
@@ -144,8 +142,6 @@ def _opened(folder: Path, files: str) -> Dataset | None:
     """Return the data set of an entry; None if there is none of these files, or a damaged one."""
     try:
         index = _Index.model_validate_json((folder / INDEX).read_bytes())
-        if index.files != files:
-            return None
         arrays = {name: _mapped(_path(folder, files, name)) for name in index.checksums}
         if any(_checksum(array) != index.checksums[name] for name, array in arrays.items()):
             return None
@@ -189,7 +185,6 @@ def _keep(root: Path, folder: Path, files: str, dataset: Dataset) -> None:
     if sum(array.nbytes for array in arrays.values()) > LIMIT_BYTES:
         return
     index = _Index(
-        files=files,
         checksums={name: _checksum(array) for name, array in arrays.items()},
         scales=(dataset.train.scale, dataset.test.scale),
         classes=dataset.classes,
@@ -199,13 +194,13 @@ def _keep(root: Path, folder: Path, files: str, dataset: Dataset) -> None:
         class_names=dataset.class_names,
     )
     try:
-        _write(folder, index, arrays)
+        _write(folder, files, index, arrays)
     except (OSError, StorageError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         _warn(root, error)
 
 
-def _write(folder: Path, index: _Index, arrays: dict[str, Array]) -> None:
+def _write(folder: Path, files: str, index: _Index, arrays: dict[str, Array]) -> None:
     """Write the files of an entry, the index last.
 
     Raises:
@@ -218,7 +213,7 @@ def _write(folder: Path, index: _Index, arrays: dict[str, Array]) -> None:
         path.unlink(missing_ok=True)
     for name, array in arrays.items():
         # What a power cut damages does not fit its checksum.
-        with private_output(_path(folder, index.files, name), sync=False) as file:
+        with private_output(_path(folder, files, name), sync=False) as file:
             np.save(file, array, allow_pickle=False)
     write_atomic(folder / INDEX, index.model_dump_json().encode(), sync=False)
 

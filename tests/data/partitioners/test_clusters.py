@@ -43,12 +43,22 @@ def _dataset(kinds: Indices, shape: tuple[int, ...] = (1, 8, 8)) -> Dataset:
 @given(st.integers(1, 8), st.integers(0, 2**32), st.sampled_from([(3,), (40,), (1, 9, 9)]))
 def test_separate_clusters_are_recovered(count: int, seed: int, shape: tuple[int, ...]) -> None:
     kinds = np.random.default_rng(seed).permutation(np.repeat(np.arange(count), 30))
-    clusters = input_clusters(_blobs(kinds, shape, 60), count, np.random.default_rng(seed))
+    clusters = input_clusters(_blobs(kinds, shape, 5000), count, np.random.default_rng(seed))
     pairs = set(zip(kinds.tolist(), clusters.tolist(), strict=True))
     assert len(pairs) == count == len(np.unique(clusters))
 
 
-def test_one_step_by_hand() -> None:
+@MODEST
+@given(st.integers(2, 4), st.integers(0, 2**32))
+def test_each_input_is_nearest_to_the_mean_of_its_own_cluster(count: int, seed: int) -> None:
+    points = np.random.default_rng(seed).random((40, 2), np.float32)
+    clusters = input_clusters(points, count, np.random.default_rng(seed))
+    means = np.stack([points[clusters == number].mean(axis=0) for number in range(count)])
+    distances = np.linalg.norm(points[:, None] - means, axis=2)
+    assert np.allclose(distances[np.arange(40), clusters], distances.min(axis=1), atol=1e-5)
+
+
+def test_two_clusters_by_hand() -> None:
     # From any two of these points as centres, k-means ends with the means 1 and 11.
     line = np.array([[0], [1], [2], [10], [11], [12]], np.float32)
     clusters = input_clusters(line, 2, np.random.default_rng(3))
