@@ -82,15 +82,15 @@ def _write(path: Path, data: bytes, *, sync: bool, private: bool) -> None:
 
 
 @contextmanager
-def private_output(path: Path) -> Iterator[BinaryIO]:
+def private_output(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
     """Yield a file that gets the name ``path`` at the end of the block, unless that raises.
 
-    As ``write_atomic``, for data that do not fit into memory.
+    As ``write_atomic``, for data that do not fit into memory, or are not copied.
 
     Raises:
         StorageError: the disk is full or the folder cannot be written; the old file is intact.
     """
-    with _replacing(path, 0, sync=True, private=True) as file:
+    with _replacing(path, 0, sync=sync, private=True) as file:
         yield file
 
 

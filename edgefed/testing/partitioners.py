@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from edgefed.config.recipes.recipe import DataSection
-from edgefed.data.base.types import Indices
+from edgefed.data.base.types import Array, Indices
 from edgefed.data.partitioners.cover import Parts, check_parts
 from edgefed.data.partitioners.options import PartitionOptions
 from edgefed.data.partitioners.registry import Partitioner, PartitionRequest
@@ -66,7 +66,14 @@ def _request(
         groups=np.arange(samples, dtype=np.int64) % GROUPS,
         coarse=np.arange(CLASSES, dtype=np.int64) // 2,
         own=own,
+        inputs=_inputs(samples, rng) if partitioner.by_inputs else None,
     )
+
+
+def _inputs(samples: int, rng: np.random.Generator) -> Array:
+    inputs = rng.normal(size=(samples, 3)).astype(np.float32)
+    inputs.flags.writeable = False
+    return inputs
 
 
 def _check_split(
@@ -108,6 +115,7 @@ def _check_label_free(
         request.groups,
         request.coarse,
         request.own,
+        request.inputs,
     )
     what = "dividing samples whose targets are numbers, as by_label = False allows,"
     divided = called(what, lambda: _split(partitioner, other, seed))

@@ -21,7 +21,7 @@ from edgefed.testing.datasets import check_dataset
 from edgefed.testing.models import check_model
 from edgefed.testing.partitioners import check_partitioner
 
-KEEP_MIN_SAMPLES = ("dirichlet", "growing", "quantity", "natural")
+KEEP_MIN_SAMPLES = ("dirichlet", "clusters", "growing", "quantity", "natural")
 
 SMALL: dict[str, dict[str, Any]] = {
     "resnet18": {"shape": (3, 16, 16)},

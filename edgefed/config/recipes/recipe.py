@@ -74,15 +74,16 @@ class DataSection(OpenSection):
     partition: str = "classes"
     """How the training data is partitioned over virtual devices: ``classes``, ``overlap``,
     ``disjoint-random``, ``niid-label``, ``shards``, ``dirichlet``, ``dirichlet-equal``,
-    ``pachinko``, ``natural``, ``quantity``, ``growing``, ``iid``; or one of a plug-in."""
+    ``pachinko``, ``natural``, ``quantity``, ``growing``, ``clusters``, ``iid``; or one of a
+    plug-in."""
 
     classes_per_device: Annotated[int, Field(ge=1)] = 2
     """With ``classes``, ``overlap``, ``disjoint-random`` or ``niid-label``: number of labels that
     each device holds."""
 
     alpha: Annotated[float, Field(gt=0)] = 0.5
-    """With ``dirichlet``, ``dirichlet-equal``, ``growing`` or ``quantity``: concentration; smaller
-    is more skewed."""
+    """With ``dirichlet``, ``dirichlet-equal``, ``growing``, ``clusters`` or ``quantity``:
+    concentration; smaller is more skewed."""
 
     @property
     def class_names(self) -> tuple[str, ...]:

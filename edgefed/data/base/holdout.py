@@ -20,6 +20,8 @@ def hold_out(samples: Samples, share: float, rng: np.random.Generator) -> tuple[
         rng: decides which samples of each label are held out.
     """
     kept, held = held_out_positions(samples.targets, share, rng)
+    if not len(held):  # most devices of a simulation; their samples need no second copy
+        return samples, take(samples, held)
     return take(samples, kept), take(samples, held)
 
 

@@ -9,7 +9,7 @@ from pydantic import ConfigDict
 
 from edgefed.config.recipes.recipe import DataSection, Recipe
 from edgefed.data.base.holdout import hold_out
-from edgefed.data.base.types import Dataset, Indices, Shard, joined, take
+from edgefed.data.base.types import Array, Dataset, Indices, Shard, joined, take
 from edgefed.data.partitioners.cover import Parts, check_parts, too_few
 from edgefed.data.partitioners.dirichlet_equal import equal_concentration
 from edgefed.data.partitioners.keys import partition_keys_of, partition_options
@@ -22,7 +22,7 @@ from edgefed.data.partitioners.registry import (
     partition_names,
 )
 from edgefed.data.sets.options import DataOptions, checked_options, nearest
-from edgefed.data.transforms.apply import order_number, transform_device
+from edgefed.data.transforms.apply import order_number, spread_of, transform_device
 from edgefed.errors import DataError, EdgeFedError, RecipeError
 from edgefed.files.samples import Samples
 from edgefed.seeds import generator
@@ -45,6 +45,7 @@ def partition(
     *,
     groups: Indices | None = None,
     coarse: Indices | None = None,
+    inputs: Array | None = None,
 ) -> Parts:
     """Return which samples each device holds, as the recipe's data section says.
 
@@ -56,6 +57,7 @@ def partition(
         rng: source of every draw.
         groups: (n,) origin of each sample; None where the data does not state it.
         coarse: (classes,) the coarse label of each label; None where there is none.
+        inputs: (n, …) prepared inputs, for a partition that uses them.
 
     Returns:
         One array of positions a device, in random order, never empty, no position twice. The
@@ -70,7 +72,8 @@ def partition(
     _check_request(section, chosen, labels, devices, classes)
     options = checked_options(_SharingOptions, section.settings(), "The partition")
     own = checked_options(partition_options(section), partition_keys_of(section), "The partition")
-    request = PartitionRequest(section, options, labels, devices, groups, coarse, own)
+    seen = _read_only(inputs) if chosen.by_inputs else None
+    request = PartitionRequest(section, options, labels, devices, groups, coarse, own, seen)
     parts = _split(chosen, request, rng)
     empty = sum(not len(part) for part in parts)
     if empty:
@@ -115,12 +118,16 @@ def deal(
         rng,
         groups=dataset.groups,
         coarse=dataset.coarse,
+        inputs=dataset.train.model_inputs,
     )
     if in_order:
         parts = tuple(np.sort(part) for part in parts)
 
+    spread = spread_of(dataset, options)
+
     def seen(number: int) -> Samples:
-        return transform_device(take(dataset.train, parts[number]), dataset, options, number, seed)
+        part = take(dataset.train, parts[number])
+        return transform_device(part, dataset, options, number, seed, spread)
 
     return tuple(
         _shard(
@@ -167,8 +174,9 @@ def concentration(
     options = checked_options(_SharingOptions, section.settings(), "The partition")
     parts = devices * options.parts_per_device
     what = "devices" if parts == devices else "parts"
-    if section.partition in ("dirichlet", "growing"):
-        return _told(f"{what}, for each label", [section.alpha] * parts)
+    if section.partition in ("dirichlet", "growing", "clusters"):
+        of = "cluster" if section.partition == "clusters" else "label"
+        return _told(f"{what}, for each {of}", [section.alpha] * parts)
     if section.partition == "quantity":
         return _told(what, [section.alpha] * parts)
     if section.partition == "dirichlet-equal":
@@ -219,6 +227,15 @@ def _split(chosen: Partitioner, request: PartitionRequest, rng: np.random.Genera
             hint="report this to the authors of that package",
         ) from error
     return parts
+
+
+def _read_only(inputs: Array | None) -> Array | None:
+    """Return inputs that a partition cannot change by mistake."""
+    if not isinstance(inputs, np.ndarray):  # images that are scaled, and copied, where indexed
+        return inputs
+    view = inputs.view()
+    view.flags.writeable = False
+    return view
 
 
 def _told(axis: str, values: list[float]) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def cached_images(
     paths = [folder / path.relative_to(path.parents[1]) for path in paths]
     try:
         wanted = ImageIndex(folder=str(folder), files=fingerprint(folder, paths), count=len(paths))
-        with _locked(cache):
+        with locked(cache):
             index = read_index(cache)
             images = None if index is None else _open(cache, index, wanted)
             if images is None:
@@ -104,7 +104,7 @@ def _pixels(cache: Path, index: ImageIndex) -> Path:
 
 
 @contextmanager
-def _locked(cache: Path) -> Iterator[None]:
+def locked(cache: Path) -> Iterator[None]:
     """Keep other processes from building the same cache inside a ``with`` block."""
     with open_private(cache / "lock", "ab") as file:
         with suppress(OSError):  # a file system without locks

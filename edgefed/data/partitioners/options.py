@@ -13,12 +13,16 @@ class PartitionOptions(Section):
     """Keys of the partitions, beside ``classes_per_device`` and ``alpha``."""
 
     min_samples: Annotated[int, Field(ge=1)] = 10
-    """With ``dirichlet``, ``growing``, ``quantity`` or ``natural``: minimum number of samples of a
-    device."""
+    """With ``dirichlet``, ``clusters``, ``growing``, ``quantity`` or ``natural``: minimum number of
+    samples of a device."""
 
     balance: bool = True
-    """With ``dirichlet`` or ``growing``: a device that has its equal share gets no further
-    label."""
+    """With ``dirichlet``, ``clusters`` or ``growing``: a device that has its equal share gets no
+    further label, or cluster."""
+
+    clusters: Annotated[int, Field(ge=1, le=1000)] = 10
+    """With ``clusters``: number of groups of similar inputs, by k-means; ``alpha`` is the
+    concentration of each group's shares over the devices."""
 
     per_component: bool = False
     """With ``dirichlet-equal``: ``alpha`` is the concentration of every label, without

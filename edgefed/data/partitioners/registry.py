@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from edgefed.config.recipes.recipe import DataSection
 from edgefed.config.recipes.sections import Section
-from edgefed.data.base.types import Indices
+from edgefed.data.base.types import Array, Indices
 from edgefed.data.partitioners.balanced import balanced
+from edgefed.data.partitioners.clusters import input_clusters
 from edgefed.data.partitioners.cover import Cover, Parts
 from edgefed.data.partitioners.dirichlet import dirichlet
 from edgefed.data.partitioners.dirichlet_equal import dirichlet_equal
@@ -42,6 +43,9 @@ class PartitionRequest:
         groups: (n,) origin of each sample; None where the data does not state it.
         coarse: (classes,) the coarse label of each label; None where there is none.
         own: the partition's own keys, as its ``Partitioner.options``; None if it has none.
+        inputs: (n, …) prepared inputs of the samples, float32 or int64 tokens, which must not be
+            changed; images of a folder are read where they are indexed. None unless the partition
+            is ``by_inputs``.
     """
 
     section: DataSection
@@ -51,6 +55,7 @@ class PartitionRequest:
     groups: Indices | None = None
     coarse: Indices | None = None
     own: Any = None
+    inputs: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class Partitioner:
         by_label: whether it uses labels, and not only the number of samples.
         options: its own keys of the recipe's ``[data]`` table, beside those of all partitions.
         summary: one line for lists.
+        by_inputs: whether it uses inputs, which are then in the request.
     """
 
     split: Callable[[PartitionRequest, np.random.Generator], Parts]
@@ -72,6 +78,7 @@ class Partitioner:
     by_label: bool = True
     options: type[Section] | None = None
     summary: str = ""
+    by_inputs: bool = False
 
 
 def _by_class(
@@ -153,6 +160,12 @@ def _pachinko(request: PartitionRequest, rng: np.random.Generator) -> Parts:
     )
 
 
+def _clusters(request: PartitionRequest, rng: np.random.Generator) -> Parts:
+    assert request.inputs is not None
+    clusters = input_clusters(request.inputs, request.options.clusters, rng)
+    return _dirichlet(replace(request, labels=clusters), rng)
+
+
 def _iid(request: PartitionRequest, rng: np.random.Generator) -> Parts:
     return iid(request.labels, request.devices, rng)
 
@@ -178,6 +191,7 @@ PARTITIONERS: Mapping[str, Partitioner] = {
     "natural": Partitioner(_natural, Cover.GROUPS, by_label=False),
     "quantity": Partitioner(_quantity, Cover.ALL, by_label=False),
     "growing": Partitioner(_growing, Cover.SOME),
+    "clusters": Partitioner(_clusters, Cover.ALL, by_label=False, by_inputs=True),
     "iid": Partitioner(_iid, Cover.ALL, by_label=False),
 }
 """By the name that the recipe's ``partition`` has."""

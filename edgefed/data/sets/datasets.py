@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,21 +13,35 @@ import numpy as np
 from edgefed.config.recipes.recipe import DataSection
 from edgefed.config.recipes.sections import Section
 from edgefed.data.base.class_names import with_classes
+from edgefed.data.base.paths import DECODED
 from edgefed.data.base.preparation import Moments, prepared
 from edgefed.data.base.types import Dataset, take
 from edgefed.data.partitioners.keys import dataset_keys_of
+from edgefed.data.partitioners.options import PartitionOptions
+from edgefed.data.sets.dataset_cache import CachedSource, cached
 from edgefed.data.sets.dataset_reader import DatasetReader, dataset_plugins, read_guarded
 from edgefed.data.sets.digits import DigitsOptions, load_digits
-from edgefed.data.sets.femnist import FemnistOptions, load_femnist
+from edgefed.data.sets.femnist import FemnistOptions, femnist_files, load_femnist
 from edgefed.data.sets.folder import FolderOptions, load_folder
-from edgefed.data.sets.hugging_face import HuggingFaceOptions, load_hugging_face
+from edgefed.data.sets.hugging_face import (
+    HuggingFaceOptions,
+    hugging_face_files,
+    load_hugging_face,
+)
 from edgefed.data.sets.memory import MEMORY, MemoryOptions, load_memory
 from edgefed.data.sets.none import NoneOptions, load_none
-from edgefed.data.sets.npz import NpzOptions, load_npz
+from edgefed.data.sets.npz import NpzOptions, load_npz, npz_files
 from edgefed.data.sets.options import DataOptions, checked_options, nearest
-from edgefed.data.sets.shakespeare import TextOptions, load_shakespeare
-from edgefed.data.sets.vision import VISION_SETS, EmnistOptions, VisionOptions, load_vision
+from edgefed.data.sets.shakespeare import TextOptions, load_shakespeare, text_files
+from edgefed.data.sets.vision import (
+    VISION_SETS,
+    EmnistOptions,
+    VisionOptions,
+    load_vision,
+    vision_files,
+)
 from edgefed.data.transforms.apply import transform_test
+from edgefed.data.transforms.options import TransformOptions
 from edgefed.errors import RecipeError
 from edgefed.seeds import generator
 
@@ -35,9 +49,25 @@ __all__ = ["Dataset", "complete", "dataset_keys", "dataset_names", "load"]
 
 Options = TypeVar("Options", bound=Section)
 
+_AFTER_READING = frozenset(
+    (*PartitionOptions.model_fields, *TransformOptions.model_fields, "limit")
+)
+"""The keys that apply to a data set once it is read and prepared."""
+
+_READ = frozenset({"min_samples"})
+"""Those of them that also decide what is read."""
+
 
 class _Loader(Generic[Options]):
-    """A data set's keys, and the function that they are for."""
+    """A data set's keys, and the function that they are for.
+
+    Args:
+        options: the model of the keys.
+        read: reads the data set.
+        summary: one line for lists.
+        published: moments that papers use.
+        files: lists the files that are read; None for data that are not cached.
+    """
 
     def __init__(
         self,
@@ -45,26 +75,45 @@ class _Loader(Generic[Options]):
         read: Callable[[Options, Path | None], Dataset],
         summary: str,
         published: Moments | None = None,
+        files: Callable[[Options, Path | None], Sequence[Path]] | None = None,
     ) -> None:
         self.summary = summary
         self.options = options
         self.read = read
         self.published = published
+        self.files = files
 
     def load(self, section: DataSection, folder: Path | None, seed: int) -> Dataset:
         where = f"Data set '{section.name}'"
         options = checked_options(self.options, dataset_keys_of(section, self.options), where)
-        dataset = with_classes(self.read(options, folder), section)
         if not isinstance(options, DataOptions):
-            return dataset
-        return _completed(dataset, options, self.published, seed)
+            return with_classes(self.read(options, folder), section)
+        dataset = with_classes(self._prepared(section.name, options, folder), section)
+        return _finished(dataset, options, seed)
+
+    def _prepared(self, name: str, options: Options, folder: Path | None) -> Dataset:
+        """Return the data set as it was read and prepared, from the cache if it has one."""
+        fields = type(options).model_fields
+        unused = {key: fields[key].get_default() for key in _AFTER_READING - _READ if key in fields}
+        reading = options.model_copy(update=unused)
+
+        def read() -> Dataset:
+            dataset = self.read(reading, folder)
+            assert isinstance(reading, DataOptions)
+            return prepared(dataset, reading, self.published)
+
+        files = self.files
+        if files is None or folder is None:
+            return read()
+        key = (name, reading.model_dump_json(), str(folder.absolute()))
+        return cached(CachedSource(folder / DECODED, key, lambda: files(reading, folder)), read)
 
 
 _LOADERS: dict[str, _Loader[Any]] = {
     "digits": _Loader(
         DigitsOptions, load_digits, "scikit-learn's handwritten digits, without a download"
     ),
-    "npz": _Loader(NpzOptions, load_npz, "arrays in a file of the coordinator's"),
+    "npz": _Loader(NpzOptions, load_npz, "arrays in a file of the coordinator's", files=npz_files),
     "folder": _Loader(
         FolderOptions, load_folder, "images of the coordinator's, a folder for each class"
     ),
@@ -74,15 +123,27 @@ _LOADERS: dict[str, _Loader[Any]] = {
             partial(load_vision, which),
             f"{which.title}, which the coordinator downloads",
             which.moments,
+            partial(vision_files, which),
         )
         for name, which in VISION_SETS.items()
     },
     "huggingface": _Loader(
-        HuggingFaceOptions, load_hugging_face, "a data set of Hugging Face's hub, or a saved one"
+        HuggingFaceOptions,
+        load_hugging_face,
+        "a data set of Hugging Face's hub, or a saved one",
+        files=hugging_face_files,
     ),
-    "femnist": _Loader(FemnistOptions, load_femnist, "characters by writer, from LEAF's files"),
+    "femnist": _Loader(
+        FemnistOptions,
+        load_femnist,
+        "characters by writer, from LEAF's files",
+        files=femnist_files,
+    ),
     "shakespeare": _Loader(
-        TextOptions, load_shakespeare, "the next character of plays, from LEAF's files"
+        TextOptions,
+        load_shakespeare,
+        "the next character of plays, from LEAF's files",
+        files=text_files,
     ),
     MEMORY: _Loader(MemoryOptions, load_memory, "data that a Python program passes"),
     "none": _Loader(NoneOptions, load_none, "no data here: devices test on their own"),
@@ -149,14 +210,12 @@ def complete(dataset: Dataset, section: DataSection, options: DataOptions, seed:
         RecipeError: it cannot be prepared like that.
         DataError: it has other classes, or targets, than the recipe needs.
     """
-    return _completed(with_classes(dataset, section), options, None, seed)
+    return _finished(prepared(with_classes(dataset, section), options, None), options, seed)
 
 
-def _completed(
-    dataset: Dataset, options: DataOptions, published: Moments | None, seed: int
-) -> Dataset:
-    dataset = transform_test(prepared(dataset, options, published), options)
-    return _limited(dataset, options.limit, seed)
+def _finished(dataset: Dataset, options: DataOptions, seed: int) -> Dataset:
+    """Return a data set, prepared before, with the keys that apply after it was read."""
+    return _limited(transform_test(dataset, options), options.limit, seed)
 
 
 def _find(name: str) -> _Loader[Any] | None:

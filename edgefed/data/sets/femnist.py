@@ -42,6 +42,14 @@ class FemnistOptions(SplitOptions):
     """Fraction of each writer's samples for the coordinator's test, without a folder ``test``."""
 
 
+def femnist_files(options: FemnistOptions, folder: Path | None) -> list[Path]:
+    """Return the files that `load_femnist` reads."""
+    path = resolve(options.path, folder)
+    train, test = path / "train", path / "test"
+    parts = [part for part in (train, test) if part.is_dir()] if train.is_dir() else [path]
+    return [file for part in parts for file in _files(part)]
+
+
 def load_femnist(options: FemnistOptions, folder: Path | None) -> Dataset:
     """Return the samples of all writers, each with its writer's number.
 

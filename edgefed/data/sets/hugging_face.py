@@ -23,6 +23,7 @@ from edgefed.data.base.checks import (
 )
 from edgefed.data.base.holdout import hold_out
 from edgefed.data.base.limits import VALUE_BYTES, check_bytes
+from edgefed.data.base.paths import resolve
 from edgefed.data.base.types import Array, ClassNames, Dataset
 from edgefed.data.images.image_decoding import check_pixels
 from edgefed.data.images.image_options import ImageOptions
@@ -95,6 +96,12 @@ class HuggingFaceTable:
 
     samples: Samples
     class_names: ClassNames
+
+
+def hugging_face_files(options: HuggingFaceOptions, folder: Path | None) -> list[Path]:
+    """Return the files of a folder or a file; a path without a file for a name on the hub."""
+    path = resolve(options.path, folder)
+    return [path] if not path.is_dir() else sorted(f for f in path.rglob("*") if f.is_file())
 
 
 def load_hugging_face(options: HuggingFaceOptions, folder: Path | None) -> Dataset:
@@ -179,8 +186,7 @@ def _loaded(path: str, config: str, split: str, folder: Path | None) -> Any:
             code="data.missing",
             hint="pip install 'edgefed[huggingface]'",
         ) from error
-    given = Path(path).expanduser()
-    local = given if folder is None else folder / given
+    local = resolve(path, folder)
     # Releases before 4 run scripts of a data set's author unless this is off.
     datasets.config.HF_DATASETS_TRUST_REMOTE_CODE = False
     datasets.disable_progress_bars()

@@ -83,6 +83,12 @@ class NpzOptions(SplitOptions):
     ``NAME.npz``, if it exists."""
 
 
+def npz_files(options: NpzOptions, folder: Path | None) -> list[Path]:
+    """Return the files that `load_npz` reads, also one beside that may not exist."""
+    path = resolve(options.path, folder)
+    return [path, _groups_file(path, options)]
+
+
 def load_npz(options: NpzOptions, folder: Path | None) -> Dataset:
     """Return the data set of one file; see `read_npz`.
 
@@ -186,11 +192,9 @@ def _part(arrays: dict[str, Array], first: str, second: str, path: Path) -> Samp
 
 def _groups_beside(content: NpzContent, path: Path, options: NpzOptions) -> Indices | None:
     """Return the origin of each training sample, from the file itself or one beside it."""
-    named = options.groups_file
-    beside = path.with_name(f"{path.stem}_writers.npz")
-    if not named and (content.groups is not None or not beside.is_file()):
+    source = _groups_file(path, options)
+    if not options.groups_file and (content.groups is not None or not source.is_file()):
         return content.groups
-    source = resolve(named, path.parent) if named else beside
     arrays = read_arrays(source, GROUPS, options.max_bytes)
     groups = _groups(arrays, len(content.train), source)
     if groups is None:
@@ -199,6 +203,11 @@ def _groups_beside(content: NpzContent, path: Path, options: NpzOptions) -> Indi
             hint="store one integer for each training sample, in the same order",
         )
     return groups
+
+
+def _groups_file(path: Path, options: NpzOptions) -> Path:
+    named = options.groups_file
+    return resolve(named, path.parent) if named else path.with_name(f"{path.stem}_writers.npz")
 
 
 def _groups(arrays: dict[str, Array], samples: int, path: Path) -> Indices | None:

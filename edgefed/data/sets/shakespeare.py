@@ -51,6 +51,12 @@ class TextOptions(SplitOptions):
     0 for all roles with a sample."""
 
 
+def text_files(options: TextOptions, folder: Path | None) -> list[Path]:
+    """Return the files that `load_shakespeare` reads."""
+    path = resolve(options.path, folder)
+    return _texts(path) if path.is_dir() else [path]
+
+
 def load_shakespeare(options: TextOptions, folder: Path | None) -> Dataset:
     """Return int64 tokens (n, window) and next characters, each with its role's number.
 
@@ -81,7 +87,7 @@ def read_roles(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, str]:
     """
     try:
         if path.is_dir():
-            files = sorted(file for file in path.rglob("*.txt") if file.is_file())
+            files = _texts(path)
             total = sum(file.stat().st_size for file in files)
             check_bytes(total * TEXT_BYTES, max_bytes, str(path))
             return _some({str(file.relative_to(path)): _text(file) for file in files}, path)
@@ -95,6 +101,10 @@ def read_roles(path: Path, max_bytes: int = MAX_BYTES) -> dict[str, str]:
         return _some({path.stem: _text(path)}, path)
     except OSError as error:
         raise storage_error(path, error) from error
+
+
+def _texts(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*.txt") if file.is_file())
 
 
 def _text(file: Path) -> str:

@@ -113,6 +113,14 @@ class EmnistOptions(VisionOptions):
     """Part of the data set: 47 labels of equal size, all 62, 26 letters, 10 digits."""
 
 
+def vision_files(which: VisionSet, options: VisionOptions, folder: Path | None) -> list[Path]:
+    """Return the files of a data set that are there; none before the download."""
+    places = resolve(options.path, folder).glob(which.place)
+    return sorted(
+        file for place in places for file in (place.iterdir() if place.is_dir() else [place])
+    )
+
+
 def load_vision(which: VisionSet, options: VisionOptions, folder: Path | None) -> Dataset:
     """Return a data set with its own test set; download it if it is missing.
 

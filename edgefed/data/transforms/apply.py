@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from edgefed.data.base.types import Dataset, Indices
+from edgefed.data.transforms.features import FEATURES, OFFSETS, Floats, input_spread, skewed
 from edgefed.data.transforms.greyscale import greyed
 from edgefed.data.transforms.options import TransformOptions
 from edgefed.data.transforms.rotation import rotated_mix
@@ -23,7 +24,12 @@ BY_LABEL = ("greyscale", "permutation")
 
 
 def transform_device(
-    samples: Samples, dataset: Dataset, options: TransformOptions, device: int, seed: int
+    samples: Samples,
+    dataset: Dataset,
+    options: TransformOptions,
+    device: int,
+    seed: int,
+    spread: Floats,
 ) -> Samples:
     """Return a virtual device's samples, transformed.
 
@@ -33,6 +39,7 @@ def transform_device(
         options: of the transform.
         device: the device's number, from 0.
         seed: the run's; every draw derives from it and the device's number.
+        spread: as `spread_of` gives it.
 
     Raises:
         DataError: the inputs do not suit the transform.
@@ -49,7 +56,14 @@ def transform_device(
         drawn = generator(seed, "partition", "orders")
         orders = label_orders(dataset.classes, options.permutations, drawn)
         return relabelled(samples, orders[order_number(options, device, seed)])
+    if options.transform in FEATURES:
+        return skewed(samples, options.transform, options.feature_strength, spread, rng)
     return samples
+
+
+def spread_of(dataset: Dataset, options: TransformOptions) -> Floats:
+    """Return the unit of offsets, `input_spread`; for other transforms, an empty array."""
+    return input_spread(dataset.train) if options.transform in OFFSETS else np.zeros(0)
 
 
 def order_number(options: TransformOptions, device: int, seed: int) -> int:
@@ -74,6 +88,11 @@ def transform_test(dataset: Dataset, options: TransformOptions) -> Dataset:
         return replace(dataset, test=turned)
     if options.transform == "greyscale":
         return replace(dataset, test=greyed(test, preparation, options.grey_test_share, rng))
+    if options.transform in FEATURES:
+        spread, strength = spread_of(dataset, options), options.feature_strength
+        return replace(
+            dataset, test=skewed(test, options.transform, strength, spread, rng, mixed=True)
+        )
     if options.transform == "permutation":
         note = (
             "the coordinator's test labels are not permuted; test on the devices:"

@@ -14,10 +14,12 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class TransformOptions(Section):
     """Keys that make virtual devices see the same things differently."""
 
-    transform: Literal["none", "rotation", "greyscale", "permutation"] = "none"
+    transform: Literal[
+        "none", "rotation", "greyscale", "permutation", "scaling", "offset", "drift"
+    ] = "none"
     """How the devices' samples differ in addition to the partition: each device has its own mix of
-    angles (``rotation``), its fraction of ``greyscale`` images, or a ``permutation`` of the
-    labels."""
+    angles (``rotation``), its fraction of ``greyscale`` images, a ``permutation`` of the labels, or
+    its own ``scaling``, ``offset`` or ``drift`` of the inputs."""
 
     angles: Annotated[int, Field(ge=1, le=360)] = 8
     """With ``rotation``: number of angles, evenly spaced over the circle."""
@@ -35,6 +37,11 @@ class TransformOptions(Section):
     grey_oversample: bool = False
     """With ``greyscale``: whether images of each label are repeated, drawn at random, until a
     device has as many grey images of the label as colour images."""
+
+    feature_strength: Annotated[float, Field(ge=0, le=10)] = 0.5
+    """With ``scaling``: standard deviation of the logarithm of a device's factor. With ``offset``
+    or ``drift``: standard deviation of a device's offset, in standard deviations of the prepared
+    inputs."""
 
     permutations: Annotated[int, Field(ge=1)] = 4
     """With ``permutation``: number of permutations of the labels; each device gets one."""

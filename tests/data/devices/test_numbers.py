@@ -19,7 +19,7 @@ from edgefed.errors import DataError
 from tests.data.helpers import section, write_npz
 from tests.numbers import numbers, write_numbers
 
-UNLABELLED = ("iid", "natural", "quantity")
+UNLABELLED = ("clusters", "iid", "natural", "quantity")
 X = np.zeros((4, 2), np.float32)
 Y = np.array([0.5, -1.0, 2.0, 7.25])
 
@@ -100,7 +100,7 @@ def test_what_goes_by_labels_is_refused_in_one_line(tmp_path: Path, partition: s
     assert caught.value.message == (
         f"The partition '{partition}' needs labels, but the targets of data set 'npz' are numbers."
     )
-    assert caught.value.hint == "set data.partition to one of natural, quantity, iid"
+    assert caught.value.hint == "set data.partition to one of natural, quantity, clusters, iid"
 
 
 @pytest.mark.parametrize("transform", ["greyscale", "permutation"])

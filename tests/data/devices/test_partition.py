@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,11 @@ from edgefed.errors import DataError, RecipeError
 from tests.data.helpers import labelled, section
 
 LABELS = np.repeat(np.arange(10), 40)
+FACTS: dict[str, Any] = {
+    "groups": np.arange(400) % 20,
+    "coarse": np.arange(10) // 2,
+    "inputs": np.random.default_rng(0).random((400, 2), np.float32),
+}
 
 
 def _dataset() -> Dataset:
@@ -24,10 +31,8 @@ def _dataset() -> Dataset:
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_every_partition_repeats_with_its_generator(name: str) -> None:
     keys = section(partition=name, alpha=2.0, pieces=2, pieces_used=1, merge_groups=True)
-    groups, coarse = np.arange(400) % 20, np.arange(10) // 2
     one, same, other = (
-        partition(keys, LABELS, 8, 10, np.random.default_rng(seed), groups=groups, coarse=coarse)
-        for seed in (1, 1, 2)
+        partition(keys, LABELS, 8, 10, np.random.default_rng(seed), **FACTS) for seed in (1, 1, 2)
     )
     assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
     assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
@@ -157,9 +162,7 @@ def test_label_counts_name_every_class() -> None:
 def test_who_gets_a_sample_and_in_which_order_is_drawn(name: str) -> None:
     """A data set is often sorted; neither runs of it nor its order may reach a device."""
     keys = section(partition=name, alpha=2.0, pieces=2, pieces_used=1)
-    groups, coarse = np.arange(400) % 20, np.arange(10) // 2
-    rng = np.random.default_rng(3)
-    parts = partition(keys, LABELS, 8, 10, rng, groups=groups, coarse=coarse)
+    parts = partition(keys, LABELS, 8, 10, np.random.default_rng(3), **FACTS)
     assert not any(np.array_equal(part, np.sort(part)) for part in parts)
     mixed = [LABELS[part] for part in parts if len(np.unique(LABELS[part])) > 1]
     assert all(np.count_nonzero(np.diff(each)) >= len(np.unique(each)) for each in mixed)
