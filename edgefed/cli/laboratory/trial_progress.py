@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ def run_plan(
     executors: Maker | None = None,
     *,
     recompute: bool = False,
+    jobs: int = 1,
 ) -> TrialOutcome:
     """Run the trials of a plan that have no result in the folder yet; report on stderr.
 
@@ -47,12 +49,14 @@ def run_plan(
         folder: for results.
         executors: makes the executor; None for the default of this machine.
         recompute: run those again that have a result of another version.
+        jobs: the number of runs at once.
 
     Raises:
         InterruptedRunError: Ctrl-C; finished trials are kept.
         NotAllowedError: another process uses the folder.
         StorageError: the disk does not take the results.
     """
+    from edgefed.coordinator.trackers.choose import make_trackers
     from edgefed.errors import InterruptedRunError
     from edgefed.process.clock import SystemClock
     from edgefed.simulator.sweep.results import other_releases
@@ -64,7 +68,16 @@ def run_plan(
     known, clock, memory = settings.state / "data", SystemClock(), settings.memory
     try:
         outcome = run_trials(
-            plan, folder, clock, known, progress.take, executors, memory, recompute=recompute
+            plan,
+            folder,
+            clock,
+            known,
+            progress.take,
+            executors,
+            memory,
+            recompute=recompute,
+            jobs=jobs,
+            trackers=make_trackers(settings.trackers, settings.state, clock),
         )
     except KeyboardInterrupt:
         raise InterruptedRunError(
@@ -113,18 +126,30 @@ class TrialProgress:
         self.done = 0
         self._ended = 0
         self._quiet = quiet
+        self._at_work: dict[int, TrialStep] = {}
+        self._warnings: set[str] = set()
 
     def take(self, step: TrialStep) -> None:
         """Report a step."""
         self.done += step.state in ("done", "known")
         if self._quiet:
             return
-        if step.state not in ("begun", "round"):
+        if step.state == "warned":
+            if step.reason not in self._warnings:
+                talk(f"! {step.reason}")
+            self._warnings.add(step.reason)
+            return
+        if step.state in ("begun", "round"):
+            self._at_work[step.number] = step
+        else:
             self._ended += 1
+            self._at_work.pop(step.number, None)
             ends = {"known": "  done before", "failed": f"  failed: {step.reason}"}
             talk(_line(step) + ends.get(step.state, ""))
-        else:
-            show_progress("runs", self._ended + _share(step), step.total, _note(step))
+        if self._at_work:
+            steps = self._at_work.values()
+            done = self._ended + math.fsum(map(_share, steps))
+            show_progress("runs", done, step.total, " · ".join(map(_note, steps)))
 
 
 def _share(step: TrialStep) -> float:

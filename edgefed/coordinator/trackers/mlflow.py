@@ -47,7 +47,7 @@ class MLflow:
         self._connect()
         experiment = self._experiment(run.recipe.name)
         runs = self._client.search_runs(
-            [experiment], filter_string=f"tags.`{RUN_TAG}` = '{run.record.run}'"
+            [experiment], filter_string=f"tags.`{RUN_TAG}` = '{run.id}'"
         )
         self._run = runs[0].info.run_id if runs else self._create(experiment, run)
         self._client.update_run(self._run, status="RUNNING")
@@ -77,9 +77,11 @@ class MLflow:
         return str(self._client.create_experiment(name, artifact_location=place))
 
     def _create(self, experiment: str, run: TrackedRun) -> str:
-        made = self._client.create_run(
-            experiment, run_name=run.record.run, tags={RUN_TAG: run.record.run}
-        )
+        tags = {RUN_TAG: run.id}
+        if run.trial is not None:
+            named = {"sweep": run.trial.sweep, "case": run.trial.case, "seed": str(run.trial.seed)}
+            tags.update({f"edgefed.{key}": text for key, text in named.items()})
+        made = self._client.create_run(experiment, run_name=run.title, tags=tags)
         for path, value in leaves(run.recipe.model_dump(mode="json")):
             self._client.log_param(made.info.run_id, dotted(path), str(value)[:MAX_VALUE])
         return str(made.info.run_id)

@@ -43,7 +43,7 @@ def finished(out: Path) -> list[str]:
 def wait_for_work(process: subprocess.Popen[str], out: Path) -> None:
     """Return once one run has a result and the next is at work."""
     until = time.monotonic() + PATIENCE
-    while not (finished(out) and any(out.glob("work/runs/*/events.jsonl"))):
+    while not (finished(out) and any(out.glob("work/*/runs/*/events.jsonl"))):
         assert process.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < until, "no run began"
         time.sleep(0.005)
