@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import BytesIO
+from textwrap import fill
 from typing import Any, Literal
 
 from edgefed.charts.lines import LineChart, finite
@@ -14,6 +15,9 @@ FORMATS: tuple[Format, ...] = ("pdf", "png")
 
 WIDTH, HEIGHT = 3.4, 2.3
 """Inches of the figure, a column of most papers; the legend is added to the height."""
+
+MOST_LETTERS = 50
+"""Letters of a line of the legend."""
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Okabe and Ito's colours, which people with any colour vision tell apart."""
@@ -62,9 +66,9 @@ def _drawn(chart: LineChart) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    names = [printable_lines(series.name) for series in chart.series]
-    columns = 2 if max(map(len, names), default=0) <= 26 else 1
-    rows = -(-len(names) // columns)
+    names = [fill(printable_lines(series.name), MOST_LETTERS) for series in chart.series]
+    columns = 2 if max(map(len, names), default=0) <= MOST_LETTERS // 2 else 1
+    rows = sum(name.count("\n") + 1 for name in names[::columns])
     figure = Figure((WIDTH, HEIGHT + 0.15 * rows), layout="constrained")
     axes = figure.subplots()
     _draw_series(axes, chart)

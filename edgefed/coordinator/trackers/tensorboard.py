@@ -13,6 +13,7 @@ from edgefed.config.loading.write import to_toml
 from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun, numbers
 from edgefed.coordinator.trackers.packages import wanted
+from edgefed.files.writing import make_folder
 
 
 class TensorBoard:
@@ -36,7 +37,7 @@ class TensorBoard:
         """
         self._close()
         make = wanted("torch.utils.tensorboard", self.name).SummaryWriter
-        place = self._folder / _place(run)
+        place = make_folder(self._folder) / _place(run)
         self._writer = make(str(place), purge_step=0 if place.exists() else None)
         self._writer.add_text("recipe", f"```toml\n{to_toml(run.recipe, comments=False)}```")
         for row in run.rounds:

@@ -43,7 +43,7 @@ class WeightsAndBiases:
             name=run.title,
             id=run.id,
             resume="allow",
-            dir=str(self._folder),
+            dir=str(self._folder.parent),  # the package adds a folder named wandb
             config=run.recipe.model_dump(mode="json"),
             mode=None if "WANDB_MODE" in os.environ else "offline",
             settings=package.Settings(console="off", silent=True),  # stdout is data

@@ -94,7 +94,7 @@ def run_trials(
         EdgeFedError: the Ray cluster cannot be used.
     """
     trials = list(plan.trials())
-    jobs = min(jobs, len(trials))
+    jobs = max(1, min(jobs, len(trials)))
     if jobs > 1:
         _check_forks()
         executors = executors or partial(local_executor, cores=max(1, core_count() // jobs))
