@@ -55,14 +55,15 @@ def paper_figure(chart: LineChart, format_: Format) -> bytes:
     """
     matplotlib = require_matplotlib()
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE}):
-        figure = _drawn(chart)
+        figure = drawn(chart)
         file = BytesIO()
         undated = {"pdf": {"CreationDate": None}, "png": {"Software": None}}[format_]
         figure.savefig(file, format=format_, dpi=300, metadata=undated)
     return file.getvalue()
 
 
-def _drawn(chart: LineChart) -> Any:
+def drawn(chart: LineChart) -> Any:
+    """Return a chart as matplotlib's ``Figure``."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

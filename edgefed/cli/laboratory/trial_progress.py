@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,10 +147,10 @@ class TrialProgress:
             self._at_work.pop(step.number, None)
             ends = {"known": "  done before", "failed": f"  failed: {step.reason}"}
             talk(_line(step) + ends.get(step.state, ""))
-        if self._at_work:
-            steps = self._at_work.values()
+        if steps := list(self._at_work.values()):
             done = self._ended + math.fsum(map(_share, steps))
-            show_progress("runs", done, step.total, " · ".join(map(_note, steps)))
+            note = _note(steps[0]) if len(steps) == 1 else _notes(steps)
+            show_progress("runs", done, step.total, note)
 
 
 def _share(step: TrialStep) -> float:
@@ -162,6 +163,12 @@ def _note(step: TrialStep) -> str:
     accuracy = "" if step.accuracy is None else f"  accuracy {step.accuracy:.4f}"
     case = f"{step.trial.case.name}  seed {step.trial.seed}"
     return f"{case}  round {step.round}/{rounds}{accuracy}"
+
+
+def _notes(steps: Iterable[TrialStep]) -> str:
+    """Return where several runs at work are."""
+    rounds = ((step, f"{step.round}/{step.trial.recipe.rounds.count}") for step in steps)
+    return " · ".join(f"{step.trial.case.name} seed {step.trial.seed} {at}" for step, at in rounds)
 
 
 def _line(step: TrialStep) -> str:
