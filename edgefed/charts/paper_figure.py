@@ -44,7 +44,7 @@ def require_matplotlib() -> Any:
     Raises:
         UsageError: ``figures.missing``: it is not installed.
     """
-    return wanted("matplotlib", "figures", "figures.missing", package="matplotlib")
+    return wanted("matplotlib", "figures", code="figures.missing", package="matplotlib")
 
 
 def paper_figure(chart: LineChart, format_: Format) -> bytes:

@@ -81,7 +81,7 @@ def sweep(
         str,
         typer.Option(
             "--figures",
-            help="Pictures for a paper beside the SVG ones; they need edgefed\\[figures].",
+            help="Pictures for a paper beside the SVG ones; they need matplotlib.",
             metavar="pdf,png",
         ),
     ] = "",
