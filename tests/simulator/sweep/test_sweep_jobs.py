@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from edgefed.simulator.forked_autograd import forks_can_train
 from edgefed.simulator.sweep import trials
 from edgefed.simulator.sweep.results import Results
 from edgefed.simulator.sweep.trials import TrialStep, run_trials
-from tests.processes import PATIENCE
+from tests.processes import PATIENCE, wait_until_ended
 from tests.run_fixture import Ticking
 from tests.simulator.sweep.sweeps import GRID, RECIPE, Swept, planned, write
 
@@ -167,6 +168,27 @@ def test_an_interrupted_sweep_leaves_no_run_at_work(file: Path, tmp_path: Path) 
     assert not psutil.pid_exists(heard(folder)[digest][0][0])
     assert not is_locked(swept.folder)
     swept.run(plan)
+    assert (swept.told("known"), swept.told("done")) == ([(FAST, 1)], [(SLOW, 1)])
+
+
+def test_a_killed_sweep_leaves_no_run_at_work(file: Path, tmp_path: Path) -> None:
+    plan, swept, folder = planned(file, seeds=(1,)), Swept(tmp_path / "out"), tmp_path / "heard"
+    held, other = (trial.digest for trial in plan.trials())
+    more = {"jobs": 2, "trackers": [Writing(folder, hold=SLOW)]}
+    sweep = get_context("fork").Process(target=swept.run, args=(plan,), kwargs=more)
+    sweep.start()
+    until = time.monotonic() + PATIENCE
+    while (
+        len(heard(folder).get(held, ())) < 2
+        or not (swept.folder / f"results/{other}.json").exists()
+    ):
+        assert time.monotonic() < until, "no run began"
+        time.sleep(0.01)
+    at_work = psutil.Process(heard(folder)[held][0][0])
+    sweep.kill()
+    sweep.join()
+    wait_until_ended([at_work])
+    swept.run(plan, jobs=2)
     assert (swept.told("known"), swept.told("done")) == ([(FAST, 1)], [(SLOW, 1)])
 
 

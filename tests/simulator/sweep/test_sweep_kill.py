@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.forked_programs import run_module
-from tests.processes import PATIENCE, edgefed, outcome
+from tests.processes import PATIENCE, edgefed, outcome, wait_until_ended
 from tests.simulator.sweep.sweeps import GRID, write
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
@@ -76,7 +76,7 @@ def test_the_same_command_goes_on(
     process.send_signal(number)
     code, told, error = outcome(process)
     assert told == ""
-    assert psutil.wait_procs(at_work, PATIENCE)[1] == [], "a run goes on without the sweep"
+    wait_until_ended(at_work)
     if number == signal.SIGINT:
         assert code == 130
         assert json.loads(error.splitlines()[-1])["error"]["code"] == "interrupted"
