@@ -70,6 +70,9 @@ from edgefed.config.recipes.images_section import ImagesSection
 from edgefed.config.recipes.recipe import ModelSection, RoundsSection
 from edgefed.config.recipes.sections import CodecName, Section
 from edgefed.config.recipes.training_section import TrainingSection
+from edgefed.coordinator.storage.stored_runs import RunRecord
+from edgefed.coordinator.trackers.base import Row, TrackedRun, TrackedTrial, Tracker
+from edgefed.coordinator.trackers.base import numbers as numbers_of
 from edgefed.data.base.checks import checked_numbers, checked_samples, checked_tokens, count_classes
 from edgefed.data.base.holdout import hold_out
 from edgefed.data.base.paths import require_file, require_folder
@@ -162,5 +165,7 @@ __all__ = [  # noqa: RUF022 - by what they are for
     "count_classes", "hold_out", "require_file", "require_folder", "resolve_path",
     # Partitions: which samples each device gets.
     "Partitioner", "PartitionRequest", "Cover", "PartitionParts", "too_few", "Indices",
+    # Trackers: the runs and rounds that they are notified of.
+    "Tracker", "TrackedRun", "TrackedTrial", "RunRecord", "Row", "numbers_of",
 ]
 # fmt: on

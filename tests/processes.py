@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
+
+import psutil
 
 from broker.child_process import ending_with_parent
 
@@ -50,3 +54,13 @@ def outcome(process: subprocess.Popen[str]) -> tuple[int, str, str]:
         out, err = process.communicate()
         raise AssertionError(f"it did not end; it said {out!r} and {err!r}") from None
     return process.returncode, out, err
+
+
+def wait_until_ended(processes: Iterable[psutil.Process]) -> None:
+    """Wait until none of these processes works any more; one that nobody waits for is a zombie."""
+    until = time.monotonic() + PATIENCE
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            while process.status() != psutil.STATUS_ZOMBIE:
+                assert time.monotonic() < until, f"{process} goes on"
+                time.sleep(0.01)

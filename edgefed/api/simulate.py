@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 
+from edgefed.api.progress import round_bar
 from edgefed.api.recipe_source import RecipeSource, recipe_of
 from edgefed.api.result import Result, scores_of
 from edgefed.api.rounds import Callback, Callbacks
@@ -57,6 +58,7 @@ def simulate(
     trackers: Sequence[Tracker] = (),
     on_event: Callable[[Event], None] | None = None,
     order: RecordedOrder | None = None,
+    progress: bool | None = None,
 ) -> Result:
     """Run a recipe on virtual devices and return its result.
 
@@ -86,6 +88,8 @@ def simulate(
         trackers: notified of each round; see ``edgefed.coordinator.trackers.base``.
         on_event: called with each event of the run; None to log its notes as ``edgefed``.
         order: in which another run with buffered rounds asked and merged; this one repeats it.
+        progress: whether to show the rounds as a bar with the time left: True in a notebook and on
+            a terminal (stderr), None in a notebook only.
 
     Returns:
         The result of the finished run.
@@ -119,6 +123,8 @@ def simulate(
             order=order,
         )
         watch.controls = simulation.controls
+        bar = opened.enter_context(round_bar(progress, chosen.rounds.count))
+        simulation.journal.listen(lambda event, number: bar(event))
         simulation.journal.listen(lambda event, number: (on_event or _log_notes)(event))
         return _result(chosen, simulation.run(), watch, kept=folder is not None)
 

@@ -56,6 +56,7 @@ class LineChart:
         base: ratio of units: 10, or 1024 for bytes, so that steps are round in all of them.
         level: a value to mark with a broken line.
         across: name of the horizontal axis.
+        up: name of the vertical axis, with its unit; empty for none.
         binary: how a place on that axis is written, in units of powers of 1024; None for rounds,
             which are whole numbers.
     """
@@ -67,6 +68,7 @@ class LineChart:
     base: int = 10
     level: float | None = None
     across: str = "round"
+    up: str = ""
     binary: Callable[[float], str] | None = None
     width: int = 720
     height: int = 280
@@ -74,7 +76,7 @@ class LineChart:
 
 def line_chart(chart: LineChart) -> str:
     """Return a chart as an ``svg`` element; without any value it says so."""
-    drawn = [_thinned(_finite(series)) for series in chart.series]
+    drawn = [_thinned(finite(series)) for series in chart.series]
     if not any(series.points for series in drawn):
         return picture(
             chart.width, 40, [label(8, 24, "nothing was measured", "quiet")], title=chart.title
@@ -93,7 +95,8 @@ def line_chart(chart: LineChart) -> str:
     return picture(chart.width, chart.height + below, parts, title=chart.title)
 
 
-def _finite(series: Series) -> Series:
+def finite(series: Series) -> Series:
+    """Return a series without points and bands that cannot be drawn."""
     good = [(x, y) for x, y in series.points if y is not None and abs(y) <= LARGEST]
     band = [bounds for bounds in series.band if all(abs(value) <= LARGEST for value in bounds)]
     return replace(series, points=good, band=band)
@@ -142,6 +145,9 @@ def _grid(
         yield label(x, floor + 17, shown, "middle quiet")
     yield element("path", d=f"M{left:.1f} {floor:.1f}H{right:.1f}", class_="axis")
     yield label((left + right) / 2, floor + 33, chart.across, "middle quiet")
+    if chart.up:
+        turn = f"translate(12 {(floor + y_axis.end) / 2:.1f}) rotate(-90)"
+        yield element("g", label(0, 0, chart.up, "middle quiet"), transform=turn)
     if chart.level is not None and y_axis.low <= chart.level <= y_axis.high:
         y = y_axis.at(chart.level)
         path = f"M{left:.1f} {y:.1f}H{right:.1f}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from edgefed.errors import NotAllowedError
+from edgefed.errors import NotAllowedError, StorageError
 from edgefed.files.writing import make_folder, open_private, storage_error
 
 
@@ -61,3 +62,17 @@ def is_locked(folder: Path) -> bool:
     except OSError:
         return True
     return False
+
+
+@contextmanager
+def waiting_lock(folder: Path) -> Iterator[None]:
+    """Let one process at a time into a ``with`` block of this folder; others wait.
+
+    A folder that cannot be written, or whose file system has no locks, keeps nobody out.
+    """
+    with ExitStack() as opened:
+        with suppress(OSError, StorageError):
+            path = make_folder(folder, private=False) / ".lock"
+            file = opened.enter_context(open_private(path, "ab"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def place(
-    on: Literal["local", "ray"], address: str, recipes: Iterable[Recipe]
+    on: Literal["local", "ray"], address: str, recipes: Iterable[Recipe], jobs: int = 1
 ) -> Iterator[Maker | None]:
     """Yield the maker of executors, valid within the block; None for this machine's default.
 
@@ -21,9 +21,10 @@ def place(
         on: the option.
         address: of the cluster; empty when it was not typed.
         recipes: to be run; they determine the number of workers of a cluster of our own.
+        jobs: the number of recipes to be run at once.
 
     Raises:
-        UsageError: an address without ``--on ray``.
+        UsageError: an address without ``--on ray``, or several jobs with it.
         EdgeFedError: Ray cannot be used.
     """
     from edgefed.errors import UsageError
@@ -35,6 +36,11 @@ def place(
             )
         yield None
         return
+    if jobs > 1:
+        raise UsageError(
+            "A Ray cluster trains the devices of one run at a time.",
+            hint="leave out --jobs: the run uses the whole cluster",
+        )
     from edgefed.simulator.ray_executor import on_ray
 
     with on_ray(address, max(recipe.simulation.workers for recipe in recipes)) as maker:

@@ -1,5 +1,7 @@
 """Whether a forked process can train: autograd refuses to once this process has its threads.
 
+CUDA refuses to once this process has used it.
+
 PyTorch starts threads for autograd at the first backward pass on a GPU, or where backward passes
 nest deeply, and then refuses to work in processes that are forked
 (https://github.com/pytorch/pytorch/wiki/Autograd-and-Fork). A program that has trained a model of
@@ -13,6 +15,8 @@ import warnings
 
 import torch
 
+from edgefed.learn.base.processors import pick_device
+
 
 def forks_can_train() -> bool:
     """Fork a process that does one backward pass, and return whether it could."""
@@ -22,7 +26,8 @@ def forks_can_train() -> bool:
     if child == 0:
         code = 1
         try:
-            torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
+            ones = torch.ones(1, requires_grad=True, device=pick_device())
+            ones.sum().backward()  # type: ignore[no-untyped-call]
             code = 0
         finally:
             os._exit(code)

@@ -146,7 +146,7 @@ class ProcessPool:
         """
         try:
             while len(self._processes) < self._count:
-                with _undisturbed():
+                with undisturbed():
                     self._processes.append(self._start())
         except OSError as error:
             self.close()
@@ -203,7 +203,7 @@ class ProcessPool:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """Fork without a signal in between, which would find a child that is not yet its own.
 
     Python warns of forks beside other threads, such as a tracker's, whose locks stay as they are in

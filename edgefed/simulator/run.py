@@ -133,7 +133,9 @@ class Simulation:
             time = VirtualTime(speeds, names, recipe.seed, clock.now())
             clock = time.clock
         self._clock = clock
-        self._executor, self._how = (executors or _executor)(shards, recipe.simulation, self._tell)
+        self._executor, self._how = (executors or local_executor)(
+            shards, recipe.simulation, self._tell
+        )
         with ExitStack() as opened:
             opened.callback(self._executor.close)
             self.store = Store(folder, durable=False)
@@ -374,10 +376,16 @@ def _shards(
     return [replace(shard, noise=noise, pool=pool) for shard in shards]
 
 
-def _executor(
-    shards: Sequence[Shard], settings: SimulationSection, tell: Callable[[str], None]
+def local_executor(
+    shards: Sequence[Shard],
+    settings: SimulationSection,
+    tell: Callable[[str], None],
+    cores: int = 0,
 ) -> tuple[Executor, str]:
     """Return the executor, and its description; none if ``tell`` gets it later.
+
+    Unless the recipe says how many workers there are, there is one for each of ``cores``; 0 for all
+    cores of this machine.
 
     The executor trains many devices at once on a GPU, uses worker processes where there are cores
     for several, and otherwise this process. A forked process cannot use the parent's CUDA, nor
@@ -386,7 +394,7 @@ def _executor(
     gpu = pick_device().type != "cpu"
     if settings.engine == "stacked" or (settings.engine == "auto" and gpu):
         return StackedExecutor(shards, settings.chunk, tell), ""
-    count = min(settings.workers or core_count(), len(shards))
+    count = min(settings.workers or cores or core_count(), len(shards))
     forks = not (gpu or current_process().daemon)  # a daemonic process may have no children
     if settings.engine == "sequential" or count < 2 or not forks:
         return Sequential(shards), f"trains one device after another on {pick_device()}"

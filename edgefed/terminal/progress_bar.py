@@ -46,7 +46,7 @@ class ProgressBar:
         self._console: Console | None = None
         self._is_drawn = False
         self._drawn_at = 0.0
-        self._pace = _Pace("", 0, 0, 0.0)
+        self._pace = Pace("", 0, 0, 0.0)
 
     def show(self, what: str, done: float, total: int, note: str = "") -> None:
         """Draw the progress of an activity.
@@ -62,7 +62,7 @@ class ProgressBar:
         with self._lock:
             now = self._clock.monotonic()
             if not self._pace.goes_on(what, done, total):
-                self._pace = _Pace(what, done, total, now)
+                self._pace = Pace(what, done, total, now)
             elif self._is_drawn and done < total and now - self._drawn_at < LEAST_SECONDS:
                 return
             figures = "  ".join(
@@ -104,7 +104,7 @@ class ProgressBar:
         self._stream.flush()
 
 
-class _Pace:
+class Pace:
     """How fast steps are done, since one of them was first seen."""
 
     def __init__(self, what: str, done: float, total: int, now: float) -> None:

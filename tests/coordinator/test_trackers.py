@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,15 +13,21 @@ from typing import Any
 
 import pytest
 
+from edgefed.algorithms.composed.installed_plugins import installed_plugins
 from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.config.fleet.tracker_names import TRACKER_PLUGINS
 from edgefed.config.loading.load import load_settings
 from edgefed.coordinator.storage.stored_runs import RunRecord
-from edgefed.coordinator.trackers.base import Row, TrackedRun, Tracker, numbers
+from edgefed.coordinator.trackers.base import Row, TrackedRun, TrackedTrial, Tracker, numbers
 from edgefed.coordinator.trackers.choose import make_trackers
 from edgefed.coordinator.trackers.metrics import COLUMNS, MetricFiles
 from edgefed.errors import RecipeError, StorageError
 from tests.coordinator.conftest import MakeWorld
+from tests.plugin_package import importable, write_package
+from tests.processes import PATIENCE
 from tests.run_fixture import Ticking, World, recipe
+
+TRIAL = TrackedTrial("rates", "rate=0.5 / slow", 7, {"rate": 0.5}, "0123456789abcdef")
 
 
 class Remembering:
@@ -155,11 +162,11 @@ def test_a_tracker_that_always_fails_costs_one_warning(world: MakeWorld) -> None
     assert len(warnings(here)) == 1
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
 def test_a_missing_package_is_one_clear_line(
     name: Any, world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("torch.utils.tensorboard", "mlflow"):
+    for module in ("torch.utils.tensorboard", "mlflow", "wandb"):
         monkeypatch.setitem(__import__("sys").modules, module, None)
     (tracker,) = make_trackers([name, name], tmp_path, Ticking())
     here = world()
@@ -205,6 +212,126 @@ def test_mlflow_has_each_round_once(world: MakeWorld, tmp_path: Path) -> None:
     assert run.data.params["rounds.count"] == "3"
 
 
+def wait_for_texts(folder: Path, run: str, texts: Sequence[str]) -> None:
+    """Wait until the file of a run has texts; a process of the package writes it."""
+    (file,) = folder.glob(f"offline-run-*-{run}/*.wandb")
+    until = time.monotonic() + PATIENCE
+    while missing := [text for text in texts if text.encode() not in file.read_bytes()]:
+        assert time.monotonic() < until, missing
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not installed")
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_writes_an_offline_run_to_the_state_folder(
+    world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("WANDB_MODE", "WANDB_PROJECT"):
+        monkeypatch.delenv(variable, raising=False)
+    here = world()
+    (tracker,) = make_trackers(["wandb"], tmp_path, Ticking())
+    tracked(here, tracker)
+    assert warnings(here) == []
+    texts = (here.run, here.recipe.name, '"count":3', repr(here.rows[2]["accuracy"]))
+    wait_for_texts(tmp_path / "wandb", here.run, texts)
+
+
+@pytest.mark.skipif(find_spec("wandb") is None, reason="wandb is not installed")
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_has_the_trials_of_a_sweep_in_a_group(tmp_path: Path) -> None:
+    (tracker,) = make_trackers(["wandb"], tmp_path, Ticking())
+    run = _run(tmp_path, [{"round": 1, "accuracy": 0.5}], TRIAL)
+    tracker.begin(run)
+    tracker.round({"round": 2, "accuracy": 0.625})
+    tracker.end(replace(run.record, status="finished"))
+    wait_for_texts(tmp_path / "wandb", TRIAL.digest, ("rates", TRIAL.title, "0.5", "0.625"))
+
+
+@pytest.mark.skipif(find_spec("mlflow") is None, reason="mlflow is not installed")
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_names_and_tags_the_trials_of_a_sweep(tmp_path: Path) -> None:
+    from mlflow import MlflowClient
+
+    run = _run(tmp_path, [{"round": 1, "replies": 2}], TRIAL)
+    for again in ("", "-again"):  # a trial that is run again has another name of its run
+        (tracker,) = make_trackers(["mlflow"], tmp_path, Ticking())
+        tracker.begin(replace(run, record=replace(run.record, run=f"r-1{again}")))
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow/mlflow.db")
+    experiment = client.get_experiment_by_name(run.recipe.name)
+    (kept,) = client.search_runs([experiment.experiment_id])
+    assert kept.info.run_name == "rate=0.5 / slow seed 7"
+    tags = {key: text for key, text in kept.data.tags.items() if key.startswith("edgefed.")}
+    assert tags == {
+        "edgefed.run": TRIAL.digest,
+        "edgefed.sweep": "rates",
+        "edgefed.case": "rate=0.5 / slow",
+        "edgefed.seed": "7",
+    }
+
+
+@pytest.mark.skipif(find_spec("tensorboard") is None, reason="tensorboard is not installed")
+def test_tensorboard_has_a_folder_for_each_trial(tmp_path: Path) -> None:
+    (tracker,) = make_trackers(["tensorboard"], tmp_path / "state", Ticking())
+    run = _run(tmp_path, [], TRIAL)
+    tracker.begin(run)
+    tracker.end(run.record)
+    place = tmp_path / "state/tensorboard/rates/rate=0.5-slow-seed-7-01234567"
+    assert len([*place.iterdir()]) == 1
+    assert (tmp_path / "state").stat().st_mode & 0o077 == 0
+
+
+# -- of other packages ----------------------------------------------------------------------------
+
+
+class Lines:
+    """A tracker as a package offers it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def begin(self, run: TrackedRun) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / run.title).write_text("")
+
+    def round(self, row: Row) -> None:
+        (self._folder / "rounds").write_text(str(row["round"]))
+
+    def end(self, record: RunRecord) -> None:
+        (self._folder / "end").write_text(record.status)
+
+
+@pytest.mark.parametrize(
+    ("member", "reason"),
+    [(Lines(Path()), "is no class"), (type("Half", (), {"begin": id}), "has no method round")],
+)
+def test_what_is_no_tracker_is_refused(member: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason), TRACKER_PLUGINS.added("lines", member):
+        pass
+
+
+def test_a_package_offers_a_tracker(
+    world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, here = tmp_path / "site", world()
+    points = {"lines": f"{__name__}:Lines", "broken": "nowhere:Lines"}
+    write_package(site, "lines", points, TRACKER_PLUGINS.group)
+    with importable(site, monkeypatch):
+        environment = {"EDGEFED_TRACKERS": "lines,broken", "HOME": str(tmp_path)}
+        names = load_settings(Surroundings(environment, tmp_path)).value.trackers
+        trackers = make_trackers(names, tmp_path, Ticking())
+        assert here.engine(trackers=trackers).run().status == "finished"
+        listed = [(each.kind, each.name, not each.problem) for each in installed_plugins()]
+    assert names == ("lines", "broken")
+    assert {file.name for file in (tmp_path / "trackers/lines").iterdir()} == {
+        here.run,
+        "rounds",
+        "end",
+    }
+    assert (tmp_path / "trackers/lines/end").read_text() == "finished"
+    assert [text.partition(":")[0] for text in warnings(here)] == ["tracker broken"]
+    assert listed == [("tracker", "broken", False), ("tracker", "lines", True)]
+
+
 # -- which ones -----------------------------------------------------------------------------------
 
 
@@ -220,6 +347,6 @@ def test_an_unknown_tracker_is_refused_by_name_and_line(tmp_path: Path) -> None:
         load_settings(Surroundings({"HOME": str(tmp_path)}, tmp_path))
 
 
-def _run(folder: Path, rounds: list[Any]) -> TrackedRun:
+def _run(folder: Path, rounds: list[Any], trial: TrackedTrial | None = None) -> TrackedRun:
     record = RunRecord("r-1", "mine", "fedavg", "{}", 1, "running", "")
-    return TrackedRun(replace(record, rounds=4), recipe(), folder, rounds)
+    return TrackedRun(replace(record, rounds=4), recipe(), folder, rounds, trial)

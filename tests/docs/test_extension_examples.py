@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from edgefed.algorithms.composed.registry import PLUGINS
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.selection.registry import SELECTOR_PLUGINS
+from edgefed.config.fleet.tracker_names import TRACKER_PLUGINS
 from edgefed.data.devices.sources import load_device
 from edgefed.data.partitioners.registry import PARTITION_PLUGINS
 from edgefed.data.sets.datasets import DATASET_PLUGINS
@@ -28,7 +29,7 @@ tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else 
 EXAMPLES = {
     block.example: block.text for block in blocks(ROOT / "docs" / "extensions.md") if block.example
 }
-CODE = ("algorithm", "view", "model", "dataset", "partition", "selector")
+CODE = ("algorithm", "view", "model", "dataset", "partition", "selector", "tracker")
 PROJECT = tomllib.loads(EXAMPLES["entry-points"])["project"]
 NAMES = {
     PLUGINS.group: "half-step",
@@ -36,6 +37,7 @@ NAMES = {
     DATASET_PLUGINS.group: "csv",
     PARTITION_PLUGINS.group: "halving",
     SELECTOR_PLUGINS.group: "patient",
+    TRACKER_PLUGINS.group: "best",
 }
 
 
@@ -56,8 +58,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     sys.modules.pop("orchard", None)
 
 
-def told(*words: str) -> Any:
-    code, out, err = run_module("edgefed.cli.main", *words)
+def told(*words: str, environment: Mapping[str, str] | None = None) -> Any:
+    code, out, err = run_module("edgefed.cli.main", *words, environment=environment)
     assert code == 0, err
     return json.loads(out)
 
@@ -78,9 +80,13 @@ def test_the_recipe_runs_with_all_plug_ins(package: Path) -> None:
     recipe = str(package / "recipe.toml")
     assert told("config", "check", recipe, "--json")["problems"] == []
     state = ("--state", str(package / "state"), "--quiet")
-    found = told(*state, "sim", "run", recipe, "--json", "--set", "simulation.workers=2")
+    tracked = {"EDGEFED_TRACKERS": "best"}
+    words = ("sim", "run", recipe, "--json", "--set", "simulation.workers=2")
+    found = told(*state, *words, environment=tracked)
     again = told(*state, "sim", "run", recipe, "--json", "--set", "simulation.workers=1")
     assert found["weights_digest"] == again["weights_digest"]
+    (line,) = (package / "state/trackers/best/best.txt").read_text().splitlines()
+    assert line == f"{found['run']}: {found['accuracy']:.3f}"
     other = told(*state, "sim", "run", recipe, "--json", "--set", "algorithm.step=1")
     assert other["weights_digest"] != found["weights_digest"]
     shares = told("data", "show", recipe, "--json")

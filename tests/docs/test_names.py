@@ -12,6 +12,7 @@ import pytest
 import edgefed
 from edgefed.algorithms.composed.registry import PLUGINS
 from edgefed.algorithms.selection.registry import SELECTOR_PLUGINS
+from edgefed.config.fleet.tracker_names import TRACKER_PLUGINS
 from edgefed.data.partitioners.registry import PARTITION_PLUGINS
 from edgefed.data.sets.datasets import DATASET_PLUGINS
 from edgefed.learn.modeling.model_building import NETWORK_PLUGINS
@@ -89,7 +90,7 @@ def test_every_path_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_module_exists(page: Path) -> None:
     kinds = (PLUGINS, NETWORK_PLUGINS, DATASET_PLUGINS, PARTITION_PLUGINS, SELECTOR_PLUGINS)
-    groups = {kind.group for kind in kinds}
+    groups = {TRACKER_PLUGINS.group, *(kind.group for kind in kinds)}
     assert {each for each in modules(page) - groups if not is_there(each)} == set()
 
 

@@ -51,6 +51,15 @@ Recompute = Annotated[
     bool,
     typer.Option("--recompute", help="Run again what another version of EdgeFed or torch has run."),
 ]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs",
+        min=1,
+        help="Runs at once, each with its share of this machine's cores.",
+        rich_help_panel="Place",
+    ),
+]
 On = Annotated[
     Literal["local", "ray"],
     typer.Option(

@@ -23,7 +23,7 @@ def plugin_() -> None:
     "list", epilog=examples("edgefed plugin list", "edgefed plugin list --json"), json=True
 )
 def list_(context: typer.Context) -> None:
-    """List algorithms, models, data sets and partitions that installed packages offer.
+    """List algorithms, models, data sets, partitions, selectors and trackers of installed packages.
 
     Each is imported. One that cannot be used is listed with the reason.
     """

@@ -11,7 +11,7 @@ import typer
 
 from edgefed.cli.common.context import Globals, globals_of
 from edgefed.cli.common.help import examples
-from edgefed.cli.common.options import Json, On, RayAddress, Recompute
+from edgefed.cli.common.options import Jobs, Json, On, RayAddress, Recompute
 from edgefed.cli.laboratory.trial_progress import parse_seeds, raise_failures, run_plan
 from edgefed.terminal.console import columns, data, json_out, reported, talk
 from edgefed.terminal.units import counted
@@ -76,6 +76,7 @@ def reproduce(
     recipes: RecipesFolder = None,
     listed: Listed = False,
     recompute: Recompute = False,
+    jobs: Jobs = 1,
     on: On = "local",
     address: RayAddress = "",
     as_json: Json = False,
@@ -99,8 +100,10 @@ def reproduce(
             _write_recipes(study, recipes.expanduser(), as_json)
             return
         study = _begin(options, study)
-        with place(on, address, [cell.case.recipe for cell in study.cells]) as executors:
-            outcome = run_plan(options, study.plan(), folder, executors, recompute=recompute)
+        with place(on, address, [cell.case.recipe for cell in study.cells], jobs) as executors:
+            outcome = run_plan(
+                options, study.plan(), folder, executors, recompute=recompute, jobs=jobs
+            )
         _end(options, study, outcome, folder / f"{study.table.name}-{study.scale}", as_json)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from edgefed.cli.common.help import examples
 from edgefed.cli.common.options import (
     AlgorithmName,
     Devices,
+    Jobs,
     On,
     RayAddress,
     RecipeFile,
@@ -34,6 +36,7 @@ from edgefed.terminal.console import columns, data, hide_progress, json_out, sho
 from edgefed.terminal.units import score_of
 
 if TYPE_CHECKING:
+    from edgefed.charts.paper_figure import Format
     from edgefed.cli.common.recipes import Typed
     from edgefed.coordinator.storage.stored_runs import RunRecord
     from edgefed.events.base.model import Event
@@ -54,6 +57,7 @@ def sim() -> None:
         "edgefed sim sweep sweep.toml",
         "edgefed sim sweep sweep.toml --seeds 1,2,3,4,5 --out results",
         "edgefed sim sweep sweep.toml --set rounds.count=10 --json",
+        "edgefed sim sweep sweep.toml --jobs 4 --figures pdf,png",
     ),
     json=True,
 )
@@ -74,6 +78,15 @@ def sweep(
     ] = None,
     sets: Sets = None,
     recompute: Recompute = False,
+    figures: Annotated[
+        str,
+        typer.Option(
+            "--figures",
+            help="Pictures for a paper beside the SVG ones; they need matplotlib.",
+            metavar="pdf,png",
+        ),
+    ] = "",
+    jobs: Jobs = 1,
     on: On = "local",
     address: RayAddress = "",
 ) -> None:
@@ -83,30 +96,31 @@ def sweep(
     again, also if the code of a plug-in or of a module of your own has changed.
     """
     from edgefed.simulator.backend import place
-    from edgefed.simulator.sweep.outputs import summary, write_outputs
+    from edgefed.simulator.sweep.outputs import file_names, summary, write_outputs
 
     options = globals_of(context)
+    formats = _formats(figures)
     plan = _plan(options, file, seeds, sets)
     folder = _folder(file, out)
     warned: set[str] = set()
 
     def written(outcome: TrialOutcome) -> Table:
-        table = write_outputs(plan, outcome, folder)
+        table = write_outputs(plan, outcome, folder, formats)
         for name, text in table.missing.items():
             if name not in warned:
                 talk(f"! report: {text}")
             warned.add(name)
         return table
 
-    with place(on, address, [trial.recipe for trial in plan.trials()]) as executors:
+    with place(on, address, [trial.recipe for trial in plan.trials()], jobs) as executors:
         outcome = run_plan(
-            options, plan, folder, executors, recompute=recompute, after_seed=written
+            options, plan, folder, executors, recompute=recompute, jobs=jobs, after_seed=written
         )
     table = written(outcome)
     if options.json:
         json_out(summary(plan, table, folder))
     else:
-        _show(options, table, folder)
+        _show(options, table, folder, file_names(plan, formats))
     raise_failures(plan, outcome)
 
 
@@ -127,8 +141,24 @@ def _plan(options: Globals, file: Path, seeds: str, sets: list[str] | None) -> P
     return make_plan(written, around, checked, sets=parse_sets(sets or ()), seeds=wanted)
 
 
-def _show(options: Globals, table: Table, folder: Path) -> None:
-    from edgefed.simulator.sweep.outputs import FILES
+def _formats(figures: str) -> list[Format]:
+    """Return the formats that ``--figures`` names; SVG is always written.
+
+    Raises:
+        UsageError: there is no such format; ``figures.missing``: matplotlib is not installed.
+    """
+    from edgefed.charts.paper_figure import FORMATS, require_matplotlib
+
+    words = {word.strip().lower() for word in figures.split(",")} - {"", "svg"}
+    formats = [format_ for format_ in FORMATS if format_ in words]
+    if unknown := sorted(words.difference(FORMATS)):
+        raise UsageError(f"--figures: there is no format '{unknown[0]}'; choose svg, pdf, png.")
+    if formats:
+        require_matplotlib()
+    return formats
+
+
+def _show(options: Globals, table: Table, folder: Path, files: Sequence[str]) -> None:
     from edgefed.simulator.sweep.table_text import choice_lines, difference_text, text_rows
 
     data(columns(text_rows(table)))
@@ -140,7 +170,7 @@ def _show(options: Globals, table: Table, folder: Path) -> None:
     if not options.quiet:
         seeds = ", ".join(map(str, table.seeds))
         talk(f"  mean ± standard deviation over seeds {seeds}; bytes up and down")
-        talk(f"  {folder}: {', '.join(FILES)}")
+        talk(f"  {folder}: {', '.join(files)}")
 
 
 @app.command(

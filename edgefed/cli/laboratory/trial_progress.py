@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ def run_plan(
     executors: Maker | None = None,
     *,
     recompute: bool = False,
+    jobs: int = 1,
     after_seed: Callable[[TrialOutcome], object] = lambda outcome: None,
 ) -> TrialOutcome:
     """Run the trials of a plan that have no result in the folder yet; report on stderr.
@@ -49,6 +51,7 @@ def run_plan(
         folder: for results.
         executors: makes the executor; None for the default of this machine.
         recompute: run those again that have a result of another version.
+        jobs: the number of runs at once.
         after_seed: see ``run_trials``.
 
     Raises:
@@ -56,6 +59,7 @@ def run_plan(
         NotAllowedError: another process uses the folder.
         StorageError: the disk does not take the results.
     """
+    from edgefed.coordinator.trackers.choose import make_trackers
     from edgefed.errors import InterruptedRunError
     from edgefed.process.clock import SystemClock
     from edgefed.simulator.sweep.results import other_releases
@@ -75,6 +79,8 @@ def run_plan(
             executors,
             memory,
             recompute=recompute,
+            jobs=jobs,
+            trackers=make_trackers(settings.trackers, settings.state, clock),
             after_seed=after_seed,
         )
     except KeyboardInterrupt:
@@ -124,18 +130,30 @@ class TrialProgress:
         self.done = 0
         self._ended = 0
         self._quiet = quiet
+        self._at_work: dict[int, TrialStep] = {}
+        self._warnings: set[str] = set()
 
     def take(self, step: TrialStep) -> None:
         """Report a step."""
         self.done += step.state in ("done", "known")
         if self._quiet:
             return
-        if step.state not in ("begun", "round"):
+        if step.state == "warned":
+            if step.reason not in self._warnings:
+                talk(f"! {step.reason}")
+            self._warnings.add(step.reason)
+            return
+        if step.state in ("begun", "round"):
+            self._at_work[step.number] = step
+        else:
             self._ended += 1
+            self._at_work.pop(step.number, None)
             ends = {"known": "  done before", "failed": f"  failed: {step.reason}"}
             talk(_line(step) + ends.get(step.state, ""))
-        else:
-            show_progress("runs", self._ended + _share(step), step.total, _note(step))
+        if steps := list(self._at_work.values()):
+            done = self._ended + math.fsum(map(_share, steps))
+            note = _note(steps[0]) if len(steps) == 1 else _notes(steps)
+            show_progress("runs", done, step.total, note)
 
 
 def _share(step: TrialStep) -> float:
@@ -148,6 +166,12 @@ def _note(step: TrialStep) -> str:
     accuracy = "" if step.accuracy is None else f"  accuracy {step.accuracy:.4f}"
     case = f"{step.trial.case.name}  seed {step.trial.seed}"
     return f"{case}  round {step.round}/{rounds}{accuracy}"
+
+
+def _notes(steps: Iterable[TrialStep]) -> str:
+    """Return where several runs at work are."""
+    rounds = ((step, f"{step.round}/{step.trial.recipe.rounds.count}") for step in steps)
+    return " · ".join(f"{step.trial.case.name} seed {step.trial.seed} {at}" for step, at in rounds)
 
 
 def _line(step: TrialStep) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
 from edgefed.config.fleet.alert_settings import AlertSettings
+from edgefed.config.fleet.tracker_names import TrackerName
 from edgefed.config.recipes.recipe import NAME_PATTERN
 from edgefed.config.recipes.sections import Section
 from edgefed.errors import UsageError
@@ -34,8 +35,6 @@ class DashboardSettings(Section):
 
 
 BROKER_PATTERN = r"^mqtts?://[^/\s]+$"
-
-TrackerName = Literal["tensorboard", "mlflow"]
 
 
 def default_state_folder(environment: Mapping[str, str] | None = None) -> Path:
@@ -94,8 +93,8 @@ class Settings(FleetSettings):
     """Settings of ``edgefed``; keys of ``edgefed.toml`` and ``EDGEFED_*`` variables."""
 
     trackers: tuple[TrackerName, ...] = ()
-    """Trackers that receive the metrics of every round: ``tensorboard``, ``mlflow``; both write to
-    the state folder."""
+    """Trackers that receive the metrics of every round: ``tensorboard``, ``mlflow``, ``wandb``, and
+    those of installed packages; they write to the state folder."""
 
     user_models: bool = False
     """Whether a run may name a model ``package.module:factory``, whose code the coordinator then

@@ -15,6 +15,30 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class TrackedTrial:
+    """The place of a run in a sweep.
+
+    Attributes:
+        sweep: name of the sweep.
+        case: name of the case.
+        seed: of the run.
+        settings: the recipe keys that make the case, with their values.
+        digest: of all inputs of the result.
+    """
+
+    sweep: str
+    case: str
+    seed: int
+    settings: Mapping[str, Any]
+    digest: str
+
+    @property
+    def title(self) -> str:
+        """The case and the seed."""
+        return f"{self.case} seed {self.seed}"
+
+
+@dataclass(frozen=True)
 class TrackedRun:
     """A run as a tracker takes it up.
 
@@ -22,12 +46,24 @@ class TrackedRun:
         folder: the run's own folder.
         rounds: the finished rounds, oldest first; after a restart the tracker may have received
             some of them before.
+        trial: its place in a sweep; None for a run of its own.
     """
 
     record: RunRecord
     recipe: Recipe
     folder: Path
     rounds: Sequence[Row]
+    trial: TrackedTrial | None = None
+
+    @property
+    def id(self) -> str:
+        """A unique name, which a trial of a sweep keeps if it is run again."""
+        return self.record.run if self.trial is None else self.trial.digest
+
+    @property
+    def title(self) -> str:
+        """A name for people."""
+        return self.record.run if self.trial is None else self.trial.title
 
 
 class Tracker(Protocol):

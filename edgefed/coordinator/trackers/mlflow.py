@@ -14,6 +14,7 @@ from edgefed.coordinator.trackers.base import Row, TrackedRun, numbers
 from edgefed.coordinator.trackers.packages import wanted
 from edgefed.files.writing import make_folder
 from edgefed.process.clock import Clock
+from edgefed.process.lock import waiting_lock
 
 RUN_TAG = "edgefed.run"
 MAX_VALUE = 500
@@ -44,12 +45,13 @@ class MLflow:
         Raises:
             UsageError: the package is missing.
         """
-        self._connect()
-        experiment = self._experiment(run.recipe.name)
-        runs = self._client.search_runs(
-            [experiment], filter_string=f"tags.`{RUN_TAG}` = '{run.record.run}'"
-        )
-        self._run = runs[0].info.run_id if runs else self._create(experiment, run)
+        with waiting_lock(make_folder(self._folder)):  # of trials that make the database at once
+            self._connect()
+            experiment = self._experiment(run.recipe.name)
+            runs = self._client.search_runs(
+                [experiment], filter_string=f"tags.`{RUN_TAG}` = '{run.id}'"
+            )
+            self._run = runs[0].info.run_id if runs else self._create(experiment, run)
         self._client.update_run(self._run, status="RUNNING")
         steps = {metric.step for metric in self._client.get_metric_history(self._run, "replies")}
         self._add(row for row in run.rounds if row["round"] not in steps)
@@ -65,7 +67,6 @@ class MLflow:
 
     def _connect(self) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        make_folder(self._folder)
         address = f"sqlite:///{self._folder.absolute() / 'mlflow.db'}"
         self._client = wanted("mlflow", self.name).MlflowClient(tracking_uri=address)
 
@@ -77,9 +78,11 @@ class MLflow:
         return str(self._client.create_experiment(name, artifact_location=place))
 
     def _create(self, experiment: str, run: TrackedRun) -> str:
-        made = self._client.create_run(
-            experiment, run_name=run.record.run, tags={RUN_TAG: run.record.run}
-        )
+        tags = {RUN_TAG: run.id}
+        if run.trial is not None:
+            named = {"sweep": run.trial.sweep, "case": run.trial.case, "seed": str(run.trial.seed)}
+            tags.update({f"edgefed.{key}": text for key, text in named.items()})
+        made = self._client.create_run(experiment, run_name=run.title, tags=tags)
         for path, value in leaves(run.recipe.model_dump(mode="json")):
             self._client.log_param(made.info.run_id, dotted(path), str(value)[:MAX_VALUE])
         return str(made.info.run_id)

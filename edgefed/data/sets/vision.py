@@ -23,6 +23,7 @@ from edgefed.data.base.types import Dataset, Indices
 from edgefed.data.sets.options import DataOptions
 from edgefed.errors import DataError, MissingDataError
 from edgefed.files.samples import Samples
+from edgefed.process.lock import waiting_lock
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ def _open(which: VisionSet, folder: Path, part: str, split: str) -> Any:
         keys["split"] = split
     try:
         # What torchvision prints while it downloads is talk, and stdout is for data.
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), waiting_lock(folder):
             make = getattr(importlib.import_module("torchvision.datasets"), which.kind)
             return make(str(folder), download=True, **keys)
     except ImportError as error:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from edgefed.charts.paper_figure import Format
 from edgefed.files.writing import write_output
 from edgefed.simulator.sweep.plan import Plan
-from edgefed.simulator.sweep.plot import accuracy_plot
+from edgefed.simulator.sweep.plot import figures
+from edgefed.simulator.sweep.report import RUN_NUMBERS
 from edgefed.simulator.sweep.table import Table, make_table
 from edgefed.simulator.sweep.table_text import cases_csv, latex, markdown, runs_csv
 from edgefed.simulator.sweep.trials import TrialOutcome
 
-FILES = ("table.csv", "table.md", "table.tex", "table.json", "runs.csv", "accuracy.svg")
+TABLES = ("table.csv", "table.md", "table.tex", "table.json", "runs.csv")
 
 
 def summary(plan: Plan, table: Table, folder: Path) -> dict[str, Any]:
@@ -35,11 +38,32 @@ def summary(plan: Plan, table: Table, folder: Path) -> dict[str, Any]:
     }
 
 
-def write_outputs(plan: Plan, outcome: TrialOutcome, folder: Path) -> Table:
-    """Write the tables and ``accuracy.svg`` of the runs so far, and return the table.
+def drawn_metrics(plan: Plan) -> tuple[str, ...]:
+    """Return the metrics that have a picture: the accuracy, and those of the report by round."""
+    names = (metric.name for metric in plan.report if metric.name not in RUN_NUMBERS)
+    return tuple(dict.fromkeys(("accuracy", *names)))
+
+
+def file_names(plan: Plan, formats: Sequence[Format] = ()) -> tuple[str, ...]:
+    """Return the names of the files that ``write_outputs`` writes."""
+    pictures = (f"{name}.{end}" for name in drawn_metrics(plan) for end in ("svg", *formats))
+    return (*TABLES, *pictures)
+
+
+def write_outputs(
+    plan: Plan, outcome: TrialOutcome, folder: Path, formats: Sequence[Format] = ()
+) -> Table:
+    """Write the tables and the pictures of the runs so far, and return the table.
+
+    Args:
+        plan: of the sweep.
+        outcome: its results.
+        folder: for the files.
+        formats: of pictures, beside SVG.
 
     Raises:
         StorageError: the disk does not take them.
+        UsageError: ``figures.missing``: other formats need matplotlib, which is not installed.
     """
     table = make_table(plan, outcome)
     table_json = json.dumps(summary(plan, table, folder), indent=2, allow_nan=False)
@@ -49,8 +73,9 @@ def write_outputs(plan: Plan, outcome: TrialOutcome, folder: Path) -> Table:
         latex(table),
         f"{table_json}\n",
         runs_csv(plan, outcome, table),
-        accuracy_plot(plan, outcome),
     )
-    for name, text in zip(FILES, texts, strict=True):
+    for name, text in zip(TABLES, texts, strict=True):
         write_output(folder / name, text.encode())
+    for name, picture in figures(plan, outcome, drawn_metrics(plan), formats).items():
+        write_output(folder / name, picture)
     return table

@@ -1,11 +1,13 @@
-"""Accuracy of every case over rounds or bytes: mean and standard deviation over seeds."""
+"""A metric of every case over rounds or bytes: mean and standard deviation over seeds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from edgefed.charts.lines import LineChart, Series, line_chart
+from edgefed.charts.paper_figure import Format, paper_figure
 from edgefed.charts.svg import standalone
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.results import TrialResult
@@ -17,58 +19,107 @@ from edgefed.terminal.units import size
 MAX_CURVES = 24
 """Cases that one picture can tell apart; the first ones."""
 
+LABELS = {
+    "train_loss": "training loss",
+    "seconds": "seconds per round",
+    "sent": "bytes sent per round",
+    "received": "bytes received per round",
+}
+"""Names of axes of metrics that are not called as people call them."""
 
-def accuracy_plot(
-    plan: Plan, outcome: TrialOutcome, across: Literal["round", "bytes"] = "round"
+
+def figures(
+    plan: Plan, outcome: TrialOutcome, metrics: Sequence[str], formats: Sequence[Format] = ()
+) -> dict[str, bytes]:
+    """Return the pictures of metrics by file name: ``METRIC.svg``, and those of other formats.
+
+    Raises:
+        UsageError: ``figures.missing``: other formats need matplotlib, which is not installed.
+    """
+    files = {}
+    for metric in dict.fromkeys(metrics):
+        chart = metric_chart(plan, outcome, metric)
+        files[f"{metric}.svg"] = standalone(line_chart(chart)).encode()
+        for format_ in formats:
+            files[f"{metric}.{format_}"] = paper_figure(chart, format_)
+    return files
+
+
+def metric_plot(
+    plan: Plan,
+    outcome: TrialOutcome,
+    metric: str,
+    across: Literal["round", "bytes"] = "round",
 ) -> str:
-    """Return the chart as an SVG file.
+    """Return the chart of a metric as an SVG file; see ``metric_chart``."""
+    return standalone(line_chart(metric_chart(plan, outcome, metric, across)))
+
+
+def metric_chart(
+    plan: Plan,
+    outcome: TrialOutcome,
+    metric: str,
+    across: Literal["round", "bytes"] = "round",
+) -> LineChart:
+    """Return the chart of a metric.
 
     Args:
         plan: its cases are the curves.
         outcome: the results.
+        metric: a number of the rounds, such as ``accuracy`` or ``train_loss``.
         across: the horizontal axis; ``bytes`` are those of all rounds so far, both ways, as a mean
             over seeds.
     """
     trials = list(plan.trials())
+    bounds = (0.0, 1.0) if "accuracy" in metric else ()
     series = []
     for case in plan.cases[:MAX_CURVES]:
         own = (trial.digest for trial in trials if trial.case is case)
         results = [outcome.results[digest] for digest in own if digest in outcome.results]
-        series.append(_series(case.name, results, across))
-    chart = LineChart(
-        f"accuracy by {across}: mean and standard deviation over seeds",
+        series.append(_series(case.name, results, metric, across, bounds))
+    label = LABELS.get(metric, metric.replace("_", " "))
+    return LineChart(
+        f"{label} by {across}: mean and standard deviation over seeds",
         series,
-        bounds=(0.0, 1.0),
-        level=plan.target,
+        bounds=bounds,
+        level=plan.target if metric == "accuracy" else None,
         across=across,
+        up=label,
         binary=size if across == "bytes" else None,
         width=860,
         height=420,
     )
-    return standalone(line_chart(chart))
 
 
-def _series(name: str, results: Sequence[TrialResult], across: str) -> Series:
-    scores = list(_rounds(results))
+def _series(
+    name: str,
+    results: Sequence[TrialResult],
+    metric: str,
+    across: str,
+    bounds: tuple[float, ...],
+) -> Series:
+    scores = list(_rounds(results, metric))
     if across == "bytes":
         sent = _bytes(results)
         scores = [(sent[number], score) for number, score in scores]
+    low, high = bounds or (-math.inf, math.inf)
     points = [(number, score.mean) for number, score in scores]
     band = [
-        (number, max(0.0, score.mean - score.deviation), min(1.0, score.mean + score.deviation))
+        (number, max(low, score.mean - score.deviation), min(high, score.mean + score.deviation))
         for number, score in scores
         if score.mean is not None and score.deviation is not None
     ]
     return Series(name, points, band)
 
 
-def _rounds(results: Sequence[TrialResult]) -> Iterator[tuple[int, Spread]]:
-    """Yield each tested round with the spread of its accuracy over seeds."""
+def _rounds(results: Sequence[TrialResult], metric: str) -> Iterator[tuple[int, Spread]]:
+    """Yield each round that has the metric with its spread over seeds."""
     scores: dict[int, list[float]] = {}
     for result in results:
         for row in result.history:
-            if row.get("accuracy") is not None:
-                scores.setdefault(row["round"], []).append(row["accuracy"])
+            value = row.get(metric)
+            if isinstance(value, (int, float)):
+                scores.setdefault(row["round"], []).append(value)
     for number in sorted(scores):
         yield number, spread(scores[number])
 

@@ -70,14 +70,14 @@ class Results:
     """The folder of a sweep.
 
     It holds ``results/DIGEST.json``, ``runs/DIGEST/`` with the files of each finished run,
-    ``noise/``, which runs with the same seed share, and ``work/``, which is temporary.
+    ``noise/``, which runs with the same seed share, and ``work/DIGEST/``, which is temporary.
     """
 
     folder: Path
 
     @property
     def work(self) -> Path:
-        """The state folder of the current run."""
+        """The folder of the state folders of the current runs."""
         return self.folder / "work"
 
     @property
@@ -92,15 +92,15 @@ class Results:
         except (OSError, ValidationError):
             return None
 
-    def clear(self) -> None:
-        """Delete the files that a killed run left.
+    def clear(self, digest: str = "") -> None:
+        """Delete the files that a run has left beside its result; without a digest, that all have.
 
         Raises:
             StorageError: it cannot be deleted.
         """
         try:
-            if self.work.exists():
-                shutil.rmtree(self.work)
+            if (self.work / digest).exists():
+                shutil.rmtree(self.work / digest)
         except OSError as error:
             raise storage_error(self.work, error) from error
 

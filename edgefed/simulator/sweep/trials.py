@@ -1,24 +1,27 @@
-"""Run the trials of a sweep that have no result yet, one after another."""
+"""Run the trials of a sweep that have no result yet, one after another or several at once."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from edgefed.errors import EdgeFedError
-from edgefed.events.base.model import Event
+from edgefed.coordinator.trackers.base import Tracker
+from edgefed.errors import UsageError
 from edgefed.files.writing import make_folder
 from edgefed.process.clock import Clock
 from edgefed.process.lock import FolderLock
 from edgefed.simulator.executors import Maker
-from edgefed.simulator.run import Simulation
+from edgefed.simulator.forked_autograd import forks_can_train
+from edgefed.simulator.process_pool import core_count
+from edgefed.simulator.run import local_executor
+from edgefed.simulator.sweep.one_trial import TrialSetup, reason_of, run_trial
 from edgefed.simulator.sweep.plan import Plan, Trial
-from edgefed.simulator.sweep.planted_clusters import PlantedClusters
 from edgefed.simulator.sweep.results import Results, TrialResult
-
-log = logging.getLogger(__name__)
+from edgefed.simulator.sweep.trial_process import TrialProcess, ready
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,8 @@ class TrialStep:
         number, total: of the run, counted from 1, and how many there are.
         round: the last finished round of the run at work; 0 at its beginning.
         accuracy: after that round, or of the whole run.
-        state: ``begun``, ``round``, ``done``, ``known`` (it was done before), ``failed``.
+        state: ``begun``, ``round``, ``done``, ``known`` (it was done before), ``failed``;
+            ``warned`` for the failure of a tracker.
         reason: of the failure.
     """
 
@@ -65,6 +69,8 @@ def run_trials(
     memory: int = 0,
     *,
     recompute: bool = False,
+    jobs: int = 1,
+    trackers: Sequence[Tracker] = (),
     after_seed: Callable[[TrialOutcome], object] = lambda outcome: None,
 ) -> TrialOutcome:
     """Run a sweep to its end; after a kill or Ctrl-C at any moment, the next call resumes.
@@ -78,119 +84,142 @@ def run_trials(
         executors: makes the executor; None for the default of this machine.
         memory: most bytes that training a model may take; 0 for half of the free memory.
         recompute: run those again that another version of EdgeFed or torch ran.
+        jobs: the number of runs at once. Of several, each has a process of its own and its share of
+            this machine's cores; results do not depend on it.
+        trackers: notified of every round. With several jobs, each run has a copy of them, in its
+            process.
         after_seed: called with the outcome so far when all cases have run with a seed, but for the
             last seed; not before the first run without a known result.
 
     Raises:
+        UsageError: several jobs that cannot be forked.
         NotAllowedError: another sweep uses the folder.
         StorageError: the disk does not take the results.
         EdgeFedError: the Ray cluster cannot be used.
     """
+    trials = list(plan.trials())
+    jobs = max(1, min(jobs, len(trials)))
+    if jobs > 1:
+        _check_forks()
+        executors = executors or partial(local_executor, cores=max(1, core_count() // jobs))
     lock = FolderLock(make_folder(folder, private=False), "a sweep", "--out")
     try:
-        results = Results(folder)
-        sweep = _Sweep(plan, results, clock, data_folder, tell, executors, memory, recompute)
-        return sweep.run(len(plan.cases), after_seed)
+        setup = TrialSetup(Results(folder), clock, data_folder, executors, memory, trackers)
+        return _Sweep(trials, setup, tell, recompute).run(jobs, len(plan.cases), after_seed)
     finally:
         lock.release()
+
+
+def _check_forks() -> None:
+    """Check that a run can train in a process of its own.
+
+    Raises:
+        UsageError: ``sweep.jobs``: it cannot.
+    """
+    if not forks_can_train():
+        raise UsageError(
+            "Several runs at once need processes, which cannot train: torch has started autograd's"
+            " threads, or CUDA, in this process.",
+            code="sweep.jobs",
+            hint="run the sweep before anything is trained here, or with one job",
+        )
 
 
 class _Sweep:
     def __init__(
         self,
-        plan: Plan,
-        results: Results,
-        clock: Clock,
-        data_folder: Path | None,
+        trials: Sequence[Trial],
+        setup: TrialSetup,
         tell: Callable[[TrialStep], None],
-        executors: Maker | None,
-        memory: int,
         recompute: bool,
     ) -> None:
-        self._trials = list(plan.trials())
-        self._results = results
-        self._clock = clock
-        self._data = data_folder
+        self._trials = trials
+        self._setup = setup
         self._tell = tell
-        self._executors = executors
-        self._memory = memory
         self._recompute = recompute
+        self._done: dict[str, TrialResult] = {}
+        self._failed: dict[str, str] = {}
+        self._at_work: dict[str, TrialProcess] = {}
+        self._worked = False
 
-    def run(self, cases: int, after_seed: Callable[[TrialOutcome], object]) -> TrialOutcome:
-        done: dict[str, TrialResult] = {}
-        failed: dict[str, str] = {}
-        new = False
-        for number, trial in enumerate(self._trials, 1):
-            if new and (number - 1) % cases == 0:
-                after_seed(TrialOutcome(dict(done), dict(failed)))
-            result = done.get(trial.digest) or self._known(trial)
-            if result is not None:
-                done[trial.digest] = result
-                self._say(trial, number, "known", round=result.rounds, accuracy=result.accuracy)
+    def run(
+        self, jobs: int, cases: int, after_seed: Callable[[TrialOutcome], object]
+    ) -> TrialOutcome:
+        self._setup.results.clear()
+        seeds = [
+            self._trials[start : start + cases] for start in range(0, len(self._trials), cases)
+        ]
+        unfinished = deque(seeds[:-1])
+        try:
+            for number, trial in enumerate(self._trials, 1):
+                while unfinished and self._has_ended(unfinished[0]):
+                    unfinished.popleft()
+                    if self._worked:
+                        after_seed(TrialOutcome(dict(self._done), dict(self._failed)))
+                while len(self._at_work) >= jobs or trial.digest in self._at_work:
+                    self._listen()
+                self._begin(number, trial, alone=jobs < 2)
+            while self._at_work:
+                self._listen()
+        finally:
+            for process in self._at_work.values():
+                process.end()
+        self._setup.results.clear()
+        return TrialOutcome(self._done, self._failed)
+
+    def _has_ended(self, trials: Sequence[Trial]) -> bool:
+        return all(trial.digest in self._done or trial.digest in self._failed for trial in trials)
+
+    def _begin(self, number: int, trial: Trial, *, alone: bool) -> None:
+        """Begin a trial that has no result; if it runs alone, end it too."""
+        result = self._done.get(trial.digest) or self._known(trial)
+        if result is not None:
+            self._end(number, trial, "known", result)
+            return
+        self._worked = True
+        self._say(number, trial, "begun")
+        if not alone:
+            others = self._at_work.values()
+            self._at_work[trial.digest] = TrialProcess(number, trial, self._setup, others)
+            return
+        try:
+            result = run_trial(trial, self._setup, partial(self._say, number, trial))
+        except Exception as error:
+            self._fail(number, trial, reason_of(error))
+        else:
+            self._end(number, trial, "done", result)
+
+    def _listen(self) -> None:
+        """Wait for reports of the trials at work, and pass them on."""
+        for process in ready(list(self._at_work.values())):
+            number, trial = process.number, process.trial
+            report = process.received()
+            if report is not None:
+                self._say(number, trial, report[0], **report[1])
                 continue
-            new = True
-            try:
-                done[trial.digest] = self._work(trial, number)
-            except Exception as error:
-                failed[trial.digest] = reason = _reason(error)
-                self._say(trial, number, "failed", reason=reason)
-        self._results.clear()
-        return TrialOutcome(done, failed)
+            del self._at_work[trial.digest]
+            result = self._known(trial)
+            if result is None:
+                self._fail(number, trial, process.reason or "its result cannot be read")
+            else:
+                self._end(number, trial, "done", result)
 
     def _known(self, trial: Trial) -> TrialResult | None:
-        """Return the result of an earlier sweep, if it counts."""
-        result = self._results.find(trial)
+        """Return the result on disk, if it counts."""
+        result = self._setup.results.find(trial)
         if result is None or not self._recompute or result.is_of_this_release:
             return result
         return None
 
-    def _work(self, trial: Trial, number: int) -> TrialResult:
-        self._results.clear()
-        self._say(trial, number, "begun")
-        simulation = Simulation(
-            trial.recipe,
-            self._results.work,
-            self._clock,
-            self._data,
-            executors=self._executors,
-            memory=self._memory,
-            noise_folder=self._results.noise,
-        )
-        rows: list[dict[str, object]] = []
-        clusters = PlantedClusters(trial.recipe)
+    def _end(self, number: int, trial: Trial, state: str, result: TrialResult) -> None:
+        self._done[trial.digest] = result
+        self._setup.results.clear(trial.digest)
+        self._say(number, trial, state, round=result.rounds, accuracy=result.accuracy)
 
-        def hear(event: Event, _: int) -> None:
-            clusters.hear(event)
-            if event.kind == "scored":
-                fields = {key: value for key, value in event.fields.items() if key != "run"}
-                rows.append({**fields, **clusters.scores()})
-                accuracy = fields.get("accuracy")
-                self._say(trial, number, "round", round=fields["round"], accuracy=accuracy)
+    def _fail(self, number: int, trial: Trial, reason: str) -> None:
+        self._failed[trial.digest] = reason
+        self._setup.results.clear(trial.digest)
+        self._say(number, trial, "failed", reason=reason)
 
-        simulation.journal.listen(hear)
-        ended = simulation.run()
-        record = ended.record
-        if record.status != "finished":
-            raise EdgeFedError(record.reason or record.status, code=record.error or "run.failed")
-        if rows and "accuracy" in ended.final:
-            rows[-1]["final_accuracy"] = ended.final["accuracy"]
-        result = self._results.keep(trial, record, ended.folder, rows)
-        self._say(trial, number, "done", round=result.rounds, accuracy=result.accuracy)
-        return result
-
-    def _say(self, trial: Trial, number: int, state: str, **more: object) -> None:
-        self._tell(TrialStep(trial, number, len(self._trials), state, **more))  # type: ignore[arg-type]
-
-
-def _reason(error: Exception) -> str:
-    """Return why a run failed.
-
-    Raises:
-        EdgeFedError: the next run would fare no better.
-    """
-    if not isinstance(error, EdgeFedError):
-        log.debug("a run of the sweep failed", exc_info=error)
-        return " ".join(f"{type(error).__name__}: {error}".split())
-    if error.code.startswith(("storage.", "ray.")):
-        raise error
-    return error.message
+    def _say(self, number: int, trial: Trial, state: str, **more: Any) -> None:
+        self._tell(TrialStep(trial, number, len(self._trials), state, **more))

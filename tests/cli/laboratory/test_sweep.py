@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgefed.process.lock import FolderLock
-from edgefed.simulator.sweep.outputs import FILES
+from edgefed.simulator.sweep.outputs import TABLES
 from tests.cli.commands import edgefed
 from tests.simulator.sweep.sweeps import RECIPE, write
 
@@ -46,7 +46,7 @@ def test_the_tables_compare_and_choose(tmp_path: Path) -> None:
     lines = told.err.splitlines()
     assert lines.index(warning) == 2, "after the first seed"
     folder = tmp_path / "sweep" / "sweep-results"
-    assert {*FILES} <= {path.name for path in folder.iterdir()}
+    assert {*TABLES} <= {path.name for path in folder.iterdir()}
     again = edgefed("sim", "sweep", file, "--json", state=tmp_path / "state")
     assert again.json == json.loads((folder / "table.json").read_text())
     assert [*again.json["missing"]] == ["tau_ef"]

@@ -142,10 +142,16 @@ def _rich() -> Dataset:
     )
     test = Samples(np.zeros((0, 1, 2, 2), np.float32), np.zeros(0, np.int64))
     preparation = Preparation((0.5,), (0.25,), 1, "zeros", True)
-    origin = {"groups": np.arange(6) // 2, "coarse": np.array([0, 0, 1])}
-    names = ("a", "b", "c")
     return Dataset(
-        train, test, 3, (1, 2, 2), ("odd",), **origin, preparation=preparation, class_names=names
+        train,
+        test,
+        3,
+        (1, 2, 2),
+        ("odd",),
+        groups=np.arange(6) // 2,
+        coarse=np.array([0, 0, 1]),
+        preparation=preparation,
+        class_names=("a", "b", "c"),
     )
 
 

@@ -1,6 +1,6 @@
 """A program that has made autograd start threads and then simulates a fleet in the folder named.
 
-It prints the status of the run and how it was trained.
+It prints the status of the run, and why a sweep with two jobs is refused.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from typing import Any
 import torch
 
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.errors import UsageError
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.forked_autograd import forks_can_train
 from edgefed.simulator.run import Simulation
+from edgefed.simulator.sweep.plan import Plan, SweepCase
+from edgefed.simulator.sweep.trials import run_trials
 from tests.simulator.work import recipe
 
 NESTED = 80
@@ -52,6 +55,11 @@ def main() -> None:
     plan = Recipe.model_validate(values | {"algorithm": {"name": "fedlc"}})
     record = Simulation(plan, Path(sys.argv[1]), SystemClock()).run().record
     sys.stdout.write(f"{record.status} {record.reason}\n")
+    case = SweepCase("one", {}, plan)
+    try:
+        run_trials(Plan((case,), (1, 2), ()), Path(sys.argv[1]) / "out", SystemClock(), jobs=2)
+    except UsageError as error:
+        sys.stdout.write(f"{error.code}\n")
 
 
 if __name__ == "__main__":

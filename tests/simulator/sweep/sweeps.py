@@ -67,9 +67,9 @@ class Swept:
         self.folder = folder
         self.steps: list[TrialStep] = []
 
-    def run(self, plan: Plan) -> TrialOutcome:
+    def run(self, plan: Plan, **more: Any) -> TrialOutcome:
         self.steps.clear()
-        return run_trials(plan, self.folder, Ticking(), tell=self.steps.append)
+        return run_trials(plan, self.folder, Ticking(), tell=self.steps.append, **more)
 
     def told(self, state: str) -> list[tuple[str, int]]:
         """Return case and seed of the steps of a kind."""

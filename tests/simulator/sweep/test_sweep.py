@@ -17,8 +17,9 @@ import pytest
 from edgefed.errors import NotAllowedError, StorageError
 from edgefed.process.lock import FolderLock
 from edgefed.report.run_data import run_data_of_folder
-from edgefed.simulator.sweep.outputs import FILES, summary, write_outputs
-from edgefed.simulator.sweep.report import accuracy_metric, default_report
+from edgefed.simulator.sweep.outputs import TABLES, summary, write_outputs
+from edgefed.simulator.sweep.plot import metric_chart
+from edgefed.simulator.sweep.report import Metric, accuracy_metric, default_report
 from edgefed.simulator.sweep.results import Results
 from edgefed.simulator.sweep.run_values import bytes_by_round, rounds_to
 from edgefed.simulator.sweep.statistics import spread
@@ -167,7 +168,7 @@ def test_the_tables_are_written_after_each_seed(file: Path, swept: Swept) -> Non
         return written
 
     assert run(kill) == [2], "the second seed was not done with all cases"
-    assert {path.name for path in swept.folder.iterdir()} >= {*FILES}
+    assert {path.name for path in swept.folder.iterdir()} >= {*TABLES}
     cases = json.loads((swept.folder / "table.json").read_text())["cases"]
     assert [(case["runs"], case["accuracy"]["count"]) for case in cases] == [(1, 1), (1, 1)]
     assert run() == [], "what is known is in the tables already"
@@ -269,4 +270,35 @@ def test_the_picture_has_a_line_and_a_band_a_case(file: Path, swept: Swept) -> N
     kinds = [each.tag.rpartition("}")[2] for each in root.iter()]
     assert kinds.count("polyline") == kinds.count("polygon") == 2
     told = {each.text for each in root.iter() if each.tag.endswith("text")}
-    assert {SLOW, FAST, "round"} <= told
+    assert {SLOW, FAST, "round", "accuracy"} <= told
+
+
+def test_any_number_of_the_rounds_has_a_picture(file: Path, swept: Swept) -> None:
+    report = (accuracy_metric(0.5), Metric("train_loss", "lower"), Metric("bytes", "lower"))
+    plan = replace(planned(file), report=report)
+    outcome = swept.run(plan)
+    write_outputs(plan, outcome, swept.folder)
+    assert {path.name for path in swept.folder.glob("*.svg")} == {"train_loss.svg", "accuracy.svg"}
+    chart = metric_chart(plan, outcome, "train_loss")
+    own = [outcome.results[trial.digest] for trial in plan.trials() if trial.case.name == FAST]
+    left, right = (result.history[1]["train_loss"] for result in own)
+    number, mean = chart.series[1].points[1]
+    assert (number, mean) == (2, (left + right) / 2)
+    # Of two values, the sample deviation is half of their distance times the root of two.
+    half = abs(left - right) / math.sqrt(2)
+    assert mean is not None
+    _, low, high = chart.series[1].band[1]
+    assert (low, high) == pytest.approx((mean - half, mean + half))
+    assert (chart.up, chart.bounds, chart.level) == ("training loss", (), None)
+    assert metric_chart(plan, outcome, "accuracy").level == 0.5
+    assert metric_chart(plan, outcome, "no_such_number").series[0].points == []
+
+
+def test_pictures_for_a_paper_are_beside_the_others(file: Path, swept: Swept) -> None:
+    pytest.importorskip("matplotlib")
+    plan = planned(file)
+    write_outputs(plan, swept.run(plan), swept.folder, ("pdf", "png"))
+    heads = {path.name: path.read_bytes()[:4] for path in swept.folder.glob("accuracy.*")}
+    assert heads["accuracy.pdf"] == b"%PDF"
+    assert heads["accuracy.png"] == b"\x89PNG"
+    assert len(heads) == 3

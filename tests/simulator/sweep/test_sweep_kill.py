@@ -9,20 +9,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.forked_programs import run_module
-from tests.processes import PATIENCE, edgefed, outcome
+from tests.processes import PATIENCE, edgefed, outcome, wait_until_ended
 from tests.simulator.sweep.sweeps import GRID, write
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
 
-def sweep(folder: Path) -> tuple[str, ...]:
+def sweep(folder: Path, *more: str) -> tuple[str, ...]:
     """Return the words of a sweep of six runs with its results in a folder."""
     file = write(folder / "sweep", GRID.replace("0.5]", "0.2, 0.5]"))
     state = ("--state", str(folder / "state"))
-    return (*state, "sim", "sweep", str(file), "--out", str(folder / "out"), "--json")
+    return (*state, "sim", "sweep", str(file), "--out", str(folder / "out"), "--json", *more)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def finished(out: Path) -> list[str]:
 def wait_for_work(process: subprocess.Popen[str], out: Path) -> None:
     """Return once one run has a result and the next is at work."""
     until = time.monotonic() + PATIENCE
-    while not (finished(out) and any(out.glob("work/runs/*/events.jsonl"))):
+    while not (finished(out) and any(out.glob("work/*/runs/*/events.jsonl"))):
         assert process.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < until, "no run began"
         time.sleep(0.005)
@@ -54,21 +55,33 @@ def scores(text: str) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["killed", "interrupted"])
+@pytest.mark.parametrize(
+    ("number", "jobs"),
+    [
+        (signal.SIGKILL, "1"),
+        (signal.SIGKILL, "2"),
+        (signal.SIGTERM, "2"),
+        (signal.SIGINT, "1"),
+        (signal.SIGINT, "2"),
+    ],
+    ids=["killed", "killed-two", "ended-two", "interrupted", "interrupted-two"],
+)
 def test_the_same_command_goes_on(
-    number: signal.Signals, tmp_path: Path, straight: list[Any]
+    number: signal.Signals, jobs: str, tmp_path: Path, straight: list[Any]
 ) -> None:
-    words, out = sweep(tmp_path), tmp_path / "out"
+    words, out = sweep(tmp_path, "--jobs", jobs), tmp_path / "out"
     process = edgefed(*words)
     wait_for_work(process, out)
+    at_work = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
     code, told, error = outcome(process)
     assert told == ""
+    wait_until_ended(at_work)
     if number == signal.SIGINT:
         assert code == 130
         assert json.loads(error.splitlines()[-1])["error"]["code"] == "interrupted"
     else:
-        assert code == -signal.SIGKILL
+        assert code == -number
     before = finished(out)
     assert 1 <= len(before) < 6
     stamps = {path: path.stat().st_mtime_ns for path in (out / "results").glob("*.json")}
