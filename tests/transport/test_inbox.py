@@ -214,6 +214,7 @@ def test_it_tells_until_when_everything_was_handled() -> None:
     clock.seconds = begin + 3
     assert inbox.handled_until() == begin + 1
     assert inbox.get(0.0) == reply("a")
+    assert inbox.arrived == begin + 2
     assert inbox.handled_until() == begin + 1
     inbox.get(0.0)
     assert inbox.handled_until() == begin + 3

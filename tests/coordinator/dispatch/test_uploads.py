@@ -161,12 +161,22 @@ class Recording(BlobCache):
         return super().put(data, sync=sync)
 
 
-def test_the_disk_is_waited_for_where_a_blob_outlives_its_exchange(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pulled", [False, True])
+@pytest.mark.parametrize("sync", [False, True])
+def test_the_disk_is_waited_for_where_a_blob_outlives_its_exchange(
+    pulled: bool, sync: bool, tmp_path: Path
+) -> None:
     delta, relayed, stray = blob(1), blob(2), blob(3)
     cache = Recording(tmp_path / "blobs")
     sent = {"device-1": SentRelay(digest=digest(relayed), size=len(relayed))}
-    inline = {digest(data): data for data in (delta, relayed, stray)}
+    inline = {} if pulled else {digest(data): data for data in (delta, relayed, stray)}
     told = reply(0, delta).model_copy(update={"relays": sent, "inline": inline})
     with closing(BlobIntake(cache, tmp_path / "staging", random.Random(1))) as intake:
-        assert ReplyUploads(intake).take(told, 0, 0.0) == ([], [told])
-    assert cache.synced == {delta: False, relayed: True}
+        uploads = ReplyUploads(intake)
+        asks, whole = uploads.take(told, 0, 0.0, sync=sync)
+        assert len(asks) == 2 * pulled
+        for data in (delta, relayed) if pulled else ():
+            intake.chunk(Chunk(digest=digest(data), index=0, data=data), 0.0)
+            whole += uploads.arrived(digest(data), 0.0)[1]
+        assert whole == [told]
+    assert cache.synced == {delta: sync, relayed: True}
