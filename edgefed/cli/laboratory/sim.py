@@ -28,6 +28,7 @@ from edgefed.cli.laboratory.trial_progress import (
     run_plan,
 )
 from edgefed.errors import CheckFailedError, UsageError
+from edgefed.files.user_code import classes_allowed
 from edgefed.process.stop_signals import terminable
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import columns, data, hide_progress, json_out, show_progress, talk
@@ -56,6 +57,7 @@ def sim() -> None:
     ),
     json=True,
 )
+@classes_allowed()
 def sweep(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="Sweep file.", metavar="SWEEP.toml")],
@@ -133,6 +135,7 @@ def _show(options: Globals, plan: Plan, outcome: TrialOutcome, folder: Path) -> 
     ),
     json=True,
 )
+@classes_allowed()
 def run(
     context: typer.Context,
     recipe: RecipeFile = None,
