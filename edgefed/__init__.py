@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from edgefed.api.result import Result
     from edgefed.api.rounds import RoundResult, StopRun
     from edgefed.api.simulate import simulate
+    from edgefed.api.sweep import SweepResult, sweep
     from edgefed.config.recipes.recipe import Recipe
     from edgefed.data.base.types import Dataset
     from edgefed.errors import EdgeFedError
@@ -23,8 +24,10 @@ __all__ = [
     "RoundResult",
     "Samples",
     "StopRun",
+    "SweepResult",
     "load_model",
     "simulate",
+    "sweep",
 ]
 
 _MODULES = {
@@ -36,8 +39,10 @@ _MODULES = {
     "RoundResult": "edgefed.api.rounds",
     "Samples": "edgefed.files.samples",
     "StopRun": "edgefed.api.rounds",
+    "SweepResult": "edgefed.api.sweep",
     "load_model": "edgefed.prediction.load",
     "simulate": "edgefed.api.simulate",
+    "sweep": "edgefed.api.sweep",
 }
 
 if not TYPE_CHECKING:  # or a checker would take every name for one of this package

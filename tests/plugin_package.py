@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from edgefed.algorithms.composed.registry import PLUGINS
+from edgefed.files import source_digest
 from edgefed.files.plugins import installed
-from edgefed.files.source_digest import module_digest, package_digest
+from edgefed.files.source_digest import package_digest
 
 ROOT = Path(__file__).parents[1]
 
@@ -49,5 +50,6 @@ def importable(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def _forget() -> None:
     """Forget the packages that this process found, and their sources."""
-    for known in (installed, package_digest, module_digest):
+    for known in (installed, package_digest):
         known.cache_clear()
+    source_digest._digests.clear()

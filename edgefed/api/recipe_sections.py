@@ -8,15 +8,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from edgefed.config.loading.validate import validate
-from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.config.values.layers import ValueLayer
 from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.config.values.problems import BAD_VALUE, Problem
 from edgefed.errors import EdgeFedError, PluginError, RecipeError, UnknownNameError
+from edgefed.files.user_code import are_classes_allowed, is_own_class
 
 
 def open_problems(layer: ValueLayer) -> list[Problem]:
     """Return the problems of a recipe's open tables, independent of problems in other tables.
+
+    A table that names a class of a user's own is checked where that class may be imported.
 
     Args:
         layer: the recipe as it was written.
@@ -29,7 +32,15 @@ def open_problems(layer: ValueLayer) -> list[Problem]:
     }
     written = [name for name in checks if isinstance(layer.values.get(name), Mapping)]
     recipe = _readable({name: dict(layer.values[name]) for name in written})
-    return [problem for name in written for problem in checks[name](recipe, layer)]
+    readable = [name for name in written if not _names_refused_class(getattr(recipe, name))]
+    return [problem for name in readable for problem in checks[name](recipe, layer)]
+
+
+def _names_refused_class(section: Any) -> bool:
+    """Return whether an open table names a class that is not imported here."""
+    if are_classes_allowed() or isinstance(section, ModelSection):
+        return False
+    return any(is_own_class(getattr(section, key, "")) for key in ("name", "partition"))
 
 
 def _readable(tables: dict[str, dict[str, Any]]) -> Recipe:

@@ -14,6 +14,9 @@ from typing import Any, Literal
 
 import torch
 
+from edgefed.algorithms.interface.base import Algorithm
+from edgefed.algorithms.selection.base import Selector
+from edgefed.api.given_code import Over, PartitionSource, given_code
 from edgefed.api.progress import round_bar
 from edgefed.api.recipe_source import RecipeSource, recipe_of
 from edgefed.api.result import Result, scores_of
@@ -27,6 +30,7 @@ from edgefed.data.sets.given import Data, GivenData, Part, given_data
 from edgefed.data.sets.memory import MEMORY
 from edgefed.errors import UsageError
 from edgefed.events.base.model import Event
+from edgefed.files.user_code import classes_allowed
 from edgefed.files.writing import storage_error
 from edgefed.learn.base.processors import set_threads
 from edgefed.learn.modeling.model_file_reader import MODEL_FILE
@@ -44,6 +48,9 @@ _one_at_a_time = threading.RLock()
 def simulate(
     recipe: RecipeSource | None = None,
     *,
+    algorithm: type[Algorithm[Any]] | None = None,
+    partition: PartitionSource | None = None,
+    selection: type[Selector[Any]] | None = None,
     data: Data | None = None,
     test: Part | None = None,
     seed: int | None = None,
@@ -68,6 +75,12 @@ def simulate(
     Args:
         recipe: a ``Recipe``, a mapping with its tables, or the path of its TOML file; None for the
             defaults.
+        algorithm: a class, in place of the algorithm that the recipe names; ``[algorithm]`` has its
+            settings. It need not be installed or importable, except with ``ray``.
+        partition: a ``Partitioner``, or a function that takes a ``PartitionRequest`` and a
+            generator and returns an array of positions for each device; ``[data]`` has its
+            settings.
+        selection: a class, in place of the selector that the recipe names.
         data: in place of the data set that the recipe names. ``(inputs, targets)`` as arrays or
             tensors, an ``edgefed.Dataset``, or a map-style data set such as those of torch is
             partitioned as the recipe says. A mapping gives each device, by name, its own.
@@ -84,7 +97,7 @@ def simulate(
         audit: whether to record the label frequencies that answers disclose; see ``edgefed run
             audit``.
         memory: most bytes that training the model may take; 0 for half of the free memory.
-        user_models: whether the recipe may name a user's own code as its model.
+        user_models: whether users' own code may be run, such as a model that the recipe names.
         trackers: notified of each round; see ``edgefed.coordinator.trackers.base``.
         on_event: called with each event of the run; None to log its notes as ``edgefed``.
         order: in which another run with buffered rounds asked and merged; this one repeats it.
@@ -102,17 +115,19 @@ def simulate(
         raise UsageError(
             "test was given without data.", hint="give both, or name a data set in the recipe"
         )
-    chosen = recipe_of(recipe, _over(data, seed))
     watch = Callbacks((callbacks,) if callable(callbacks) else tuple(callbacks))
-    given = None if data is None else given_data(data, test, chosen)
-    chosen = _with_evaluation(chosen, given)
     with ExitStack() as opened:
-        opened.enter_context(_borrowed_process())
+        opened.enter_context(borrowed_process())
+        opened.enter_context(classes_allowed(user_models))
+        code = given_code(algorithm, partition, selection, allowed=user_models)
+        chosen = recipe_of(recipe, _over(data, seed, opened.enter_context(code)))
+        given = None if data is None else given_data(data, test, chosen)
+        chosen = _with_evaluation(chosen, given)
         simulation = Simulation(
             chosen,
             (_folder(folder) or Path(opened.enter_context(_temporary_folder()))) / SIMULATIONS,
             SystemClock(),
-            _folder(data_folder) or default_state_folder() / "data",
+            data_folder_of(data_folder),
             tuple(trackers),
             opened.enter_context(place(on, address, [chosen])),
             memory,
@@ -129,11 +144,11 @@ def simulate(
         return _result(chosen, simulation.run(), watch, kept=folder is not None)
 
 
-def _over(data: Data | None, seed: int | None) -> dict[str, Any]:
-    """Return the tables of the recipe that arguments decide."""
-    over: dict[str, Any] = {} if seed is None else {"seed": seed}
+def _over(data: Data | None, seed: int | None, code: Over) -> dict[str, Any]:
+    """Return the tables of the recipe that arguments decide; ``code`` has those of classes."""
+    over: dict[str, Any] = {**code} if seed is None else {**code, "seed": seed}
     if data is not None:
-        over["data"] = {"name": MEMORY}
+        over["data"] = {**code.get("data", {}), "name": MEMORY}
     if isinstance(data, Mapping):
         over["simulation"] = {"devices": max(1, len(data))}
     return over
@@ -148,7 +163,7 @@ def _with_evaluation(recipe: Recipe, given: GivenData | None) -> Recipe:
 
 
 @contextmanager
-def _borrowed_process() -> Iterator[None]:
+def borrowed_process() -> Iterator[None]:
     """Wait for the end of other simulations; afterwards torch has as many threads as before."""
     with _one_at_a_time:
         threads = torch.get_num_threads()
@@ -183,6 +198,11 @@ def _result(recipe: Recipe, ended: SimulationResult, watch: Callbacks, *, kept: 
         result_of(record, str(model) if kept else ""),
         file,
     )
+
+
+def data_folder_of(path: str | os.PathLike[str] | None) -> Path:
+    """Return the folder of downloaded data sets; None stands for the one of ``edgefed``."""
+    return _folder(path) or default_state_folder() / "data"
 
 
 def _folder(path: str | os.PathLike[str] | None) -> Path | None:

@@ -1,4 +1,4 @@
-"""Failures of plug-ins and of users' own models, found by the frames of an exception.
+"""Failures of plug-ins and of users' own code, found by the frames of an exception.
 
 Every call into them is covered, whatever its path: methods, objectives, modules of torch, functions
 that they returned earlier. The last function of theirs that other code called is the one that
@@ -18,21 +18,14 @@ from types import FrameType
 
 from edgefed.errors import DataError, EdgeFedError, PluginFailedError
 from edgefed.files.plugins import CODES, NOT_OWN, SHOWN, installed, packages
+from edgefed.files.user_code import own_code_of
 
 log = logging.getLogger(__name__)
-
-_user_models: dict[str, str] = {}
-"""The name of the last model that was made, by the users' own module that has it."""
-
-
-def note_user_model(module: str, name: str) -> None:
-    """Note that a user's own model is of this module."""
-    _user_models[module] = name
 
 
 @contextmanager
 def plugin_errors() -> Iterator[None]:
-    """Turn the failure of a plug-in or a user's model inside a ``with`` block into an error.
+    """Turn the failure of a plug-in or a user's code inside a ``with`` block into an error.
 
     Raises:
         PluginFailedError, DataError: as ``plugin_failure`` returns them.
@@ -63,7 +56,7 @@ def plugin_failure(error: BaseException) -> EdgeFedError | None:
             failed = (
                 _of_package(owner, frame, error)
                 if owner in _offered()
-                else _of_model(module, frame, error)
+                else _of_user(module, frame, error)
             )
         before = owner
     if failed is not None:
@@ -72,11 +65,11 @@ def plugin_failure(error: BaseException) -> EdgeFedError | None:
 
 
 def _owner(module: str) -> str:
-    """Return the outermost package of plug-ins, or the module of a user's model; or nothing."""
+    """Return the outermost package of plug-ins, or the module of a user's code; or nothing."""
     top = _top(module)
     if top in _offered():
         return top
-    return module if module in _user_models else ""
+    return module if own_code_of(module) else ""
 
 
 def _offered() -> set[str]:
@@ -111,12 +104,17 @@ def _class_of(point: EntryPoint) -> type | tuple[()]:
     return value if isinstance(value, type) else ()
 
 
-def _of_model(module: str, frame: FrameType, error: BaseException) -> DataError:
-    return DataError(
-        f"The model {_user_models[module]} failed in {_failed(frame, error)}",
-        code="model.failed",
-        hint="correct the code; --verbose shows where it failed",
-    )
+def _of_user(module: str, frame: FrameType, error: BaseException) -> EdgeFedError:
+    """Return the error of a user's module; of one class or model, where it is known which."""
+    noted, owner = own_code_of(module), frame.f_locals.get("self")
+    of_owner = [each for each in noted if each.member and isinstance(owner, each.member)]
+    own = (of_owner or noted)[-1]
+    named, code, where = f"The {own.kind} {own.name}", own.code, _failed(frame, error)
+    if len({each.kind for each in of_owner or noted}) > 1:
+        named, code = f"Code of module {module}", PluginFailedError.default_code
+    kind = DataError if code == "model.failed" else PluginFailedError
+    hint = "correct the code; --verbose shows where it failed"
+    return kind(f"{named} failed in {where}", code=code, hint=hint)
 
 
 def _failed(frame: FrameType, error: BaseException) -> str:

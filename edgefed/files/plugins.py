@@ -8,6 +8,8 @@ its code::
 
 An object is imported when its name is requested, not before. A package that fails to import, or
 that offers a name which is already taken, is reported and does not affect others.
+
+A simulation also takes objects by their path, ``package.module:Class``, without a package.
 """
 
 from __future__ import annotations
@@ -23,12 +25,24 @@ from importlib.metadata import EntryPoint, entry_points
 from types import FunctionType
 from typing import Generic, TypeVar
 
-from edgefed.errors import PluginError
+from edgefed.errors import PluginError, RecipeError
+from edgefed.files.user_code import (
+    OwnCode,
+    are_classes_allowed,
+    class_refused,
+    is_own_class,
+    located,
+    note_own_code,
+    with_article,
+)
 
 Member = TypeVar("Member")
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """The pattern of a plug-in's name."""
+
+MAX_PATH = 128
+"""Most characters of the path of a user's own class: a task carries it."""
 
 SHOWN = 500
 """Most characters of a package's own error that are shown."""
@@ -133,10 +147,13 @@ class Plugins(Generic[Member]):
         """Return the plug-in of a name, imported; None if no package offers one.
 
         Raises:
-            PluginError: a package offers it, but it cannot be used.
+            PluginError: a package offers it, but it cannot be used; or ``code.refused``: it is a
+                class of the user's own, and this is no simulation.
         """
         if name in self._added:
             return self._added[name]
+        if is_own_class(name):
+            return self._own(name)
         offered = self.offers()
         if name in offered.refused:
             raise self._error(
@@ -153,13 +170,49 @@ class Plugins(Generic[Member]):
             ValueError: it cannot be offered.
         """
         if name in self._built_in():
-            raise ValueError(f"EdgeFed has {_with_article(self.kind)} '{name}'")
+            raise ValueError(f"EdgeFed has {with_article(self.kind)} '{name}'")
         before = dict(self._added), dict(self._modules)
         self._added[name], self._modules[name] = self._check(name, member), _modules_of(member)
+        self._note(name, member)
         try:
             yield
         finally:
             self._added, self._modules = before
+
+    def _own(self, name: str) -> Member:
+        """Return the object of a user's own module.
+
+        Raises:
+            PluginError: it may not be imported here, or cannot be used.
+        """
+        if not are_classes_allowed():
+            raise class_refused(self.kind, name)
+        try:
+            value = located(self.kind, name)
+            member = self._check(name, value)
+        except RecipeError as error:
+            raise self._error(error.message, error.hint) from error
+        except ValueError as error:
+            raise self.unusable(name, error) from error
+        self._note(name, value)
+        return member
+
+    def _note(self, name: str, member: object) -> None:
+        if is_own_class(name):
+            kind = member if isinstance(member, type) else None
+            for module in _modules_of(member):
+                note_own_code(module, OwnCode(self.kind, name, self.code, kind))
+
+    def unusable(self, name: str, why: ValueError) -> PluginError:
+        """Return the error of a user's own object that is no such plug-in."""
+        return self._error(
+            f"The {self.kind} {name} cannot be used: it {why}.",
+            f"correct it; docs/extensions.md shows {with_article(self.kind)}",
+        )
+
+    def given(self, name: str) -> Member | None:
+        """Return the object that was added under a name; None for other names."""
+        return self._added.get(name)
 
     def origin(self, name: str) -> EntryPoint | tuple[str, ...] | None:
         """Return where the code of a name comes from.
@@ -169,6 +222,8 @@ class Plugins(Generic[Member]):
         """
         if name in self._added:
             return self._modules[name]
+        if is_own_class(name):
+            return (name.partition(":")[0],)
         return self.offers().usable.get(name)
 
     def load(self, point: EntryPoint) -> Member:
@@ -221,7 +276,9 @@ class Plugins(Generic[Member]):
         return plugins
 
     def package(self, name: str) -> str:
-        """Return the package that a name comes from, as errors show it."""
+        """Return the package or module that a name comes from, as errors show it."""
+        if is_own_class(name):
+            return f"module {name.partition(':')[0]}"
         point = self.offers().usable.get(name)
         return packages([point]) if point is not None else "EdgeFed"
 
@@ -235,7 +292,7 @@ class Plugins(Generic[Member]):
 
     def _refusal(self, name: str, points: Collection[EntryPoint], built_in: Collection[str]) -> str:
         if name in built_in:
-            has = f"but EdgeFed has {_with_article(self.kind)} '{name}'"
+            has = f"but EdgeFed has {with_article(self.kind)} '{name}'"
             return f"{packages(points)} offers it, {has}"
         if len(points) > 1:
             return f"several packages offer it: {packages(points)}"
@@ -248,6 +305,21 @@ class Plugins(Generic[Member]):
 
     def _error(self, message: str, hint: str) -> PluginError:
         return PluginError(message, code=self.code, hint=hint)
+
+
+def check_name(name: str, member: type) -> None:
+    """Check that a class has the name under which it is offered; one of a user's own has any.
+
+    Raises:
+        ValueError: it has another, or its path is too long for a message.
+    """
+    own = getattr(member, "name", "")
+    if len(name) > MAX_PATH:
+        raise ValueError(f"has a path of more than {MAX_PATH} characters")
+    if is_own_class(name) and not (isinstance(own, str) and own):
+        raise ValueError('has no name; add a line such as name = "mine"')
+    if own != name and not is_own_class(name):
+        raise ValueError(f"has the name '{own}'")
 
 
 def packages(points: Collection[EntryPoint]) -> str:
@@ -265,7 +337,3 @@ def _modules_of(member: object) -> tuple[str, ...]:
     found = {part.__module__ for part in parts if isinstance(part, (type, FunctionType))}
     own = (module for module in found if module.partition(".")[0] not in NOT_OWN)
     return tuple(sorted(own))
-
-
-def _with_article(noun: str) -> str:
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"

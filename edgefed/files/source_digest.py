@@ -1,7 +1,8 @@
 """A digest of the sources of a package or a module, by which a result names users' code.
 
 It covers the names and contents of files, and neither their times, their folder, nor the way in
-which they were installed. A process imports code once, so it also reads the sources once.
+which they were installed. A process imports code once, so it also reads the sources once; those of
+an interactive session again after a module was imported or reloaded.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ def package_digest(name: str) -> str:
     return _digest(f"package {name}", files, offered)
 
 
-@cache
+_digests: dict[str, tuple[list[object], str]] = {}
+"""What was loaded when a module's sources were read, and their digest."""
+
+
 def module_digest(name: str) -> str:
     """Return the digest of a module, with the package around it.
 
@@ -61,10 +65,38 @@ def module_digest(name: str) -> str:
     Raises:
         StorageError: ``source.unreadable``.
     """
-    what = f"module {name}"
-    if name.partition(".")[0] in VERSIONED:
-        return _digest(what, {})
-    return _digest(what, _with_imported(_root(name), what, CODE))
+    loaded = _reloadable()
+    before, digest = _digests.get(name, ((), ""))
+    if not digest or list(map(id, before)) != list(map(id, loaded)):
+        what = f"module {name}"
+        versioned = name.partition(".")[0] in VERSIONED
+        files = {} if versioned else _with_imported(_root(name), what, CODE)
+        digest = _digest(what, files)
+        _digests[name] = loaded, digest
+    return digest
+
+
+def local_digest(name: str) -> str:
+    """Return the digest of a module of the user's; nothing for an installed one, or for Python's.
+
+    Raises:
+        StorageError: ``source.unreadable``.
+    """
+    if name.partition(".")[0] in VERSIONED or INSTALLED & set(_root(name).parts):
+        return ""
+    return module_digest(name)
+
+
+def is_interactive() -> bool:
+    """Return whether the code of ``__main__`` is typed, as in a notebook, and not a file."""
+    return hasattr(sys, "ps1") or not hasattr(sys.modules["__main__"], "__file__")
+
+
+def _reloadable() -> list[object]:
+    """Return what Python replaces when a module is reloaded, as only a session does that."""
+    if not is_interactive():
+        return []
+    return [getattr(module, "__spec__", None) for module in list(sys.modules.values())]
 
 
 def _root(module: str) -> Path:
@@ -72,8 +104,8 @@ def _root(module: str) -> Path:
 
     A namespace package, which distributions can share, is no such package.
     """
-    if module == "__main__":  # a program, or none where it was typed
-        return Path(getattr(sys.modules[module], "__file__", None) or "__main__")
+    if module == "__main__":  # a program; ``typed_code`` knows what was typed
+        return Path(str(getattr(sys.modules[module], "__file__", module)))
     parts = module.split(".")
     for count in range(1, len(parts) + 1):
         name = ".".join(parts[:count])

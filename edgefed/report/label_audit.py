@@ -21,6 +21,7 @@ from edgefed.coordinator.rounds.label_audit import AUDIT
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.errors import DataError, UnknownNameError
 from edgefed.events.base.class_names import label_names
+from edgefed.files.user_code import is_own_class
 from edgefed.files.writing import storage_error
 from edgefed.learn.base.mixture_table import shares_of
 from edgefed.report.run_data import RunData
@@ -186,6 +187,8 @@ def _state(folder: Path) -> State | None:
     with closing(Store(folder.parent.parent)) as store:
         recipe = Recipe.model_validate_json(store.run(folder.name).recipe)
         checkpoint = store.checkpoint(folder.name)
+        if is_own_class(recipe.algorithm.name):  # it may be gone, or be of a notebook
+            return None
         if checkpoint is None or getattr(make(recipe).settings, "condition", "") != "label":
             return None
         return checkpoint.state

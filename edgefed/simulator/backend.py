@@ -24,7 +24,8 @@ def place(
         jobs: the number of recipes to be run at once.
 
     Raises:
-        UsageError: an address without ``--on ray``, or several jobs with it.
+        UsageError: an address without ``--on ray``, or several jobs with it; or ``ray.code``: a
+            recipe's code cannot be imported on a cluster.
         EdgeFedError: Ray cannot be used.
     """
     from edgefed.errors import UsageError
@@ -41,7 +42,29 @@ def place(
             "A Ray cluster trains the devices of one run at a time.",
             hint="leave out --jobs: the run uses the whole cluster",
         )
+    recipes = list(recipes)
+    for recipe in recipes:
+        _check_importable(recipe)
     from edgefed.simulator.ray_executor import on_ray
 
     with on_ray(address, max(recipe.simulation.workers for recipe in recipes)) as maker:
         yield maker
+
+
+def _check_importable(recipe: Recipe) -> None:
+    """Check that workers of a cluster can import the code that devices run.
+
+    Raises:
+        UsageError: ``ray.code``: it is defined in a script, a notebook or a function.
+    """
+    from edgefed.coordinator.models.user_code_check import code_of_devices
+    from edgefed.errors import UsageError
+
+    for kind, name in code_of_devices(recipe):
+        if name.startswith("__main__:") or "<" in name:
+            raise UsageError(
+                f"The {kind} {name} cannot be imported by the workers of Ray.",
+                code="ray.code",
+                hint="define it at the top level of a module that all machines of the cluster have,"
+                " or leave ray out",
+            )

@@ -9,6 +9,7 @@ import torch
 
 from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError
+from edgefed.files.user_code import classes_allowed
 from edgefed.learn.base.processors import set_threads
 from edgefed.learn.base.types import Tensors
 from edgefed.process.clock import SystemClock
@@ -78,4 +79,5 @@ class RayActor:
             del self._decoded[stale]
         order, shard = read_order(ordered), crate[place]
         worker = worker_of(shard, self._trainer_cache)
-        return outcome_bytes(perform(worker, order, read, self._decoded, None, self._clock))
+        with classes_allowed():
+            return outcome_bytes(perform(worker, order, read, self._decoded, None, self._clock))

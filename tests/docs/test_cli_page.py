@@ -16,7 +16,7 @@ from edgefed import errors
 from edgefed.cli.main import app as edgefed_app
 from edgefed.config.fleet.settings import AgentSettings, Settings
 from edgefed.events.base.snapshot import DeviceSnapshot
-from edgefed.learn.modeling.user_code import Kind
+from edgefed.files.user_code import Kind
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")

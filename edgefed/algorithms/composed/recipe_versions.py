@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -16,7 +17,8 @@ from edgefed.data.sets.datasets import DATASET_PLUGINS
 from edgefed.errors import StorageError
 from edgefed.files.code_versions import CodeSource, CodeVersions
 from edgefed.files.plugins import Plugins
-from edgefed.files.source_digest import module_digest, package_digest
+from edgefed.files.source_digest import is_interactive, module_digest, package_digest
+from edgefed.files.typed_code import typed_digest
 from edgefed.learn.modeling.model_building import NETWORK_PLUGINS
 from edgefed.learn.modeling.user_models import is_user_model
 from edgefed.learn.training.user_losses import is_user_loss
@@ -39,32 +41,41 @@ def recipe_versions(recipe: Recipe, *, readable: bool = False) -> CodeVersions:
         StorageError: ``source.unreadable``: they are not. Otherwise, their digest is empty.
     """
     packages: dict[str, CodeSource] = {}
-    modules = list(_user_modules(recipe))
+    modules: dict[str, Callable[[], str]] = {}
+    for name in _user_names(recipe):
+        modules |= _own(name.partition(":")[0], name)
     for plugins, name in _plugin_names(recipe):
         origin = plugins.origin(name)
         if isinstance(origin, EntryPoint) and origin.dist is not None:
             package = origin.dist.name
-            digest = _digest(package_digest, package, readable)
+            digest = _digest(partial(package_digest, package), readable)
             packages[package] = CodeSource(package, origin.dist.version, digest)
         elif isinstance(origin, EntryPoint):
-            modules.append(origin.module)
+            modules |= _own(origin.module, name)
         elif origin is not None:
-            modules += origin or (f"of the {plugins.kind} '{name}'",)  # there is none
+            for module in origin or (f"of the {plugins.kind} '{name}'",):  # there is none
+                modules |= _own(module, name, plugins.given(name))
     here = running_versions()
     return CodeVersions(
         here.edgefed,
         here.torch,
         tuple(packages[name] for name in sorted(packages)),
         tuple(
-            CodeSource(name, digest=_digest(module_digest, name, readable))
-            for name in sorted(set(modules))
+            CodeSource(name, digest=_digest(modules[name], readable)) for name in sorted(modules)
         ),
     )
 
 
-def _digest(digest_of: Callable[[str], str], name: str, readable: bool) -> str:
+def _own(module: str, name: str, given: object = None) -> dict[str, Callable[[], str]]:
+    """Return what computes the digest of a module, by its name; of what was typed, by its path."""
+    if module == "__main__" and is_interactive():
+        return {name: partial(typed_digest, name, given)}
+    return {module: partial(module_digest, module)}
+
+
+def _digest(digest_of: Callable[[], str], readable: bool) -> str:
     try:
-        return digest_of(name)
+        return digest_of()
     except StorageError:
         if readable:
             raise
@@ -80,10 +91,8 @@ def _plugin_names(recipe: Recipe) -> Iterator[tuple[Plugins[Any], str]]:
     yield SELECTOR_PLUGINS, recipe.selection.name
 
 
-def _user_modules(recipe: Recipe) -> Iterator[str]:
-    """Yield the users' own modules that a recipe names."""
-    names = [*recipe.evaluation.metrics]
-    names += [recipe.model.name] if is_user_model(recipe.model.name) else []
-    names += [recipe.training.loss] if is_user_loss(recipe.training.loss) else []
-    for name in names:
-        yield name.partition(":")[0]
+def _user_names(recipe: Recipe) -> Iterator[str]:
+    """Yield the users' own functions that a recipe names."""
+    yield from recipe.evaluation.metrics
+    yield from (name for name in (recipe.model.name,) if is_user_model(name))
+    yield from (name for name in (recipe.training.loss,) if is_user_loss(name))

@@ -1,4 +1,4 @@
-"""Algorithms by name: the modules of this package, and plug-ins."""
+"""Algorithms by name: the modules of this package, plug-ins, and classes of users' own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.layers import ValueLayer
 from edgefed.errors import UnknownNameError, UsageError
 from edgefed.files.plugin_failures import plugin_errors
-from edgefed.files.plugins import Plugins
+from edgefed.files.plugins import Plugins, check_name
 from edgefed.learn.steps.local_optimizers import check_optimizer
 
 AnyAlgorithm = CompleteAlgorithm[Any]
@@ -58,8 +58,9 @@ def _checked(name: str, member: object) -> type[Algorithm[Any]]:
         raise ValueError("is no subclass of edgefed.extension.Algorithm")
     if inspect.isabstract(member):
         raise ValueError(f"does not define {', '.join(sorted(member.__abstractmethods__))}")
-    if getattr(member, "name", "") != name:
-        raise ValueError(f"has the name '{getattr(member, 'name', '')}'")
+    if not issubclass(getattr(member, "Settings", object), AlgorithmSettings):
+        raise ValueError("has Settings that are no subclass of AlgorithmSettings")
+    check_name(name, member)
     return member
 
 

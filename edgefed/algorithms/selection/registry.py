@@ -6,7 +6,7 @@ import inspect
 from difflib import get_close_matches
 from typing import Any
 
-from edgefed.algorithms.selection.base import Selector
+from edgefed.algorithms.selection.base import Selector, SelectorSettings
 from edgefed.algorithms.selection.oort import Oort
 from edgefed.algorithms.selection.power_of_choice import PowerOfChoice
 from edgefed.algorithms.selection.simple_selectors import (
@@ -19,7 +19,7 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.recipes.selection_section import SelectionSection
 from edgefed.config.values.layers import ValueLayer
 from edgefed.errors import RecipeError, UnknownNameError
-from edgefed.files.plugins import Plugins
+from edgefed.files.plugins import Plugins, check_name
 
 SELECTORS: dict[str, type[Selector[Any]]] = {
     kind.name: kind
@@ -38,8 +38,9 @@ def _checked(name: str, member: object) -> type[Selector[Any]]:
         raise ValueError("is no subclass of edgefed.extension.Selector")
     if inspect.isabstract(member):
         raise ValueError(f"does not define {', '.join(sorted(member.__abstractmethods__))}")
-    if getattr(member, "name", "") != name:
-        raise ValueError(f"has the name '{getattr(member, 'name', '')}'")
+    if not issubclass(getattr(member, "Settings", object), SelectorSettings):
+        raise ValueError("has Settings that are no subclass of SelectorSettings")
+    check_name(name, member)
     return member
 
 

@@ -102,5 +102,5 @@ class Selection:
         return PluginError(
             f"The selector '{name}' of {package} failed: {why}.",
             code=SELECTOR_PLUGINS.code,
-            hint="choose another selector, or repair that package",
+            hint="choose another selector, or correct it",
         )

@@ -13,6 +13,7 @@ import typer
 from edgefed.cli.common.context import Globals, globals_of
 from edgefed.cli.common.help import examples
 from edgefed.cli.common.options import Devices, RecipeFile, Seed, Sets
+from edgefed.files.user_code import classes_allowed
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import hide_progress, show_progress, talk
 from edgefed.terminal.units import counted
@@ -161,6 +162,7 @@ def _source_report(source: str, options: Globals) -> dict[str, Any]:
     return {"source": source, **report([holding(held.name, held)]), **notes}
 
 
+@classes_allowed()
 def _dealt(
     options: Globals, typed: Typed
 ) -> tuple[Recipe, list[tuple[str, Shard]], dict[str, Any]]:

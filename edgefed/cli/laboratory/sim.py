@@ -30,6 +30,7 @@ from edgefed.cli.laboratory.trial_progress import (
     run_plan,
 )
 from edgefed.errors import CheckFailedError, UsageError
+from edgefed.files.user_code import classes_allowed
 from edgefed.process.stop_signals import terminable
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import columns, data, hide_progress, json_out, show_progress, talk
@@ -61,6 +62,7 @@ def sim() -> None:
     ),
     json=True,
 )
+@classes_allowed()
 def sweep(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="Sweep file.", metavar="SWEEP.toml")],
@@ -182,6 +184,7 @@ def _show(options: Globals, table: Table, folder: Path, files: Sequence[str]) ->
     ),
     json=True,
 )
+@classes_allowed()
 def run(
     context: typer.Context,
     recipe: RecipeFile = None,

@@ -149,6 +149,7 @@ def evaluate_local(settings: Settings, name: str, *, best: bool = False) -> dict
     from edgefed.cli.common.run_folders import found
     from edgefed.coordinator.models.frozen_weights import read_frozen
     from edgefed.coordinator.storage.run_store import Store
+    from edgefed.files.user_code import classes_allowed
     from edgefed.simulator.work_folder import SIMULATIONS
 
     folder = found(settings.state, name)
@@ -156,9 +157,11 @@ def evaluate_local(settings: Settings, name: str, *, best: bool = False) -> dict
     with closing(Store(place)) as store:
         record = as_left(store.run(folder.name), store)
         checkpoint = store.checkpoint(folder.name)
-    allowed = settings.user_models or place.name == SIMULATIONS
+    simulated = place.name == SIMULATIONS
+    allowed = settings.user_models or simulated
     best_of = folder if best else None
-    return _scores(settings, record, checkpoint, read_frozen(folder), allowed, best_of)
+    with classes_allowed(simulated):
+        return _scores(settings, record, checkpoint, read_frozen(folder), allowed, best_of)
 
 
 def _scores(

@@ -62,8 +62,8 @@ class DataSection(OpenSection):
     name: str = "digits"
     """Name of a data set: ``digits``, ``npz``, ``folder``, ``mnist``, ``fashion-mnist``,
     ``emnist``, ``cifar10``, ``cifar100``, ``svhn``, ``femnist``, ``shakespeare``,
-    ``huggingface``; ``memory`` for data that a Python program passes; ``none`` for none; or one of
-    a plug-in."""
+    ``huggingface``; ``memory`` for data that a Python program passes; ``none`` for none; one of a
+    plug-in; or in simulations ``package.module:name`` for a reader of your own."""
 
     classes: Classes = ()
     """The run's classes in order, by name: ``["cat", "dog"]``. Devices map their labels to this
@@ -74,8 +74,8 @@ class DataSection(OpenSection):
     partition: str = "classes"
     """How the training data is partitioned over virtual devices: ``classes``, ``overlap``,
     ``disjoint-random``, ``niid-label``, ``shards``, ``dirichlet``, ``dirichlet-equal``,
-    ``pachinko``, ``natural``, ``quantity``, ``growing``, ``clusters``, ``iid``; or one of a
-    plug-in."""
+    ``pachinko``, ``natural``, ``quantity``, ``growing``, ``clusters``, ``iid``; one of a plug-in;
+    or ``package.module:name`` for one of your own."""
 
     classes_per_device: Annotated[int, Field(ge=1)] = 2
     """With ``classes``, ``overlap``, ``disjoint-random`` or ``niid-label``: number of labels that
@@ -95,7 +95,8 @@ class AlgorithmSection(OpenSection):
     """The federated algorithm; further keys are its settings (``edgefed algo show NAME``)."""
 
     name: str = "fedavg"
-    """Name of an algorithm, as ``edgefed algo list`` prints it."""
+    """Name of an algorithm, as ``edgefed algo list`` prints it. In simulations also
+    ``package.module:Class`` for one of your own."""
 
 
 class RoundsSection(Section):

@@ -20,7 +20,7 @@ class SelectionSection(OpenSection):
 
     name: str = RANDOM
     """Name of a selector: ``random``, ``samples``, ``round-robin``, ``power-of-choice``, ``oort``;
-    or one of a plug-in."""
+    one of a plug-in; or in simulations ``package.module:Class`` for one of your own."""
 
     rest: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Rounds in which a device is not asked again after it was asked, while there are enough

@@ -11,9 +11,15 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.recipes.user_functions import METRIC_NAME, metric_name
 from edgefed.data.base.types import Dataset
 from edgefed.errors import RecipeError
+from edgefed.files.user_code import (
+    Kind,
+    are_classes_allowed,
+    class_refused,
+    is_own_class,
+    refused,
+)
 from edgefed.learn.base.types import Array
 from edgefed.learn.modeling.model import Model
-from edgefed.learn.modeling.user_code import Kind, refused
 from edgefed.learn.modeling.user_models import is_user_model
 from edgefed.learn.training.user_losses import is_user_loss, try_out_loss
 from edgefed.learn.training.user_metrics import find_metrics
@@ -50,10 +56,31 @@ def check_code_allowed(recipe: Recipe, user_models: bool) -> None:
     Raises:
         DataError: ``model.refused``, ``loss.refused`` or ``metric.refused``: the recipe names code
             of a user's own, which ``user_models`` does not allow.
+        PluginError: ``code.refused``: it names a class of a user's own, and this is no simulation.
     """
+    for noun, name in own_classes(recipe):
+        if not are_classes_allowed():
+            raise class_refused(noun, name)
     for kind, name in _user_code(recipe):
         if not user_models:
             raise refused(kind, name)
+
+
+def own_classes(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Yield the algorithm, data set, partition and selector of a user's own: noun and name."""
+    names = {
+        "algorithm": recipe.algorithm.name,
+        "data set": recipe.data.name,
+        "partition": recipe.data.partition,
+        "selector": recipe.selection.name,
+    }
+    yield from ((noun, name) for noun, name in names.items() if is_own_class(name))
+
+
+def code_of_devices(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Yield the user code of a recipe that devices run: noun and name."""
+    yield from (code for code in own_classes(recipe) if code[0] == "algorithm")
+    yield from _user_code(recipe)
 
 
 def _user_code(recipe: Recipe) -> Iterator[tuple[Kind, str]]:

@@ -224,7 +224,7 @@ def _split(chosen: Partitioner, request: PartitionRequest, rng: np.random.Genera
             f"The partition '{name}' of {PARTITION_PLUGINS.package(name)} failed:"
             f" {' '.join(why.split())[:500].rstrip('.')}.",
             code="data.partition",
-            hint="report this to the authors of that package",
+            hint="correct it, or report this to the authors of that package",
         ) from error
     return parts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from edgefed.data.partitioners.quantity import quantity
 from edgefed.data.partitioners.shards import shards
 from edgefed.errors import DataError
 from edgefed.files.plugins import Plugins
+from edgefed.files.user_code import is_own_class
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,12 +200,13 @@ PARTITIONERS: Mapping[str, Partitioner] = {
 
 
 def _checked(name: str, member: object) -> Partitioner:
-    """Return a package's object as a partition.
+    """Return a package's object as a partition; a user's own may be a function that splits.
 
     Raises:
         ValueError: it is not one.
     """
-    del name
+    if is_own_class(name) and isinstance(member, FunctionType):
+        return Partitioner(member, Cover.SOME)
     if not isinstance(member, Partitioner):
         raise ValueError("is no edgefed.extension.Partitioner")
     if not callable(member.split):

@@ -1,10 +1,11 @@
-"""Data sets of installed packages, offered through the entry point ``edgefed.datasets``."""
+"""Data sets of installed packages (entry point ``edgefed.datasets``), and of users' own modules."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from edgefed.data.base.preparation import PreparationOptions
@@ -13,6 +14,7 @@ from edgefed.data.sets.options import DataOptions
 from edgefed.errors import DataError, EdgeFedError
 from edgefed.files.plugins import Plugins
 from edgefed.files.samples import Samples
+from edgefed.files.user_code import is_own_class
 
 FAILED = (Exception, SystemExit)
 """How a package's code fails; code that ends the program must not end ours."""
@@ -118,17 +120,18 @@ def _failed(name: str, why: str) -> DataError:
     return DataError(
         f"Data set '{name}' cannot be read: {' '.join(why.split())[:500].rstrip('.')}.",
         code="data.reader",
-        hint="check its keys, or report this to the authors of the package that offers it",
+        hint="check its keys and its code, or report this to the authors of its package",
     )
 
 
 def _checked(name: str, member: object) -> DatasetReader:
-    """Return a package's object as a data set.
+    """Return a package's object as a data set; a user's own may be a function that reads.
 
     Raises:
         ValueError: it is not one.
     """
-    del name
+    if is_own_class(name) and isinstance(member, FunctionType):
+        return DatasetReader("", DataOptions, member)
     if not isinstance(member, DatasetReader):
         raise ValueError("is no edgefed.extension.DatasetReader")
     if not _is_subclass(member.options, DataOptions):

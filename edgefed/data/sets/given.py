@@ -28,6 +28,7 @@ from edgefed.data.base.class_names import checked_names
 from edgefed.data.base.columns import same_columns
 from edgefed.data.base.holdout import held_out_positions, hold_out
 from edgefed.data.base.types import Array, ClassNames, Dataset, Shard, joined, no_samples, take
+from edgefed.data.partitioners.keys import dataset_keys_of
 from edgefed.data.sets.datasets import complete
 from edgefed.data.sets.map_style import MapStyle, as_array, read_map_style
 from edgefed.data.sets.memory import MemoryOptions
@@ -80,7 +81,8 @@ def given_data(data: Data, test: Part | None, recipe: Recipe) -> GivenData:
         UsageError: it is of another kind, or a device's name is invalid.
         DataError, RecipeError: the data cannot be trained on, or cannot be prepared so.
     """
-    options = checked_options(MemoryOptions, recipe.data.settings(), "Data set 'memory'")
+    values = dataset_keys_of(recipe.data, MemoryOptions)
+    options = checked_options(MemoryOptions, values, "Data set 'memory'")
     # Preparation and transforms compute with numbers; otherwise images of bytes stay bytes.
     keep_bytes = not options.normalize and options.transform == "none"
     tested = None if test is None else _read(test, "test", keep_bytes)

@@ -18,10 +18,10 @@ from torch import nn
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import DataError, RecipeError
 from edgefed.files.plugins import Plugins
+from edgefed.files.user_code import refused
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.output_layer import find_output_layer
 from edgefed.learn.modeling.trained_part import frozen_part
-from edgefed.learn.modeling.user_code import refused
 from edgefed.learn.modeling.user_models import (
     checked_module,
     is_user_model,

@@ -19,10 +19,10 @@ from torch.overrides import TorchFunctionMode
 
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import DataError
+from edgefed.files.user_code import FAILED
 from edgefed.learn.modeling.model import Model, module_bytes
 from edgefed.learn.modeling.model_building import NETWORKS, build, make_module, seeded
 from edgefed.learn.modeling.trained_part import frozen_part
-from edgefed.learn.modeling.user_code import FAILED
 from edgefed.learn.modeling.user_models import is_user_model
 from edgefed.learn.networks.base import Shape
 from edgefed.learn.networks.torchvision_classifiers import is_torchvision

@@ -17,7 +17,7 @@ from torch.func import functional_call
 from torch.nn.parameter import is_lazy
 
 from edgefed.errors import DataError, EdgeFedError, RecipeError
-from edgefed.learn.modeling.user_code import FAILED, imported, told
+from edgefed.files.user_code import FAILED, imported, told
 from edgefed.learn.networks.base import Shape
 from edgefed.learn.networks.torchvision_classifiers import is_torchvision
 

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import torch
 
 from edgefed.errors import DataError, EdgeFedError
+from edgefed.files.user_code import FAILED, imported, told
 from edgefed.learn.base.types import Array, Batch, Context, Forward, Params
-from edgefed.learn.modeling.user_code import FAILED, imported, told
 
 HINT = "it is called as function(outputs, targets) and returns a loss per sample, or their mean"
 

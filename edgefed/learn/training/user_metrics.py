@@ -16,7 +16,7 @@ import torch
 
 from edgefed.config.recipes.user_functions import metric_name
 from edgefed.errors import DataError, EdgeFedError
-from edgefed.learn.modeling.user_code import FAILED, imported, told
+from edgefed.files.user_code import FAILED, imported, told
 
 HINT = "it is called as function(outputs, targets) and returns a numerator and a denominator"
 

@@ -17,7 +17,7 @@ from edgefed.config.recipes.sections import Section
 from edgefed.config.values.layers import ValueLayer, document_layer, leaves
 from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.config.values.problems import BAD_VALUE, Problem, dotted, problems_error
-from edgefed.config.values.toml import read_toml
+from edgefed.config.values.toml import Document, read_toml
 from edgefed.config.values.toml_positions import KeyPath
 from edgefed.simulator.sweep.choice import ChooseSection
 from edgefed.simulator.sweep.report import (
@@ -107,13 +107,15 @@ class Written:
     layer: ValueLayer = field(default_factory=ValueLayer)
 
 
-def read_sweep(path: Path, shown: str = "") -> Written:
+def read_sweep(path: Path | Document, shown: str = "") -> Written:
     """Read a sweep file; ``shown`` is how messages call it.
+
+    A ``Document`` was read, or made, by the caller; its relative paths start at ``shown``'s folder.
 
     Raises:
         RecipeError: it cannot be read, or something in it is wrong; every problem has its line.
     """
-    document = read_toml(path, shown)
+    document = path if isinstance(path, Document) else read_toml(path, shown)
     layer = document_layer(document)
     made, problems = validate(SweepFile, layer.values, layer)
     if made is None:
@@ -125,7 +127,7 @@ def read_sweep(path: Path, shown: str = "") -> Written:
         raise problems_error(problems)
     recipe: Path | ValueLayer
     if isinstance(made.recipe, str):
-        recipe = Path(shown or path).parent / expand(Path(made.recipe))
+        recipe = Path(shown or str(path)).parent / expand(Path(made.recipe))
     else:
         recipe = document_layer(document, table="recipe")
     return Written(

@@ -263,6 +263,7 @@ def test_an_object_that_was_added_is_known_by_its_module_or_not_at_all(
         swept.run(planned(file))
         assert len(swept.told("known")) == 1
     monkeypatch.setattr(Added, "__module__", "__main__")
+    monkeypatch.setattr(Added, "held", object(), raising=False)
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     with PLUGINS.added("added", Added), pytest.raises(StorageError) as caught:
         swept.run(planned(file))

@@ -1,0 +1,241 @@
+"""Run a sweep from Python; ``edgefed sim sweep`` runs the same trials."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from edgefed.api.recipe_source import checked, plain
+from edgefed.api.simulate import borrowed_process, data_folder_of
+from edgefed.charts.paper_figure import Format
+from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.config.values.toml import Document
+from edgefed.coordinator.trackers.base import Tracker
+from edgefed.errors import UsageError
+from edgefed.files.user_code import classes_allowed
+from edgefed.process.clock import SystemClock
+from edgefed.simulator.backend import place
+from edgefed.simulator.sweep.file import read_sweep
+from edgefed.simulator.sweep.outputs import write_outputs
+from edgefed.simulator.sweep.plan import Plan, make_plan
+from edgefed.simulator.sweep.results import other_releases
+from edgefed.simulator.sweep.trials import TrialStep, run_trials
+
+log = logging.getLogger("edgefed")
+
+SweepSource = Mapping[str, Any] | str | os.PathLike[str]
+"""The keys of a sweep file as a mapping, or the path of the file."""
+
+
+@dataclass(frozen=True)
+class SweepValue:
+    """A metric of a case, over its seeds.
+
+    Attributes:
+        mean: None where no run has the metric.
+        deviation: sample standard deviation; None of fewer than two runs.
+        count: runs that have the metric.
+    """
+
+    mean: float | None
+    deviation: float | None
+    count: int
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """A case of a sweep.
+
+    Attributes:
+        case: its name.
+        settings: recipe keys that make it, with their values.
+        runs: finished runs.
+        failed: failed runs.
+        values: by the name of the metric, such as ``accuracy``.
+    """
+
+    case: str
+    settings: Mapping[str, Any]
+    runs: int
+    failed: int
+    values: Mapping[str, SweepValue]
+
+
+@dataclass(frozen=True)
+class SweepFailure:
+    """A failed run of a sweep.
+
+    Attributes:
+        case: name of its case.
+        seed: of the run.
+        reason: one sentence.
+    """
+
+    case: str
+    seed: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """The result of a sweep.
+
+    Attributes:
+        rows: the cases in their order.
+        failures: runs that failed; the next call with the same folder runs them again.
+        folder: of all files.
+        summary: see ``to_json``.
+    """
+
+    rows: tuple[SweepRow, ...]
+    failures: tuple[SweepFailure, ...]
+    folder: Path
+    summary: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the output of ``edgefed sim sweep --json``."""
+        return dict(self.summary)
+
+    def __getitem__(self, case: str) -> SweepRow:
+        """Return the row of a case by its name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        rows = {row.case: row for row in self.rows}
+        return rows[case]
+
+
+def sweep(
+    sweep: SweepSource,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    seeds: Sequence[int] = (),
+    recompute: bool = False,
+    jobs: int = 1,
+    figures: Sequence[Format] = (),
+    trackers: Sequence[Tracker] = (),
+    on: Literal["local", "ray"] = "local",
+    address: str = "",
+    data_folder: str | os.PathLike[str] | None = None,
+    memory: int = 0,
+    user_models: bool = True,
+    on_step: Callable[[TrialStep], None] | None = None,
+) -> SweepResult:
+    """Run a recipe under every setting of a sweep, each with several seeds, and return the table.
+
+    Finished runs are kept in the folder. The same call resumes an interrupted sweep, and repeats
+    runs that have changed, also if the code of a class or function that a recipe names has changed.
+    Settings files and ``EDGEFED_`` variables have no effect.
+
+    Args:
+        sweep: the path of a sweep file, or a mapping with its keys: ``recipe``, ``seeds``, ``grid``
+            or ``cases``, ``target``, ``report``, ``baseline``, ``choose``. Recipes may name code of
+            a script or a notebook, such as ``__main__:MyAlgorithm``.
+        out: folder of the results; None for ``SWEEP-results`` beside the sweep file. A mapping
+            needs one.
+        seeds: in place of the sweep's.
+        recompute: whether to repeat runs that another version of EdgeFed or torch made.
+        jobs: number of runs at once, each in a process of its own.
+        figures: formats of the figures beside SVG; they need matplotlib.
+        trackers: notified of the rounds of each run. With several jobs, each run has a copy.
+        on: ``local``, or ``ray`` to train on a cluster.
+        address: of the Ray cluster; empty for one on this machine.
+        data_folder: for downloaded data sets; None for the state folder of ``edgefed``.
+        memory: most bytes that training a model may take; 0 for half of the free memory.
+        user_models: whether recipes may name users' own code.
+        on_step: called with the beginning, the rounds and the end of each run; None to log the end
+            of each run as ``edgefed``.
+
+    Returns:
+        The result. Failed runs are in its ``failures``.
+
+    Raises:
+        EdgeFedError: the sweep or one of its recipes cannot be used, or the folder cannot be
+            written. ``source.unreadable``: the code of a notebook uses values that a result cannot
+            be known by.
+        KeyboardInterrupt: Ctrl-C; finished runs are kept.
+    """
+    with borrowed_process(), classes_allowed(user_models):
+        folder, plan = _folder(sweep, out), _plan(sweep, seeds)
+        with place(on, address, [trial.recipe for trial in plan.trials()], jobs) as executors:
+            outcome = run_trials(
+                plan,
+                folder,
+                SystemClock(),
+                data_folder_of(data_folder),
+                on_step or _log_step,
+                executors,
+                memory,
+                recompute=recompute,
+                jobs=jobs,
+                trackers=trackers,
+                after_seed=lambda so_far: write_outputs(plan, so_far, folder, figures),
+            )
+        if warning := other_releases(outcome.results.values()):
+            log.warning("%s", warning)
+        write_outputs(plan, outcome, folder, figures)
+    return _result(folder)
+
+
+def _folder(sweep: SweepSource, out: str | os.PathLike[str] | None) -> Path:
+    """Return the folder of the results.
+
+    Raises:
+        UsageError: a sweep that is no file has none.
+    """
+    if out is None and isinstance(sweep, Mapping):
+        raise UsageError("A sweep in a mapping needs a folder.", hint="pass out=FOLDER")
+    file = Path("" if isinstance(sweep, Mapping) else sweep).expanduser()
+    return (Path(out).expanduser() if out else file.with_name(f"{file.stem}-results")).absolute()
+
+
+def _plan(sweep: SweepSource, seeds: Sequence[int]) -> Plan:
+    """Return the checked runs.
+
+    Raises:
+        EdgeFedError: the sweep cannot be used.
+    """
+    if not all(isinstance(seed, int) and 0 <= seed < 2**63 for seed in seeds):
+        raise UsageError("Seeds are whole numbers from 0.", hint="such as seeds=[1, 2, 3]")
+    around = Surroundings({}, Surroundings.of_process().cwd, no_config=True)
+    if isinstance(sweep, Mapping):
+        written = read_sweep(Document("sweep", plain(sweep), {}), "sweep")
+    else:
+        file = Path(sweep).expanduser()
+        written = read_sweep(around.cwd / file, str(file))
+    return make_plan(written, around, checked, seeds=seeds)
+
+
+def _result(folder: Path) -> SweepResult:
+    """Return the result that the files of a folder hold."""
+    summary = json.loads((folder / "table.json").read_bytes())
+    rows = (
+        SweepRow(row["case"], row["settings"], row["runs"], row["failed"], _values(row))
+        for row in summary["cases"]
+    )
+    failures = (SweepFailure(**failure) for failure in summary["failures"])
+    return SweepResult(tuple(rows), tuple(failures), folder, summary)
+
+
+def _values(row: Mapping[str, Any]) -> dict[str, SweepValue]:
+    """Return the metrics among the columns of a row."""
+    keys = ("mean", "deviation", "count")
+    spreads = {name: value for name, value in row.items() if isinstance(value, dict)}
+    return {
+        name: SweepValue(*(value[key] for key in keys))
+        for name, value in spreads.items()
+        if keys[0] in value
+    }
+
+
+def _log_step(step: TrialStep) -> None:
+    if step.state not in ("begun", "round"):
+        ended = step.reason or ("" if step.accuracy is None else f"accuracy {step.accuracy:.4f}")
+        names = f"{step.trial.case.name}, seed {step.trial.seed}"
+        log.info("run %d of %d: %s: %s %s", step.number, step.total, names, step.state, ended)
