@@ -348,6 +348,38 @@ def test_statistics_of_batch_normalisation(tmp_path: Path) -> None:
     np.testing.assert_allclose(weights["norm1.running_var"], var, rtol=1e-5)
 
 
+def test_the_model_on_a_device(run: Run) -> None:
+    network = TrainerCache("cpu").trainer(task().model, task().shape, task().classes).model.module
+    network.load_state_dict({n: torch.from_numpy(array) for n, array in read("weights").items()})
+    with torch.no_grad():
+        sure = network.eval()(torch.from_numpy(samples(9, 1).inputs)).softmax(1).amax(1).mean()
+    assert work("confident").metrics["sure"] == pytest.approx(float(sure), rel=1e-5)
+    assert run("confident").outcomes() == {"accepted"}
+
+
+def test_features(run: Run) -> None:
+    once, more = {"epochs": 1, "batch_size": 16}, {"epochs": 40, "batch_size": 16}
+    for training, is_same in ((once, True), (more, False)):
+        near = delta(work("kept-features", training=training))
+        plain = delta(work("fedavg", training=training))
+        close = [np.allclose(near[name], plain[name], atol=1e-6) for name in near]
+        assert all(close) == is_same, "at the start of the training, features are as before"
+    assert run("kept-features").outcomes() == {"accepted"}
+    linear = {"name": "mlp", "hidden": []}
+    assert run("kept-features", model=linear, rounds={"count": 1}).outcomes() == {"accepted"}
+
+
+def test_the_training_job(run: Run) -> None:
+    first = work("own-model")
+    assert first.blobs["delta"] == work("fedavg").blobs["delta"]
+    moved = first.private["own"]["out.bias"] - read("weights")["out.bias"]
+    assert not np.array_equal(moved, np.zeros(3, np.float32))
+    own = work("own-model", private=first.private).private["own"]
+    assert not np.array_equal(own["out.bias"], first.private["own"]["out.bias"])
+    check_algorithm(registry.find("own-model"))
+    assert run("own-model").outcomes() == {"accepted"}
+
+
 def test_state_that_depends_on_the_merge(run: Run) -> None:
     check_algorithm(registry.find("own-drift"))
     finished = run("own-drift")
