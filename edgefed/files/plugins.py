@@ -101,6 +101,7 @@ class Plugins(Generic[Member]):
         check: given a name and the object that a package offers under it, returns it as a plug-in;
             raises ValueError with the reason if it is not one.
         code: of errors about them.
+        in_modules: whether a recipe of a simulation may name one as ``package.module:Name``.
     """
 
     def __init__(
@@ -111,8 +112,10 @@ class Plugins(Generic[Member]):
         check: Callable[[str, object], Member],
         *,
         code: str,
+        in_modules: bool = True,
     ) -> None:
         self.kind = kind
+        self._in_modules = in_modules
         self.group = group
         self.code = code
         self._built_in = built_in
@@ -152,7 +155,7 @@ class Plugins(Generic[Member]):
         """
         if name in self._added:
             return self._added[name]
-        if is_own_class(name):
+        if self._in_modules and is_own_class(name):
             return self._own(name)
         offered = self.offers()
         if name in offered.refused:

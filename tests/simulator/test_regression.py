@@ -280,4 +280,4 @@ def test_a_user_who_forgets_the_loss_or_the_partition_is_told(written: Path) -> 
     other = edgefed("sim", "run", written, "--set", "training.loss=cross_entropy")
     other.failed(1, "data.targets", 'set training.loss = "squared_error"')
     other = edgefed("sim", "run", written, "--set", "data.partition=dirichlet")
-    other.failed(1, "data.partition", "natural, quantity, iid")
+    other.failed(1, "data.partition", "natural, quantity, clusters, iid")

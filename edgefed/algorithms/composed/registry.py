@@ -58,9 +58,9 @@ def _checked(name: str, member: object) -> type[Algorithm[Any]]:
         raise ValueError("is no subclass of edgefed.extension.Algorithm")
     if inspect.isabstract(member):
         raise ValueError(f"does not define {', '.join(sorted(member.__abstractmethods__))}")
+    check_name(name, member)
     if not issubclass(getattr(member, "Settings", object), AlgorithmSettings):
         raise ValueError("has Settings that are no subclass of AlgorithmSettings")
-    check_name(name, member)
     return member
 
 

@@ -46,7 +46,10 @@ from edgefed.learn.networks.vgg9 import VGG9
 
 def network_plugins(built_in: Callable[[], Collection[str]]) -> Plugins[Network]:
     """Return the networks that packages offer beside those that are built in."""
-    return Plugins("model", "edgefed.models", built_in, _checked, code="model.plugin")
+    # Fleets run models of a user's own, too, which user_models.py reads.
+    return Plugins(
+        "model", "edgefed.models", built_in, _checked, code="model.plugin", in_modules=False
+    )
 
 
 def _checked(name: str, member: object) -> Network:
