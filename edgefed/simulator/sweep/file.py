@@ -50,8 +50,10 @@ class SweepFile(Section):
     """The metrics of the tables: names, or tables of ``metric``, ``better`` and ``target``. Unset:
     accuracy, loss, bytes and seconds."""
 
-    baseline: str = ""
-    """The case with which all others are compared, seed by seed. Unset: the first case."""
+    baseline: Any = ""
+    """The case with which all others are compared, seed by seed: its name, or a table of settings.
+    With a table, every case is compared with the one that has these settings and is otherwise
+    equal. Unset: the first case."""
 
     choose: ChooseSection | None = None
     """Choose the best case of each group by samples that are not the test's."""
@@ -67,6 +69,13 @@ class SweepFile(Section):
     def _file_or_table(cls, value: Any) -> Any:
         if not isinstance(value, (str, dict)):
             raise ValueError("must be a quoted file name or a table")
+        return value
+
+    @field_validator("baseline")
+    @classmethod
+    def _name_or_table(cls, value: Any) -> Any:
+        if not isinstance(value, (str, dict)):
+            raise ValueError("must be a case's name in quotes, or a table of settings")
         return value
 
 
@@ -93,7 +102,8 @@ class Written:
         recipe: the recipe's file, or the layer of its table.
         variants: the cases, at least one.
         report: the metrics of the tables.
-        baseline: name of the case with which the others are compared.
+        baseline: name of the case with which the others are compared; or settings of the case with
+            which each is compared that is otherwise equal.
         choose: how the best cases are chosen; None to choose none.
         layer: the file, which knows the lines.
     """
@@ -102,7 +112,7 @@ class Written:
     seeds: tuple[int, ...]
     variants: tuple[Variant, ...]
     report: Report = field(default_factory=default_report)
-    baseline: str = ""
+    baseline: str | Mapping[str, Any] = ""
     choose: ChooseSection | None = None
     layer: ValueLayer = field(default_factory=ValueLayer)
 
@@ -135,7 +145,7 @@ def read_sweep(path: Path | Document, shown: str = "") -> Written:
         tuple(dict.fromkeys(made.seeds)),
         tuple(variants),
         report_of(made.report or (), made.target),
-        made.baseline or variants[0].name,
+        _settings(made.baseline) or variants[0].name,
         made.choose,
         layer,
     )
@@ -191,7 +201,7 @@ def _variant(name: str, settings: Iterable[tuple[tuple[str, ...], Any, Any]]) ->
             table[path[-1]] = value
         origins[path] = origin
     plain = {".".join(path): value for path, value, _ in chosen}
-    return Variant(name or _name(plain), plain, ValueLayer(values, origins))
+    return Variant(name or case_name(plain), plain, ValueLayer(values, origins))
 
 
 def _flat(path: KeyPath) -> tuple[str, ...]:
@@ -199,7 +209,7 @@ def _flat(path: KeyPath) -> tuple[str, ...]:
     return tuple(part for key in path for part in str(key).split("."))
 
 
-def _name(settings: Mapping[str, Any]) -> str:
+def case_name(settings: Mapping[str, Any]) -> str:
     """Return a name made of a case's settings: last words of keys where they tell enough.
 
     ``algorithm.name`` is called ``algorithm``.
@@ -212,14 +222,34 @@ def _name(settings: Mapping[str, Any]) -> str:
     return " ".join(parts) or "recipe"
 
 
+def _settings(baseline: Any) -> str | dict[str, Any]:
+    """Return a case's name, or settings by their flat keys."""
+    if isinstance(baseline, str):
+        return baseline
+    return {".".join(_flat(path)): value for path, value in leaves(baseline)}
+
+
+def _baseline_problem(baseline: str | Mapping[str, Any], variants: Sequence[Variant]) -> str:
+    """Return why no case is the baseline; nothing if one is."""
+    names = [variant.name for variant in variants]
+    if isinstance(baseline, str):
+        near = did_you_mean(nearest_name(baseline, names))
+        shown = "" if near else f"; the cases are: {', '.join(names[:10])}"
+        return (
+            ""
+            if not baseline or baseline in names
+            else f"there is no case '{baseline}'{near}{shown}"
+        )
+    if any(baseline.items() <= variant.settings.items() for variant in variants):
+        return ""
+    return f"no case has {case_name(baseline)}; its keys are those of the grid or of the cases"
+
+
 def _problems(made: SweepFile, variants: Sequence[Variant], layer: ValueLayer) -> Iterator[Problem]:
     """Yield the problems of the cases as a whole."""
     if made.cases and made.grid:
         yield Problem(layer.nearest(("grid",)), "grid", "a sweep has a grid or cases, not both")
-    names = [variant.name for variant in variants]
-    if made.baseline and made.baseline not in names:
-        near = did_you_mean(nearest_name(made.baseline, names))
-        text = f"there is no case '{made.baseline}'{near}"
+    if text := _baseline_problem(_settings(made.baseline), variants):
         yield Problem(layer.nearest(("baseline",)), "baseline", text, BAD_VALUE)
     seen: set[str] = set()
     for number, variant in enumerate(variants):

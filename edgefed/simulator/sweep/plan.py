@@ -61,15 +61,30 @@ class Plan:
 
     Attributes:
         report: the metrics of the tables.
-        baseline: name of the case with which the others are compared; empty for the first.
+        baseline: name of the case with which the others are compared; empty for the first. Or
+            settings: each case is compared with the one that has them and is otherwise equal.
         choose: how the best cases are chosen; None to choose none.
     """
 
     cases: tuple[SweepCase, ...]
     seeds: tuple[int, ...]
     report: Report = field(default_factory=default_report)
-    baseline: str = ""
+    baseline: str | Mapping[str, Any] = ""
     choose: ChooseSection | None = None
+
+    def references(self) -> dict[str, str]:
+        """Return the case with which each case is compared; one that has none is left out."""
+        if isinstance(self.baseline, str):
+            name = self.baseline or self.cases[0].name
+            return {case.name: name for case in self.cases if case.name != name}
+        by_settings = [(case.settings, case.name) for case in self.cases]
+        found = {}
+        for case in self.cases:
+            wanted = {**case.settings, **self.baseline}
+            name = next((name for settings, name in by_settings if settings == wanted), case.name)
+            if name != case.name:
+                found[case.name] = name
+        return found
 
     @property
     def target(self) -> float | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.simulator.sweep.choice import Choice, choose
+from edgefed.simulator.sweep.file import case_name
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.report import RUN_NUMBERS, Metric, Report, default_report
 from edgefed.simulator.sweep.results import TrialResult
@@ -73,7 +74,8 @@ class CaseRow:
     Attributes:
         runs, failed: finished and failed runs.
         values: a spread for each column, by key.
-        differences: to the baseline, by key; none of the baseline's own row.
+        differences: to its baseline, by key; none of a baseline's own row.
+        baseline: the case with which it is compared; empty for none.
         measured_on: where its scores without ``device_`` were measured.
         chosen: whether it is the best of its group by validation; None where none is chosen.
     """
@@ -84,6 +86,7 @@ class CaseRow:
     failed: int
     values: Mapping[str, Spread]
     differences: Mapping[str, Comparison]
+    baseline: str
     measured_on: Place
     chosen: bool | None
 
@@ -101,6 +104,7 @@ class CaseRow:
             **{name: asdict(value) for name, value in self.values.items()},
             "measured_on": self.measured_on,
             "differences": differences,
+            "baseline": self.baseline,
             **({} if self.chosen is None else {"chosen": self.chosen}),
         }
 
@@ -110,7 +114,7 @@ class Table:
     """The table of a sweep that has ended, or of its runs so far.
 
     Attributes:
-        baseline: name of the case with which the others are compared.
+        baseline: name of the case with which the others are compared, or settings of such cases.
         choices: one for each group, if the sweep chooses.
         missing: metrics of the report that no finished run has, each with a sentence.
         failures: case, seed and reason of each failed run.
@@ -137,9 +141,15 @@ class Table:
     def best(self) -> set[tuple[str, str]]:
         """Return case and key of the best mean of each column; of the chosen ones, if any are.
 
-        Of when a target was reached there is none: the seeds that never reach it have no value.
+        Cases with different baselines do not compete. Of when a target was reached there is none:
+        the seeds that never reach it have no value.
         """
-        rows = [row for row in self.rows if row.chosen] or self.rows
+        groups: dict[str, list[CaseRow]] = {}
+        for row in [row for row in self.rows if row.chosen] or self.rows:
+            groups.setdefault(row.baseline or row.case, []).append(row)
+        return {place for rows in groups.values() for place in self._best(rows)}
+
+    def _best(self, rows: Sequence[CaseRow]) -> set[tuple[str, str]]:
         best = set()
         for column in self.columns:
             means = {row.case: row.values[column.key].mean for row in rows}
@@ -165,7 +175,7 @@ def make_table(plan: Plan, outcome: TrialOutcome) -> Table:
         case: {column.key: _by_seed(own, column.of) for column in columns}
         for case, own in by_case.items()
     }
-    baseline = plan.baseline or next(iter(by_case), "")
+    references = plan.references()
     choices = _choices(plan, by_case)
     chosen = {choice.case for choice in choices}
     rows = (
@@ -175,9 +185,10 @@ def make_table(plan: Plan, outcome: TrialOutcome) -> Table:
             len(by_case[case.name]),
             sum(name == case.name for name, _, _ in failures),
             {key: spread(list(by_seed.values())) for key, by_seed in values[case.name].items()},
-            _differences(columns, values[case.name], values[baseline])
-            if case.name != baseline
+            _differences(columns, values[case.name], values[references[case.name]])
+            if case.name in references
             else {},
+            references.get(case.name, ""),
             _place(by_case[case.name].values()),
             None if plan.choose is None else case.name in chosen,
         )
@@ -185,8 +196,15 @@ def make_table(plan: Plan, outcome: TrialOutcome) -> Table:
     )
     missing = dict(_missing(plan.report, results))
     return Table(
-        columns, tuple(rows), plan.seeds, baseline, tuple(choices), missing, tuple(failures)
+        columns, tuple(rows), plan.seeds, _named(plan), tuple(choices), missing, tuple(failures)
     )
+
+
+def _named(plan: Plan) -> str:
+    """Return the name of the baseline, or its settings."""
+    if isinstance(plan.baseline, str):
+        return plan.baseline or plan.cases[0].name
+    return case_name(plan.baseline)
 
 
 def _by_seed(

@@ -153,6 +153,16 @@ HEAD = 'recipe = "recipe.toml"\n'
         ),
         (f'{HEAD}target = 0.5\nreport = ["loss"]\n', r"2: target: is the accuracy's, which"),
         (
+            f'{HEAD}baseline = "other"\n[[cases]]\nname = "fast"\n[[cases]]\nname = "slow"\n',
+            r"2: baseline: there is no case 'other'; the cases are: fast, slow",
+        ),
+        (
+            f'{HEAD}baseline = {{ algorithm.name = "fedprox" }}\n'
+            '[grid]\nalgorithm.name = ["fedavg"]\n',
+            r"2: baseline: no case has algorithm=fedprox; its keys are those of the grid",
+        ),
+        (f"{HEAD}baseline = 3\n", "2: baseline: must be a case's name in quotes, or a table"),
+        (
             f'{HEAD}baseline = "fast"\n[[cases]]\nname = "fest"\n',
             r"""2: baseline: there is no case 'fast'; did you mean "fest"?""",
         ),

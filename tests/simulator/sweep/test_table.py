@@ -358,3 +358,42 @@ def test_cases_are_chosen_over_seeds_that_all_of_them_finished(plan: Plan) -> No
     (choice,) = make_table(plan, outcome_of(plan, apart)).choices
     assert (choice.case, choice.seeds) == ("", ())
     assert choice_lines(make_table(plan, outcome_of(plan, {})))[0].startswith("chosen: none")
+
+
+WITHIN = """
+recipe = "recipe.toml"
+seeds = [1, 2, 3]
+baseline.algorithm.name = "fedavg"
+[grid]
+algorithm.name = ["fedavg", "fednova"]
+training.epochs = [1, 2]
+"""
+
+
+def test_each_case_is_compared_with_the_one_that_differs_in_the_baselines_keys_alone(
+    tmp_path: Path,
+) -> None:
+    plan = planned(write(tmp_path, WITHIN))
+    scores = {
+        "algorithm=fedavg epochs=1": (0.10, 0.20, 0.30),
+        "algorithm=fedavg epochs=2": (0.60, 0.70, 0.80),
+        "algorithm=fednova epochs=1": (0.15, 0.26, 0.34),
+        "algorithm=fednova epochs=2": (0.59, 0.68, 0.77),
+    }
+    runs = {
+        case: {seed: [coordinator(score)] for seed, score in enumerate(row, 1)}
+        for case, row in scores.items()
+    }
+    table = make_table(plan, outcome_of(plan, runs))
+    rows = {row.case: row for row in table.rows}
+    assert [row.baseline for row in table.rows] == [
+        "", "", "algorithm=fedavg epochs=1", "algorithm=fedavg epochs=2",
+    ]  # fmt: skip
+    few, many = (rows[f"algorithm=fednova epochs={count}"].differences for count in (1, 2))
+    assert few["accuracy"].difference.mean == pytest.approx((0.05 + 0.06 + 0.04) / 3)
+    assert many["accuracy"].difference.mean == pytest.approx(-0.02)
+    assert rows["algorithm=fedavg epochs=2"].differences == {}, "epochs are not compared"
+    best = {case for case, key in table.best() if key == "accuracy"}
+    assert best == {"algorithm=fednova epochs=1", "algorithm=fedavg epochs=2"}
+    assert table.baseline == "algorithm=fedavg"
+    assert rows["algorithm=fednova epochs=2"].to_json()["baseline"] == "algorithm=fedavg epochs=2"
