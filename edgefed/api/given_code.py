@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -11,8 +11,10 @@ from edgefed.algorithms.composed.registry import PLUGINS
 from edgefed.algorithms.interface.base import Algorithm
 from edgefed.algorithms.selection.base import Selector
 from edgefed.algorithms.selection.registry import SELECTOR_PLUGINS
+from edgefed.coordinator.trackers.base import Tracker
 from edgefed.data.partitioners.cover import Parts
 from edgefed.data.partitioners.registry import PARTITION_PLUGINS, Partitioner, PartitionRequest
+from edgefed.errors import UsageError
 from edgefed.files.plugins import Plugins
 from edgefed.files.user_code import class_refused
 
@@ -76,3 +78,20 @@ def path_of(member: object) -> str:
         return f"{module}:{name}" if name else path_of(member.split)
     owner = member if hasattr(member, "__qualname__") else type(member)
     return f"{owner.__module__}:{getattr(owner, '__qualname__', '')}"
+
+
+def checked_trackers(trackers: Sequence[Tracker]) -> tuple[Tracker, ...]:
+    """Return the trackers.
+
+    Raises:
+        UsageError: an object among them is none.
+    """
+    for tracker in trackers:
+        methods = (getattr(tracker, name, None) for name in ("begin", "round", "end"))
+        named = isinstance(getattr(tracker, "name", None), str)
+        if isinstance(tracker, type) or not named or not all(map(callable, methods)):
+            raise UsageError(
+                f"trackers: {tracker!r:.80} is no tracker.",
+                hint="a tracker is an object with a name and the methods begin, round and end",
+            )
+    return tuple(trackers)

@@ -16,7 +16,7 @@ import torch
 
 from edgefed.algorithms.interface.base import Algorithm
 from edgefed.algorithms.selection.base import Selector
-from edgefed.api.given_code import Over, PartitionSource, given_code
+from edgefed.api.given_code import Over, PartitionSource, checked_trackers, given_code
 from edgefed.api.progress import round_bar
 from edgefed.api.recipe_source import RecipeSource, recipe_of
 from edgefed.api.result import Result, scores_of
@@ -128,7 +128,7 @@ def simulate(
             (_folder(folder) or Path(opened.enter_context(_temporary_folder()))) / SIMULATIONS,
             SystemClock(),
             data_folder_of(data_folder),
-            tuple(trackers),
+            checked_trackers(trackers),
             opened.enter_context(place(on, address, [chosen])),
             memory,
             audit=audit,

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from edgefed.api.given_code import checked_trackers
+from edgefed.api.progress import run_bar
 from edgefed.api.recipe_source import checked, plain
 from edgefed.api.simulate import borrowed_process, data_folder_of
-from edgefed.charts.paper_figure import Format
+from edgefed.charts.paper_figure import Format, formats_of
 from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.config.values.toml import Document
 from edgefed.coordinator.trackers.base import Tracker
@@ -21,9 +23,11 @@ from edgefed.files.user_code import classes_allowed
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.backend import place
 from edgefed.simulator.sweep.file import read_sweep
-from edgefed.simulator.sweep.outputs import write_outputs
 from edgefed.simulator.sweep.plan import Plan, make_plan
 from edgefed.simulator.sweep.results import other_releases
+from edgefed.simulator.sweep.seed_outputs import SeedOutputs
+from edgefed.simulator.sweep.table import Table
+from edgefed.simulator.sweep.table_text import text_rows
 from edgefed.simulator.sweep.trials import TrialStep, run_trials
 
 log = logging.getLogger("edgefed")
@@ -90,12 +94,19 @@ class SweepResult:
         failures: runs that failed; the next call with the same folder runs them again.
         folder: of all files.
         summary: see ``to_json``.
+        text: the table as ``edgefed sim sweep`` prints it; ``print`` shows it too.
     """
 
     rows: tuple[SweepRow, ...]
     failures: tuple[SweepFailure, ...]
     folder: Path
     summary: Mapping[str, Any]
+    text: str
+
+    def __repr__(self) -> str:
+        """Return the table, the number of failed runs and the folder."""
+        failed = f"failed runs: {len(self.failures)}; " if self.failures else ""
+        return f"{self.text}\n{failed}folder: {self.folder}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the output of ``edgefed sim sweep --json``."""
@@ -126,6 +137,7 @@ def sweep(
     memory: int = 0,
     user_models: bool = True,
     on_step: Callable[[TrialStep], None] | None = None,
+    progress: bool | None = None,
 ) -> SweepResult:
     """Run a recipe under every setting of a sweep, each with several seeds, and return the table.
 
@@ -141,7 +153,7 @@ def sweep(
             needs one.
         seeds: in place of the sweep's.
         recompute: whether to repeat runs that another version of EdgeFed or torch made.
-        jobs: number of runs at once, each in a process of its own.
+        jobs: number of runs at once, from 1; several have a process each.
         figures: formats of the figures beside SVG; they need matplotlib.
         trackers: notified of the rounds of each run. With several jobs, each run has a copy.
         on: ``local``, or ``ray`` to train on a cluster.
@@ -150,7 +162,8 @@ def sweep(
         memory: most bytes that training a model may take; 0 for half of the free memory.
         user_models: whether recipes may name users' own code.
         on_step: called with the beginning, the rounds and the end of each run; None to log the end
-            of each run as ``edgefed``.
+            of each run as ``edgefed``, failures as warnings.
+        progress: whether to show the runs as a bar; see ``simulate``.
 
     Returns:
         The result. Failed runs are in its ``failures``.
@@ -161,26 +174,44 @@ def sweep(
             be known by.
         KeyboardInterrupt: Ctrl-C; finished runs are kept.
     """
+    formats, trackers = _formats(figures, jobs), checked_trackers(trackers)
     with borrowed_process(), classes_allowed(user_models):
         folder, plan = _folder(sweep, out), _plan(sweep, seeds)
-        with place(on, address, [trial.recipe for trial in plan.trials()], jobs) as executors:
+        outputs = SeedOutputs(plan, folder, formats, log.warning)
+        with (
+            place(on, address, [trial.recipe for trial in plan.trials()], jobs) as executors,
+            run_bar(progress, on_step or _log_step) as take,
+        ):
             outcome = run_trials(
                 plan,
                 folder,
                 SystemClock(),
                 data_folder_of(data_folder),
-                on_step or _log_step,
+                take,
                 executors,
                 memory,
                 recompute=recompute,
                 jobs=jobs,
                 trackers=trackers,
-                after_seed=lambda so_far: write_outputs(plan, so_far, folder, figures),
+                after_seed=outputs.write,
             )
         if warning := other_releases(outcome.results.values()):
             log.warning("%s", warning)
-        write_outputs(plan, outcome, folder, figures)
-    return _result(folder)
+        table = outputs.write(outcome)
+    return _result(folder, table)
+
+
+def _formats(figures: Sequence[Format], jobs: int) -> list[Format]:
+    """Return the formats of the figures.
+
+    Raises:
+        UsageError: one cannot be drawn, or there is no such number of jobs.
+    """
+    if isinstance(figures, str):
+        raise UsageError("figures is a list of formats.", hint='such as figures=["pdf"]')
+    if not isinstance(jobs, int) or jobs < 1:
+        raise UsageError("jobs is a number of runs, from 1.", hint="such as jobs=2")
+    return formats_of(figures, "figures")
 
 
 def _folder(sweep: SweepSource, out: str | os.PathLike[str] | None) -> Path:
@@ -212,7 +243,7 @@ def _plan(sweep: SweepSource, seeds: Sequence[int]) -> Plan:
     return make_plan(written, around, checked, seeds=seeds)
 
 
-def _result(folder: Path) -> SweepResult:
+def _result(folder: Path, table: Table) -> SweepResult:
     """Return the result that the files of a folder hold."""
     summary = json.loads((folder / "table.json").read_bytes())
     rows = (
@@ -220,7 +251,15 @@ def _result(folder: Path) -> SweepResult:
         for row in summary["cases"]
     )
     failures = (SweepFailure(**failure) for failure in summary["failures"])
-    return SweepResult(tuple(rows), tuple(failures), folder, summary)
+    return SweepResult(tuple(rows), tuple(failures), folder, summary, _text(table))
+
+
+def _text(table: Table) -> str:
+    """Return the table with columns as wide as their widest cells."""
+    cells = text_rows(table)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
+    return "\n".join(lines)
 
 
 def _values(row: Mapping[str, Any]) -> dict[str, SweepValue]:
@@ -236,6 +275,8 @@ def _values(row: Mapping[str, Any]) -> dict[str, SweepValue]:
 
 def _log_step(step: TrialStep) -> None:
     if step.state not in ("begun", "round"):
-        ended = step.reason or ("" if step.accuracy is None else f"accuracy {step.accuracy:.4f}")
+        level = logging.WARNING if step.state in ("failed", "warned") else logging.INFO
+        score = "" if step.accuracy is None else f" accuracy {step.accuracy:.4f}"
+        ended = f": {step.reason}" if step.reason else score
         names = f"{step.trial.case.name}, seed {step.trial.seed}"
-        log.info("run %d of %d: %s: %s %s", step.number, step.total, names, step.state, ended)
+        log.log(level, "run %d of %d: %s: %s%s", step.number, step.total, names, step.state, ended)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from io import BytesIO
 from textwrap import fill
 from typing import Any, Literal
 
 from edgefed.charts.lines import LineChart, finite
 from edgefed.charts.svg import printable_lines
+from edgefed.errors import UsageError
 from edgefed.files.optional import wanted
 
 Format = Literal["pdf", "png"]
@@ -45,6 +47,25 @@ def require_matplotlib() -> Any:
         UsageError: ``figures.missing``: it is not installed.
     """
     return wanted("matplotlib", "figures", code="figures.missing", package="matplotlib")
+
+
+def formats_of(words: Iterable[str], option: str) -> list[Format]:
+    """Return the formats of figures that an option names, beside SVG, which is always drawn.
+
+    Args:
+        words: the names.
+        option: in the error.
+
+    Raises:
+        UsageError: there is no such format; ``figures.missing``: matplotlib is not installed.
+    """
+    names = {str(word).strip().lower() for word in words} - {"", "svg"}
+    if unknown := sorted(names.difference(FORMATS)):
+        raise UsageError(f"{option}: there is no format '{unknown[0]}'; choose svg, pdf, png.")
+    formats = [format_ for format_ in FORMATS if format_ in names]
+    if formats:
+        require_matplotlib()
+    return formats
 
 
 def paper_figure(chart: LineChart, format_: Format) -> bytes:

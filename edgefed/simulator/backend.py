@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 if TYPE_CHECKING:
     from edgefed.config.recipes.recipe import Recipe
     from edgefed.simulator.executors import Maker
 
+Backend = Literal["local", "ray"]
+
 
 @contextmanager
 def place(
-    on: Literal["local", "ray"], address: str, recipes: Iterable[Recipe], jobs: int = 1
+    on: Backend, address: str, recipes: Iterable[Recipe], jobs: int = 1
 ) -> Iterator[Maker | None]:
     """Yield the maker of executors, valid within the block; None for this machine's default.
 
@@ -24,12 +26,14 @@ def place(
         jobs: the number of recipes to be run at once.
 
     Raises:
-        UsageError: an address without ``--on ray``, or several jobs with it; or ``ray.code``: a
-            recipe's code cannot be imported on a cluster.
+        UsageError: no such backend, an address without ``--on ray``, or several jobs with it; or
+            ``ray.code``: a recipe's code cannot be imported on a cluster.
         EdgeFedError: Ray cannot be used.
     """
     from edgefed.errors import UsageError
 
+    if on not in get_args(Backend):
+        raise UsageError(f"There is no backend '{on}'.", hint="choose local or ray")
     if on == "local":
         if address:
             raise UsageError(

@@ -106,6 +106,29 @@ def test_an_object_of_another_kind_is_one_error(given: Any, code: str, words: st
     assert caught.value.hint
 
 
+class Nameless:
+    """A tracker but for its name."""
+
+    def begin(self, run: object) -> None: ...
+    def round(self, row: object) -> None: ...
+    def end(self, record: object) -> None: ...
+
+
+class Named(Nameless):
+    name = "named"
+
+
+class Endless:
+    name, begin, round = "endless", Nameless.begin, Nameless.round
+
+
+def test_an_object_that_is_no_tracker_is_refused() -> None:
+    for wrong in (Nameless(), Named, Endless()):
+        with pytest.raises(UsageError, match=r"trackers: .* is no tracker\."):
+            edgefed.simulate(recipe(), data=arrays(TRAIN), trackers=[wrong])  # type: ignore[list-item]
+    edgefed.simulate(recipe(rounds={"count": 1}), data=arrays(TRAIN), trackers=[Named()])
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

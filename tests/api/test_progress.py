@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,6 +80,17 @@ def test_a_notebook_has_one_bar_that_is_drawn_anew(kernel: Any) -> None:
     last = others[-1][1]["data"]
     assert re.search(r"^rounds 100%\|█{20}\| 2/2 \[.* m?s, accuracy 0\.\d+", last["text/plain"])
     assert '<progress value="2" max="2"></progress> 2/2 [' in last["text/html"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
+def test_a_notebook_has_a_bar_of_a_sweep(kernel: Any, tmp_path: Path) -> None:
+    source = {"recipe": recipe(data={"name": "tests.api.own_classes:read"}), "seeds": [1, 2]}
+    shown = outputs(kernel, f"_ = edgefed.sweep({source!r}, out={str(tmp_path)!r})")
+    assert shown[0][0] == "display_data"
+    assert {kind for kind, _ in shown[1:]} == {"update_display_data"}
+    last = shown[-1][1]["data"]["text/plain"]
+    assert re.search(r"^runs 100%\|█{20}\| 2/2 \[.*run 2 of 2: recipe, seed 2\]$", last), last
 
 
 @pytest.mark.filterwarnings("ignore")

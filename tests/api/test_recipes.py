@@ -121,6 +121,11 @@ def test_what_is_kept_in_a_folder(tmp_path: Path) -> None:
     assert edgefed.simulate(tables).folder is None
 
 
+def test_a_backend_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(UsageError, match="no backend 'rai'"):
+        edgefed.simulate(on="rai")  # type: ignore[arg-type]
+
+
 def test_an_address_needs_a_cluster() -> None:
     with pytest.raises(UsageError, match="--on ray"):
         edgefed.simulate(recipe(), address="192.0.2.1:6379")

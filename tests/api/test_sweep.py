@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import PluginError, RecipeError, StorageError, UsageError
 from edgefed.simulator.sweep.trials import TrialStep
 from tests.api.small import npz, recipe
+from tests.base.test_progress_bar import Terminal
 from tests.cli.commands import edgefed as command
 from tests.notebook import Notebook
 
@@ -77,6 +79,46 @@ def test_failed_runs_are_in_the_result_and_are_run_again(tmp_path: Path) -> None
     assert steps(source, tmp_path / "out")[1] == ["failed", "known"]
 
 
+def test_failures_and_missing_metrics_are_warnings_and_the_table_is_printed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = {
+        "recipe": recipe(data=npz(tmp_path)),
+        "seeds": [1, 2],
+        "cases": [{"algorithm.name": "tests.api.own_classes:Failing"}, {"name": "plain"}],
+        "report": ["accuracy", "zzz"],
+    }
+    result = edgefed.sweep(source, out=tmp_path / "out", figures=["svg"])  # type: ignore[list-item]
+    warnings = [one.getMessage() for one in caplog.records if one.name == "edgefed"]
+    warnings = [text.partition(" no finished")[0] for text in warnings]
+    failed = [f"seed {one.seed}: failed: {one.reason}" for one in result.failures]
+    assert [text.partition("Failing, ")[2] or text for text in warnings] == [
+        failed[0], "report:", failed[1],
+    ]  # fmt: skip
+    head, first, second, end = str(result).splitlines()
+    assert head.split() == ["CASE", "RUNS", "ACCURACY", "ZZZ"]
+    assert first == f"{result.rows[0].case}  0, 2 failed"
+    assert second.split()[:2] == ["plain", "2"]
+    assert second.index("2") == head.index("RUNS")
+    assert end == f"failed runs: 2; folder: {result.folder}"
+
+
+def test_a_terminal_has_a_bar_of_the_runs_if_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = {**GRID, "recipe": recipe(data=npz(tmp_path))}
+    for progress in (None, True):
+        terminal = Terminal()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stderr", terminal)
+            patch.setenv("TERM", "xterm-256color")
+            patch.setenv("COLUMNS", "120")
+            steps(source, tmp_path / "out", progress=progress)
+        shown = " 2/4 " in terminal.getvalue()
+        at_end = "run 4 of 4: learning_rate=0.5, seed 2" in terminal.getvalue()
+        assert (shown, at_end, terminal.line) == (progress is True, progress is True, "")
+
+
 def test_ctrl_c_leaves_a_folder_that_the_same_call_resumes(tmp_path: Path) -> None:
     source = {**GRID, "recipe": recipe(data=npz(tmp_path))}
 
@@ -94,6 +136,13 @@ def test_ctrl_c_leaves_a_folder_that_the_same_call_resumes(tmp_path: Path) -> No
     [
         ({**GRID, "recipe": {}}, {}, UsageError),
         ({**GRID, "recipe": {}}, {"out": "out", "seeds": [-1]}, UsageError),
+        ({**GRID, "recipe": {}}, {"out": "out", "jobs": 0}, UsageError),
+        ({**GRID, "recipe": {}}, {"out": "out", "jobs": "2"}, UsageError),
+        ({**GRID, "recipe": {}}, {"out": "out", "on": "rai"}, UsageError),
+        ({**GRID, "recipe": {}}, {"out": "out", "figures": ["gif"]}, UsageError),
+        ({**GRID, "recipe": {}}, {"out": "out", "figures": "pdf"}, UsageError),
+        ({**GRID, "recipe": {}}, {"out": "out", "figures": ["pdf"]}, UsageError),
+        ({**GRID, "recipe": {}}, {"out": "out", "trackers": [object()]}, UsageError),
         ({"grid": {}, "sedes": [1]}, {"out": "out"}, RecipeError),
         ({"recipe": {"rounds": {"cuont": 1}}}, {"out": "out"}, RecipeError),
         ({"recipe": 5}, {"out": "out"}, RecipeError),
@@ -103,6 +152,7 @@ def test_a_sweep_that_cannot_be_used_is_refused(
     source: Any, more: Any, error: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(error) as caught:
         edgefed.sweep(source, **more)
     assert caught.value.message
@@ -153,3 +203,27 @@ def test_changed_code_of_a_notebook_runs_again_and_other_cells_do_not_count(
     notebook.cell("FACTOR = iter([1])\n")
     with pytest.raises(StorageError, match="FACTOR of type list_iterator"):
         edgefed.sweep(source, out=out)
+
+
+READER = """
+import numpy as np
+from edgefed.extension import Dataset, Samples
+x, y = np.random.default_rng(0).random((30, 4), np.float32), np.arange(30) % 3
+
+
+def read(options, folder):
+    return Dataset(Samples(x[:20], y[:20]), Samples(x[20:], y[20:]), 3, x.shape[1:])
+"""
+
+
+def test_arrays_of_a_notebook_are_the_data_of_a_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook, out = Notebook(monkeypatch), tmp_path / "out"
+    notebook.cell(READER)
+    source = {"recipe": recipe(data={"name": "__main__:read"}), "seeds": [1]}
+    result, ends = steps(source, out)
+    assert (result.rows[0].runs, ends) == (1, ["done"])
+    assert steps(source, out)[1] == ["known"]
+    notebook.cell("x = x + 1\n")
+    assert steps(source, out)[1] == ["done"]

@@ -52,7 +52,7 @@ def own_code() -> None:
     edgefed.simulate(partition=Partitioner(split, Cover.ALL))
     swept: edgefed.SweepResult = edgefed.sweep({"recipe": {}, "seeds": [1]}, out="out")
     edgefed.sweep("sweep.toml", seeds=(1, 2), recompute=True, on="ray")
-    edgefed.sweep("sweep.toml", jobs=2, figures=["pdf"], trackers=())
+    edgefed.sweep("sweep.toml", jobs=2, figures=["pdf"], trackers=(), progress=True)
     mean: float | None = swept["recipe"].values["accuracy"].mean
     told = (mean, swept.rows[0].case, swept.failures, swept.folder, swept.to_json()["cases"])
     assert told
@@ -79,5 +79,7 @@ def wrong(result: edgefed.Result) -> None:
     edgefed.simulate({}, algorithm=Last)  # type: ignore[arg-type]
     edgefed.simulate({}, selection="last")  # type: ignore[arg-type]
     edgefed.sweep(5)  # type: ignore[arg-type]
+    edgefed.sweep({}, figures=["gif"])  # type: ignore[list-item]
+    edgefed.sweep({}, on="rai")  # type: ignore[arg-type]
     edgefed.simulate({}, callbacks=len)  # type: ignore[arg-type]
     result.weights_digest = ""  # type: ignore[misc]

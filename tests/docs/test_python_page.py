@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -62,6 +63,18 @@ def test_the_page_names_every_attribute_of_a_round() -> None:
     told = set(re.findall(r"`(\w+)`", "".join(row.split(" | ")[0] for row in table.splitlines())))
     fields = {name for name in RoundResult.__dataclass_fields__ if not name.startswith("_")}
     assert told == fields | {"weights"}
+
+
+def test_the_page_names_every_argument_and_field_of_a_sweep() -> None:
+    text = PAGE.read_text(encoding="utf-8").partition("## Sweeps")[2].partition("\n## ")[0]
+    arguments, fields = (
+        set(re.findall(r"`(\w+)`", "".join(row.split(" | ")[0] for row in table.splitlines())))
+        for table in re.findall(
+            r"^\| (?:argument|field of the result) \|.*?\n\n", text, re.M | re.S
+        )
+    )
+    assert arguments == set(inspect.signature(edgefed.sweep).parameters) - {"sweep"}
+    assert fields == set(edgefed.SweepResult.__dataclass_fields__)
 
 
 def test_every_name_that_the_page_uses_is_public() -> None:

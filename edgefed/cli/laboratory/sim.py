@@ -37,13 +37,11 @@ from edgefed.terminal.console import columns, data, hide_progress, json_out, sho
 from edgefed.terminal.units import score_of
 
 if TYPE_CHECKING:
-    from edgefed.charts.paper_figure import Format
     from edgefed.cli.common.recipes import Typed
     from edgefed.coordinator.storage.stored_runs import RunRecord
     from edgefed.events.base.model import Event
     from edgefed.simulator.sweep.plan import Plan
     from edgefed.simulator.sweep.table import Table
-    from edgefed.simulator.sweep.trials import TrialOutcome
 
 app = CommandLine(help="Run recipes on virtual devices.")
 
@@ -97,28 +95,27 @@ def sweep(
     The same command resumes an interrupted sweep: finished runs are kept, and changed ones are run
     again, also if the code of a plug-in or of a module of your own has changed.
     """
+    from edgefed.charts.paper_figure import formats_of
     from edgefed.simulator.backend import place
-    from edgefed.simulator.sweep.outputs import file_names, summary, write_outputs
+    from edgefed.simulator.sweep.outputs import file_names, summary
+    from edgefed.simulator.sweep.seed_outputs import SeedOutputs
 
     options = globals_of(context)
-    formats = _formats(figures)
+    formats = formats_of(figures.split(","), "--figures")
     plan = _plan(options, file, seeds, sets)
     folder = _folder(file, out)
-    warned: set[str] = set()
-
-    def written(outcome: TrialOutcome) -> Table:
-        table = write_outputs(plan, outcome, folder, formats)
-        for name, text in table.missing.items():
-            if name not in warned:
-                talk(f"! report: {text}")
-            warned.add(name)
-        return table
-
+    outputs = SeedOutputs(plan, folder, formats, lambda text: talk(f"! {text}"))
     with place(on, address, [trial.recipe for trial in plan.trials()], jobs) as executors:
         outcome = run_plan(
-            options, plan, folder, executors, recompute=recompute, jobs=jobs, after_seed=written
+            options,
+            plan,
+            folder,
+            executors,
+            recompute=recompute,
+            jobs=jobs,
+            after_seed=outputs.write,
         )
-    table = written(outcome)
+    table = outputs.write(outcome)
     if options.json:
         json_out(summary(plan, table, folder))
     else:
@@ -141,23 +138,6 @@ def _plan(options: Globals, file: Path, seeds: str, sets: list[str] | None) -> P
     written = read_sweep(around.cwd / file.expanduser(), str(file.expanduser()))
     wanted = parse_seeds(seeds)
     return make_plan(written, around, checked, sets=parse_sets(sets or ()), seeds=wanted)
-
-
-def _formats(figures: str) -> list[Format]:
-    """Return the formats that ``--figures`` names; SVG is always written.
-
-    Raises:
-        UsageError: there is no such format; ``figures.missing``: matplotlib is not installed.
-    """
-    from edgefed.charts.paper_figure import FORMATS, require_matplotlib
-
-    words = {word.strip().lower() for word in figures.split(",")} - {"", "svg"}
-    formats = [format_ for format_ in FORMATS if format_ in words]
-    if unknown := sorted(words.difference(FORMATS)):
-        raise UsageError(f"--figures: there is no format '{unknown[0]}'; choose svg, pdf, png.")
-    if formats:
-        require_matplotlib()
-    return formats
 
 
 def _show(options: Globals, table: Table, folder: Path, files: Sequence[str]) -> None:
