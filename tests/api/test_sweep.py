@@ -113,7 +113,8 @@ def test_a_terminal_has_a_bar_of_the_runs_if_it_is_asked_for(
             patch.setattr(sys, "stderr", terminal)
             patch.setenv("TERM", "xterm-256color")
             patch.setenv("COLUMNS", "120")
-            steps(source, tmp_path / "out", progress=progress)
+            ends = steps(source, tmp_path / "out", progress=progress)[1]
+        assert len(ends) == 4
         shown = " 2/4 " in terminal.getvalue()
         at_end = "run 4 of 4: learning_rate=0.5, seed 2" in terminal.getvalue()
         assert (shown, at_end, terminal.line) == (progress is True, progress is True, "")
