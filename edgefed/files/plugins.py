@@ -155,7 +155,7 @@ class Plugins(Generic[Member]):
         """
         if name in self._added:
             return self._added[name]
-        if self._in_modules and is_own_class(name):
+        if self._is_own(name):
             return self._own(name)
         offered = self.offers()
         if name in offered.refused:
@@ -200,6 +200,10 @@ class Plugins(Generic[Member]):
         self._note(name, value)
         return member
 
+    def _is_own(self, name: str) -> bool:
+        """Return whether a name is the path of a user's own object of this kind."""
+        return self._in_modules and is_own_class(name)
+
     def _note(self, name: str, member: object) -> None:
         if is_own_class(name):
             kind = member if isinstance(member, type) else None
@@ -225,7 +229,7 @@ class Plugins(Generic[Member]):
         """
         if name in self._added:
             return self._modules[name]
-        if is_own_class(name):
+        if self._is_own(name):
             return (name.partition(":")[0],)
         return self.offers().usable.get(name)
 

@@ -205,6 +205,11 @@ def test_a_command_checks_the_recipe_without_its_class_and_simulates_with_it(
     assert command("config", "check", absent, "--json", state=tmp_path).json["problems"] == []
     file = recipe_file(tmp_path, text.format(f"{HERE}:Stepping", 2))
     command("sim", "run", file, state=tmp_path).failed(2, "recipe.value", "algorithm.step")
+    keys = f'[data]\npartition = "{HERE}:DEALT"\nskip = -1\n'
+    both = recipe_file(tmp_path, text.format(f"{HERE}:Stepping", 2) + keys)
+    told = command("sim", "run", both, state=tmp_path).err
+    assert "algorithm.step" in told
+    assert "data.skip" in told
 
 
 @pytest.mark.parametrize("where", ["object", "main", "model"])

@@ -120,6 +120,17 @@ def test_a_terminal_has_a_bar_of_the_runs_if_it_is_asked_for(
         assert (shown, at_end, terminal.line) == (progress is True, progress is True, "")
 
 
+def test_runs_of_another_release_are_repeated_only_if_asked(tmp_path: Path) -> None:
+    source, out = {"recipe": recipe(data=npz(tmp_path)), "seeds": [1]}, tmp_path / "out"
+    steps(source, out)
+    (file,) = (out / "results").iterdir()
+    stored = json.loads(file.read_text())
+    stored["versions"]["edgefed"] = "0.0.9"
+    file.write_text(json.dumps(stored))
+    assert steps(source, out)[1] == ["known"]
+    assert steps(source, out, recompute=True)[1] == ["done"]
+
+
 def test_ctrl_c_leaves_a_folder_that_the_same_call_resumes(tmp_path: Path) -> None:
     source = {**GRID, "recipe": recipe(data=npz(tmp_path))}
 

@@ -139,6 +139,12 @@ def test_runs_and_files_of_earlier_releases_open_with_unknown_versions(tmp_path:
             read_description({**metadata, "versions": wrong}, Path("wrong"))
 
 
+def test_a_network_of_torchvision_is_no_code_of_a_user() -> None:
+    assert recipe_versions(recipe(model={"name": "torchvision:resnet18"})).sources == ()
+    (own,) = recipe_versions(recipe(model={"name": "tests.api.own_model:make"})).sources
+    assert own.name == "tests.api.own_model"
+
+
 def test_a_run_of_code_without_sources_says_so(tmp_path: Path) -> None:
     typed = type("Typed", (FedAvg,), {"__module__": "a_module_that_is_not_there"})
     typed.name, typed.summary, typed.paper = "typed", "FedAvg", "none"  # type: ignore[attr-defined]
