@@ -17,8 +17,10 @@ from functools import cache
 from importlib.metadata import Distribution
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 from edgefed.errors import StorageError
+from edgefed.files.loaded_code import changed_name
 from edgefed.files.plugins import installed
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -40,7 +42,8 @@ def package_digest(name: str) -> str:
     In an editable installation, these are the files of the packages that hold its plug-ins.
 
     Raises:
-        StorageError: ``source.unreadable``.
+        StorageError: ``source.unreadable``; ``source.changed``: the code that was imported is not
+            that of its file any more.
     """
     points = [point for point in installed() if point.dist is not None and point.dist.name == name]
     if not points or points[0].dist is None:
@@ -63,7 +66,8 @@ def module_digest(name: str) -> str:
     Modules of EdgeFed, of torch and of Python have an empty list of sources.
 
     Raises:
-        StorageError: ``source.unreadable``.
+        StorageError: ``source.unreadable``; ``source.changed``: the code that was imported is not
+            that of its file any more.
     """
     loaded = _reloadable()
     before, digest = _digests.get(name, ((), ""))
@@ -80,7 +84,8 @@ def local_digest(name: str) -> str:
     """Return the digest of a module of the user's; nothing for an installed one, or for Python's.
 
     Raises:
-        StorageError: ``source.unreadable``.
+        StorageError: ``source.unreadable``; ``source.changed``: the code that was imported is not
+            that of its file any more.
     """
     if name.partition(".")[0] in VERSIONED or INSTALLED & set(_root(name).parts):
         return ""
@@ -188,13 +193,37 @@ def _imports(file: Path, what: str) -> set[str]:
 
 def _digest(what: str, files: Mapping[str, Path], more: Iterable[str] = ()) -> str:
     contents = []
+    loaded = _loaded(files.values())
     for name, path in sorted(files.items()):
         try:
-            contents.append([name, hashlib.sha256(path.read_bytes()).hexdigest()])
-        except OSError as error:
+            source = path.read_bytes()
+            for module in loaded.get(os.path.realpath(path), ()):
+                if changed := changed_name(module, source):
+                    raise _changed(path, changed)
+        except (OSError, SyntaxError, ValueError) as error:
             raise _unreadable(what, error) from error
+        contents.append([name, hashlib.sha256(source).hexdigest()])
     text = json.dumps([contents, *more])
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+def _loaded(files: Iterable[Path]) -> dict[str, list[ModuleType]]:
+    """Return the modules of files that were imported, by their real paths; no installed ones."""
+    names = {path.name for path in files if not INSTALLED & set(path.parts)}
+    loaded: dict[str, list[ModuleType]] = {}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if isinstance(file, str) and file.endswith(".py") and Path(file).name in names:
+            loaded.setdefault(os.path.realpath(file), []).append(module)
+    return loaded
+
+
+def _changed(file: Path, name: str) -> StorageError:
+    return StorageError(
+        f"{file} has changed since it was imported: the {name} that runs is another.",
+        code="source.changed",
+        hint="reload it (importlib.reload), or start the program again",
+    )
 
 
 def _unreadable(what: str, error: Exception) -> StorageError:

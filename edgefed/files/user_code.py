@@ -175,7 +175,8 @@ def _module(kind: str, name: str, module_name: str) -> object:
         raise RecipeError(
             f"The {kind} {name} cannot be found: there is no module {missing!r}.",
             code=f"{kind}.import",
-            hint="install its package, or add its folder to PYTHONPATH, on each machine",
+            hint="install its package, or add its folder to PYTHONPATH, on each machine;"
+            " PYTHONPATH=. is the current folder",
         ) from error
     except FAILED as error:
         raise _import_failed(kind, name, error) from error
