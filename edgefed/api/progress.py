@@ -52,7 +52,7 @@ def run_bar(
 
     Args:
         progress: see ``round_bar``.
-        report: called with each step; what it prints stays above the bar.
+        report: called with each step; its output stays above the bar.
     """
     bar = _bar(progress)
     if bar is None:

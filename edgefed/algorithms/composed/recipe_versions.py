@@ -67,7 +67,7 @@ def recipe_versions(recipe: Recipe, *, readable: bool = False) -> CodeVersions:
 
 
 def _own(module: str, name: str, given: object = None) -> dict[str, Callable[[], str]]:
-    """Return what computes the digest of a module, by its name; of what was typed, by its path."""
+    """Return the digest function of a module, by its name; of typed code, by its path."""
     if module == "__main__" and is_interactive():
         return {name: partial(typed_digest, name, given)}
     return {module: partial(module_digest, module)}
