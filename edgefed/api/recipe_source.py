@@ -134,10 +134,28 @@ def _layer(source: RecipeSource | None) -> ValueLayer | Path | None:
 def plain(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Return tables with the kinds of values that TOML has."""
     try:
-        plain: dict[str, Any] = to_jsonable_python(dict(tables))
+        plain: dict[str, Any] = to_jsonable_python(dict(tables), fallback=_refused)
     except PydanticSerializationError as error:
-        raise RecipeError(
-            f"The recipe has a value that is no text, number, array or table: {error}.",
-            hint="convert it first, such as with int(…) or float(…)",
-        ) from error
+        raise _no_value(str(error)) from error
     return plain
+
+
+def _refused(value: object) -> Any:
+    """Refuse a value of a type that TOML does not have."""
+    if not callable(value):
+        raise _no_value(f"it is of type {type(value).__name__}")
+    name = getattr(value, "__name__", type(value).__name__)
+    hint = f"such as '{getattr(value, '__module__', '__main__')}:{name}'"
+    if not name.isidentifier():
+        hint = "such as '__main__:Mine', of a class or function with a name of its own"
+    raise RecipeError(
+        f"A recipe or a grid takes the names of classes and functions, not {name} itself.",
+        hint=f"write its name, {hint}",
+    )
+
+
+def _no_value(why: str) -> RecipeError:
+    return RecipeError(
+        f"The recipe has a value that is no text, number, array or table: {why}.",
+        hint="convert it first, such as with int(…) or float(…)",
+    )

@@ -15,7 +15,7 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.address import Address
 from edgefed.coordinator.process.run_check import check_start
 from edgefed.coordinator.process.service_settings import ServiceSettings
-from edgefed.errors import EdgeFedError, PluginError, UsageError
+from edgefed.errors import EdgeFedError, PluginError, RecipeError, UsageError
 from edgefed.extension import FedAvg, Selector
 from tests.algorithms.play import task_fields
 from tests.api import own_classes
@@ -142,6 +142,27 @@ def test_an_object_that_is_no_tracker_is_refused() -> None:
 def test_a_name_of_no_such_class_is_one_error(name: str, words: str, tmp_path: Path) -> None:
     file = recipe_file(tmp_path, f'[algorithm]\nname = "{name}"\n')
     command("sim", "run", file, state=tmp_path).failed(2, "algorithm.plugin", words)
+
+
+def test_a_missing_module_has_a_hint_about_the_path(tmp_path: Path) -> None:
+    file = recipe_file(tmp_path, '[algorithm]\nname = "no_such_module:Mine"\n')
+    assert "PYTHONPATH=." in command("sim", "run", file, state=tmp_path).err
+
+
+@pytest.mark.parametrize(
+    ("value", "words", "hint"),
+    [
+        (Stepping, "not Stepping itself", f"'{HERE}:Stepping'"),
+        (lambda: 1, "not <lambda> itself", "'__main__:Mine', of a class or function with a name"),
+    ],
+)
+def test_a_class_in_a_grid_is_to_be_named(
+    value: Any, words: str, hint: str, tmp_path: Path
+) -> None:
+    grid = {"algorithm.name": ["fedavg", value]}
+    with pytest.raises(RecipeError, match=words) as caught:
+        edgefed.sweep({"recipe": recipe(), "grid": grid}, out=tmp_path)
+    assert hint in str(caught.value.hint)
 
 
 def test_code_that_fails_is_named() -> None:

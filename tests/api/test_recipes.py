@@ -71,7 +71,7 @@ def test_a_path_in_a_file_starts_at_the_file(tmp_path: Path) -> None:
         ({"algorithm": {"name": "alchemy"}}, UnknownNameError, "alchemy"),
         ({"algorithm": {"name": "fedprox", "mu": -1}}, RecipeError, "algorithm.mu: must be"),
         ({"data": {"name": "digits", "limt": 1}}, RecipeError, "data.limt: unknown key"),
-        ({"model": {"name": object}}, RecipeError, "no text, number, array or table"),
+        ({"model": {"name": object()}}, RecipeError, "no text, number, array or table"),
         ({"data": {"name": "memory"}}, DataError, "were passed to edgefed.simulate"),
         ("absent.toml", RecipeError, "absent.toml"),
     ],

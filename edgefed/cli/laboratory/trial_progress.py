@@ -21,14 +21,17 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """Return the seeds that ``--seeds`` names; none of an empty text.
 
     Raises:
-        UsageError: they are not whole numbers.
+        UsageError: they are not whole numbers from 0, or one is there twice.
     """
     from edgefed.errors import UsageError
 
     words = [word.strip() for word in text.split(",")] if text else []
     if not all(word.isascii() and word.isdigit() and int(word) < 2**63 for word in words):
-        raise UsageError(f"--seeds {text}: write whole numbers, such as --seeds 1,2,3.")
-    return tuple(map(int, words))
+        raise UsageError(f"--seeds {text}: write whole numbers from 0, such as --seeds 1,2,3.")
+    seeds = tuple(map(int, words))
+    if len(set(seeds)) < len(seeds):
+        raise UsageError(f"--seeds {text}: write each seed once.")
+    return seeds
 
 
 def run_plan(

@@ -31,6 +31,9 @@ from edgefed.simulator.sweep.report import (
 MAX_RUNS = 100_000
 """Cases times seeds that a sweep may have."""
 
+SHOWN_NAMES = 10
+"""Most cases that a message lists."""
+
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
@@ -77,6 +80,13 @@ class SweepFile(Section):
         if not isinstance(value, (str, dict)):
             raise ValueError("must be a case's name in quotes, or a table of settings")
         return value
+
+    @field_validator("seeds")
+    @classmethod
+    def _once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if twice := [seed for seed in seeds if seeds.count(seed) > 1]:
+            raise ValueError(f"must have each seed once, not {twice[0]} twice")
+        return seeds
 
 
 @dataclass(frozen=True)
@@ -142,7 +152,7 @@ def read_sweep(path: Path | Document, shown: str = "") -> Written:
         recipe = document_layer(document, table="recipe")
     return Written(
         recipe,
-        tuple(dict.fromkeys(made.seeds)),
+        made.seeds,
         tuple(variants),
         report_of(made.report or (), made.target),
         _settings(made.baseline) or variants[0].name,
@@ -222,6 +232,12 @@ def case_name(settings: Mapping[str, Any]) -> str:
     return " ".join(parts) or "recipe"
 
 
+def _listing(names: Sequence[str]) -> str:
+    """Return the end of a message about an unknown name that lists the first known ones."""
+    shown = ", ".join(f'"{name}"' for name in names[:SHOWN_NAMES])
+    return f"; the cases are {shown}{', …' if len(names) > SHOWN_NAMES else ''}"
+
+
 def _settings(baseline: Any) -> str | dict[str, Any]:
     """Return a case's name, or settings by their flat keys."""
     if isinstance(baseline, str):
@@ -234,12 +250,8 @@ def _baseline_problem(baseline: str | Mapping[str, Any], variants: Sequence[Vari
     names = [variant.name for variant in variants]
     if isinstance(baseline, str):
         near = did_you_mean(nearest_name(baseline, names))
-        shown = "" if near else f"; the cases are: {', '.join(names[:10])}"
-        return (
-            ""
-            if not baseline or baseline in names
-            else f"there is no case '{baseline}'{near}{shown}"
-        )
+        known = not baseline or baseline in names
+        return "" if known else f"there is no case '{baseline}'{near or _listing(names)}"
     if any(baseline.items() <= variant.settings.items() for variant in variants):
         return ""
     return f"no case has {case_name(baseline)}; its keys are those of the grid or of the cases"

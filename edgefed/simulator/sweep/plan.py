@@ -128,8 +128,10 @@ def make_plan(
 
     Raises:
         RecipeError: a case's recipe is wrong, or no case can have a metric of the report.
-        UsageError: ``sets`` has a key that the cases vary.
+        UsageError: ``sets`` has a key that the cases vary, or ``seeds`` has one twice.
     """
+    if twice := [seed for seed in seeds if seeds.count(seed) > 1]:
+        raise UsageError(f"The seed {twice[0]} is there twice.", hint="write each seed once")
     varied = {key for variant in written.variants for key in variant.settings}
     for key in sets or {}:
         if key in varied:
@@ -138,8 +140,9 @@ def make_plan(
             )
     cases = tuple(_case(variant, written, around, check, sets) for variant in written.variants)
     _check_metrics(written, [case.recipe for case in cases])
-    wanted = tuple(dict.fromkeys(seeds)) or written.seeds
-    return Plan(cases, wanted, written.report, written.baseline, written.choose)
+    return Plan(
+        cases, tuple(seeds) or written.seeds, written.report, written.baseline, written.choose
+    )
 
 
 def _check_metrics(written: Written, recipes: Sequence[Recipe]) -> None:

@@ -40,6 +40,8 @@ def test_an_unknown_scale_names_the_nearest() -> None:
 
 def test_seeds_are_whole_numbers() -> None:
     edgefed("reproduce", TABLE, "--seeds", "1,x").failed(2, "usage", "--seeds 1,x")
+    edgefed("reproduce", TABLE, "--seeds=-1").failed(2, "usage", "whole numbers from 0")
+    edgefed("reproduce", TABLE, "--seeds", "2,1,1").failed(2, "usage", "each seed once")
 
 
 def test_data_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:

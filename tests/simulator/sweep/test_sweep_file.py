@@ -17,7 +17,7 @@ def names(file: Path) -> list[str]:
 
 def test_a_grid_is_every_combination(tmp_path: Path) -> None:
     grid = '[grid]\nalgorithm.name = ["fedavg", "fedprox"]\n"training.epochs" = [1, 2]\n'
-    plan = planned(write(tmp_path, f'recipe = "recipe.toml"\nseeds = [4, 5, 4]\n{grid}'))
+    plan = planned(write(tmp_path, f'recipe = "recipe.toml"\nseeds = [4, 5]\n{grid}'))
     assert [case.name for case in plan.cases] == [
         "algorithm=fedavg epochs=1",
         "algorithm=fedavg epochs=2",
@@ -70,9 +70,11 @@ def test_without_cases_the_recipe_is_the_only_one(tmp_path: Path) -> None:
 
 def test_sets_and_seeds_of_the_command_count_for_every_case(tmp_path: Path) -> None:
     file = write(tmp_path, GRID)
-    plan = planned(file, sets={"rounds.count": "9"}, seeds=(7, 7))
+    plan = planned(file, sets={"rounds.count": "9"}, seeds=(8, 7))
     assert {case.recipe.rounds.count for case in plan.cases} == {9}
-    assert plan.seeds == (7,)
+    assert plan.seeds == (8, 7)
+    with pytest.raises(UsageError, match="The seed 7 is there twice"):
+        planned(file, seeds=(8, 7, 7))
     with pytest.raises(UsageError, match=r"--set training\.learning_rate"):
         planned(file, sets={"training.learning_rate": "1"})
 
@@ -154,7 +156,7 @@ HEAD = 'recipe = "recipe.toml"\n'
         (f'{HEAD}target = 0.5\nreport = ["loss"]\n', r"2: target: is the accuracy's, which"),
         (
             f'{HEAD}baseline = "other"\n[[cases]]\nname = "fast"\n[[cases]]\nname = "slow"\n',
-            r"2: baseline: there is no case 'other'; the cases are: fast, slow",
+            r'2: baseline: there is no case .other.; the cases are "fast", "slow"',
         ),
         (
             f'{HEAD}baseline = {{ algorithm.name = "fedprox" }}\n'
@@ -166,6 +168,15 @@ HEAD = 'recipe = "recipe.toml"\n'
             f'{HEAD}baseline = "fast"\n[[cases]]\nname = "fest"\n',
             r"""2: baseline: there is no case 'fast'; did you mean "fest"?""",
         ),
+        (
+            f'{HEAD}baseline = "fedavg"\n[grid]\nrounds.count = [1, 2]\n',
+            r"""no case 'fedavg'; the cases are "count=1", "count=2"$""",
+        ),
+        (
+            f'{HEAD}baseline = "fedavg"\n[grid]\nrounds.count = {list(range(1, 12))}\n',
+            r"""; the cases are "count=1", .*"count=10", …$""",
+        ),
+        (f"{HEAD}seeds = [3, 1, 1]\n", r"2: seeds: must have each seed once, not 1 twice"),
         # Metrics that no case can have, and choices that are not apart from the test.
         (
             f'{HEAD}report = ["acuracy"]\n',
