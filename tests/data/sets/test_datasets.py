@@ -17,12 +17,12 @@ from tests.data.helpers import section, write_npz
 
 def test_the_names_are_those_that_the_recipe_documents() -> None:
     told = DataSection.model_fields["name"].description or ""
-    assert set(re.findall(r"``([^`]+)``", told)) == set(dataset_names())
+    assert set(re.findall(r"``([^`:]+)``", told)) == set(dataset_names())
 
 
 def test_the_partitions_are_those_that_the_recipe_documents() -> None:
     told = DataSection.model_fields["partition"].description or ""
-    assert set(re.findall(r"``([^`]+)``", told)) == set(PARTITIONS)
+    assert set(re.findall(r"``([^`:]+)``", told)) == set(PARTITIONS)
 
 
 @pytest.mark.parametrize(
