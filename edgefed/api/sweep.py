@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +22,11 @@ from edgefed.files.user_code import classes_allowed
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.backend import place
 from edgefed.simulator.sweep.file import read_sweep
+from edgefed.simulator.sweep.outputs import summary
 from edgefed.simulator.sweep.plan import Plan, make_plan
 from edgefed.simulator.sweep.results import other_releases
 from edgefed.simulator.sweep.seed_outputs import SeedOutputs
-from edgefed.simulator.sweep.table import Table
+from edgefed.simulator.sweep.table import CaseRow, Table
 from edgefed.simulator.sweep.table_text import text_rows
 from edgefed.simulator.sweep.trials import TrialStep, run_trials
 
@@ -34,40 +34,6 @@ log = logging.getLogger("edgefed")
 
 SweepSource = Mapping[str, Any] | str | os.PathLike[str]
 """The keys of a sweep file as a mapping, or the path of the file."""
-
-
-@dataclass(frozen=True)
-class SweepValue:
-    """A metric of a case, over its seeds.
-
-    Attributes:
-        mean: None where no run has the metric.
-        deviation: sample standard deviation; None of fewer than two runs.
-        count: runs that have the metric.
-    """
-
-    mean: float | None
-    deviation: float | None
-    count: int
-
-
-@dataclass(frozen=True)
-class SweepRow:
-    """A case of a sweep.
-
-    Attributes:
-        case: its name.
-        settings: recipe keys that make it, with their values.
-        runs: finished runs.
-        failed: failed runs.
-        values: by the name of the metric, such as ``accuracy``.
-    """
-
-    case: str
-    settings: Mapping[str, Any]
-    runs: int
-    failed: int
-    values: Mapping[str, SweepValue]
 
 
 @dataclass(frozen=True)
@@ -90,14 +56,14 @@ class SweepResult:
     """The result of a sweep.
 
     Attributes:
-        rows: the cases in their order.
+        rows: the cases in their order, with the spread of each metric over the seeds.
         failures: runs that failed; the next call with the same folder runs them again.
         folder: of all files.
         summary: see ``to_json``.
         text: the table as ``edgefed sim sweep`` prints it; ``print`` shows it too.
     """
 
-    rows: tuple[SweepRow, ...]
+    rows: tuple[CaseRow, ...]
     failures: tuple[SweepFailure, ...]
     folder: Path
     summary: Mapping[str, Any]
@@ -112,7 +78,7 @@ class SweepResult:
         """Return the output of ``edgefed sim sweep --json``."""
         return dict(self.summary)
 
-    def __getitem__(self, case: str) -> SweepRow:
+    def __getitem__(self, case: str) -> CaseRow:
         """Return the row of a case by its name.
 
         Raises:
@@ -174,7 +140,8 @@ def sweep(
             be known by.
         KeyboardInterrupt: Ctrl-C; finished runs are kept.
     """
-    formats, trackers = _formats(figures, jobs), checked_trackers(trackers)
+    _check_jobs(jobs)
+    formats, trackers = _formats(figures), checked_trackers(trackers)
     with borrowed_process(), classes_allowed(user_models):
         folder, plan = _folder(sweep, out), _plan(sweep, seeds)
         outputs = SeedOutputs(plan, folder, formats, log.warning)
@@ -198,19 +165,27 @@ def sweep(
         if warning := other_releases(outcome.results.values()):
             log.warning("%s", warning)
         table = outputs.write(outcome)
-    return _result(folder, table)
+    return _result(plan, table, folder)
 
 
-def _formats(figures: Sequence[Format], jobs: int) -> list[Format]:
+def _check_jobs(jobs: object) -> None:
+    """Check the number of runs at once.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not isinstance(jobs, int) or jobs < 1:
+        raise UsageError("jobs is a number of runs, from 1.", hint="such as jobs=2")
+
+
+def _formats(figures: Sequence[Format]) -> list[Format]:
     """Return the formats of the figures.
 
     Raises:
-        UsageError: one cannot be drawn, or there is no such number of jobs.
+        UsageError: one cannot be drawn.
     """
     if isinstance(figures, str):
         raise UsageError("figures is a list of formats.", hint='such as figures=["pdf"]')
-    if not isinstance(jobs, int) or jobs < 1:
-        raise UsageError("jobs is a number of runs, from 1.", hint="such as jobs=2")
     return formats_of(figures, "figures")
 
 
@@ -243,15 +218,10 @@ def _plan(sweep: SweepSource, seeds: Sequence[int]) -> Plan:
     return make_plan(written, around, checked, seeds=seeds)
 
 
-def _result(folder: Path, table: Table) -> SweepResult:
-    """Return the result that the files of a folder hold."""
-    summary = json.loads((folder / "table.json").read_bytes())
-    rows = (
-        SweepRow(row["case"], row["settings"], row["runs"], row["failed"], _values(row))
-        for row in summary["cases"]
-    )
-    failures = (SweepFailure(**failure) for failure in summary["failures"])
-    return SweepResult(tuple(rows), tuple(failures), folder, summary, _text(table))
+def _result(plan: Plan, table: Table, folder: Path) -> SweepResult:
+    """Return the result of a sweep whose files are written."""
+    failures = tuple(SweepFailure(*failure) for failure in table.failures)
+    return SweepResult(table.rows, failures, folder, summary(plan, table, folder), _text(table))
 
 
 def _text(table: Table) -> str:
@@ -260,17 +230,6 @@ def _text(table: Table) -> str:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in cells)
     return "\n".join(lines)
-
-
-def _values(row: Mapping[str, Any]) -> dict[str, SweepValue]:
-    """Return the metrics among the columns of a row."""
-    keys = ("mean", "deviation", "count")
-    spreads = {name: value for name, value in row.items() if isinstance(value, dict)}
-    return {
-        name: SweepValue(*(value[key] for key in keys))
-        for name, value in spreads.items()
-        if keys[0] in value
-    }
 
 
 def _log_step(step: TrialStep) -> None:
