@@ -11,6 +11,7 @@ from edgefed.algorithms.composed.registry import PLUGINS
 from edgefed.algorithms.interface.base import Algorithm
 from edgefed.algorithms.selection.base import Selector
 from edgefed.algorithms.selection.registry import SELECTOR_PLUGINS
+from edgefed.config.fleet.tracker_names import METHODS
 from edgefed.coordinator.trackers.base import Tracker
 from edgefed.data.partitioners.cover import Parts
 from edgefed.data.partitioners.registry import PARTITION_PLUGINS, Partitioner, PartitionRequest
@@ -87,7 +88,7 @@ def checked_trackers(trackers: Sequence[Tracker]) -> tuple[Tracker, ...]:
         UsageError: an object among them is none.
     """
     for tracker in trackers:
-        methods = (getattr(tracker, name, None) for name in ("begin", "round", "end"))
+        methods = (getattr(tracker, name, None) for name in METHODS)
         named = isinstance(getattr(tracker, "name", None), str)
         if isinstance(tracker, type) or not named or not all(map(callable, methods)):
             raise UsageError(

@@ -222,7 +222,7 @@ class _Upload:
         return self.reply.device, self.reply.exchange
 
     @property
-    def bytes(self) -> int:
+    def blob_bytes(self) -> int:
         """Bytes of the blobs that its reply names."""
         return sum(self.reply.needed.values())
 
@@ -311,7 +311,7 @@ class ReplyUploads:
 
     def _end(self, key: _Key) -> _Upload:
         upload = self._running.pop(key)
-        self._running_bytes -= upload.bytes
+        self._running_bytes -= upload.blob_bytes
         return upload
 
     def _remove(self, gone: list[_Upload], now: float) -> tuple[list[Ask], list[Reply]]:
@@ -341,14 +341,14 @@ class ReplyUploads:
         whole: list[Reply] = []
         while self._waiting:
             upload = next(iter(self._waiting.values()))
-            fits = self._running_bytes + upload.bytes <= MAX_UPLOAD_BYTES
+            fits = self._running_bytes + upload.blob_bytes <= MAX_UPLOAD_BYTES
             if not fits and len(self._running) >= LEAST_UPLOADS:
                 break
             del self._waiting[upload.key]
             asks += self._fetch(upload, now)
             if upload.lacking:
                 self._running[upload.key] = upload
-                self._running_bytes += upload.bytes
+                self._running_bytes += upload.blob_bytes
             else:
                 whole.append(upload.reply)
         return asks, whole
