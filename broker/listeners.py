@@ -40,7 +40,7 @@ class Listener:
 
 
 DEVICES = Listener(
-    0, "Devices and the coordinator: one connection a certificate.", True, True, 2000
+    0, "Devices and the coordinator: one connection a certificate.", True, True, 4000
 )
 ENROLMENT = Listener(
     ENROLMENT_OFFSET,

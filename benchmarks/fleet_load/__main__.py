@@ -1,10 +1,11 @@
 """What one coordinator holds: rounds, receipts, status and idle costs by the number of devices.
 
 Light devices, which train nothing, speak the whole protocol over a connection each to a real
-Mosquitto and a real coordinator; there is no TLS. Their answers are random updates of a model of
-100 KB in fp32. All devices answer each round.
+Mosquitto and a real coordinator; with ``--tls`` by mutual TLS and with signed messages. Their
+answers are random updates of a model of 100 KB in fp32. All devices answer each round.
 
-    python -m benchmarks.fleet_load [--devices 100 300 1000] [--rounds 3] [--idle 20] [--json]
+    python -m benchmarks.fleet_load [--devices 100 300 1000] [--rounds 3] [--idle 20]
+        [--tls] [--json]
 """
 
 from __future__ import annotations
@@ -27,12 +28,11 @@ import psutil
 
 from benchmarks.fleet_load.connections import Connections, allow_sockets
 from benchmarks.fleet_load.light_device import CLASSES, LightDevice, Load
-from benchmarks.fleets.loopback import FLEET, Fleet
+from benchmarks.fleets.loopback import FLEET, Fleet, plain_fleet, secured_fleet
 from benchmarks.shared.harness import parser, show
-from broker.address import LOOPBACK, free_port
-from edgefed.cli.programs.processes import Processes, running, wait_for_coordinator
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.address import Address
+from edgefed.trust.signatures import Signer
 from edgefed.wire.topics import Topics
 
 HIDDEN = 333
@@ -91,7 +91,9 @@ class Asking:
         self.seconds: list[float] = []
         self.failed = 0
         self._words = [sys.executable, "-m", "edgefed.cli.main", "--no-config", "--fleet", FLEET]
-        self._words += ["--broker", str(address), "status"]
+        state = address.credentials.folder.parents[2] if address.credentials else None
+        self._words += ["--state", str(state)] if state else ["--broker", str(address)]
+        self._words += ["status"]
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -113,32 +115,32 @@ class Asking:
 
 
 @contextmanager
-def loaded_fleet(folder: Path, count: int) -> Iterator[tuple[Fleet, Connections, Load]]:
+def loaded_fleet(
+    folder: Path, count: int, *, tls: bool
+) -> Iterator[tuple[Fleet, Connections, Load]]:
     """Start a broker, a coordinator and connected light devices."""
-    processes = Processes(Address(LOOPBACK, free_port()), FLEET, folder)
-    load = Load(seed=1)
-    topics = Topics(FLEET)
-    devices = [LightDevice(f"d-{number:05d}", topics, load) for number in range(count)]
-    with running(processes):
-        processes.start_broker("mosquitto")
-        processes.start_coordinator()
-        wait_for_coordinator(processes)
-        connections = Connections(processes.address, devices)
+    names = [f"d-{number:05d}" for number in range(count)]
+    load, topics = Load(seed=1), Topics(FLEET)
+    with secured_fleet(folder, {}, names) if tls else plain_fleet(folder, {}) as fleet:
+        devices = []
+        for name in names:
+            own = fleet.addresses[name].credentials if tls else None
+            devices.append(LightDevice(name, topics, load, Signer(own) if own else None))
+        connections = Connections(fleet.address, devices, fleet.addresses)
         connections.start()
-        fleet = Fleet(processes)
         try:
-            fleet.wait_for_devices(count)
+            fleet.wait_for_devices(count, PATIENCE)
             yield fleet, connections, load
         finally:
             connections.stop()
 
 
-def measured(count: int, rounds: int, idle: float) -> dict[str, Any]:
+def measured(count: int, rounds: int, idle: float, *, tls: bool) -> dict[str, Any]:
     """Return the figures of a fleet of so many devices."""
     allow_sockets(count)
     with (
         tempfile.TemporaryDirectory() as folder,
-        loaded_fleet(Path(folder), count) as (fleet, connections, load),
+        loaded_fleet(Path(folder), count, tls=tls) as (fleet, connections, load),
     ):
         use = Use({name: fleet.parts()[name] for name in ("coordinator", "broker")})
         time.sleep(2.0)
@@ -195,8 +197,11 @@ def main() -> None:
     """Measure the fleets one after another."""
     made: ArgumentParser = parser("fleet_load", __doc__, rounds=3, idle=20.0)
     made.add_argument("--devices", type=int, nargs="+", default=list(SIZES))
+    made.add_argument("--tls", action="store_true", help="certificates and signed messages")
     options = made.parse_args()
-    rows = [measured(count, options.rounds, options.idle) for count in options.devices]
+    rows = [
+        measured(count, options.rounds, options.idle, tls=options.tls) for count in options.devices
+    ]
     show(options, keys(rows) if options.json else rows)
 
 

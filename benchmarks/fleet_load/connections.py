@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import resource
 import selectors
+import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -16,7 +17,11 @@ from benchmarks.fleet_load.light_device import LightDevice
 from edgefed.config.values.address import Address
 from edgefed.wire.topics import CLIENT_ID_PREFIX
 
-KEEP_ALIVE = 60
+KEEP_ALIVE = 120
+CONNECT_SECONDS = 60.0
+PING_EVERY = 10.0
+"""Seconds between two looks at whether clients have to ping the broker."""
+
 TURN = 0.02
 """Longest wait for messages, in seconds, before it is looked at what is due."""
 
@@ -30,18 +35,34 @@ def allow_sockets(count: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, count + 256), most))
 
 
+def _has_read(socket: Any) -> bool:
+    """Whether TLS has decrypted bytes that ``select`` does not report."""
+    return isinstance(socket, ssl.SSLSocket) and socket.pending() > 0
+
+
 class Connections:
     """One connection a device; a thread reads all of them.
+
+    Args:
+        address: the broker, for devices without a certificate.
+        devices: to connect.
+        addresses: the broker for each device with a certificate, with its credentials.
 
     Attributes:
         bytes: payload bytes from and to the devices.
         lost: connections that ended by themselves.
     """
 
-    def __init__(self, address: Address, devices: Sequence[LightDevice]) -> None:
+    def __init__(
+        self,
+        address: Address,
+        devices: Sequence[LightDevice],
+        addresses: Mapping[str, Address] | None = None,
+    ) -> None:
         self.bytes = 0
         self.lost = 0
         self._address = address
+        self._addresses = addresses or {}
         self._devices = devices
         self._selector = selectors.DefaultSelector()
         self._clients: list[paho.Client] = []
@@ -66,7 +87,7 @@ class Connections:
         for device in self._devices:
             self._clients.append(self._connect(device))
             self._serve(0.0)
-        next_due = 0.0
+        next_due = next_ping = 0.0
         while not self._stopping.is_set():
             self._serve(TURN)
             now = time.monotonic()
@@ -75,7 +96,10 @@ class Connections:
             next_due = now + DUE_EVERY
             for device, client in zip(self._devices, self._clients, strict=True):
                 device.due(now)
-                client.loop_misc()
+                if now >= next_ping:
+                    client.loop_misc()
+            if now >= next_ping:
+                next_ping = now + PING_EVERY
         for client in self._clients:
             client.disconnect()
 
@@ -84,6 +108,8 @@ class Connections:
             client = key.data
             if events & selectors.EVENT_READ:
                 client.loop_read()
+                while _has_read(client.socket()):
+                    client.loop_read()
             if events & selectors.EVENT_WRITE:
                 client.loop_write()
 
@@ -91,11 +117,15 @@ class Connections:
         name = f"{CLIENT_ID_PREFIX}{device.name}"
         client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=paho.MQTTv311)
         client.max_queued_messages_set(0)
+        client.connect_timeout = CONNECT_SECONDS
+        address = self._addresses.get(device.name, self._address)
+        if address.credentials is not None:
+            client.tls_set_context(address.credentials.tls_context())
         topic, will = device.will
         client.will_set(topic, will, qos=1, retain=True)
         self._watch(client)
         self._bind(client, device)
-        client.connect(self._address.host, self._address.port, KEEP_ALIVE)
+        client.connect(address.host, address.port, KEEP_ALIVE)
         return client
 
     def _watch(self, client: paho.Client) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from device_agent.tasks.reply_resender import ReplyResender
 from edgefed.transport.blob_intake import IDLE, RETRY
+from edgefed.trust.signatures import Signer
 from edgefed.wire.blobs import chunk, chunk_count
 from edgefed.wire.codecs import CODECS
 from edgefed.wire.diagnostic_messages import Ping, Pong
@@ -87,9 +88,10 @@ class LightDevice:
         name: of the device.
         topics: of the fleet.
         load: shared with the other devices of this process.
+        signer: signs its messages; None in a fleet without certificates.
     """
 
-    def __init__(self, name: str, topics: Topics, load: Load) -> None:
+    def __init__(self, name: str, topics: Topics, load: Load, signer: Signer | None = None) -> None:
         self.name = name
         self.session = digest(f"{load.seed} {name}".encode())[:16]
         self.publish: Publish
@@ -97,6 +99,7 @@ class LightDevice:
         self.unsubscribe: Callable[[str], None]
         self._topics = topics
         self._load = load
+        self._signer = signer
         self._random = random.Random(f"{load.seed} {name}")
         self._resender = ReplyResender(self._send_reply)
         self._sent: dict[str, float] = {}
@@ -110,8 +113,9 @@ class LightDevice:
     @property
     def will(self) -> tuple[str, bytes]:
         """Topic and payload of what the broker publishes when the connection breaks."""
+        topic = self._topics.birth(self.name)
         gone = Birth(session=self.session, status="lost")
-        return self._topics.birth(self.name), encode(gone)
+        return topic, encode(gone, topic, self._signer)
 
     # -- the connection -----------------------------------------------------------------------
 
@@ -144,7 +148,7 @@ class LightDevice:
         expected = (Task, Chunk, Need, Receipt, Cancel, CoordinatorState)
         if topic == self._topics.ping(self.name):
             pong = Pong(nonce=decode(payload, Ping).nonce, session=self.session)
-            self.publish(self._topics.pong(self.name), encode(pong), 0, False)
+            self._send(self._topics.pong(self.name), pong, qos=0)
             return
         match decode(payload, *expected):
             case Task() as task:
@@ -164,7 +168,7 @@ class LightDevice:
         if now >= self._telemetry_due:
             self._telemetry_due = now + TELEMETRY_EVERY
             health = Telemetry(session=self.session, cpu=self._random.uniform(5, 99), memory=10**9)
-            self.publish(self._topics.telemetry(self.name), encode(health), 0, False)
+            self._send(self._topics.telemetry(self.name), health, qos=0)
         for download in self._downloads.values():
             if now >= download.due:
                 self._pull(download, now)
@@ -272,7 +276,7 @@ class LightDevice:
             return
         for number in need.chunks or range(chunk_count(len(data))):
             piece = Chunk(digest=need.digest, index=number, data=chunk(data, number))
-            self._send(self._topics.up_chunk(self.name), piece)
+            self.publish(self._topics.up_chunk(self.name), encode(piece), 1, False)
 
     def _take_receipt(self, receipt: Receipt) -> None:
         if not self._resender.heard(receipt.exchange):
@@ -307,5 +311,5 @@ class LightDevice:
         )
         self._send(self._topics.progress(self.name), progress)
 
-    def _send(self, topic: str, message: Message, *, retained: bool = False) -> None:
-        self.publish(topic, encode(message), 1, retained)
+    def _send(self, topic: str, message: Message, *, qos: int = 1, retained: bool = False) -> None:
+        self.publish(topic, encode(message, topic, self._signer), qos, retained)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,14 @@ PATIENCE = 60.0
 
 @dataclass
 class Fleet:
-    """A coordinator, agents and a broker, each a process of its own."""
+    """A coordinator, agents and a broker, each a process of its own.
+
+    Attributes:
+        addresses: the broker's for each device that has a certificate, with its credentials.
+    """
 
     processes: Processes
+    addresses: Mapping[str, Address] = field(default_factory=dict)
 
     @property
     def address(self) -> Address:
@@ -61,14 +66,18 @@ class Fleet:
         finally:
             client.close()
 
-    def wait_for_devices(self, count: int) -> None:
+    def wait_for_devices(self, count: int, patience: float = PATIENCE) -> None:
         """Wait until the coordinator knows so many devices.
+
+        Args:
+            count: the number of devices.
+            patience: most seconds to wait.
 
         Raises:
             RuntimeError: they do not appear in time.
         """
         with self.client() as client:
-            ends = time.monotonic() + PATIENCE
+            ends = time.monotonic() + patience
             while len(seen := client.ask("snapshot")["snapshot"]["devices"]) < count:
                 if time.monotonic() > ends:
                     raise RuntimeError(f"Only {len(seen)} of {count} devices appeared.")
@@ -109,31 +118,42 @@ def plain_fleet(folder: Path, shards: Mapping[str, Shard]) -> Iterator[Fleet]:
     processes = Processes(Address(LOOPBACK, free_port()), FLEET, make_folder(folder))
     with running(processes):
         processes.start_broker("auto")
-        yield _started(processes, shards)
+        yield _started(processes, shards, {})
 
 
 @contextmanager
-def secured_fleet(folder: Path, shards: Mapping[str, Shard]) -> Iterator[Fleet]:
-    """Start a fleet in which every party has a certificate: mutual TLS, and signed messages."""
+def secured_fleet(
+    folder: Path, shards: Mapping[str, Shard], light: Iterable[str] = ()
+) -> Iterator[Fleet]:
+    """Start a fleet in which every party has a certificate: mutual TLS, and signed messages.
+
+    Args:
+        folder: of the state, the logs and the certificates.
+        shards: samples of the devices whose agents are started.
+        light: more devices that get a certificate and no agent.
+    """
     trust = Trust(make_folder(folder) / "trust" / FLEET, free_ports(), FLEET)
     trust.issue("coordinator")
     trust.issue("broker")
-    for device in shards:
-        trust.issue("device", device)
+    addresses = {
+        device: trust.address(trust.issue("device", device)) for device in (*shards, *light)
+    }
     address = trust.address(trust.issue("operator", "measuring"))
     trust.write_access()
     processes = Processes(address, FLEET, folder)
     with running(processes):
         files = secured_files(trust.folder)
         processes.broker = SecuredBroker(address, folder / "broker", files)
-        yield _started(processes, shards)
+        yield _started(processes, shards, addresses)
 
 
-def _started(processes: Processes, shards: Mapping[str, Shard]) -> Fleet:
+def _started(
+    processes: Processes, shards: Mapping[str, Shard], addresses: Mapping[str, Address]
+) -> Fleet:
     processes.start_coordinator()
     for device, shard in shards.items():
         path = make_folder(processes.folder / "shards") / f"{device}.npz"
         write_shard(path, shard)
         processes.start_agent(device, f"npz:{path}")
     wait_for_coordinator(processes)
-    return Fleet(processes)
+    return Fleet(processes, addresses)

@@ -148,7 +148,7 @@ class Inbox(Generic[Own]):
     def get(self, timeout: float) -> Arrival | Own | None:
         """Return the next item, or None when nothing came for ``timeout`` seconds."""
         with self._filled:
-            self._filled.wait_for(lambda: self._urgent or self._chunks or self._latest, timeout)
+            self._filled.wait_for(lambda: self.waiting, timeout)
             if self._urgent and self._in_a_row < URGENT_IN_A_ROW:
                 self._in_a_row += 1
                 return self._next_urgent()
@@ -160,6 +160,11 @@ class Inbox(Generic[Own]):
                 self._chunk_next = True
                 return self._next_latest()
             return self._next_urgent() if self._urgent else None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether ``get`` returns an item at once."""
+        return bool(self._urgent or self._chunks or self._latest)
 
     def take_latest(self, topic: str) -> Incoming | None:
         """Return the waiting state of a topic before its turn; None where none waits."""

@@ -60,6 +60,9 @@ TICK = 1.0
 CHECK_EVERY = 0.1
 """Seconds between two checks of all devices for losses and tasks to repeat."""
 
+LOOK_EVERY = 0.01
+"""Most seconds between two looks at due times while messages wait."""
+
 ROOM = 4 * MAX_MESSAGE_BYTES
 """Free bytes above which a disk that was full is tried again."""
 
@@ -171,13 +174,18 @@ class Dispatcher:
     # -- the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
+        inbox, next_look = self._deps.inbox, 0.0
         while not self._closing:
-            arrival = self._deps.inbox.get(timeout=self._patience())
+            arrival = inbox.get(timeout=TICK if inbox.waiting else self._patience())
             with self._lock:
                 try:
                     if arrival is not None:
                         self._take(arrival)
-                    self._tick()
+                    # Looking after each of a thousand messages takes longer than their handling.
+                    now = self._clock.monotonic()
+                    if not inbox.waiting or now >= next_look:
+                        next_look = now + LOOK_EVERY
+                        self._tick()
                 except EdgeFedError as error:
                     if error.code == "storage.full":
                         self._full()
