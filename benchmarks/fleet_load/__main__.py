@@ -2,7 +2,8 @@
 
 Light devices, which train nothing, speak the whole protocol over a connection each to a real
 Mosquitto and a real coordinator; with ``--tls`` by mutual TLS and with signed messages. Their
-answers are random updates of a model of 100 KB in fp32. All devices answer each round.
+answers are random updates of a model of 100 KB in fp32. All devices answer each round. The floor of
+a round is a subscriber that adds up as many bytes from the same broker.
 
     python -m benchmarks.fleet_load [--devices 100 300 1000] [--rounds 3] [--idle 20]
         [--tls] [--json]
@@ -27,6 +28,7 @@ from typing import Any
 import psutil
 
 from benchmarks.fleet_load.connections import Connections, allow_sockets
+from benchmarks.fleet_load.floor import floor_seconds
 from benchmarks.fleet_load.light_device import CLASSES, LightDevice, Load
 from benchmarks.fleets.loopback import FLEET, Fleet, plain_fleet, secured_fleet
 from benchmarks.shared.harness import parser, show
@@ -37,6 +39,8 @@ from edgefed.wire.topics import Topics
 
 HIDDEN = 333
 """Units that make a model of 100 KB: 64 inputs, 10 classes."""
+
+UPDATE_BYTES = 4 * ((64 + 1) * HIDDEN + (HIDDEN + 1) * CLASSES)
 
 SIZES = (100, 300, 1000)
 STATUS_EVERY = 5.0
@@ -153,9 +157,13 @@ def measured(count: int, rounds: int, idle: float, *, tls: bool) -> dict[str, An
         asking.stop()
         working, memory = use.since(), use.memory()
         rows = rounds_of(Path(folder), record["run"])
+        took = statistics.median(row["seconds"] for row in rows)
+        floor = None if tls else floor_seconds(fleet.address, count, UPDATE_BYTES)
         return {
             "devices": count,
-            "round s": statistics.median(row["seconds"] for row in rows),
+            "round s": took,
+            "floor s": floor,
+            "round / floor": floor and took / floor,
             "receipt p50 s": statistics.median(load.receipts),
             "receipt p95 s": statistics.quantiles(load.receipts, n=20)[-1],
             "sent twice": load.repeated / load.replies,
@@ -182,6 +190,7 @@ def keys(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the figures by name and number of devices, as ``--json`` prints them."""
     names = {
         "round s": "round_s",
+        "floor s": "floor_s",
         "receipt p50 s": "receipt_p50_s",
         "receipt p95 s": "receipt_p95_s",
         "sent twice": "sent_twice",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import selectors
 import ssl
@@ -18,6 +19,10 @@ from edgefed.config.values.address import Address
 from edgefed.wire.topics import CLIENT_ID_PREFIX
 
 KEEP_ALIVE = 120
+LOW_FILES = 64
+"""Descriptors below 1,024 for the other clients of this process: paho waits for these with select,
+which takes no others."""
+
 CONNECT_SECONDS = 60.0
 PING_EVERY = 10.0
 """Seconds between two looks at whether clients have to ping the broker."""
@@ -84,9 +89,12 @@ class Connections:
         self._thread.join()
 
     def _run(self) -> None:
+        kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(LOW_FILES)]
         for device in self._devices:
             self._clients.append(self._connect(device))
             self._serve(0.0)
+        for file in kept:
+            os.close(file)
         next_due = next_ping = 0.0
         while not self._stopping.is_set():
             self._serve(TURN)
