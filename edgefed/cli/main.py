@@ -18,7 +18,7 @@ from edgefed.cli.fleet import (
 )
 from edgefed.cli.laboratory import algo, data, noise, plugin, privacy, reproduce, sim
 from edgefed.cli.runs import label, predict, run, tables
-from edgefed.cli.support import backup, bug_report, config, ui, version
+from edgefed.cli.support import backup, bug_report, cache, config, ui, version
 from edgefed.terminal.command_line import program
 from edgefed.terminal.console import start
 
@@ -54,6 +54,7 @@ app.add_typer(privacy.app, name="privacy")
 broker.app.command(epilog=init.ADDRESS_EPILOG, json=True)(init.address)
 app.add_typer(broker.app, name="broker")
 app.add_typer(config.app, name="config")
+app.add_typer(cache.app, name="cache")
 app.command(epilog=doctor.EPILOG, json=True)(doctor.doctor)
 app.command(epilog=bug_report.EPILOG, json=True)(bug_report.report)
 app.command(epilog=version.EPILOG, json=True)(version.version)

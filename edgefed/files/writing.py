@@ -290,6 +290,14 @@ def sync_folder(folder: Path) -> None:
         raise storage_error(folder, error) from error
 
 
+def file_states(path: Path) -> Iterator[os.stat_result]:
+    """Yield the state of a file, or of each file below a folder; removed ones are left out."""
+    inside = (Path(root, name) for root, _, names in os.walk(path) for name in names)
+    for file in inside if path.is_dir() else (path,):
+        with suppress(OSError):
+            yield file.lstat()
+
+
 def free_bytes(path: Path) -> int:
     """Return the free space where ``path`` is or would be made.
 

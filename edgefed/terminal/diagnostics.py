@@ -51,7 +51,8 @@ def python() -> Diagnosis:
 
 
 def disk(folder: Path) -> Diagnosis:
-    """Check the free space of the state folder."""
+    """Check the free space of the state folder, and state the size of its folders."""
+    from edgefed.files.writing import file_states
     from edgefed.terminal.units import size
 
     there = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
@@ -59,8 +60,14 @@ def disk(folder: Path) -> Diagnosis:
         return Diagnosis("disk", "bad", f"{there} cannot be written", "choose another --state")
     free = shutil.disk_usage(there).free
     state: Literal["good", "warning"] = "good" if free > LOW_DISK else "warning"
-    fix = "" if state == "good" else "free some space"
-    return Diagnosis("disk", state, f"{size(free)} free at {there}", fix)
+    fix = "" if state == "good" else "free some space, for example with: edgefed cache prune"
+    sizes = {
+        path.name: sum(status.st_size for status in file_states(path))
+        for path in sorted(folder.glob("*"))
+        if path.is_dir()
+    }
+    used = ", ".join(f"{name} {size(count)}" for name, count in sizes.items() if count)
+    return Diagnosis("disk", state, f"{size(free)} free at {there}{used and '; ' + used}", fix)
 
 
 def torch_and_accelerator() -> Diagnosis:
