@@ -222,6 +222,15 @@ def test_a_stalled_connection_is_looked_for_even_if_nothing_is_published(
     assert looked.wait(PATIENCE)
 
 
+def test_due_times_are_looked_at_while_messages_wait(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Arrivals, "waiting", True)
+    looked = threading.Event()
+    monkeypatch.setattr(scene.link, "end_if_stalled", looked.set)
+    assert looked.wait(PATIENCE)
+
+
 @pytest.mark.parametrize(
     ("size", "status"), [(3 * LEAST_ROOM, "ok"), (4 * 2**30, "ok"), (len(DATA), "failed")]
 )
