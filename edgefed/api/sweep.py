@@ -44,11 +44,13 @@ class SweepFailure:
         case: name of its case.
         seed: of the run.
         reason: one sentence.
+        file: has the reason and the traceback; the next success of the run removes it.
     """
 
     case: str
     seed: int
     reason: str
+    file: Path
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,10 @@ def _plan(sweep: SweepSource, seeds: Sequence[int]) -> Plan:
 
 def _result(plan: Plan, table: Table, folder: Path) -> SweepResult:
     """Return the result of a sweep whose files are written."""
-    failures = tuple(SweepFailure(*failure) for failure in table.failures)
+    failures = tuple(
+        SweepFailure(case, seed, reason, folder / file)
+        for case, seed, reason, file in table.failures
+    )
     return SweepResult(table.rows, failures, folder, summary(plan, table, folder), _text(table))
 
 

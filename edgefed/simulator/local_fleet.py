@@ -149,6 +149,8 @@ class LocalFleet(Fleet):
         self._cache = cache
         self._emit: Emit = emit or _silence
         self._session = secrets.token_hex(8)
+        self.trace = ""
+        """Traceback of the last device whose code failed."""
         self._up = 0
         self._down = 0
         self._open: dict[str, dict[str, Task]] = {}
@@ -321,7 +323,7 @@ class LocalFleet(Fleet):
         return WorkOrder(device.number, task, kept.private, kept.persistent)
 
     def _deliver(self, order: WorkOrder, outcome: Outcome) -> Delivered:
-        task = order.task
+        task, self.trace = order.task, outcome.trace or self.trace
         if outcome.status == "ok" and task.question != "evaluate":
             self._devices[task.device].keep(task.exchange, outcome)
         reply, blobs = make_reply(task, outcome, self._session)

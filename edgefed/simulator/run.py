@@ -65,11 +65,13 @@ class SimulationResult:
     Attributes:
         final: the coordinator's scores of the final state, where it may differ from the state after
             the last round, as with gates that are collected then; else empty.
+        trace: traceback of a failure, of a device's where too few could answer.
     """
 
     record: RunRecord
     folder: Path
     final: Mapping[str, float]
+    trace: str = ""
 
 
 class Simulation:
@@ -147,19 +149,20 @@ class Simulation:
             self.journal.open(self.store.run_folder(self._run.run) / "events.jsonl")
             work = work_folder(self.store.run_folder(self._run.run))
             cache, relays = open_blobs(opened.enter_context(work))
+            self._fleet = LocalFleet(
+                shards,
+                cache,
+                clock,
+                self.journal.emit,
+                self._executor,
+                newcomers_of(recipe.simulation, recipe.seed),
+                names,
+                time,
+            )
             self._deps = EngineDeps(
                 recipe=recipe,
                 algorithm=algorithm,
-                fleet=LocalFleet(
-                    shards,
-                    cache,
-                    clock,
-                    self.journal.emit,
-                    self._executor,
-                    newcomers_of(recipe.simulation, recipe.seed),
-                    names,
-                    time,
-                ),
+                fleet=self._fleet,
                 dataset=dataset,
                 store=self.store,
                 cache=cache,
@@ -189,7 +192,9 @@ class Simulation:
                 self._tell(self._how)
                 record = self._engine.run()
                 folder = self.store.run_folder(record.run)
-                return SimulationResult(record, folder, self._final_scores(record))
+                of_device = self._fleet.trace if record.error == "round.quorum" else ""
+                trace = of_device or self._engine.trace
+                return SimulationResult(record, folder, self._final_scores(record), trace)
             except BaseException as error:
                 self._end_early(error)
                 raise

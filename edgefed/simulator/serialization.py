@@ -49,15 +49,15 @@ def outcome_bytes(outcome: Outcome) -> bytes:
         json.dumps(outcome.ledger),
         dict(outcome.relays),
         outcome.seconds,
+        outcome.trace,
     ]
     return bytes(msgpack.packb(fields))
 
 
 def read_outcome(data: bytes) -> Outcome:
     """Return the outcome that ``outcome_bytes`` wrote."""
-    status, reason, samples, metrics, blobs, private, device_state, ledger, relays, seconds = (
-        msgpack.unpackb(data)
-    )
+    *plain, private, device_state, ledger, relays, seconds, trace = msgpack.unpackb(data)
+    status, reason, samples, metrics, blobs = plain
     return Outcome(
         status,
         reason,
@@ -69,6 +69,7 @@ def read_outcome(data: bytes) -> Outcome:
         tuple(json.loads(ledger)),
         relays,
         seconds,
+        trace,
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from traceback import format_exception
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -191,7 +192,8 @@ def guarded(step: Callable[[], Done]) -> Done | Outcome:
         # must end the thread that works.
         failure = plugin_failure(error)
         reason = _brief(error) if failure is None else failure.as_line()
-        return Outcome(status="failed", reason=reason[:MAX_REASON])
+        trace = "".join(format_exception(error))
+        return Outcome(status="failed", reason=reason[:MAX_REASON], trace=trace)
 
 
 def _outcome_of(error: EdgeFedError) -> Outcome:
@@ -201,7 +203,9 @@ def _outcome_of(error: EdgeFedError) -> Outcome:
     if error.code in UNKNOWN:
         error = PluginError(error.message, code=error.code, hint=INSTALL)
     refused = isinstance(error, (ModelTooLargeError, PluginError))
-    return Outcome(status="refused" if refused else "failed", reason=error.as_line())
+    trace = "".join(format_exception(error)) if error.__cause__ else ""
+    status: Literal["refused", "failed"] = "refused" if refused else "failed"
+    return Outcome(status=status, reason=error.as_line(), trace=trace)
 
 
 def _brief(error: BaseException) -> str:

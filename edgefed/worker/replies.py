@@ -41,6 +41,7 @@ class Outcome:
         relays: bytes for other devices, by device.
         seconds: that a virtual device's work took, without waiting for its turn; 0 if not measured.
             Two outcomes of the same work are equal.
+        trace: traceback of a failure; it does not leave this machine.
     """
 
     status: Literal["ok", "refused", "failed"]
@@ -53,6 +54,7 @@ class Outcome:
     ledger: tuple[LedgerEntry, ...] = ()
     relays: Mapping[str, bytes] = field(default_factory=dict)
     seconds: float = field(default=0.0, compare=False)
+    trace: str = field(default="", compare=False)
 
 
 def make_reply(task: Task, outcome: Outcome, session: str) -> tuple[Reply, dict[str, bytes]]:

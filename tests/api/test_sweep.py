@@ -76,6 +76,10 @@ def test_failed_runs_are_in_the_result_and_are_run_again(tmp_path: Path) -> None
     assert "failed in merge" in failure.reason
     assert [row.failed for row in result.rows] == [1, 0]
     assert ends == ["failed", "done"]
+    assert failure.file.parent.parent == tmp_path / "out" / "runs"
+    text = failure.file.read_text()
+    assert text.startswith(f"{failure.reason}\n\nTraceback ")
+    assert 'raise KeyError("steps")\nKeyError' in text
     assert steps(source, tmp_path / "out")[1] == ["failed", "known"]
 
 

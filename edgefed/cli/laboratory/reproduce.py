@@ -194,7 +194,7 @@ def _end(
     if not options.quiet:
         seeds = ", ".join(map(str, study.seeds))
         talk(f"  ± standard deviation over seeds {seeds}; files: {folder}")
-    raise_failures(study.plan(), outcome)
+    raise_failures(study.plan(), outcome, folder.parent)
     _raise_missing(study)
 
 

@@ -120,7 +120,7 @@ def sweep(
         json_out(summary(plan, table, folder))
     else:
         _show(options, table, folder, file_names(plan, formats))
-    raise_failures(plan, outcome)
+    raise_failures(plan, outcome, folder)
 
 
 def _folder(file: Path, out: Path | None) -> Path:

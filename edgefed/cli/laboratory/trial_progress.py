@@ -104,26 +104,30 @@ def log_when_verbose(options: Globals) -> None:
         start_log(verbose=True)
 
 
-def raise_failures(plan: Plan, outcome: TrialOutcome) -> None:
-    """End a command whose runs have partly failed.
+def raise_failures(plan: Plan, outcome: TrialOutcome, folder: Path) -> None:
+    """End a command of which runs have failed; ``folder`` has their files.
 
     Raises:
-        PartlyDoneError: some have; it lists them.
+        PartlyDoneError: some have, or ``sweep.failed``: all have; it lists them with their files.
     """
     from edgefed.errors import PartlyDoneError
+    from edgefed.simulator.sweep.results import error_file
 
     if not outcome.failures:
         return
-    failures = [
+    failed = [trial for trial in plan.trials() if trial.digest in outcome.failures]
+    lines = [
         f"{trial.case.name}, seed {trial.seed}: {outcome.failures[trial.digest]}"
-        for trial in plan.trials()
-        if trial.digest in outcome.failures
+        f" ({folder / error_file(trial.digest)})"
+        for trial in failed
     ]
     total = len(plan.cases) * len(plan.seeds)
-    raise PartlyDoneError(
-        "\n".join([f"{len(failures)} of {counted(total, 'run')} failed:", *failures]),
-        hint="the same command runs them again",
-    )
+    again = "the same command runs them again"
+    if len(failed) == total:
+        first = f"All {counted(total, 'run')} failed: {outcome.failures[failed[0].digest]}"
+        raise PartlyDoneError("\n".join([first, *lines]), code="sweep.failed", hint=again)
+    first = f"{len(failed)} of {counted(total, 'run')} failed:"
+    raise PartlyDoneError("\n".join([first, *lines]), hint=again)
 
 
 class TrialProgress:

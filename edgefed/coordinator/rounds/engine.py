@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
+from traceback import format_exception
 from typing import Any
 
 from edgefed.algorithms.interface.answer import Answer
@@ -94,6 +95,8 @@ class Engine:
         self._phases = PhaseSeconds(deps.clock)
         self._selection = Selection(deps.recipe, self._recorder.measurements)
         self._put_again = -1
+        self.trace = ""
+        """Traceback of the error that failed the run."""
         self._buffered = (
             BufferedRounds(
                 deps, self._recorder, self._selection, self._models.section, self._phases.enter
@@ -147,6 +150,7 @@ class Engine:
         if self._controls.aborting:
             self._end(state, "aborted", "by the operator", "run.aborted")
         else:
+            self.trace = "".join(format_exception(error))
             self._end(state, "failed", error.message, error.code, error.hint)
 
     def _release_space(self) -> None:

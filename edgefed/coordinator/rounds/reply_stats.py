@@ -13,6 +13,9 @@ from edgefed.config.recipes.recipe import EvaluationWeighting
 from edgefed.errors import DIVERGED, LOWER_RATE
 from edgefed.wire.messages import Reply
 
+BECAUSE = ", the last because: "
+"""Stands before the reason of the last declined reply."""
+
 
 @dataclass
 class ReplyStats:
@@ -71,7 +74,7 @@ class ReplyStats:
             else []
         )
         if self.declined:
-            parts.append(f"{self.declined} could not, the last because: {self.reason.rstrip('.')}")
+            parts.append(f"{self.declined} could not{BECAUSE}{self.reason.rstrip('.')}")
         return "; ".join(parts)
 
     def advice(self, rate: float) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from edgefed.coordinator.rounds.reply_stats import BECAUSE
 from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Row, TrackedRun, TrackedTrial, Tracker
 from edgefed.errors import EdgeFedError
@@ -31,6 +33,19 @@ class Report(Protocol):
 
 
 @dataclass(frozen=True)
+class TrialFailure:
+    """The failure of a trial.
+
+    Attributes:
+        reason: the cause first, then a quorum that was missed for it.
+        trace: traceback, of the code of a plug-in or of a user where that failed; may be empty.
+    """
+
+    reason: str
+    trace: str = ""
+
+
+@dataclass(frozen=True)
 class TrialSetup:
     """The common surroundings of the trials of a sweep.
 
@@ -51,8 +66,8 @@ class TrialSetup:
     trackers: Sequence[Tracker] = ()
 
 
-def run_trial(trial: Trial, setup: TrialSetup, report: Report) -> TrialResult:
-    """Run a trial and keep its result.
+def run_trial(trial: Trial, setup: TrialSetup, report: Report) -> TrialResult | TrialFailure:
+    """Run a trial and keep its result, or return its failure.
 
     Args:
         trial: to run.
@@ -60,8 +75,15 @@ def run_trial(trial: Trial, setup: TrialSetup, report: Report) -> TrialResult:
         report: called with ``round`` after each round, and with ``warned`` for a tracker's failure.
 
     Raises:
-        EdgeFedError: the run failed.
+        EdgeFedError: the next run would fare no better.
     """
+    try:
+        return _run(trial, setup, report)
+    except Exception as error:
+        return _failure(error, "".join(traceback.format_exception(error)))
+
+
+def _run(trial: Trial, setup: TrialSetup, report: Report) -> TrialResult | TrialFailure:
     results = setup.results
     sweep = results.folder.name.removesuffix("-results")
     place = TrackedTrial(sweep, trial.case.name, trial.seed, trial.case.settings, trial.digest)
@@ -92,13 +114,14 @@ def run_trial(trial: Trial, setup: TrialSetup, report: Report) -> TrialResult:
     ended = simulation.run()
     record = ended.record
     if record.status != "finished":
-        raise EdgeFedError(record.reason or record.status, code=record.error or "run.failed")
+        code = record.error or "run.failed"
+        return _failure(EdgeFedError(record.reason or record.status, code=code), ended.trace)
     if rows and "accuracy" in ended.final:
         rows[-1]["final_accuracy"] = ended.final["accuracy"]
     return results.keep(trial, record, ended.folder, rows)
 
 
-def reason_of(error: Exception) -> str:
+def _failure(error: Exception, trace: str) -> TrialFailure:
     """Return why a run failed.
 
     Raises:
@@ -106,10 +129,19 @@ def reason_of(error: Exception) -> str:
     """
     if not isinstance(error, EdgeFedError):
         log.debug("a run of the sweep failed", exc_info=error)
-        return " ".join(f"{type(error).__name__}: {error}".split())
+        return TrialFailure(" ".join(f"{type(error).__name__}: {error}".split()), trace)
     if error.code.startswith(("storage.", "ray.")):
         raise error
-    return error.message
+    return TrialFailure(_cause_first(error.message), trace)
+
+
+def _cause_first(reason: str) -> str:
+    """Return a reason with the failure of a device before the quorum that was missed for it."""
+    before, because, cause = reason.partition(BECAUSE)
+    if not because:
+        return reason
+    cause = cause.partition("  [")[0].rstrip(".")  # without the code and advice of a device
+    return f"{cause}. {before}."
 
 
 class _TrialTracker:

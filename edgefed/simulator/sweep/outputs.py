@@ -28,7 +28,8 @@ def summary(plan: Plan, table: Table, folder: Path) -> dict[str, Any]:
         "target": plan.target,
         "cases": [row.to_json() for row in table.rows],
         "failures": [
-            {"case": case, "seed": seed, "reason": reason} for case, seed, reason in table.failures
+            dict(zip(("case", "seed", "reason", "file"), failure, strict=True))
+            for failure in table.failures
         ],
         "report": [asdict(metric) for metric in plan.report],
         "columns": {column.key: column.label for column in table.columns if not column.hidden},

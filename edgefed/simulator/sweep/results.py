@@ -55,6 +55,11 @@ class TrialResult(BaseModel):
         return self.versions.release == running_versions().release
 
 
+def error_file(digest: str) -> str:
+    """Return the file with reason and traceback of a failed run, from the sweep's folder."""
+    return f"runs/{digest}/error.txt"
+
+
 def other_releases(results: Collection[TrialResult]) -> str:
     """Return how many results are of other versions of EdgeFed or torch; nothing for none."""
     counts = Counter(result.versions.release for result in results if not result.is_of_this_release)
@@ -69,8 +74,9 @@ def other_releases(results: Collection[TrialResult]) -> str:
 class Results:
     """The folder of a sweep.
 
-    It holds ``results/DIGEST.json``, ``runs/DIGEST/`` with the files of each finished run,
-    ``noise/``, which runs with the same seed share, and ``work/DIGEST/``, which is temporary.
+    It holds ``results/DIGEST.json``, ``runs/DIGEST/`` with the files of each finished run, or with
+    ``error.txt`` of a failed one, ``noise/``, which runs with the same seed share, and
+    ``work/DIGEST/``, which is temporary.
     """
 
     folder: Path
@@ -136,6 +142,15 @@ class Results:
         text = json.dumps(result.model_dump(mode="json"), allow_nan=False)
         write_atomic(self._file(trial.digest), text.encode())
         return result
+
+    def keep_failure(self, digest: str, reason: str, trace: str) -> None:
+        """Write why a run failed; the files of its next success take the place of this one.
+
+        Raises:
+            StorageError: the disk does not take it.
+        """
+        text = f"{reason}\n\n{trace}".rstrip()
+        write_atomic(self.folder / error_file(digest), f"{text}\n".encode())
 
     def _file(self, digest: str) -> Path:
         return self.folder / "results" / f"{digest}.json"

@@ -12,7 +12,7 @@ from edgefed.simulator.sweep.choice import Choice, choose
 from edgefed.simulator.sweep.file import case_name
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.report import RUN_NUMBERS, Metric, Report, default_report
-from edgefed.simulator.sweep.results import TrialResult
+from edgefed.simulator.sweep.results import TrialResult, error_file
 from edgefed.simulator.sweep.run_values import (
     Place,
     has,
@@ -117,7 +117,7 @@ class Table:
         baseline: name of the case with which the others are compared, or settings of such cases.
         choices: one for each group, if the sweep chooses.
         missing: metrics of the report that no finished run has, each with a sentence.
-        failures: case, seed and reason of each failed run.
+        failures: case, seed and reason of each failed run, and the file with its traceback.
     """
 
     columns: tuple[Column, ...]
@@ -126,7 +126,7 @@ class Table:
     baseline: str
     choices: tuple[Choice, ...]
     missing: Mapping[str, str]
-    failures: tuple[tuple[str, int, str], ...]
+    failures: tuple[tuple[str, int, str, str], ...]
 
     @property
     def shown(self) -> list[Column]:
@@ -168,7 +168,8 @@ def make_table(plan: Plan, outcome: TrialOutcome) -> Table:
         if trial.digest in outcome.results:
             by_case[trial.case.name][trial.seed] = outcome.results[trial.digest]
         elif trial.digest in outcome.failures:
-            failures.append((trial.case.name, trial.seed, outcome.failures[trial.digest]))
+            reason, file = outcome.failures[trial.digest], error_file(trial.digest)
+            failures.append((trial.case.name, trial.seed, reason, file))
     results = [result for own in by_case.values() for result in own.values()]
     columns = tuple(_columns(plan.report, results))
     values = {
@@ -183,7 +184,7 @@ def make_table(plan: Plan, outcome: TrialOutcome) -> Table:
             case.name,
             case.settings,
             len(by_case[case.name]),
-            sum(name == case.name for name, _, _ in failures),
+            sum(failed[0] == case.name for failed in failures),
             {key: spread(list(by_seed.values())) for key, by_seed in values[case.name].items()},
             _differences(columns, values[case.name], values[references[case.name]])
             if case.name in references

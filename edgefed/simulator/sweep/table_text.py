@@ -244,7 +244,10 @@ def markdown(table: Table) -> str:
     lines = [
         *choice_lines(table),
         *(f"{name}: {text}" for name, text in table.missing.items()),
-        *(f"{case}, seed {seed} failed: {reason}" for case, seed, reason in table.failures),
+        *(
+            f"{case}, seed {seed} failed: {reason} ({file})"
+            for case, seed, reason, file in table.failures
+        ),
     ]
     parts += ["\n".join(f"- {markdown_cell(line)}" for line in lines)] if lines else []
     return "\n\n".join(parts) + "\n"

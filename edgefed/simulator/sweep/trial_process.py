@@ -18,7 +18,7 @@ from typing import Any
 
 from edgefed.errors import EdgeFedError
 from edgefed.simulator.process_pool import undisturbed
-from edgefed.simulator.sweep.one_trial import TrialSetup, reason_of, run_trial
+from edgefed.simulator.sweep.one_trial import TrialFailure, TrialSetup, run_trial
 from edgefed.simulator.sweep.plan import Trial
 from edgefed.terminal.progress import log_progress, tell_progress_to
 
@@ -41,7 +41,7 @@ class TrialProcess:
     ) -> None:
         self.number = number
         self.trial = trial
-        self.reason = ""
+        self.failure: TrialFailure | None = None
         context = get_context("fork")
         self._pipe, theirs = context.Pipe()
         # A process that held another's pipe open would keep it from noticing that we are gone.
@@ -66,7 +66,7 @@ class TrialProcess:
     def received(self) -> tuple[str, dict[str, Any]] | None:
         """Return the next report, which is there or will be; None once the process has ended.
 
-        Its failure is in ``reason`` then; empty if it did its work.
+        Its failure is in ``failure`` then; None if it did its work.
 
         Raises:
             EdgeFedError: the sweep cannot go on.
@@ -75,13 +75,13 @@ class TrialProcess:
             state, more = self._pipe.recv()
         except (EOFError, OSError):
             self._process.join()
-            if self._process.exitcode and not self.reason:
-                self.reason = _death(self._process.exitcode)
+            if self._process.exitcode and self.failure is None:
+                self.failure = TrialFailure(_death(self._process.exitcode))
             return None
         if state == "broken":
             raise more["error"]
         if state == "failed":
-            self.reason = more["reason"]
+            self.failure = more["failure"]
             return self.received()
         return state, more
 
@@ -125,12 +125,11 @@ def _run(pipe: Connection, strange: Sequence[Connection], trial: Trial, setup: T
         pipe.send((state, more))
 
     try:
-        run_trial(trial, setup, report)
-    except Exception as error:
-        try:
-            report("failed", reason=reason_of(error))
-        except EdgeFedError as broken:
-            report("broken", error=broken)
+        ended = run_trial(trial, setup, report)
+        if isinstance(ended, TrialFailure):
+            report("failed", failure=ended)
+    except EdgeFedError as error:
+        report("broken", error=error)
 
 
 def _end_with_parent(pipe: Connection) -> None:

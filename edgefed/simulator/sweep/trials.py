@@ -18,7 +18,7 @@ from edgefed.simulator.executors import Maker
 from edgefed.simulator.forked_autograd import forks_can_train
 from edgefed.simulator.process_pool import core_count
 from edgefed.simulator.run import local_executor
-from edgefed.simulator.sweep.one_trial import TrialSetup, reason_of, run_trial
+from edgefed.simulator.sweep.one_trial import TrialFailure, TrialSetup, run_trial
 from edgefed.simulator.sweep.plan import Plan, Trial
 from edgefed.simulator.sweep.results import Results, TrialResult
 from edgefed.simulator.sweep.trial_process import TrialProcess, ready
@@ -182,12 +182,11 @@ class _Sweep:
             others = self._at_work.values()
             self._at_work[trial.digest] = TrialProcess(number, trial, self._setup, others)
             return
-        try:
-            result = run_trial(trial, self._setup, partial(self._say, number, trial))
-        except Exception as error:
-            self._fail(number, trial, reason_of(error))
+        ended = run_trial(trial, self._setup, partial(self._say, number, trial))
+        if isinstance(ended, TrialFailure):
+            self._fail(number, trial, ended)
         else:
-            self._end(number, trial, "done", result)
+            self._end(number, trial, "done", ended)
 
     def _listen(self) -> None:
         """Wait for reports of the trials at work, and pass them on."""
@@ -200,7 +199,8 @@ class _Sweep:
             del self._at_work[trial.digest]
             result = self._known(trial)
             if result is None:
-                self._fail(number, trial, process.reason or "its result cannot be read")
+                unread = TrialFailure("its result cannot be read")
+                self._fail(number, trial, process.failure or unread)
             else:
                 self._end(number, trial, "done", result)
 
@@ -216,10 +216,11 @@ class _Sweep:
         self._setup.results.clear(trial.digest)
         self._say(number, trial, state, round=result.rounds, accuracy=result.accuracy)
 
-    def _fail(self, number: int, trial: Trial, reason: str) -> None:
-        self._failed[trial.digest] = reason
+    def _fail(self, number: int, trial: Trial, failure: TrialFailure) -> None:
+        self._failed[trial.digest] = failure.reason
         self._setup.results.clear(trial.digest)
-        self._say(number, trial, "failed", reason=reason)
+        self._setup.results.keep_failure(trial.digest, failure.reason, failure.trace)
+        self._say(number, trial, "failed", reason=failure.reason)
 
     def _say(self, number: int, trial: Trial, state: str, **more: Any) -> None:
         self._tell(TrialStep(trial, number, len(self._trials), state, **more))

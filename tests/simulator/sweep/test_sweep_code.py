@@ -176,6 +176,13 @@ class Place:
         environment = {**clean_environment(), "PYTHONPATH": path}
         return ended(["edgefed.cli.main", *given], environment)
 
+    def error(self, done: CompletedProcess[str], case: str) -> Path:
+        """Return the file that the line of a failed case names at the end of a sweep."""
+        lines = (line for line in done.stderr.splitlines() if f"  {case}, seed 1: " in line)
+        path = Path(next(lines).rpartition(" (")[2].removesuffix(")"))
+        assert path.parents[1] == self.folder / "sweep" / "sweep-results" / "runs"
+        return path
+
     def results(self) -> list[Any]:
         """Return the results on disk."""
         folder = self.folder / "sweep" / "sweep-results" / "results"
@@ -317,7 +324,11 @@ def failures(done: CompletedProcess[str], count: int) -> list[str]:
     """Return why each case failed, of a sweep that says nothing else on stderr."""
     assert done.returncode == 7, done.stderr
     assert "Traceback" not in done.stderr
-    assert f"{count} of " in done.stderr
+    first = next(line for line in done.stderr.splitlines() if line.startswith("edgefed: error: "))
+    every, reasons = f"{len(told(done))}", told_failures(done)
+    all_failed = f"edgefed: error: All {every} runs failed: {reasons[0]}  [sweep.failed]"
+    some_failed = f"edgefed: error: {count} of {every} runs failed:  [partly_done]"
+    assert first == (all_failed if all(reasons) else some_failed)
     assert done.stdout.count("0, 1 failed") == count
     return [line for line in told_failures(done) if line]
 
@@ -336,7 +347,11 @@ def test_a_plug_in_that_raises_in_any_method_fails_its_case_alone(place: Place) 
     assert reasons.pop("") == ""
     for method, reason in reasons.items():
         words = f"The algorithm 'stepping' of package stepping-plugin failed in {method}: "
-        assert f"{words}ZeroDivisionError: one by none." in reason, (method, reason)
+        assert reason.startswith(f"{words}ZeroDivisionError: one by none."), (method, reason)
+        text = place.error(done, f"at={method}").read_text()
+        assert text.startswith(f"{reason}\n\n")
+        assert 'algorithm.py", line' in text
+        assert f', in {method}\n    raise ZeroDivisionError("one by none")' in text
     assert len(failures(done, len(methods))) == len(methods)
 
 
@@ -361,12 +376,12 @@ def test_a_sweep_whose_every_case_fails_says_why_of_each(place: Place) -> None:
     )
     recipe = RECIPE.replace('name = "mlp"\nhidden = [16]\n', "")
     model, partition, selector, loss, own_model = failures(place.sweep(text, recipe=recipe), 5)
-    assert "Code of package stepping-plugin failed in forward: ZeroDivisionError" in model
+    assert model.startswith("Code of package stepping-plugin failed in forward: ZeroDivisionError")
+    assert model.endswith(" Only 0 of 2 devices answered round 1, the quorum is 1; 2 could not.")
     assert partition.startswith("The partition 'parts' of package stepping-plugin failed: ZeroDiv")
     assert selector.startswith("The selector 'chooser' of package stepping-plugin failed in __init")
     assert "The loss own_loss:failing failed: ZeroDivisionError: one by none." in loss
     assert "The model own_loss:net failed in forward: ZeroDivisionError: one by none." in own_model
-    assert "  [model.failed]" in own_model
     assert (place.folder / "sweep" / "sweep-results" / "table.json").exists()
 
 

@@ -22,7 +22,7 @@ from edgefed.process.lock import is_locked
 from edgefed.simulator.backend import place
 from edgefed.simulator.forked_autograd import forks_can_train
 from edgefed.simulator.sweep import trials
-from edgefed.simulator.sweep.results import Results
+from edgefed.simulator.sweep.results import Results, error_file
 from edgefed.simulator.sweep.trials import TrialStep, run_trials
 from tests.processes import PATIENCE, wait_until_ended
 from tests.run_fixture import Ticking
@@ -146,6 +146,7 @@ def test_a_killed_process_costs_its_trial_alone(file: Path, tmp_path: Path) -> N
     outcome = run_trials(plan, swept.folder, Ticking(), tell=tell, jobs=2, trackers=[tracker])
     reason = "its process was killed, as the system does when memory runs out"
     assert outcome.failures == {digest: reason}
+    assert (swept.folder / error_file(digest)).read_text() == f"{reason}\n"
     assert (swept.told("done"), swept.told("failed")) == ([(FAST, 1)], [(SLOW, 1)])
     assert swept.steps[-1].reason == reason
     assert not Results(swept.folder).work.exists()
@@ -199,6 +200,48 @@ def test_a_trial_that_fails_has_the_same_reason_in_a_process(tmp_path: Path) -> 
     outcome = two.run(plan, jobs=2)
     assert (two.told("done"), two.told("failed")) == ([("good", 1)], [("bad", 1)])
     assert outcome.failures == alone.run(plan).failures
+
+
+FORWARD = """
+from torch import nn
+from pathlib import Path
+
+
+class Net(nn.Linear):
+    def forward(self, inputs):
+        if self.training and Path("broken").exists():
+            raise ValueError("no step")
+        return super().forward(inputs.flatten(1))
+
+
+def net(shape, classes):
+    return Net(64, classes)
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_traceback_of_a_device_is_kept_until_the_run_succeeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    (tmp_path / f"failing_net{workers}.py").write_text(FORWARD)
+    (tmp_path / "broken").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    recipe = RECIPE.replace('name = "mlp"\nhidden = [16]', f'name = "failing_net{workers}:net"')
+    recipe = recipe.replace("workers = 1", f"workers = {workers}")
+    text = 'recipe = "recipe.toml"\nseeds = [1, 2]\n'
+    plan, swept = planned(write(tmp_path / "sweep", text, recipe)), Swept(tmp_path / "out")
+    outcome = swept.run(plan, jobs=2)
+    for digest, reason in outcome.failures.items():
+        text = (swept.folder / error_file(digest)).read_text()
+        assert text.startswith(f"{reason}\n\nTraceback ")
+        assert 'raise ValueError("no step")\nValueError: no step\n' in text
+    (tmp_path / "broken").unlink()
+    assert len(outcome.failures) == len(swept.run(plan, jobs=2).results) == 2
+    for digest in outcome.failures:
+        files = {path.name for path in (swept.folder / error_file(digest)).parent.iterdir()}
+        assert "error.txt" not in files
+        assert "metrics.csv" in files
 
 
 def test_a_disk_that_takes_no_results_ends_the_sweep(file: Path, tmp_path: Path) -> None:
