@@ -282,6 +282,15 @@ def test_what_is_known_of_each_sample(run: Run) -> None:
     assert run("rare-labels").outcomes() == {"accepted"}
 
 
+def test_measures_of_each_round(run: Run) -> None:
+    here, before = run("step-length", rounds={"count": 2}), run("fedavg", rounds={"count": 1})
+    first, last = before.state.groups["weights"], here.state.groups["weights"]
+    squares = sum(float(np.square(last[name] - first[name]).sum()) for name in first)
+    steps = [row["step"] for row in here.world.rows]
+    assert steps[1] == pytest.approx(squares**0.5, rel=1e-5)
+    assert steps[0] != steps[1] > 0
+
+
 def test_variables_that_a_formula_sets(run: Run) -> None:
     first = work("mean-logits")
     mean = first.private["own"]["mean"]
