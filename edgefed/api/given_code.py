@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -81,13 +81,25 @@ def path_of(member: object) -> str:
     return f"{owner.__module__}:{getattr(owner, '__qualname__', '')}"
 
 
-def checked_trackers(trackers: Sequence[Tracker]) -> tuple[Tracker, ...]:
-    """Return the trackers.
+def listed(name: str, value: object, example: str) -> tuple[Any, ...]:
+    """Return the elements of a list that a program passes as the argument ``name``.
+
+    Raises:
+        UsageError: it is a text, or no list at all; the hint has the example.
+    """
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
+        return tuple(value)
+    raise UsageError(f"{name} is a list, not {value!r:.80}.", hint=f"such as {example}")
+
+
+def checked_trackers(trackers: Tracker | Sequence[Tracker]) -> tuple[Tracker, ...]:
+    """Return the trackers, or the one.
 
     Raises:
         UsageError: an object among them is none.
     """
-    for tracker in trackers:
+    given = tuple(trackers) if isinstance(trackers, Iterable) else (trackers,)
+    for tracker in given:
         methods = (getattr(tracker, name, None) for name in METHODS)
         named = isinstance(getattr(tracker, "name", None), str)
         if isinstance(tracker, type) or not named or not all(map(callable, methods)):
@@ -95,4 +107,4 @@ def checked_trackers(trackers: Sequence[Tracker]) -> tuple[Tracker, ...]:
                 f"trackers: {tracker!r:.80} is no tracker.",
                 hint="a tracker is an object with a name and the methods begin, round and end",
             )
-    return tuple(trackers)
+    return given

@@ -16,7 +16,7 @@ import torch
 
 from edgefed.algorithms.interface.base import Algorithm
 from edgefed.algorithms.selection.base import Selector
-from edgefed.api.given_code import Over, PartitionSource, checked_trackers, given_code
+from edgefed.api.given_code import Over, PartitionSource, checked_trackers, given_code, listed
 from edgefed.api.progress import round_bar
 from edgefed.api.recipe_source import RecipeSource, recipe_of
 from edgefed.api.result import Result, scores_of
@@ -62,7 +62,7 @@ def simulate(
     audit: bool = False,
     memory: int = 0,
     user_models: bool = True,
-    trackers: Sequence[Tracker] = (),
+    trackers: Tracker | Sequence[Tracker] = (),
     on_event: Callable[[Event], None] | None = None,
     order: RecordedOrder | None = None,
     progress: bool | None = None,
@@ -98,7 +98,7 @@ def simulate(
             audit``.
         memory: most bytes that training the model may take; 0 for half of the free memory.
         user_models: whether users' own code may be run, such as a model that the recipe names.
-        trackers: notified of each round; see ``edgefed.coordinator.trackers.base``.
+        trackers: one or several, notified of each round; see ``edgefed.coordinator.trackers.base``.
         on_event: called with each event of the run; None to log its notes as ``edgefed``.
         order: in which another run with buffered rounds asked and merged; this one repeats it.
         progress: whether to show the rounds as a bar with the time left: True in a notebook and on
@@ -115,7 +115,8 @@ def simulate(
         raise UsageError(
             "test was given without data.", hint="give both, or name a data set in the recipe"
         )
-    watch = Callbacks((callbacks,) if callable(callbacks) else tuple(callbacks))
+    one = (callbacks,) if callable(callbacks) else callbacks
+    watch = Callbacks(listed("callbacks", one, "callbacks=[function]"))
     with ExitStack() as opened:
         opened.enter_context(borrowed_process())
         opened.enter_context(classes_allowed(user_models))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from edgefed.api.given_code import checked_trackers
+from edgefed.api.given_code import checked_trackers, listed
 from edgefed.api.progress import run_bar
 from edgefed.api.recipe_source import checked, plain
 from edgefed.api.simulate import borrowed_process, data_folder_of
@@ -98,7 +99,7 @@ def sweep(
     recompute: bool = False,
     jobs: int = 1,
     figures: Sequence[Format] = (),
-    trackers: Sequence[Tracker] = (),
+    trackers: Tracker | Sequence[Tracker] = (),
     on: Literal["local", "ray"] = "local",
     address: str = "",
     data_folder: str | os.PathLike[str] | None = None,
@@ -123,7 +124,8 @@ def sweep(
         recompute: whether to repeat runs that another version of EdgeFed or torch made.
         jobs: number of runs at once, from 1; several have a process each.
         figures: formats of the figures beside SVG; they need matplotlib.
-        trackers: notified of the rounds of each run. With several jobs, each run has a copy.
+        trackers: one or several, notified of the rounds of each run. With several jobs, each run
+            has a copy.
         on: ``local``, or ``ray`` to train on a cluster.
         address: of the Ray cluster; empty for one on this machine.
         data_folder: for downloaded data sets; None for the state folder of ``edgefed``.
@@ -146,7 +148,7 @@ def sweep(
     formats, trackers = _formats(figures), checked_trackers(trackers)
     with borrowed_process(), classes_allowed(user_models):
         folder, plan = _folder(sweep, out), _plan(sweep, seeds)
-        outputs = SeedOutputs(plan, folder, formats, log.warning)
+        outputs = SeedOutputs(plan, folder, formats, warnings.warn)
         with (
             place(on, address, [trial.recipe for trial in plan.trials()], jobs) as executors,
             run_bar(progress, on_step or _log_step) as take,
@@ -186,9 +188,7 @@ def _formats(figures: Sequence[Format]) -> list[Format]:
     Raises:
         UsageError: one cannot be drawn.
     """
-    if isinstance(figures, str):
-        raise UsageError("figures is a list of formats.", hint='such as figures=["pdf"]')
-    return formats_of(figures, "figures")
+    return formats_of(listed("figures", figures, 'figures=["pdf"]'), "figures")
 
 
 def _folder(sweep: SweepSource, out: str | os.PathLike[str] | None) -> Path:
@@ -209,6 +209,7 @@ def _plan(sweep: SweepSource, seeds: Sequence[int]) -> Plan:
     Raises:
         EdgeFedError: the sweep cannot be used.
     """
+    seeds = listed("seeds", seeds, "seeds=[1, 2, 3]")
     if not all(isinstance(seed, int) and 0 <= seed < 2**63 for seed in seeds):
         raise UsageError("Seeds are whole numbers from 0.", hint="such as seeds=[1, 2, 3]")
     around = Surroundings({}, Surroundings.of_process().cwd, no_config=True)

@@ -122,11 +122,30 @@ class Endless:
     name, begin, round = "endless", Nameless.begin, Nameless.round
 
 
+class Counting(Named):
+    """A tracker that counts rounds."""
+
+    rounds = 0
+
+    def round(self, row: Any) -> None:
+        self.rounds += 1
+
+
 def test_an_object_that_is_no_tracker_is_refused() -> None:
     for wrong in (Nameless(), Named, Endless()):
         with pytest.raises(UsageError, match=r"trackers: .* is no tracker\."):
             edgefed.simulate(recipe(), data=arrays(TRAIN), trackers=[wrong])  # type: ignore[list-item]
     edgefed.simulate(recipe(rounds={"count": 1}), data=arrays(TRAIN), trackers=[Named()])
+    with pytest.raises(UsageError, match="callbacks is a list, not 5"):
+        edgefed.simulate(recipe(), data=arrays(TRAIN), callbacks=5)  # type: ignore[arg-type]
+
+
+def test_one_tracker_needs_no_list(tmp_path: Path) -> None:
+    tracker = Counting()
+    edgefed.simulate(recipe(rounds={"count": 1}), data=arrays(TRAIN), trackers=tracker)
+    source = {"recipe": recipe(data=npz(tmp_path), rounds={"count": 2}), "seeds": [1]}
+    edgefed.sweep(source, out=tmp_path / "out", trackers=tracker)
+    assert tracker.rounds == 3
 
 
 @pytest.mark.parametrize(

@@ -92,13 +92,16 @@ def test_failures_and_missing_metrics_are_warnings_and_the_table_is_printed(
         "cases": [{"algorithm.name": "tests.api.own_classes:Failing"}, {"name": "plain"}],
         "report": ["accuracy", "zzz"],
     }
-    result = edgefed.sweep(source, out=tmp_path / "out", figures=["svg"])  # type: ignore[list-item]
+    with pytest.warns(
+        UserWarning, match="^report: no finished run has 'zzz'; the runs have: "
+    ) as one:
+        result = edgefed.sweep(source, out=tmp_path / "out", figures=["svg"])  # type: ignore[list-item]
+    assert len(one) == 1
     told = (one for one in caplog.records if one.name == "edgefed")
     warnings = [one.getMessage() for one in told if one.levelno >= logging.WARNING]
-    warnings = [text.partition(" no finished")[0] for text in warnings]
     failed = [f"seed {one.seed}: failed: {one.reason}" for one in result.failures]
     assert [text.partition("Failing, ")[2] or text for text in warnings] == [
-        failed[0], "report:", failed[1],
+        failed[0], failed[1],
     ]  # fmt: skip
     head, first, second, end = str(result).splitlines()
     assert head.split() == ["CASE", "RUNS", "ACCURACY", "ZZZ"]
@@ -159,7 +162,20 @@ def test_ctrl_c_leaves_a_folder_that_the_same_call_resumes(tmp_path: Path) -> No
         ({**GRID, "recipe": {}}, {"out": "out", "figures": ["gif"]}, UsageError),
         ({**GRID, "recipe": {}}, {"out": "out", "figures": "pdf"}, UsageError),
         ({**GRID, "recipe": {}}, {"out": "out", "figures": ["pdf"]}, UsageError),
+        ({**GRID, "recipe": {}}, {"out": "out", "figures": 3}, UsageError),
+        ({**GRID, "recipe": {}}, {"out": "out", "seeds": 3}, UsageError),
+        ({**GRID, "recipe": {}}, {"out": "out", "seeds": "3"}, UsageError),
+        ({**GRID, "recipe": {}}, {"out": "out", "seeds": None}, UsageError),
         ({**GRID, "recipe": {}}, {"out": "out", "trackers": [object()]}, UsageError),
+        ({**GRID, "recipe": {}}, {"out": "out", "trackers": object()}, UsageError),
+        ({**GRID, "recipe": {}}, {"out": "out", "trackers": None}, UsageError),
+        ({**GRID, "recipe": {}, "seeds": 3}, {"out": "out"}, RecipeError),
+        ({**GRID, "recipe": {}, "report": "mae"}, {"out": "out"}, RecipeError),
+        ({"recipe": {}, "grid": {"rounds.count": 3}}, {"out": "out"}, RecipeError),
+        ({"recipe": {}, "grid": ["rounds.count"]}, {"out": "out"}, RecipeError),
+        ({"recipe": {}, "cases": {"name": "one"}}, {"out": "out"}, RecipeError),
+        ({"recipe": {}, "cases": ["one"]}, {"out": "out"}, RecipeError),
+        ({"recipe": {}, "choose": {"within": "algorithm.name"}}, {"out": "out"}, RecipeError),
         ({"grid": {}, "sedes": [1]}, {"out": "out"}, RecipeError),
         ({"recipe": {"rounds": {"cuont": 1}}}, {"out": "out"}, RecipeError),
         ({"recipe": 5}, {"out": "out"}, RecipeError),
