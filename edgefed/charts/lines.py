@@ -81,8 +81,13 @@ def line_chart(chart: LineChart) -> str:
         return picture(
             chart.width, 40, [label(8, 24, "nothing was measured", "quiet")], title=chart.title
         )
-    names = [series.name for series in drawn] if len(drawn) > 1 else []
-    below, named = legend(names, (LEFT, chart.width), chart.height, _mark, 28)
+    curves = [number for number, series in enumerate(drawn) if series.points]
+    names = [drawn[number].name for number in curves] if len(drawn) > 1 else []
+
+    def mark(place: int, x: float, y: float) -> str:
+        return _mark(curves[place], x, y)
+
+    below, named = legend(names, (LEFT, chart.width), chart.height, mark, 28)
     y_axis, y_ticks = _y_axis(chart, drawn)
     x_axis, x_ticks = _x_axis(chart, drawn)
     parts = [

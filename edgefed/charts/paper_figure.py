@@ -88,7 +88,8 @@ def drawn(chart: LineChart) -> Any:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    names = [fill(printable_lines(series.name), MOST_LETTERS) for series in chart.series]
+    curves = [series for series in chart.series if finite(series).points]
+    names = [fill(printable_lines(series.name), MOST_LETTERS) for series in curves]
     columns = 2 if max(map(len, names), default=0) <= MOST_LETTERS // 2 else 1
     rows = sum(name.count("\n") + 1 for name in names[::columns])
     figure = Figure((WIDTH, HEIGHT + 0.15 * rows), layout="constrained")
@@ -110,7 +111,9 @@ def drawn(chart: LineChart) -> Any:
 def _draw_series(axes: Any, chart: LineChart) -> None:
     for number, series in enumerate(map(finite, chart.series)):
         colour, line = COLOURS[number % len(COLOURS)], LINES[number % len(LINES)]
-        rounds, values = zip(*series.points, strict=True) if series.points else ((), ())
+        if not series.points:  # its number, so its colour, stays its own
+            continue
+        rounds, values = zip(*series.points, strict=True)
         marker = "o" if len(rounds) == 1 else None
         axes.plot(rounds, values, color=colour, linestyle=line, marker=marker, label="curve")
         if len(series.band) > 1:

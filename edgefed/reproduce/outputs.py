@@ -17,7 +17,7 @@ from edgefed.reproduce.measure import Entry, entries, verdicts
 from edgefed.reproduce.plan import LEFT_OUT, Study
 from edgefed.reproduce.table import PaperTable
 from edgefed.reproduce.verdict import Verdict
-from edgefed.simulator.sweep.plot import metric_plot
+from edgefed.simulator.sweep.plot import accuracy_plot
 from edgefed.simulator.sweep.statistics import Spread
 from edgefed.simulator.sweep.table_text import runs_csv
 from edgefed.simulator.sweep.trials import TrialOutcome
@@ -73,8 +73,8 @@ def write_outputs(study: Study, outcome: TrialOutcome, folder: Path) -> None:
         plan = study.plan(column)
         if plan.cases:
             name = f"{number:02d}-{_file_name(column.label)}"
-            files[f"{name}.svg"] = metric_plot(plan, outcome, "accuracy")
-            files[f"{name}-bytes.svg"] = metric_plot(plan, outcome, "accuracy", "bytes")
+            files[f"{name}.svg"] = accuracy_plot(plan, outcome)
+            files[f"{name}-bytes.svg"] = accuracy_plot(plan, outcome, "bytes")
     for name, text in files.items():
         write_output(folder / name, text.encode())
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from edgefed.charts.lines import LineChart, Series
-from edgefed.charts.paper_figure import drawn, paper_figure
+from edgefed.charts.paper_figure import COLOURS, drawn, paper_figure
 from edgefed.errors import UsageError
 
 CHART = LineChart(
@@ -18,8 +18,8 @@ CHART = LineChart(
         Series(
             "_cost=$3$", [(1, 0.25), (2, 0.5), (3, float("nan"))], [(1, 0.2, 0.3), (2, 0.4, 0.6)]
         ),
+        Series("nothing", [(1, None)]),
         Series("one point", [(1, 0.75)]),
-        Series("nothing", []),
     ],
     bounds=(0.0, 1.0),
     level=0.5,
@@ -41,21 +41,21 @@ def test_its_text_stays_text_and_names_are_no_formulas() -> None:
     assert pdf == paper_figure(CHART, "pdf")
     figure = drawn(CHART)
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == [s.name for s in CHART.series]
+    assert [text.get_text() for text in legend.get_texts()] == ["_cost=$3$", "one point"]
     assert not any(text.get_parse_math() for text in legend.get_texts())
 
 
 def test_it_draws_what_the_chart_says() -> None:
     pytest.importorskip("matplotlib")
     (axes,) = drawn(CHART).axes
-    curve, point, nothing, level = axes.lines
+    curve, point, level = axes.lines
     assert curve.get_xydata().tolist() == [[1, 0.25], [2, 0.5]], "what is no number is left out"
-    assert point.get_marker() == "o" and len(nothing.get_xydata()) == 0
+    assert (point.get_marker(), point.get_color()) == ("o", COLOURS[2]), "of its own number"
     assert level.get_ydata() == [0.5, 0.5]
     (band,) = axes.collections
     assert sorted(map(tuple, band.get_paths()[0].vertices.tolist()))[:1] == [(1.0, 0.2)]
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_ylim()) == ("round", "accuracy", (0, 1))
-    styles = {(line.get_color(), line.get_linestyle()) for line in axes.lines[:3]}
+    styles = {(line.get_color(), line.get_linestyle()) for line in axes.lines}
     assert len(styles) == len({style for _, style in styles}) == 3, "also without colours"
 
 

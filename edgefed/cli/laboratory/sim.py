@@ -119,7 +119,7 @@ def sweep(
     if options.json:
         json_out(summary(plan, table, folder))
     else:
-        _show(options, table, folder, file_names(plan, formats))
+        _show(options, table, folder, file_names(plan, outcome, formats))
     raise_failures(plan, outcome, folder)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -224,12 +224,26 @@ def case_name(settings: Mapping[str, Any]) -> str:
 
     ``algorithm.name`` is called ``algorithm``.
     """
-    short = [key.removesuffix(".name").rpartition(".")[2] for key in settings]
-    parts = []
-    for key, word, value in zip(settings, short, settings.values(), strict=True):
-        shown = value if isinstance(value, str) else toml_value(value)
-        parts.append(f"{word if short.count(word) == 1 else key}={shown}")
+    short = short_keys(settings)
+    parts = (f"{short[key]}={setting_text(value)}" for key, value in settings.items())
     return " ".join(parts) or "recipe"
+
+
+def short_keys(keys: Iterable[str], taken: Collection[str] = ()) -> dict[str, str]:
+    """Return the last word of each key, or all of a key whose last word another has.
+
+    Args:
+        keys: ``algorithm.name`` is called ``algorithm``.
+        taken: other names, which no key gets as its last word.
+    """
+    words = {key: key.removesuffix(".name").rpartition(".")[2] for key in keys}
+    names = [*words.values(), *taken]
+    return {key: word if names.count(word) == 1 else key for key, word in words.items()}
+
+
+def setting_text(value: Any) -> str:
+    """Return a value of a recipe as it is in TOML, words without quotes."""
+    return value if isinstance(value, str) else toml_value(value)
 
 
 def _listing(names: Sequence[str]) -> str:

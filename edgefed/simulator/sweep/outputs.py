@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from edgefed.charts.paper_figure import Format
 from edgefed.files.writing import write_output
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.plot import figures
-from edgefed.simulator.sweep.report import RUN_NUMBERS
-from edgefed.simulator.sweep.table import Table, make_table
-from edgefed.simulator.sweep.table_text import cases_csv, latex, markdown, runs_csv
+from edgefed.simulator.sweep.report import accuracy_metric
+from edgefed.simulator.sweep.table import Column, Table, curve_columns, make_table
+from edgefed.simulator.sweep.table_latex import latex
+from edgefed.simulator.sweep.table_text import cases_csv, markdown, runs_csv
 from edgefed.simulator.sweep.trials import TrialOutcome
 
 TABLES = ("table.csv", "table.md", "table.tex", "table.json", "runs.csv")
@@ -39,15 +41,17 @@ def summary(plan: Plan, table: Table, folder: Path) -> dict[str, Any]:
     }
 
 
-def drawn_metrics(plan: Plan) -> tuple[str, ...]:
-    """Return the metrics that have a picture: the accuracy, and those of the report by round."""
-    names = (metric.name for metric in plan.report if metric.name not in RUN_NUMBERS)
-    return tuple(dict.fromkeys(("accuracy", *names)))
+def drawn_columns(plan: Plan, outcome: TrialOutcome) -> list[Column]:
+    """Return the metrics that have a picture; those without a value in any round have none."""
+    return curve_columns(plan.report, list(outcome.results.values()))
 
 
-def file_names(plan: Plan, formats: Sequence[Format] = ()) -> tuple[str, ...]:
+def file_names(
+    plan: Plan, outcome: TrialOutcome, formats: Sequence[Format] = ()
+) -> tuple[str, ...]:
     """Return the names of the files that ``write_outputs`` writes."""
-    pictures = (f"{name}.{end}" for name in drawn_metrics(plan) for end in ("svg", *formats))
+    drawn = drawn_columns(plan, outcome)
+    pictures = (f"{column.key}.{end}" for column in drawn for end in ("svg", *formats))
     return (*TABLES, *pictures)
 
 
@@ -77,6 +81,11 @@ def write_outputs(
     )
     for name, text in zip(TABLES, texts, strict=True):
         write_output(folder / name, text.encode())
-    for name, picture in figures(plan, outcome, drawn_metrics(plan), formats).items():
+    pictures = figures(plan, outcome, drawn_columns(plan, outcome), formats)
+    for name, picture in pictures.items():
         write_output(folder / name, picture)
+    for metric in (accuracy_metric(), *plan.report):
+        if f"{metric.name}.svg" not in pictures:  # one of earlier runs does not fit the tables
+            with suppress(OSError):
+                (folder / f"{metric.name}.svg").unlink()
     return table

@@ -10,55 +10,47 @@ from edgefed.charts.lines import LineChart, Series, line_chart
 from edgefed.charts.paper_figure import Format, paper_figure
 from edgefed.charts.svg import standalone
 from edgefed.simulator.sweep.plan import Plan
+from edgefed.simulator.sweep.report import accuracy_metric
 from edgefed.simulator.sweep.results import TrialResult
-from edgefed.simulator.sweep.run_values import bytes_by_round
+from edgefed.simulator.sweep.run_values import bytes_by_round, is_elsewhere
 from edgefed.simulator.sweep.statistics import Spread, spread
+from edgefed.simulator.sweep.table import Column, value_column
 from edgefed.simulator.sweep.trials import TrialOutcome
 from edgefed.terminal.units import size
 
 MAX_CURVES = 24
 """Cases that one picture can tell apart; the first ones."""
-
-LABELS = {
-    "train_loss": "training loss",
-    "seconds": "seconds per round",
-    "sent": "bytes sent per round",
-    "received": "bytes received per round",
-}
-"""Names of axes of metrics that are not called as people call them."""
+ACCURACY = value_column(accuracy_metric())
 
 
 def figures(
-    plan: Plan, outcome: TrialOutcome, metrics: Sequence[str], formats: Sequence[Format] = ()
+    plan: Plan, outcome: TrialOutcome, columns: Sequence[Column], formats: Sequence[Format] = ()
 ) -> dict[str, bytes]:
-    """Return the pictures of metrics by file name: ``METRIC.svg``, and those of other formats.
+    """Return the pictures of columns by file name: ``METRIC.svg``, and those of other formats.
 
     Raises:
         UsageError: ``figures.missing``: other formats need matplotlib, which is not installed.
     """
     files = {}
-    for metric in dict.fromkeys(metrics):
-        chart = metric_chart(plan, outcome, metric)
-        files[f"{metric}.svg"] = standalone(line_chart(chart)).encode()
+    for column in columns:
+        chart = metric_chart(plan, outcome, column)
+        files[f"{column.key}.svg"] = standalone(line_chart(chart)).encode()
         for format_ in formats:
-            files[f"{metric}.{format_}"] = paper_figure(chart, format_)
+            files[f"{column.key}.{format_}"] = paper_figure(chart, format_)
     return files
 
 
-def metric_plot(
-    plan: Plan,
-    outcome: TrialOutcome,
-    metric: str,
-    across: Literal["round", "bytes"] = "round",
+def accuracy_plot(
+    plan: Plan, outcome: TrialOutcome, across: Literal["round", "bytes"] = "round"
 ) -> str:
-    """Return the chart of a metric as an SVG file; see ``metric_chart``."""
-    return standalone(line_chart(metric_chart(plan, outcome, metric, across)))
+    """Return the chart of the accuracy as an SVG file; see ``metric_chart``."""
+    return standalone(line_chart(metric_chart(plan, outcome, ACCURACY, across)))
 
 
 def metric_chart(
     plan: Plan,
     outcome: TrialOutcome,
-    metric: str,
+    column: Column,
     across: Literal["round", "bytes"] = "round",
 ) -> LineChart:
     """Return the chart of a metric.
@@ -66,18 +58,19 @@ def metric_chart(
     Args:
         plan: its cases are the curves.
         outcome: the results.
-        metric: a number of the rounds, such as ``accuracy`` or ``train_loss``.
+        column: a number of the rounds, such as ``accuracy`` or ``train_loss``.
         across: the horizontal axis; ``bytes`` are those of all rounds so far, both ways, as a mean
             over seeds.
     """
-    trials = list(plan.trials())
+    trials, metric = list(plan.trials()), column.key
     bounds = (0.0, 1.0) if "accuracy" in metric else ()
     series = []
     for case in plan.cases[:MAX_CURVES]:
         own = (trial.digest for trial in trials if trial.case is case)
-        results = [outcome.results[digest] for digest in own if digest in outcome.results]
+        finished = (outcome.results[digest] for digest in own if digest in outcome.results)
+        results = [result for result in finished if not is_elsewhere(column.place, result)]
         series.append(_series(case.name, results, metric, across, bounds))
-    label = LABELS.get(metric, metric.replace("_", " "))
+    label = f"{column.label} (bytes)" if metric in ("sent", "received") else column.label
     return LineChart(
         f"{label} by {across}: mean and standard deviation over seeds",
         series,

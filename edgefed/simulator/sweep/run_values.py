@@ -38,6 +38,16 @@ def has(result: TrialResult, name: str) -> bool:
     return name in RUN_NUMBERS or any(value is None or _number(value) == value for value in values)
 
 
+def has_number(result: TrialResult, name: str) -> bool:
+    """Return whether a run has a finite value of a metric, in any round."""
+    return name in RUN_NUMBERS or any(_number(row.get(name)) is not None for row in result.history)
+
+
+def is_elsewhere(place: Place, result: TrialResult) -> bool:
+    """Return whether devices alone tested a run, where values are the coordinator's."""
+    return place == "coordinator" and measured_on(result) == "devices"
+
+
 def names_of(results: Iterable[TrialResult]) -> list[str]:
     """Return the names of all metrics that have a number in some run."""
     names = {

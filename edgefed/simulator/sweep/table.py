@@ -9,13 +9,21 @@ from typing import Any
 
 from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.simulator.sweep.choice import Choice, choose
-from edgefed.simulator.sweep.file import case_name
+from edgefed.simulator.sweep.file import case_name, short_keys
 from edgefed.simulator.sweep.plan import Plan
-from edgefed.simulator.sweep.report import RUN_NUMBERS, Metric, Report, default_report
+from edgefed.simulator.sweep.report import (
+    RUN_NUMBERS,
+    Metric,
+    Report,
+    accuracy_metric,
+    default_report,
+)
 from edgefed.simulator.sweep.results import TrialResult, error_file
 from edgefed.simulator.sweep.run_values import (
     Place,
     has,
+    has_number,
+    is_elsewhere,
     measured_on,
     names_of,
     rounds_to,
@@ -39,10 +47,11 @@ class Column:
 
     Attributes:
         key: its name in files.
-        label: its name for people, which says where it was measured unless at the coordinator.
+        label: its name for people, with the place of the test where the name does not say it.
         better: its better values, if either is.
         of: returns a run's value.
-            target: whether it says when a target was reached; such columns have no differences.
+        place: of the test; empty where the name, or every run, says it.
+        target: whether it says when a target was reached; such columns have no differences.
         hidden: whether it is only in files.
     """
 
@@ -50,6 +59,7 @@ class Column:
     label: str
     better: Better | None
     of: Callable[[TrialResult], float | None]
+    place: Place = ""
     target: bool = False
     hidden: bool = False
 
@@ -132,6 +142,15 @@ class Table:
     def shown(self) -> list[Column]:
         """The columns for people."""
         return [column for column in self.columns if not column.hidden]
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The keys that the cases vary, with short names; none where cases have other names."""
+        keys = list(self.rows[0].settings)
+        for row in self.rows:
+            if list(row.settings) != keys or row.case != case_name(row.settings):
+                return {}
+        return short_keys(keys, ("runs", "chosen", *(column.label for column in self.shown)))
 
     @property
     def chooses(self) -> bool:
@@ -240,7 +259,11 @@ def _choices(plan: Plan, by_case: Mapping[str, Mapping[int, TrialResult]]) -> li
 def _missing(report: Report, results: Sequence[TrialResult]) -> Iterator[tuple[str, str]]:
     """Yield the metrics that no finished run has, each with a sentence; none without runs."""
     for metric in report if results else ():
-        if not any(has(result, metric.name) for result in results):
+        if any(has_number(result, metric.name) for result in results):
+            continue
+        if any(has(result, metric.name) for result in results):
+            yield metric.name, f"no finished run has a finite value of '{metric.name}'"
+        else:
             known = names_of(results)
             near = did_you_mean(nearest_name(metric.name, known))
             names = "" if near else f"; the runs have: {', '.join(known)}"
@@ -262,14 +285,30 @@ def _columns(report: Report, results: Sequence[TrialResult]) -> Iterator[Column]
     columns: one of the coordinator's, and one of all devices' with ``device_`` before the name.
     """
     split = list(_split(report, results))
-    for metric, place in split:
-        yield Column(
-            metric.name, _label(metric.name, place), metric.better, partial(_value, metric, place)
-        )
+    yield from (value_column(metric, place) for metric, place in split)
     usual = [metric.name for metric in report] == [metric.name for metric in default_report()]
     for metric, place in split:
         if metric.target is not None or (usual and metric.name == "accuracy"):
             yield from _target_columns(metric, place)
+
+
+def curve_columns(report: Report, results: Sequence[TrialResult]) -> list[Column]:
+    """Return the columns of metrics with values by round: the accuracy, and those of a report."""
+    by_name = {metric.name: metric for metric in (accuracy_metric(), *report)}
+    metrics = tuple(metric for name, metric in by_name.items() if name not in RUN_NUMBERS)
+    columns = (value_column(metric, place) for metric, place in _split(metrics, results))
+    return [column for column in columns if any(has_curve(column, result) for result in results)]
+
+
+def has_curve(column: Column, result: TrialResult) -> bool:
+    """Return whether a run has values of a column by round."""
+    return has_number(result, column.key) and not is_elsewhere(column.place, result)
+
+
+def value_column(metric: Metric, place: Place = "") -> Column:
+    """Return the column of a metric that was measured at a place."""
+    value = partial(_value, metric, place)
+    return Column(metric.name, _label(metric.name, place), metric.better, value, place)
 
 
 def _split(report: Report, results: Sequence[TrialResult]) -> Iterator[tuple[Metric, Place]]:
@@ -298,18 +337,11 @@ def _split(report: Report, results: Sequence[TrialResult]) -> Iterator[tuple[Met
 
 def _value(metric: Metric, place: Place, result: TrialResult) -> float | None:
     """Return a run's value, if it was measured at the place of the column."""
-    return None if _is_elsewhere(place, result) else value_of(result, metric.name)
-
-
-def _is_elsewhere(place: Place, result: TrialResult) -> bool:
-    return place == "coordinator" and measured_on(result) == "devices"
+    return None if is_elsewhere(place, result) else value_of(result, metric.name)
 
 
 def _label(name: str, place: Place) -> str:
-    name, on = (
-        (name.removeprefix("device_"), "devices") if name.startswith("device_") else (name, place)
-    )
-    return f"{name} ({on})" if on else name
+    return f"{name} ({place})" if place else name
 
 
 def _target_columns(metric: Metric, place: Place) -> Iterator[Column]:
@@ -334,4 +366,4 @@ def _reached(
     of: Callable[[TrialResult, Metric], float | None],
     result: TrialResult,
 ) -> float | None:
-    return None if _is_elsewhere(place, result) else of(result, metric)
+    return None if is_elsewhere(place, result) else of(result, metric)

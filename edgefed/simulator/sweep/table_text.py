@@ -1,4 +1,4 @@
-"""A sweep's table as text, CSV, Markdown and LaTeX."""
+"""A sweep's table as text, CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from edgefed.simulator.sweep.file import setting_text
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.statistics import Better, Spread
 from edgefed.simulator.sweep.table import CaseRow, Column, Comparison, Table, make_table
@@ -18,17 +19,8 @@ Rows = list[tuple[str, ...]]
 
 ARROWS: Mapping[Better | None, str] = {"higher": " ↑", "lower": " ↓"}
 
-TEX = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "−": "$-$",
-}
-"""Characters that LaTeX reads as something else, and those of our own that fonts may lack."""
+BYTE_WORDS = frozenset({"bytes", "sent", "received"})
+"""Words of the names of metrics that are numbers of bytes."""
 
 
 # -- for people -----------------------------------------------------------------------------------
@@ -36,27 +28,59 @@ TEX = {
 
 def text_rows(table: Table) -> Rows:
     """Return the table of means and deviations; ``ROUNDS TO`` says how many seeds reached it."""
-    return [_capitals(_head(table, {})), *_body(table, _cell, str)]
+    head = ("case", "runs", *(column.label for column in table.shown), *_chosen(table))
+    return [_capitals(head), *_body(table, value_text, lambda row: (row.case,))]
 
 
-def _head(table: Table, arrows: Mapping[Better | None, str]) -> tuple[str, ...]:
-    labels = (f"{one.label}{arrows.get(one.better, '')}" for one in table.shown)
-    return ("case", "runs", *labels, *(["chosen"] if table.chooses else []))
+def _chosen(table: Table) -> list[str]:
+    return ["chosen"] if table.chooses else []
+
+
+def headed_rows(
+    table: Table,
+    label: Callable[[Column], str],
+    cell: Callable[[CaseRow, Column], str],
+    escape: Callable[[str], str],
+) -> Rows:
+    """Return the table for documents: cases by a column for each varied key, or by their names.
+
+    Args:
+        table: to write.
+        label: returns the head of a column, without the arrow to its better values.
+        cell: returns the value of a case, escaped.
+        escape: for all else.
+    """
+    labels = (f"{label(one)}{ARROWS.get(one.better, '')}" for one in table.shown)
+    head = (*_name_head(table), "runs", *labels, *_chosen(table))
+    body = _body(table, cell, lambda row: tuple(map(escape, _name_cells(table, row))))
+    return [tuple(map(escape, head)), *body]
+
+
+def _name_head(table: Table) -> tuple[str, ...]:
+    return tuple(table.keys.values()) or ("case",)
+
+
+def _name_cells(table: Table, row: CaseRow) -> tuple[str, ...]:
+    return tuple(setting_text(row.settings[key]) for key in table.keys) or (row.case,)
 
 
 def _body(
-    table: Table, cell: Callable[[CaseRow, Column], str], escape: Callable[[str], str]
+    table: Table,
+    cell: Callable[[CaseRow, Column], str],
+    names: Callable[[CaseRow], tuple[str, ...]],
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the cells of each case; ``escape`` is for its name."""
+    """Yield the cells of each case; ``names`` returns the first ones."""
     for row in table.rows:
         runs = f"{row.runs}, {row.failed} failed" if row.failed else str(row.runs)
         cells = (cell(row, column) for column in table.shown)
         chosen = ["yes" if row.chosen else ""] if table.chooses else []
-        yield (escape(row.case), runs, *cells, *chosen)
+        yield (*names(row), runs, *cells, *chosen)
 
 
-def difference_rows(table: Table) -> Rows:
+def difference_rows(table: Table, *, by_key: bool = False) -> Rows:
     """Return the table of differences to the baseline, headed by the columns' labels.
+
+    With ``by_key``, cases have a column for each varied key, as in ``headed_rows``.
 
     It is empty where fewer than two seeds can be compared.
     """
@@ -65,9 +89,12 @@ def difference_rows(table: Table) -> Rows:
     differences = (one.difference for row in compared for one in row.differences.values())
     if all(difference.margin is None for difference in differences):
         return []
-    head = ("case", *(column.label for column in columns))
+    head = (*(_name_head(table) if by_key else ["case"]), *(column.label for column in columns))
     cells = (
-        (row.case, *(_difference(row.differences[column.key], column) for column in columns))
+        (
+            *(_name_cells(table, row) if by_key else [row.case]),
+            *(_difference(row.differences[column.key], column) for column in columns),
+        )
         for row in compared
     )
     return [head, *cells]
@@ -80,7 +107,7 @@ def difference_text(table: Table) -> list[tuple[str, ...]]:
 
 
 def _capitals(head: Sequence[str]) -> tuple[str, ...]:
-    return tuple(label.upper().replace("SECONDS", "TIME") for label in head)
+    return tuple(map(str.upper, head))
 
 
 def choice_lines(table: Table) -> list[str]:
@@ -98,9 +125,10 @@ def choice_lines(table: Table) -> list[str]:
     return lines
 
 
-def _cell(row: CaseRow, column: Column) -> str:
+def value_text(row: CaseRow, column: Column, shown: Callable[[float], str] | None = None) -> str:
+    """Return mean and deviation of a case; ``shown`` writes a number, None with its own unit."""
     value = row.values[column.key]
-    text = _spoken(value, _shown(column))
+    text = _spoken(value, shown or _shown(column))
     if not (column.target and column.key.endswith("rounds_to_target")):
         return text
     of = f"  ({value.count} of {row.runs})" if value.count < row.runs else ""
@@ -129,7 +157,7 @@ def _shown(column: Column) -> Callable[[float], str]:
     words = set(column.key.split("_"))
     if column.key.endswith("rounds_to_target"):
         return "{:.1f}".format
-    if words & {"bytes", "sent", "received"}:
+    if words & BYTE_WORDS:
         return size
     if "seconds" in words:
         return duration
@@ -215,7 +243,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-# -- as Markdown and LaTeX ------------------------------------------------------------------------
+# -- as Markdown ----------------------------------------------------------------------------------
 
 
 def markdown(table: Table) -> str:
@@ -223,20 +251,19 @@ def markdown(table: Table) -> str:
     best = table.best()
 
     def cell(row: CaseRow, column: Column) -> str:
-        text = _cell(row, column)
+        text = value_text(row, column)
         if not column.target:
             text += _interval(row.values[column.key], _shown(column))
         text = markdown_cell(text)
         return f"**{text}**" if (row.case, column.key) in best else text
 
     seeds = ", ".join(map(str, table.seeds))
-    head = tuple(map(markdown_cell, _head(table, ARROWS)))
     note = f"Mean ± standard deviation [95 % interval of the mean] over seeds {seeds}."
     parts = [
-        _markdown_rows([head, *_body(table, cell, markdown_cell)]),
+        _markdown_rows(headed_rows(table, lambda column: column.label, cell, markdown_cell)),
         f"{note} The best mean of a column is bold.",
     ]
-    if differences := difference_rows(table):
+    if differences := difference_rows(table, by_key=True):
         title = (
             f"Difference to {markdown_cell(table.baseline)}, paired by seed, with 95 % intervals:"
         )
@@ -253,47 +280,17 @@ def markdown(table: Table) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def latex(table: Table) -> str:
-    """Return ``table.tex``: a ``tabular`` of the package booktabs."""
-    best, signs = table.best(), {"better": "$^{+}$", "worse": "$^{-}$"}
-
-    def cell(row: CaseRow, column: Column) -> str:
-        text, one = latex_cell(_cell(row, column)), row.differences.get(column.key)
-        text = rf"\textbf{{{text}}}" if (row.case, column.key) in best else text
-        return text + (signs.get(one.verdict, "") if one else "")
-
-    seeds = ", ".join(map(str, table.seeds))
-    head = tuple(map(latex_cell, _head(table, ARROWS)))
-    lines = [
-        f"% Mean and standard deviation over seeds {seeds}; the best mean of a column is bold.",
-        f"% + and - : better or worse than {' '.join(table.baseline.split())}, beyond the 95 %",
-        "% interval of the differences by seed. Needs \\usepackage{booktabs}.",
-        rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}",
-        r"\toprule",
-        " & ".join(head) + r" \\",
-        r"\midrule",
-        *(" & ".join(row) + r" \\" for row in _body(table, cell, latex_cell)),
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def _interval(value: Spread, shown: Callable[[float], str]) -> str:
     if value.mean is None or value.margin is None:
         return ""
-    low, high = (shown(value.mean + side * value.margin) for side in (-1, 1))
-    return f" [{low}, {high}]"
+    ends = (value.mean - value.margin, value.mean + value.margin)
+    low, high = (f"{'−' if end < 0 else ''}{shown(abs(end))}" for end in ends)
+    return f" [{low} to {high}]"
 
 
 def markdown_cell(text: str) -> str:
     """Return text in which Markdown sees no marks, on one line."""
     return re.sub(r"([\\|*`<>\[\]_])", r"\\\1", " ".join(text.split()))
-
-
-def latex_cell(text: str) -> str:
-    """Return text in which LaTeX sees no commands, on one line."""
-    return "".join(TEX.get(sign, sign) for sign in " ".join(text.split()))
 
 
 def _markdown_rows(rows: Sequence[tuple[str, ...]]) -> str:

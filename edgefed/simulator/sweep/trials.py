@@ -102,7 +102,7 @@ def run_trials(
     if jobs > 1:
         _check_forks()
         executors = executors or partial(local_executor, cores=max(1, core_count() // jobs))
-    lock = FolderLock(make_folder(folder, private=False), "a sweep", "--out")
+    lock = FolderLock(make_folder(folder, private=False), "a sweep", "--out, or out= in Python")
     try:
         setup = TrialSetup(Results(folder), clock, data_folder, executors, memory, trackers)
         return _Sweep(trials, setup, tell, recompute).run(jobs, len(plan.cases), after_seed)

@@ -35,7 +35,7 @@ def test_the_tables_compare_and_choose(tmp_path: Path) -> None:
     assert told.code == 0
     head = told.out.splitlines()[0].split("  ")
     assert [word.strip() for word in head if word] == [
-        *("CASE", "RUNS", "ACCURACY", "TAU_EF", "TAU_EFF", "ROUNDS TO 0.01", "TIME TO 0.01"),
+        *("CASE", "RUNS", "ACCURACY", "TAU_EF", "TAU_EFF", "ROUNDS TO 0.01", "SECONDS TO 0.01"),
         "CHOSEN",
     ]
     assert "difference to nova, paired by seed, with 95 % intervals" in told.out
@@ -66,7 +66,10 @@ def test_a_sweep_whose_every_run_fails_has_tables_with_the_reasons(tmp_path: Pat
     words = ("sim", "sweep", file, "--set", "simulation.devices=1000")
     told = edgefed(*words, state=tmp_path / "state")
     assert told.code == 7
+    assert "All 4 runs failed: 80 training samples cannot be divided" in told.err
+    assert "1000 devices.  [sweep.failed]\n  plain, seed 1: " in told.err
     assert told.out.count("0, 2 failed") == 2
+    assert "accuracy.svg" not in told.err
     assert "chosen: none" in told.out
     folder = tmp_path / "sweep" / "sweep-results"
     for name in ("runs.csv", "table.md", "table.json"):

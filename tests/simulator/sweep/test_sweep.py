@@ -17,13 +17,13 @@ import pytest
 from edgefed.errors import NotAllowedError, StorageError
 from edgefed.process.lock import FolderLock
 from edgefed.report.run_data import run_data_of_folder
-from edgefed.simulator.sweep.outputs import TABLES, summary, write_outputs
+from edgefed.simulator.sweep.outputs import TABLES, file_names, summary, write_outputs
 from edgefed.simulator.sweep.plot import metric_chart
 from edgefed.simulator.sweep.report import Metric, accuracy_metric, default_report
 from edgefed.simulator.sweep.results import Results
 from edgefed.simulator.sweep.run_values import bytes_by_round, rounds_to
 from edgefed.simulator.sweep.statistics import spread
-from edgefed.simulator.sweep.table import make_table
+from edgefed.simulator.sweep.table import make_table, value_column
 from edgefed.simulator.sweep.table_text import runs_csv, text_rows
 from edgefed.simulator.sweep.trials import TrialOutcome, TrialStep, run_trials
 from tests.run_fixture import Ticking
@@ -189,7 +189,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path: Path, swept: Swept)
     assert (good.runs, good.failed, bad.runs, bad.failed) == (1, 0, 0, 1)
     head, row, failed, _ = text_rows(table)
     assert "0, 1 failed" in failed
-    assert head[-2:] == ("BYTES", "TIME")
+    assert head[-2:] == ("BYTES", "SECONDS")
     assert row[-1].endswith((" ms", " s"))
     assert [each["case"] for each in summary(plan, table, swept.folder)["failures"]] == [
         "bad",
@@ -203,7 +203,7 @@ def test_two_sweeps_do_not_share_a_folder(file: Path, swept: Swept) -> None:
     lock = FolderLock(swept.folder, "a sweep")
     with pytest.raises(NotAllowedError) as caught:
         swept.run(planned(file))
-    assert "--out" in caught.value.hint
+    assert caught.value.hint.endswith("choose another folder with --out, or out= in Python")
     lock.release()
 
 
@@ -274,12 +274,16 @@ def test_the_picture_has_a_line_and_a_band_a_case(file: Path, swept: Swept) -> N
 
 
 def test_any_number_of_the_rounds_has_a_picture(file: Path, swept: Swept) -> None:
-    report = (accuracy_metric(0.5), Metric("train_loss", "lower"), Metric("bytes", "lower"))
+    report = (accuracy_metric(0.5), *map(Metric, ("train_loss", "bytes", "sent", "zzz")))
     plan = replace(planned(file), report=report)
     outcome = swept.run(plan)
+    (swept.folder / "zzz.svg").write_text("of earlier code")
     write_outputs(plan, outcome, swept.folder)
-    assert {path.name for path in swept.folder.glob("*.svg")} == {"train_loss.svg", "accuracy.svg"}
-    chart = metric_chart(plan, outcome, "train_loss")
+    pictures = {path.name for path in swept.folder.glob("*.svg")}
+    assert pictures == {"train_loss.svg", "accuracy.svg", "sent.svg"}
+    assert pictures < {*file_names(plan, outcome)}
+    assert "zzz.svg" not in file_names(plan, outcome)
+    chart = metric_chart(plan, outcome, value_column(Metric("train_loss")))
     own = [outcome.results[trial.digest] for trial in plan.trials() if trial.case.name == FAST]
     left, right = (result.history[1]["train_loss"] for result in own)
     number, mean = chart.series[1].points[1]
@@ -289,9 +293,10 @@ def test_any_number_of_the_rounds_has_a_picture(file: Path, swept: Swept) -> Non
     assert mean is not None
     _, low, high = chart.series[1].band[1]
     assert (low, high) == pytest.approx((mean - half, mean + half))
-    assert (chart.up, chart.bounds, chart.level) == ("training loss", (), None)
-    assert metric_chart(plan, outcome, "accuracy").level == 0.5
-    assert metric_chart(plan, outcome, "no_such_number").series[0].points == []
+    assert (chart.up, chart.bounds, chart.level) == ("train_loss", (), None)
+    assert metric_chart(plan, outcome, value_column(accuracy_metric())).level == 0.5
+    sent = metric_chart(plan, outcome, value_column(Metric("sent"), "devices"))
+    assert sent.up == "sent (devices) (bytes)"
 
 
 def test_pictures_for_a_paper_are_beside_the_others(file: Path, swept: Swept) -> None:

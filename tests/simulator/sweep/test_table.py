@@ -12,17 +12,19 @@ from typing import Any
 
 import pytest
 
+from edgefed.charts.lines import line_chart
 from edgefed.simulator.sweep.choice import ChooseSection
+from edgefed.simulator.sweep.file import short_keys
 from edgefed.simulator.sweep.plan import Plan
+from edgefed.simulator.sweep.plot import metric_chart
 from edgefed.simulator.sweep.report import Metric, default_report
 from edgefed.simulator.sweep.results import TrialResult
-from edgefed.simulator.sweep.table import Table, make_table
+from edgefed.simulator.sweep.table import Table, curve_columns, make_table
+from edgefed.simulator.sweep.table_latex import latex, latex_cell
 from edgefed.simulator.sweep.table_text import (
     cases_csv,
     choice_lines,
     difference_text,
-    latex,
-    latex_cell,
     markdown,
     markdown_cell,
     runs_csv,
@@ -107,6 +109,10 @@ def one_round(plan: Plan, **values: Sequence[Row]) -> TrialOutcome:
     return outcome_of(plan, runs)
 
 
+def results_of(outcome: TrialOutcome) -> list[TrialResult]:
+    return list(outcome.results.values())
+
+
 def reporting(plan: Plan, *metrics: Metric) -> Plan:
     return replace(plan, report=metrics)
 
@@ -131,7 +137,7 @@ def test_without_a_report_the_files_begin_with_the_usual_columns(plan: Plan) -> 
     old = ["case", *settings, "runs", "failed", *statistics, "reached_target"]
     assert head[: len(old)] == old
     assert set(usual) <= set(table.rows[0].to_json())
-    assert text_rows(table)[0] == ("CASE", "RUNS", "ACCURACY", "LOSS", "BYTES", "TIME")
+    assert text_rows(table)[0] == ("CASE", "RUNS", "ACCURACY", "LOSS", "BYTES", "SECONDS")
     old = ["case", *settings, "seed", "status", *usual, "weights_digest", "folder"]
     head = runs_csv(plan, one_round(plan)).splitlines()[0].split(",")
     assert head[: len(old)] == old
@@ -165,6 +171,9 @@ def test_a_metric_that_no_run_has_is_told_with_the_nearest(plan: Plan) -> None:
     assert "the runs have: accuracy, bytes," in table.missing["zzz"]
     assert means(table, "zzz") == dict.fromkeys((PLAIN, FAST, NOVA))
     assert "no finished run has 'zzz'" in markdown(table)
+    plan = reporting(plan, Metric("mae"), Metric("sent"))
+    table = make_table(plan, one_round(plan, nova=[coordinator(0.5, mae=None)]))
+    assert table.missing == {"mae": "no finished run has a finite value of 'mae'"}
 
 
 def test_targets_are_reached_in_the_direction_of_their_metric(plan: Plan) -> None:
@@ -178,7 +187,8 @@ def test_targets_are_reached_in_the_direction_of_their_metric(plan: Plan) -> Non
     assert row.values["mae_rounds_to_target"].mean == 3
     assert csv_rows(cases_csv(table))[0]["mae_reached_target"] == "1"
     head, first, *_ = text_rows(table)
-    assert head[-4:] == ("ROUNDS TO 0.6", "TIME TO 0.6", "ROUNDS TO MAE 1.5", "TIME TO MAE 1.5")
+    shown = ("ROUNDS TO 0.6", "SECONDS TO 0.6", "ROUNDS TO MAE 1.5", "SECONDS TO MAE 1.5")
+    assert head[-4:] == shown
     assert first[-2] == "3.0  (1 of 2)"
     assert not {key for key in table.rows[1].differences if key.endswith("target")}
 
@@ -191,7 +201,7 @@ def test_scores_of_devices_alone_are_marked(plan: Plan) -> None:
     assert text_rows(table)[0][2:4] == ("ACCURACY (DEVICES)", "LOSS (DEVICES)")
     assert means(table, "accuracy") == {PLAIN: 0.5, FAST: 0.75, NOVA: None}
     assert [row.measured_on for row in table.rows] == ["devices", "devices", ""]
-    assert r"accuracy (devices) $\uparrow$" in latex(table)
+    assert r"accuracy (devices) (\%) $\uparrow$" in latex(table)
 
 
 def test_scores_of_coordinator_and_devices_never_share_a_column(plan: Plan) -> None:
@@ -207,8 +217,18 @@ def test_scores_of_coordinator_and_devices_never_share_a_column(plan: Plan) -> N
     assert means(table, "device_accuracy") == {PLAIN: None, FAST: 0.5, NOVA: 0.4}
     assert [row.measured_on for row in table.rows] == ["coordinator", "devices", "both"]
     head = text_rows(table)[0]
-    assert head[2:4] == ("ACCURACY (COORDINATOR)", "ACCURACY (DEVICES)")
-    assert {"ROUNDS TO ACCURACY (COORDINATOR) 0.6", "ROUNDS TO ACCURACY (DEVICES) 0.6"} <= {*head}
+    assert head[2:4] == ("ACCURACY (COORDINATOR)", "DEVICE_ACCURACY")
+    assert {"ROUNDS TO ACCURACY (COORDINATOR) 0.6", "ROUNDS TO DEVICE_ACCURACY 0.6"} <= {*head}
+    curves = {column.key: column for column in curve_columns(default_report(), results_of(outcome))}
+    assert [*curves] == ["accuracy", "device_accuracy", "loss", "device_loss"]
+    chart = metric_chart(plan, outcome, curves["accuracy"])
+    assert (chart.up, [len(series.points) for series in chart.series]) == (
+        "accuracy (coordinator)", [1, 0, 1],
+    )  # fmt: skip
+    drawn = line_chart(chart)
+    assert f">{PLAIN}</text>" in drawn
+    assert ">fast" not in drawn.replace("<title>fast", "")
+    assert f">{NOVA}</text>" in drawn
     assert means(table, "rounds_to_target") == {PLAIN: 1, FAST: None, NOVA: 1}
     assert means(table, "device_accuracy_rounds_to_target") == {PLAIN: None, FAST: 1, NOVA: None}
     assert table.rows[1].differences["accuracy"].verdict == "unknown", "of other samples"
@@ -221,6 +241,21 @@ def test_a_score_of_devices_that_is_reported_itself_is_not_split_off_again(plan:
     plan = reporting(plan, Metric("accuracy", "higher"), Metric("device_accuracy", "higher"))
     table = make_table(plan, one_round(plan, plain=[coordinator(0.5)], fast=[devices(0.75)]))
     assert [column.key for column in table.columns] == ["accuracy", "device_accuracy"]
+
+
+def test_a_score_has_its_own_name_wherever_all_runs_are_tested(plan: Plan) -> None:
+    names = ("accuracy", "device_accuracy", "device_accuracy_worst")
+    plan = reporting(plan, *(Metric(name, "higher") for name in names))
+    outcome = one_round(plan, plain=[devices(0.5, device_accuracy_worst=0.25)])
+    labels = [column.label for column in make_table(plan, outcome).columns]
+    assert labels == ["accuracy (devices)", "device_accuracy", "device_accuracy_worst"]
+    for label in labels[1:]:
+        assert markdown_cell(label) in markdown(make_table(plan, outcome))
+    up = [
+        metric_chart(plan, outcome, one).up
+        for one in curve_columns(plan.report, results_of(outcome))
+    ]
+    assert up == labels
 
 
 # -- comparisons ----------------------------------------------------------------------------------
@@ -267,9 +302,9 @@ def test_the_best_mean_is_bold_in_its_direction(plan: Plan) -> None:
     assert {column.key for column in table.columns} > {"tau_eff", "rounds_to_target"}
     assert table.best() == {(case, key) for case in (FAST, NOVA) for key in ("accuracy", "loss")}
     # The margin of two values is 12.706 times half their difference.
-    assert "| **0.8500 ± 0.0707 \\[0.2147, 1.4853\\]** |" in markdown(table)
-    assert "| 0.5500 ± 0.0707 \\[" in markdown(table)
-    assert r"\textbf{0.8500 $\pm$ 0.0707}$^{+}$" in latex(table)
+    assert "| **0.8500 ± 0.0707 \\[0.2147 to 1.4853\\]** |" in markdown(table)
+    assert "| 0.5500 ± 0.0707 \\[−0.0853 to 1.1853\\] |" in markdown(table)
+    assert r"\textbf{85.00 $\pm$ 7.07}$^{+}$" in latex(table)
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -288,12 +323,13 @@ def test_the_tables_are_as_wide_as_their_heads(plan: Plan) -> None:
     lines = [line for line in markdown(table).splitlines() if line.startswith("|")]
     widths = [len(re.split(r"(?<!\\)\|", line)) for line in lines]
     assert len(set(widths[:5])) == len(set(widths[5:])) == 1
-    assert "0.5000 ± 0.0000 \\[0.5000, 0.5000\\]" in markdown(table)
+    assert "0.5000 ± 0.0000 \\[0.5000 to 0.5000\\]" in markdown(table)
 
 
 def test_marks_of_markdown_and_latex_are_escaped() -> None:
     text = "a|b\n*c* \\ {x}_1^2 ~ #1 $5 & 50 %"
     assert markdown_cell(text) == r"a\|b \*c\* \\ {x}\_1^2 ~ #1 $5 & 50 %"
+    assert latex_cell("[2pt]") == "{[}2pt{]}", "an argument of the end of the row before"
     assert latex_cell(text) == (
         r"a|b *c* \textbackslash{} \{x\}\_1\textasciicircum{}2 \textasciitilde{} \#1 \$5 \& 50 \%"
     )
@@ -305,6 +341,66 @@ def test_every_run_has_its_status_and_reason(plan: Plan) -> None:
     assert [run["status"] for run in runs[:3]] == ["finished", "failed", "pending"]
     assert [run["reason"] for run in runs[:3]] == ["", "diverged", ""]
     assert f"{markdown_cell(FAST)}, seed 2 failed: diverged" in markdown(make_table(plan, outcome))
+
+
+GRID = """
+recipe = "recipe.toml"
+seeds = [1, 2]
+[grid]
+algorithm.name = ["fedavg", "fednova"]
+model.hidden = [[16], [8, 8]]
+labels.count = [0]
+rounds.count = [1, 2]
+"""
+
+
+def test_a_grid_has_a_column_for_each_key(tmp_path: Path) -> None:
+    plan = planned(write(tmp_path, GRID))
+    first, *_, last = (case.name for case in plan.cases)
+    rows = {case: {1: [coordinator(0.5)], 2: [coordinator(0.6)]} for case in (first, last)}
+    table = make_table(plan, outcome_of(plan, rows))
+    keys = ("algorithm", "hidden", "labels.count", "rounds.count")
+    head, _, *lines = markdown(table).splitlines()
+    assert head.split(" | ")[:5] == [f"| {keys[0]}", *map(markdown_cell, keys[1:]), "runs"]
+    assert lines[0].startswith("| fedavg | \\[16\\] | 0 | 1 | 2 | ")
+    assert lines[7].startswith("| fednova | \\[8, 8\\] | 0 | 2 | 2 | ")
+    assert f"| {' | '.join(map(markdown_cell, keys))} | accuracy | " in markdown(table)
+    text = latex(table)
+    assert text.index(" & ".join(map(latex_cell, keys))) < text.index(r"fednova & {[}8, 8{]} & 0 &")
+    assert r"\begin{tabular}{llllrrrrr}" in text
+    assert text_rows(table)[0][0] == "CASE"
+
+
+def test_a_short_key_that_is_a_name_of_the_table_is_written_out() -> None:
+    assert short_keys(["a.name", "b.rate", "c.seconds"], ("runs", "seconds")) == {
+        "a.name": "a", "b.rate": "rate", "c.seconds": "c.seconds",
+    }  # fmt: skip
+
+
+def test_a_column_of_latex_has_one_unit_in_its_head(plan: Plan) -> None:
+    names = ("accuracy", "bytes_up", "sent", "seconds", "work_seconds", "macro_f1", "tau_eff")
+    more = {"macro_f1": 0.25, "tau_eff": 12345.6}
+    outcome = one_round(
+        plan,
+        plain=[coordinator(0.5, sent=3 * 2**20, work_seconds=0.5, **more)],
+        fast=[coordinator(0.75, sent=512 * 2**10, work_seconds=7200, **more)],
+        nova=[],
+    )
+    text = latex(make_table(reporting(plan, *map(Metric, names)), outcome))
+    head, plain, fast, nova = (line.split(" & ") for line in re.findall(r"(?m)^(.*) \\\\$", text))
+    assert head[2:] == [
+        r"accuracy (\%)", r"bytes\_up (B)", r"sent (MiB)", "seconds (s)", r"work\_seconds (s)",
+        r"macro\_f1 (\%)", r"tau\_eff",
+    ]  # fmt: skip
+    assert plain[2:] == ["50.00", "5", "3.00", "2.00", "0.50", "25.00", "1.235e+04"]
+    assert fast[2:] == ["75.00", "5", "0.50", "2.00", "7200.00", "25.00", "1.235e+04"]
+    assert nova == ["nova", "0", *[""] * 7]
+    body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    plain_text = re.sub(r"\\[&%$#_{}]", "", body)
+    assert plain_text.count("{") == plain_text.count("}")
+    assert plain_text.count("$") % 2 == 0
+    assert not re.search("[%#_~^±↑↓−]", plain_text)
+    assert len({len(row) for row in (head, plain, fast, nova)}) == 1
 
 
 # -- choices --------------------------------------------------------------------------------------
