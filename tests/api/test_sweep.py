@@ -192,6 +192,13 @@ def test_a_sweep_that_cannot_be_used_is_refused(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", ["figures", "seeds"])
+def test_a_text_is_no_list(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"^{name} is a list, not 'pdf'.$") as caught:
+        edgefed.sweep({**GRID, "recipe": {}}, out=tmp_path, **{name: "pdf"})  # type: ignore[arg-type]
+    assert caught.value.hint.startswith(f"such as {name}=[")
+
+
 CELL = """
 from dataclasses import replace
 from edgefed.extension import FedAvg

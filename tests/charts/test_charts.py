@@ -13,7 +13,7 @@ from edgefed.charts.axes import LETTER, Scale, ticks, whole_ticks
 from edgefed.charts.grids import Panel, share_maps
 from edgefed.charts.lines import LARGEST, MAX_POINTS, LineChart, Series, line_chart
 from edgefed.charts.rows import Bar, bar_chart, course_map, heat_map
-from edgefed.charts.svg import clean, stacked, standalone
+from edgefed.charts.svg import clean, series_class, stacked, standalone
 from edgefed.terminal.units import size
 
 NAME = st.text(max_size=20)
@@ -90,6 +90,10 @@ def test_a_legend_only_where_there_are_several() -> None:
     one, two = Series("only", [(1, 1.0)]), Series("other", [(1, 2.0)])
     assert "only" not in texts(line_chart(LineChart("a", [one])))
     assert {"only", "other"} <= set(texts(line_chart(LineChart("a", [one, two]))))
+    gap = line_chart(LineChart("a", [one, Series("absent", [(1, None)]), two]))
+    assert {"only", "other"} <= set(texts(gap))
+    assert "absent" not in texts(gap)
+    assert gap.count(f'class="line {series_class(2)}"') == 1, "the mark has the curve's number"
 
 
 def test_a_long_legend_goes_on_in_the_next_line_within_the_picture() -> None:

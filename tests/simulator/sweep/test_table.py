@@ -369,6 +369,11 @@ def test_a_grid_has_a_column_for_each_key(tmp_path: Path) -> None:
     assert text.index(" & ".join(map(latex_cell, keys))) < text.index(r"fednova & {[}8, 8{]} & 0 &")
     assert r"\begin{tabular}{llllrrrrr}" in text
     assert text_rows(table)[0][0] == "CASE"
+    own = [replace(case, name=f"case {number}") for number, case in enumerate(plan.cases)]
+    other = replace(plan, cases=tuple(own), baseline="")
+    named = markdown(make_table(other, TrialOutcome({}, {})))
+    assert named.startswith("| case | runs | ")
+    assert "| case 7 | 0 | " in named
 
 
 def test_a_short_key_that_is_a_name_of_the_table_is_written_out() -> None:
