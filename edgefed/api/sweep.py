@@ -44,7 +44,7 @@ class SweepFailure:
     Attributes:
         case: name of its case.
         seed: of the run.
-        reason: one sentence.
+        reason: the cause, then a quorum that was missed for it.
         file: has the reason and the traceback; the next success of the run removes it.
     """
 

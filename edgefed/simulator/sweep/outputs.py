@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from edgefed.charts.paper_figure import Format
+from edgefed.charts.paper_figure import FORMATS, Format
 from edgefed.files.writing import write_output
 from edgefed.simulator.sweep.plan import Plan
 from edgefed.simulator.sweep.plot import figures
@@ -86,6 +86,7 @@ def write_outputs(
         write_output(folder / name, picture)
     for metric in (accuracy_metric(), *plan.report):
         if f"{metric.name}.svg" not in pictures:  # one of earlier runs does not fit the tables
-            with suppress(OSError):
-                (folder / f"{metric.name}.svg").unlink()
+            for end in ("svg", *FORMATS):
+                with suppress(OSError):
+                    (folder / f"{metric.name}.{end}").unlink()
     return table

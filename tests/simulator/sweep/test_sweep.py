@@ -277,9 +277,10 @@ def test_any_number_of_the_rounds_has_a_picture(file: Path, swept: Swept) -> Non
     report = (accuracy_metric(0.5), *map(Metric, ("train_loss", "bytes", "sent", "zzz")))
     plan = replace(planned(file), report=report)
     outcome = swept.run(plan)
-    (swept.folder / "zzz.svg").write_text("of earlier code")
+    for end in ("svg", "pdf"):
+        (swept.folder / f"zzz.{end}").write_text("of earlier code")
     write_outputs(plan, outcome, swept.folder)
-    pictures = {path.name for path in swept.folder.glob("*.svg")}
+    pictures = {path.name for path in swept.folder.iterdir() if path.suffix in (".svg", ".pdf")}
     assert pictures == {"train_loss.svg", "accuracy.svg", "sent.svg"}
     assert pictures < {*file_names(plan, outcome)}
     assert "zzz.svg" not in file_names(plan, outcome)
