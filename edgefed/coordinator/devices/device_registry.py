@@ -29,6 +29,10 @@ from edgefed.wire.messages import Birth, Progress, Task, Telemetry
 REPORT_EVERY = 0.5
 """Seconds between two progress events of one device that is in one state."""
 
+MOST_CHANGES = 50
+"""Changes of devices' states in a second that are events of their own. Further ones are reported
+together: a thousand devices make four thousand in a round."""
+
 MEASURED_EVERY = 1.0
 """Seconds between two events about one device's health."""
 
@@ -91,6 +95,7 @@ class DeviceRegistry:
         self._entries: dict[str, _Entry] = {}
         self._changed = threading.Condition()
         self._listeners: list[Callable[[str], None]] = []
+        self._second, self._changes = 0.0, 0
 
     def _tell_of_absent(self, device: str, fields: dict[str, Any]) -> None:
         """Tell of a device that has not been heard of since the start, unless it was removed."""
@@ -447,12 +452,17 @@ class DeviceRegistry:
             )
             if moved:
                 self._changed.notify_all()
+                if now - self._second >= 1.0:
+                    self._second, self._changes = now, 0
+                self._changes += 1
+            notable = bool(of_data or reason)
+            alone = moved and (notable or self._changes <= MOST_CHANGES)
         fields = _state(entry, device)
         del fields["device"]
-        if moved:
+        if alone:
             self._reports.drop(device, *fields)
             self._journal.emit("device", device=device, **fields, **of_data)
-        elif not quiet:
+        elif moved or not quiet:
             self._reports.add(device, **fields)
         return True
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.coordinator.devices.device_registry import DeviceRegistry
+from edgefed.coordinator.devices.device_registry import MOST_CHANGES, DeviceRegistry
 from edgefed.coordinator.devices.device_reports import EVERY, DeviceReports
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.events.base.model import Event
@@ -132,6 +132,24 @@ def test_a_changed_state_is_told_at_once_and_nothing_older_follows() -> None:
     registry.due()
     view = journal.snapshot.devices[0]
     assert (view.state, view.fraction, view.power) == ("upload", 1.0, 7.0)
+
+
+def test_many_changes_in_a_second_share_events_except_those_with_a_reason() -> None:
+    registry, journal, clock, events = _registry()
+    clock.seconds += 2.0
+    for number in range(MOST_CHANGES):
+        registry.take_progress("a", _progress("upload" if number % 2 else "train", 0.5))
+        registry.take_progress("b", _progress("upload" if number % 2 else "train", 0.5))
+    alone = [event for event in events if event.kind == "device"]
+    assert MOST_CHANGES <= len(alone) <= MOST_CHANGES + 2
+    registry.take_progress("a", _progress("failed", 0.5).model_copy(update={"reason": "no room"}))
+    assert events[-1].fields["reason"] == "no room"
+    clock.seconds += EVERY
+    registry.due()
+    assert [view.state for view in journal.snapshot.devices] == ["failed", "upload"]
+    clock.seconds += 1.0
+    registry.take_progress("b", _progress("train", 0.1))
+    assert (events[-1].kind, events[-1].fields["state"]) == ("device", "train")
 
 
 @pytest.mark.parametrize("end", ["will", "expire", "remove"])
