@@ -1,4 +1,4 @@
-"""The screen looks the same wherever the tests run, and its style sheets are parsed once."""
+"""The screen looks the same wherever the tests run, and is not drawn more often than it is read."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from textual._compositor import Compositor, CompositorUpdate
+from textual._context import active_app
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
@@ -29,4 +31,24 @@ def parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stylesheet, "_parse_rules", shared)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def drawn_where_read() -> Iterator[None]:
+    """Spare apps without a terminal the updates of one, which are half of their work.
+
+    What a test reads is drawn for it. An error in what it does not read fails the test at the end
+    of a step: ``tests.tui.driving`` draws the screen then.
+    """
+    update = Compositor.render_update
+
+    def shared(made: Compositor, full: bool = False, **named: Any) -> CompositorUpdate | None:
+        if full or not active_app.get().is_headless:
+            return update(made, full, **named)
+        made._dirty_regions.clear()
+        return None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compositor, "render_update", shared)
         yield

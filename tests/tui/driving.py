@@ -40,10 +40,11 @@ async def resize(pilot: Pilot[None], size: tuple[int, int]) -> None:
 
 
 async def settle(pilot: Pilot[None]) -> None:
-    """Wait until orders were answered and everything that follows from them is drawn."""
+    """Wait until orders were answered and all that follows from them is laid out, and draw it."""
     await pilot.app.workers.wait_for_complete()
     await pilot.pause()
     await pilot.pause()
+    screen_text(pilot)
 
 
 async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
