@@ -1,9 +1,12 @@
 """What coordinators and agents import: imported once by the process that they are forked from.
 
-The modules of the command lines are not among them: they are executed anew in each process.
+Torchvision is among them since it imports torch's compiler, which takes as long as torch itself.
+The modules of the command lines are not: they are executed anew in each process.
 """
 
 from __future__ import annotations
+
+import torchvision
 
 import device_agent.commands.launch
 import device_agent.daemon.agent
@@ -14,6 +17,6 @@ import edgefed.coordinator.trackers.choose
 import edgefed.data.devices.sources
 from edgefed.algorithms.composed.registry import built_in
 
-__all__ = ["device_agent", "edgefed"]
+__all__ = ["device_agent", "edgefed", "torchvision"]
 
 built_in()
