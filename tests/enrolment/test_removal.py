@@ -89,11 +89,12 @@ def test_what_parties_left_with_the_broker_is_deleted(hub: Hub) -> None:
     hall = enroll_viewer(hub, "hall")
     device, viewer = TOPICS.written_by_device("cam-1"), TOPICS.written_by_client("viewer.hall")
     hub.kill_coordinator()
-    retain(party(hub.credentials("cam-1")), device)
     kept = {*device, *(each for each in viewer if "/control/" in each)}
 
     def retained_all() -> bool:
-        retain(hall, viewer)  # dropped until the broker has read the rules of a new viewer
+        # Both are dropped until the broker has read the rules of new parties.
+        retain(party(hub.credentials("cam-1")), device)
+        retain(hall, viewer)
         return of_parties(hub) == kept
 
     wait(retained_all, "all messages of parties")
