@@ -77,8 +77,9 @@ def demo(folder: Path, *words: str) -> subprocess.Popen[str]:
     return edgefed("--state", str(folder), "demo", *common, *words)
 
 
-@pytest.mark.parametrize("moment", ["broker", "devices", "round 2/"])
+@pytest.mark.parametrize("moment", ["devices", "round 2/"])
 def test_ctrl_c_ends_a_demo_in_every_phase(tmp_path: Path, moment: str) -> None:
+    """It starts its broker as ``up`` does, which ``test_start_up`` ends at any moment."""
     process = demo(tmp_path)
     read_until(process, moment)
     started = family(process)

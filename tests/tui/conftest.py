@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from textual._compositor import Compositor, CompositorUpdate
-from textual._context import active_app
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
@@ -39,13 +38,17 @@ def drawn_where_read() -> Iterator[None]:
     """Spare apps without a terminal the updates of one, which are half of their work.
 
     What a test reads is drawn for it. An error in what it does not read fails the test at the end
-    of a step: ``tests.tui.driving`` draws the screen then.
+    of a step: ``tests.tui.driving`` draws the screen then. Dialogs are drawn with each update: what
+    stands below them is as old as their last one.
     """
     update = Compositor.render_update
 
-    def shared(made: Compositor, full: bool = False, **named: Any) -> CompositorUpdate | None:
-        if full or not active_app.get().is_headless:
-            return update(made, full, **named)
+    def shared(
+        made: Compositor, full: bool = False, screen_stack: Any = None, simplify: bool = False
+    ) -> CompositorUpdate | None:
+        assert made.root is not None
+        if full or screen_stack or not made.root.app.is_headless:
+            return update(made, full, screen_stack, simplify)
         made._dirty_regions.clear()
         return None
 

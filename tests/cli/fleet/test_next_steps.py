@@ -1,4 +1,8 @@
-"""The next steps that a demo prints at its end are commands that work as they are."""
+"""The next steps that a demo prints at its end are commands that work as they are.
+
+Through Mosquitto it ends in the bits of a simulation, as ``test_same_bits`` shows for the embedded
+broker.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from edgefed.prediction.load import load_model
 from tests.cli.commands import TINY, edgefed, recipe_file
 from tests.cli.runs.test_replay import shown
 from tests.cli.test_ending import read_until
@@ -48,6 +53,10 @@ def test_a_demo_that_has_finished(tmp_path: Path) -> None:
     assert code == 0, err
     assert f"model     {tmp_path}/demo/0001/" in out
     check_steps(steps_of(err), tmp_path)
+    (model,) = tmp_path.rglob("model.safetensors")
+    recipe = model.with_name("recipe.toml")
+    virtual = edgefed("sim", "run", recipe, "--json", state=tmp_path / "same").json
+    assert load_model(model).description.weights_digest == virtual["weights_digest"]
 
 
 def test_a_demo_that_was_aborted(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The same recipe gives the same weights, bit for bit, on devices and in a simulation.
 
-A demo spends most of its time on the start of its processes: one for each broker covers what a demo
-does by itself, and one fleet runs all other recipes, one after another.
+A demo spends most of its time on the start of its processes: one covers what a demo does by itself,
+through the embedded broker, and ``test_next_steps`` has one through Mosquitto. One fleet runs all
+other recipes, one after another.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ def events(real: dict[str, Any], kind: str, **wanted: Any) -> list[dict[str, Any
     return [each for each in found if each["kind"] == kind and wanted.items() <= each.items()]
 
 
-def both(folder: Path, *words: str, broker: str) -> dict[str, Any]:
+def both(folder: Path, *words: str) -> dict[str, Any]:
     """Return the result of a demo once a simulation of its recipe has ended in the same."""
-    real = result(folder, "demo", "--headless", "--broker-kind", broker, *words)
+    real = result(folder, "demo", "--headless", "--broker-kind", "embedded", *words)
     virtual = result(folder, "sim", "run", str(Path(real["model"]).with_name("recipe.toml")))
     for key in ("rounds", "devices", "accuracy", "weights_digest"):
         assert real[key] == virtual[key]
@@ -52,22 +53,15 @@ def both(folder: Path, *words: str, broker: str) -> dict[str, Any]:
     return real
 
 
-def test_a_demo_through_mosquitto_ends_as_a_simulation(tmp_path: Path) -> None:
-    lossless = ("--set", "wire.uplink=fp32", "--set", "wire.downlink=fp32")
-    words = ("--devices", "2", "--rounds", "3", "--seed", "1")
-    real = both(tmp_path, *words, *lossless, broker="mosquitto")
-    assert real["devices"] == 2
-
-
-def test_three_devices_share_averages_once_through_the_embedded_broker(tmp_path: Path) -> None:
+def test_devices_share_averages_once_through_the_embedded_broker(tmp_path: Path) -> None:
     pytest.importorskip("amqtt", reason="the demo broker is not installed")
-    words = ("--algorithm", "fedmix", "--devices", "3", "--rounds", "3", "--seed", "1")
-    real = both(tmp_path, *words, broker="embedded")
+    words = ("--algorithm", "fedmix", "--devices", "2", "--rounds", "3", "--seed", "1")
+    real = both(tmp_path, *words)
     assert len(events(real, "exchange", question="mean", phase="broadcast")) == 1
-    assert len(events(real, "reply", question="mean", outcome="accepted")) == 3
-    assert len(events(real, "reply", question="fit", outcome="accepted")) == 9
+    assert len(events(real, "reply", question="mean", outcome="accepted")) == 2
+    assert len(events(real, "reply", question="fit", outcome="accepted")) == 6
     notes = [note["text"] for note in events(real, "note")]
-    assert "3 of 3 devices shared averaged data: 3 entries in all" in notes
+    assert "2 of 2 devices shared averaged data: 2 entries in all" in notes
 
 
 def recipe(*sets: str) -> Recipe:

@@ -23,11 +23,11 @@ SIZE = (120, 36)
 
 
 def in_terminal(
-    scenario: Callable[[Pilot[None], FakeClock], Awaitable[None]], *, letters: bool = False
+    scenario: Callable[[Pilot[None], FakeClock], Awaitable[None]],
 ) -> None:
     """Run a scenario on a dashboard that draws as in a real terminal."""
     clock = FakeClock()
-    app = dashboard(fine(snapshot()), clock=clock, letters=letters)
+    app = dashboard(fine(snapshot()), clock=clock)
     app.driver_class = ScreenDriver
 
     async def run() -> None:
@@ -60,8 +60,7 @@ KEYS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("letters", [False, True])
-def test_every_screen_looks_as_textual_draws_it(letters: bool) -> None:
+def test_every_screen_looks_as_textual_draws_it() -> None:
     async def scenario(pilot: Pilot[None], clock: FakeClock) -> None:
         app = pilot.app
         assert isinstance(app, Dashboard)
@@ -76,7 +75,7 @@ def test_every_screen_looks_as_textual_draws_it(letters: bool) -> None:
             await settle(pilot)
             await until(pilot, lambda: shows_the_same(pilot))
 
-    in_terminal(scenario, letters=letters)
+    in_terminal(scenario)
 
 
 def test_a_screen_that_stands_still_sends_next_to_nothing() -> None:
