@@ -46,8 +46,8 @@ def drawn_where_read() -> Iterator[None]:
     def shared(
         made: Compositor, full: bool = False, screen_stack: Any = None, simplify: bool = False
     ) -> CompositorUpdate | None:
-        assert made.root is not None
-        if full or screen_stack or not made.root.app.is_headless:
+        root = made.root
+        if full or screen_stack or root is None or not root.app.is_headless:
             return update(made, full, screen_stack, simplify)
         made._dirty_regions.clear()
         return None

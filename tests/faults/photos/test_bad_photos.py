@@ -24,7 +24,7 @@ GREY, STRANGE, SMALL, BOMB, SHRINKING = "grey", "strange", "small", "bomb", "shr
 MODES = ("L", "LA", "P", "1")
 """Of Pillow's images that are grey, with or without transparency, or have a palette."""
 
-LARGE = 200
+LARGE = 80
 """Photos of a device that take a while to decode."""
 
 
