@@ -1,10 +1,7 @@
 from __future__ import annotations
 
 import random
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,6 +15,9 @@ from device_agent.tasks.device_store import RUNS_KEPT, DeviceStore
 from edgefed.errors import StorageError
 from edgefed.wire.tensors import digest
 from tests.agent.replies import reply
+from tests.forked_programs import ForkedProgram
+from tests.processes import clean_environment
+from tests.transport.listening import wait_until
 
 BIG = 2**30
 
@@ -162,41 +162,19 @@ def test_what_is_no_database_is_told_in_one_sentence(tmp_path: Path) -> None:
         DeviceStore(tmp_path, BIG)
 
 
-ENDLESS = """
-import sys
-from pathlib import Path
-import numpy as np
-from device_agent.tasks.device_store import DeviceStore
-from edgefed.wire.tensors import digest
-from tests.agent.replies import reply
-store = DeviceStore(Path(sys.argv[1]), 2**30)
-index = int(sys.argv[2])
-while True:
-    index += 1
-    blob = index.to_bytes(4, "big") * 20000
-    private = {"state": {"index": np.full(20000, index, np.int64)}}
-    groups = {"lasting": {"index": np.full(20000, index, np.int32)}}
-    entries = [{"index": index}]
-    store.commit(reply(index, blob=blob), {digest(blob): blob}, private, groups, entries)
-    store.forget("r-1", index - 5)
-    print(index, flush=True)
-"""
-
-
 def test_killed_at_any_moment_it_holds_the_old_or_the_new_and_never_half(tmp_path: Path) -> None:
     chance = random.Random(5)
     said = 0
-    for _ in range(6):
-        with subprocess.Popen(
-            [sys.executable, "-c", ENDLESS, str(tmp_path), str(said)],
-            stdout=subprocess.PIPE,
-            cwd=Path(__file__).parents[2],
-        ) as process:
-            assert process.stdout is not None
-            said = int(process.stdout.readline())
-            time.sleep(chance.random() * 0.05)
-            process.send_signal(signal.SIGKILL)
-            said = max([said, *(int(line) for line in process.stdout if line.endswith(b"\n"))])
+    for number in range(6):
+        log = tmp_path / f"{number}.log"
+        words = ["tests.agent.endless_commits", str(tmp_path), str(said)]
+        program = ForkedProgram(words, clean_environment(), log)
+        wait_until(lambda log=log: log.exists() and "\n" in log.read_text(), "the first commit")
+        time.sleep(chance.random() * 0.05)
+        program.kill()
+        program.wait()
+        lines = log.read_text().splitlines(keepends=True)
+        said = max([said, *(int(line) for line in lines if line.endswith("\n"))])
         with memory(tmp_path) as one:
             kept = one.replies()
             newest = kept[-1]

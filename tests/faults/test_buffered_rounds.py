@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.recipes.recipe import EvaluationSection, Recipe
 from edgefed.coordinator.exchanges.buffered_answers import settled_in
 from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
 from edgefed.coordinator.storage.run_store import Store
@@ -115,6 +115,7 @@ def test_a_lost_device_is_given_up_after_its_grace_and_asked_again_when_it_is_ba
     home: FleetProcesses, tmp_path: Path
 ) -> None:
     made = recipe("fp32", lost_grace=0.5, count=60, max_staleness=1000)
+    made = made.model_copy(update={"evaluation": EvaluationSection(on="both", every=20)})
     spy = Spy(home.address, FLEET)
     try:
         run = begin_watched(home, made)

@@ -32,7 +32,7 @@ RECIPE = Recipe.model_validate(
         "simulation": {"devices": 2},
     }
 )
-COUNTS = {"needs": 5_000, "births": 20_000, "tasks": 30_000, "states": 5_000}
+COUNTS = {"needs": 4_000, "births": 6_000, "tasks": 8_000, "states": 4_000}
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,7 @@ def recipe(method: str = "averaging", number: int = 0) -> Recipe:
             "evaluation": {"on": "both"},
         },
         "choice": {
-            "model": {"name": "mlp", "hidden": [1000, 1000 + number]},
+            "model": {"name": "mlp", "hidden": [300, 300 + number]},
             "selection": {"name": "power-of-choice"},
             "rounds": {"cohort": 2},
             "training": {"least_epochs": 1},

@@ -23,8 +23,8 @@ from tests.processes import outcome
 pytestmark = pytest.mark.mosquitto
 
 
-def start_demo(folder: Path, rounds: int) -> subprocess.Popen[str]:
-    recipe = recipe_file(folder, TINY)
+def start_demo(folder: Path, rounds: int, devices: int = 2) -> subprocess.Popen[str]:
+    recipe = recipe_file(folder, TINY.replace("devices = 2", f"devices = {devices}"))
     own = ("--recipe", str(recipe), "--headless", "--rounds", str(rounds))
     return start_edgefed("--state", str(folder), "demo", *own)
 
@@ -60,7 +60,7 @@ def test_a_demo_that_has_finished(tmp_path: Path) -> None:
 
 
 def test_a_demo_that_was_aborted(tmp_path: Path) -> None:
-    process = start_demo(tmp_path, 100_000)
+    process = start_demo(tmp_path, 100_000, devices=1)
     (began, *_) = read_until(process, "round 2/")
     url = re.findall(r"mqtt://\S+\d", began)[0]
     run = edgefed("--broker", url, "--fleet", "demo", "status", "--json").json["run"]["run"]
