@@ -1,5 +1,6 @@
 """A backup in the middle of a run, SIGKILL, a restore elsewhere: real agents, the same bits.
 
+Buffered rounds are in ``tests/coordinator/backups``, which cuts both kinds of runs at many moments.
 Meanwhile agents have answered, and hold answers that the restored coordinator does not know.
 """
 
@@ -13,14 +14,10 @@ from pathlib import Path
 import pytest
 
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
 from edgefed.coordinator.process.duplicate_coordinator import retained_state
-from edgefed.coordinator.storage.run_store import Store
-from edgefed.process.clock import SystemClock
-from edgefed.simulator.run import Simulation
 from edgefed.wire.topics import Topics
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
-from tests.faults.test_kills import DEVICES, recipe, simulated
+from tests.faults.test_kills import recipe, simulated
 from tests.forked_programs import ForkedProgram, run_module
 from tests.processes import clean_environment
 
@@ -35,8 +32,6 @@ PLAN: Recipe = RECIPE.model_copy(
         "wire": RECIPE.wire.model_copy(update={"uplink": "fp32"}),
     }
 )
-ROUNDS = {"count": 18, "mode": "buffered", "buffer": 2, "min_devices": len(DEVICES)}
-BUFFERED = Recipe.model_validate({**PLAN.model_dump(mode="json"), "rounds": ROUNDS})
 
 
 def edgefed(state: Path, *words: str) -> tuple[int, str, str]:
@@ -62,23 +57,13 @@ def held_replies(home: FleetProcesses) -> int:
     return sum(counts)
 
 
-def repeated(plan: Recipe, run: str, state: Path, folder: Path) -> str:
-    """Return the digest of a simulation, which asks and merges in the order of a buffered run."""
-    if not plan.rounds.buffered:
-        return simulated(plan, folder)
-    with closing(Store(state / "coordinator" / FLEET)) as store:
-        order = RecordedOrder.of(store.rounds(run, details=True))
-    return Simulation(plan, folder, SystemClock(), order=order).run().record.weights_digest
-
-
-@pytest.mark.parametrize("plan", [PLAN, BUFFERED], ids=["synchronous", "buffered"])
-def test_a_run_goes_on_from_a_backup_on_another_machine(plan: Recipe, tmp_path: Path) -> None:
+def test_a_run_goes_on_from_a_backup_on_another_machine(tmp_path: Path) -> None:
     backup, here, elsewhere = (
         tmp_path / "b.tar",
         tmp_path / "home" / "state",
         tmp_path / "elsewhere",
     )
-    with fleet(tmp_path / "home", plan) as home:
+    with fleet(tmp_path / "home", PLAN) as home:
         broker = ("--broker", str(home.address))
         run = home.begin()
         wait_until(lambda: home.record(run)["round"] >= 2, "the second round", home.logs)
@@ -103,7 +88,7 @@ def test_a_run_goes_on_from_a_backup_on_another_machine(plan: Recipe, tmp_path: 
         wait_until(lambda: held_replies(home) == 0, "the end of all replies", home.logs)
         notes = log_of(elsewhere, run).read_text().count("restored from the backup")
     assert record["status"] == "finished", record["reason"]
-    assert record["weights_digest"] == repeated(plan, run, elsewhere, tmp_path / "sim")
+    assert record["weights_digest"] == simulated(PLAN, tmp_path / "sim")
     assert record["restored"]
     assert notes == 1
     assert len(asked) > len(known) >= 1

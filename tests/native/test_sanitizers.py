@@ -39,7 +39,7 @@ def build(folder: Path, before: str = "", after: str = "") -> Path:
     assert before in text
     source, path = folder / "kernels.c", folder / "kernels.so"
     source.write_text(text.replace(before, after))
-    flags = ("-std=gnu11", "-O1", "-g1", "-ffp-contract=fast", "-Wno-psabi", "-shared", "-fPIC")
+    flags = ("-std=gnu11", "-O0", "-g1", "-ffp-contract=fast", "-Wno-psabi", "-shared", "-fPIC")
     command = ["gcc", *flags, *SANITIZED, f"-I{SOURCE.parent}", str(source), "-lm", "-o", str(path)]
     subprocess.run(command, check=True, capture_output=True)
     return path
