@@ -129,6 +129,7 @@ def _run(
     if sys.platform.startswith("linux"):
         execute_with_parent(os.getppid(), signal.SIGKILL)
     os.umask(mask)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
     os.environ.clear()
     os.environ.update(environment)
     for stream, path in ((1, log), (2, errors)):

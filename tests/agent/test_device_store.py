@@ -14,10 +14,8 @@ from device_agent.tasks import device_store
 from device_agent.tasks.device_store import RUNS_KEPT, DeviceStore
 from edgefed.errors import StorageError
 from edgefed.wire.tensors import digest
+from tests.agent.endless_commits import committing
 from tests.agent.replies import reply
-from tests.forked_programs import ForkedProgram
-from tests.processes import clean_environment
-from tests.transport.listening import wait_until
 
 BIG = 2**30
 
@@ -165,15 +163,10 @@ def test_what_is_no_database_is_told_in_one_sentence(tmp_path: Path) -> None:
 def test_killed_at_any_moment_it_holds_the_old_or_the_new_and_never_half(tmp_path: Path) -> None:
     chance = random.Random(5)
     said = 0
-    for number in range(6):
-        log = tmp_path / f"{number}.log"
-        words = ["tests.agent.endless_commits", str(tmp_path), str(said)]
-        program = ForkedProgram(words, clean_environment(), log)
-        wait_until(lambda log=log: log.exists() and "\n" in log.read_text(), "the first commit")
-        time.sleep(chance.random() * 0.05)
-        program.kill()
-        program.wait()
-        lines = log.read_text().splitlines(keepends=True)
+    for _ in range(6):
+        with committing(tmp_path, said) as printed:
+            time.sleep(chance.random() * 0.05)
+        lines = printed.read_text().splitlines(keepends=True)
         said = max([said, *(int(line) for line in lines if line.endswith("\n"))])
         with memory(tmp_path) as one:
             kept = one.replies()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -21,8 +18,8 @@ from edgefed.learn.base.types import Tensors
 from edgefed.sharing.releases import labels_release
 from edgefed.wire.messages import Birth
 from edgefed.wire.tensors import digest, pack
+from tests.agent.endless_commits import committing
 from tests.agent.replies import SESSION, reply
-from tests.agent.test_device_store import ENDLESS
 
 BIG = 2**30
 
@@ -253,18 +250,11 @@ def test_nothing_is_read_where_no_agent_ran(tmp_path: Path) -> None:
 
 
 def test_the_ledger_is_read_whole_while_another_process_commits(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", ENDLESS, str(tmp_path), "0"],
-        stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
+    with committing(tmp_path, 0):
         read = 0
         for _ in range(300):
             found = read_releases(tmp_path, "board")
             assert [each.entry["index"] for each in found] == list(range(1, len(found) + 1))
             assert len(found) >= read
             read = len(found)
-        process.send_signal(signal.SIGKILL)
     assert read > 1

@@ -6,15 +6,14 @@ import os
 import pty
 import select
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.cli.commands import TINY, edgefed, recipe_file
+from tests.forked_programs import ForkedProgram
 from tests.processes import PATIENCE, clean_environment
 
 pytestmark = pytest.mark.slow
@@ -27,15 +26,14 @@ class OnTerminal:
 
     def __init__(self, words: Sequence[str | Path], state: Path) -> None:
         self._ours, theirs = pty.openpty()
+        self._out = state / "stdout"
         self.shown = ""
-        self.process = subprocess.Popen(
-            [Path(sys.executable).with_name("edgefed"), *words],
-            env={**clean_environment(), "EDGEFED_STATE": str(state), "TERM": "xterm"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=theirs,
+        environment = {**clean_environment(), "EDGEFED_STATE": str(state), "TERM": "xterm"}
+        terminal = Path(os.ttyname(theirs))
+        self.process = ForkedProgram(
+            ["edgefed.cli.main", *map(str, words)], environment, self._out, terminal
         )
-        os.close(theirs)
+        self._theirs = [theirs]  # is open until the program has it
 
     def read_until(self, text: str) -> None:
         """Read what is shown until a text is there; all of it for a text that never comes."""
@@ -50,13 +48,15 @@ class OnTerminal:
                 self.shown += os.read(self._ours, 65_536).decode(errors="replace")
             except OSError:  # nobody has the other side open any more
                 return
+            while self._theirs:
+                os.close(self._theirs.pop())
 
     def ended(self) -> tuple[int, str]:
         """Return the exit code and stdout."""
         self.read_until("never shown")
-        out, _ = self.process.communicate(timeout=PATIENCE)
+        code = self.process.wait(PATIENCE)
         os.close(self._ours)
-        return self.process.returncode, out.decode()
+        return code, self._out.read_text()
 
 
 def last_line(shown: str) -> str:
@@ -74,15 +74,6 @@ def test_a_simulation_shows_its_rounds_and_the_time_left(tmp_path: Path) -> None
     assert last_line(command.shown) == ""
 
 
-@pytest.fixture
-def no_nohup() -> Iterator[None]:
-    """Let programs hear of a terminal that was closed, also where the tests themselves do not."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.usefixtures("no_nohup")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_simulation_that_is_ended_leaves_a_clean_terminal_and_is_listed_as_aborted(
     number: signal.Signals, tmp_path: Path
@@ -90,7 +81,7 @@ def test_a_simulation_that_is_ended_leaves_a_clean_terminal_and_is_listed_as_abo
     recipe = recipe_file(tmp_path, TINY.replace("count = 3", "count = 100000"))
     command = OnTerminal(["sim", "run", recipe], tmp_path)
     command.read_until(" left  accuracy")
-    command.process.send_signal(number)
+    os.kill(command.process.pid, number)
     code, out = command.ended()
     assert (code, out) == (128 + number, "")
     assert last_line(command.shown) == ""

@@ -61,7 +61,7 @@ def test_a_program_predicts_what_its_model_predicts(
 @pytest.mark.parametrize(
     ("name", "form"),
     [
-        *((name, "onnx") for name in ("lenet5", "vgg9", "resnet20", "lstm")),
+        *((name, "onnx") for name in ("vgg9", "resnet20", "lstm")),
         ("torchvision:mobilenet_v3_small", "onnx"),
         *((name, "torch-export") for name in ("lstm", "resnet20")),
     ],

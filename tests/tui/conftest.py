@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from textual._compositor import Compositor, CompositorUpdate
+from rich.console import RenderableType
+from textual._compositor import Compositor
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 
@@ -45,7 +46,7 @@ def drawn_where_read() -> Iterator[None]:
 
     def shared(
         made: Compositor, full: bool = False, screen_stack: Any = None, simplify: bool = False
-    ) -> CompositorUpdate | None:
+    ) -> RenderableType | None:
         root = made.root
         if full or screen_stack or root is None or not root.app.is_headless:
             return update(made, full, screen_stack, simplify)

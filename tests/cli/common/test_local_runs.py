@@ -18,7 +18,8 @@ from edgefed.coordinator.storage.run_store import Store
 from edgefed.process.lock import FolderLock
 from tests.cli.commands import TINY, Told, edgefed, recipe_file
 from tests.cli.conftest import SmallFleet
-from tests.processes import start_module
+from tests.forked_programs import ForkedProgram
+from tests.processes import clean_environment
 from tests.transport.listening import wait_until
 
 NOWHERE = f"mqtt://{LOOPBACK}:{free_port()}"
@@ -224,12 +225,13 @@ def test_a_simulation_that_was_killed_is_listed_as_aborted(tmp_path: Path) -> No
         return listed[0]["status"] if listed else ""
 
     words = ("sim", "run", str(recipe_file(tmp_path, TINY)), "--rounds", "100000")
-    environment = {"EDGEFED_STATE": str(tmp_path)}
-    with start_module("edgefed.cli.main", *words, environment=environment) as process:
-        try:
-            wait_until(lambda: status() == "running", "a round of the simulation")
-        finally:
-            process.kill()
+    environment = {**clean_environment(), "EDGEFED_STATE": str(tmp_path)}
+    process = ForkedProgram(["edgefed.cli.main", *words], environment, tmp_path / "log")
+    try:
+        wait_until(lambda: status() == "running", "a round of the simulation")
+    finally:
+        process.kill()
+        process.wait()
     # Its workers hold the folder until they notice that it is gone.
     wait_until(lambda: status() == "aborted", "the end of its workers")
     shown = edgefed("run", "show", "--local", state=tmp_path).out

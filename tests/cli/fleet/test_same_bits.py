@@ -66,8 +66,8 @@ def test_devices_share_averages_once_through_the_embedded_broker(tmp_path: Path)
 
 def recipe(*sets: str) -> Recipe:
     """Return the demo's recipe for three devices, with changes as after ``--set``."""
-    few = ("simulation.devices=3", "rounds.min_devices=3", "rounds.count=3", "seed=1")
-    parsed = parse_sets((*few, *sets))
+    few = ("simulation.devices=3", "rounds.min_devices=3", "rounds.count=3", "data.limit=600")
+    parsed = parse_sets((*few, "seed=1", *sets))
     return load_recipe(RECIPE, Surroundings({}, Path(), no_config=True), sets=parsed).value
 
 

@@ -32,7 +32,7 @@ from edgefed.simulator.run import Simulation
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import digest, pack
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
-from tests.faults.traffic_meter import Meter
+from tests.faults.traffic.traffic_meter import Meter
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 

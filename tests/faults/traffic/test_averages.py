@@ -21,7 +21,7 @@ from edgefed.simulator.executors import Executor, Sequential
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FLEET, FleetProcesses, dealt, fleet, wait_until
-from tests.faults.traffic_meter import Meter
+from tests.faults.traffic.traffic_meter import Meter
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 

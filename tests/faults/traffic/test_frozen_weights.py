@@ -14,7 +14,7 @@ from edgefed.process.clock import SystemClock
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
-from tests.faults.traffic_meter import Meter
+from tests.faults.traffic.traffic_meter import Meter
 from tests.faults.traffic_recorder import Spy
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
