@@ -201,13 +201,19 @@ def test_a_part_killed_in_the_middle_of_any_exchange_comes_back_to_the_same_bits
 # -- a coordinator that lies ----------------------------------------------------------------------
 
 
-@contextmanager
-def lied_to(folder: Path, lie: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FleetProcesses]:
-    monkeypatch.setenv("LIE", lie)
+@pytest.fixture(scope="module")
+def deceived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    """Four devices whose coordinator can lie."""
     differences = {"signed": True, "ruled": True, "coordinator": "tests.lying_coordinator"}
-    with fleet(folder, waiting(), **differences) as home:
-        home.wait_for_devices(4)
+    with fleet(tmp_path_factory.mktemp("deceived"), waiting(), **differences) as home:
         yield home
+
+
+def tell_lie(home: FleetProcesses, lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the coordinator of later runs tell a lie."""
+    monkeypatch.setenv("LIE", lie)
+    home.restart("coordinator")
+    home.wait_for_devices(4)
 
 
 def failed(home: FleetProcesses, run: str) -> None:
@@ -219,13 +225,13 @@ def failed(home: FleetProcesses, run: str) -> None:
 
 @pytest.mark.parametrize("lie", ["swapped", "unsigned"])
 def test_keys_of_the_coordinator_are_not_taken_for_a_devices(
-    lie: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lie: str, deceived: FleetProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with lied_to(tmp_path / "home", lie, monkeypatch) as home:
-        run = home.begin()
-        failed(home, run)
-        told = {each["device"]: each["reason"] for each in replies(home, run, SHARES)}
-        accepted = home.events(run, "reply", outcome="accepted")
+    tell_lie(deceived, lie, monkeypatch)
+    run = deceived.begin()
+    failed(deceived, run)
+    told = {each["device"]: each["reason"] for each in replies(deceived, run, SHARES)}
+    accepted = deceived.events(run, "reply", outcome="accepted")
     others = f"the keys of {VICTIM} are not its own"
     assert set(told) == set(DEVICES)
     for device, reason in told.items():
@@ -243,15 +249,15 @@ REFUSALS = {
 
 
 def test_devices_that_are_asked_different_things_uncover_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    deceived: FleetProcesses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the coordinator could compute otherwise is tried in ``benchmarks/attacks``."""
     monkeypatch.setenv("FOUND", str(tmp_path / "found.npz"))
-    with lied_to(tmp_path / "home", "grid", monkeypatch) as home:
-        run = home.begin()
-        failed(home, run)
-        refused = {each["device"]: each["reason"] for each in replies(home, run, UNMASK)}
-        masked = replies(home, run, FIT, outcome="accepted")
+    tell_lie(deceived, "grid", monkeypatch)
+    run = deceived.begin()
+    failed(deceived, run)
+    refused = {each["device"]: each["reason"] for each in replies(deceived, run, UNMASK)}
+    masked = replies(deceived, run, FIT, outcome="accepted")
     assert {each["device"] for each in masked} == {*DEVICES}
     assert set(refused) == {*DEVICES}
     assert all("the signatures of the list of" in each for each in refused.values()), refused
@@ -260,26 +266,25 @@ def test_devices_that_are_asked_different_things_uncover_nothing(
 
 @pytest.mark.parametrize("question", REFUSALS)
 def test_a_coordinator_that_asks_twice_with_different_cohorts_is_refused(
-    question: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    question: str, deceived: FleetProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with lied_to(tmp_path / "home", question, monkeypatch) as home:
-        run = home.begin(paused=True)
-        for _ in range(ORDER.index(question) + 1):
-            home.step(run)
-        answered = {each["device"] for each in replies(home, run, question, outcome="accepted")}
-        # A device that was killed in between remembers what it has answered.
-        home.kill("device-01")
-        home.start("device-01")
-        home.wait_for_devices(4)
-        home.step(run)
-        refused = {
-            each["device"]: each["reason"]
-            for each in replies(home, run, question)
-            if each["outcome"] != "accepted"
-        }
-        home.resume(run)
-        failed(home, run)
-        uncovered = replies(home, run, UNMASK, outcome="accepted")
+    tell_lie(deceived, question, monkeypatch)
+    run = deceived.begin(paused=True)
+    for _ in range(ORDER.index(question) + 1):
+        deceived.step(run)
+    answered = {each["device"] for each in replies(deceived, run, question, outcome="accepted")}
+    # A device that was killed in between remembers what it has answered.
+    deceived.restart("device-01")
+    deceived.wait_for_devices(4)
+    deceived.step(run)
+    refused = {
+        each["device"]: each["reason"]
+        for each in replies(deceived, run, question)
+        if each["outcome"] != "accepted"
+    }
+    deceived.resume(run)
+    failed(deceived, run)
+    uncovered = replies(deceived, run, UNMASK, outcome="accepted")
     assert answered == {*DEVICES}
     assert set(refused) == {*DEVICES} - {VICTIM}
     assert all(REFUSALS[question] in reason for reason in refused.values()), refused

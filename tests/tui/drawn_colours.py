@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 from rich.segment import Segment
@@ -43,10 +43,10 @@ def segments(pilot: Pilot[None]) -> list[Segment]:
     return [segment for strip in strips for segment in strip if segment.text.strip()]
 
 
-def unreadable(pilot: Pilot[None]) -> list[tuple[str, float]]:
-    """Return every text on the screen whose contrast with its background is too small."""
+def unreadable(drawn: Iterable[Segment]) -> list[tuple[str, float]]:
+    """Return every text that was drawn whose contrast with its background is too small."""
     found = []
-    for segment in segments(pilot):
+    for segment in drawn:
         style = segment.style
         assert style is not None and style.color is not None and style.bgcolor is not None
         front = style.color.get_truecolor(DEFAULT_TERMINAL_THEME, foreground=True)
@@ -68,9 +68,9 @@ def _is_quiet(char: str) -> bool:
     return char.isspace() or 0x2500 <= ord(char) <= 0x257F or char == "░"
 
 
-def wrong_colours(pilot: Pilot[None], terminal: str) -> list[Style | None]:
+def wrong_colours(drawn: Iterable[Segment], terminal: str) -> list[Style | None]:
     """Return the styles with a colour that a terminal does not have."""
-    return [each.style for each in segments(pilot) if not _has(terminal, each.style)]
+    return [each.style for each in drawn if not _has(terminal, each.style)]
 
 
 def _has(terminal: str, style: Style | None) -> bool:

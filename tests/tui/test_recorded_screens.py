@@ -71,8 +71,9 @@ async def draw(
 
 def checked_styles(pilot: Pilot[None], terminal: str) -> str:
     """Return the styles of a screen on which every text can be read."""
-    assert unreadable(pilot) == []
-    assert wrong_colours(pilot, terminal) == []
+    drawn = segments(pilot)
+    assert unreadable(drawn) == []
+    assert wrong_colours(drawn, terminal) == []
     return drawn_styles(pilot)
 
 

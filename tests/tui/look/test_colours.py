@@ -69,7 +69,7 @@ def test_without_colours_alarms_stand_out(monkeypatch: pytest.MonkeyPatch) -> No
             assert each.style is not None and each.style.color is not None
             rgb = each.style.color.triplet
             assert rgb is not None and rgb.red == rgb.green == rgb.blue, each
-        assert unreadable(pilot) == []
+        assert unreadable(segments(pilot)) == []
 
     drive(dashboard(screen="devices"), scenario)
 

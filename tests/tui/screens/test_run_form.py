@@ -29,7 +29,7 @@ from edgefed.tui.screens.run_form import RunFormScreen
 from edgefed.tui.state.key_orders import READ_ONLY
 from edgefed.tui.state.run_commands import RunCommands
 from tests.cli.programs.test_run_launcher import Coordinator
-from tests.tui.drawn_colours import unreadable
+from tests.tui.drawn_colours import segments, unreadable
 from tests.tui.driving import PATIENCE, Scenario, drive, notices, press, screen_text, until
 from tests.tui.samples import (
     FakeClock,
@@ -613,14 +613,14 @@ def test_every_text_has_contrast(started: Callable[..., None], theme: str) -> No
     async def scenario(pilot: Pilot[None]) -> None:
         pilot.app.theme = theme
         await press(pilot, "colon", "z")
-        assert unreadable(pilot) == []
+        assert unreadable(segments(pilot)) == []
         await press(pilot, "escape", "n")
-        assert unreadable(pilot) == []
+        assert unreadable(segments(pilot)) == []
         await press(pilot, "enter")
         await choose(pilot, "algorithm.mu")
         for keys in (["space"], ["enter", "x"], ["enter", "slash", "m"], ["escape", "escape"]):
             await press(pilot, *keys)
-            assert unreadable(pilot) == [], keys
+            assert unreadable(segments(pilot)) == [], keys
 
     started(scenario)
 
