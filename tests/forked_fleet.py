@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from unittest import mock
 
 from broker.child_process import STOP_SECONDS, ChildProcess
 from edgefed.cli.programs.processes import Processes
+from edgefed.config.values.address import Address
 from edgefed.files.writing import make_folder
+from tests.cli.commands import Told, edgefed
 from tests.forked_programs import ForkedProgram
 
 
@@ -49,3 +53,27 @@ class ForkedProcesses(Processes):
         assert option == "-m"
         log = make_folder(self.folder / "logs") / f"{name}.log"
         return ForkedChild(words, folder=self.folder, log=log, environment=self._environment())
+
+
+def demo_here(state: Path, *words: str, then: Callable[[Address], None] | None = None) -> Told:
+    """Run ``edgefed demo`` in this process; its coordinator and agents are forked.
+
+    Args:
+        state: the state folder.
+        words: arguments of the demo.
+        then: is called beside it with the broker's address, once the agents have been started.
+    """
+    beside: list[threading.Thread] = []
+
+    class Started(ForkedProcesses):
+        def start_agent(self, device: str, source: str, holdout: float = 0.0) -> None:
+            super().start_agent(device, source, holdout)
+            if then is not None and not beside:
+                beside.append(threading.Thread(target=then, args=(self.near_address(),)))
+                beside[0].start()
+
+    with mock.patch("edgefed.cli.programs.processes.Processes", Started):
+        told = edgefed("--state", str(state), "demo", "--headless", *words)
+    for thread in beside:
+        thread.join()
+    return told

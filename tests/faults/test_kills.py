@@ -81,8 +81,8 @@ def recipe(method: str = "averaging", number: int = 0) -> Recipe:
     own: dict[str, Any] = {
         "averaging": {"model": {"name": "mlp", "hidden": [1000, 1000 + number]}},
         "relays": {
-            "model": {"name": "mlp", "hidden": [3000 + number]},
-            "algorithm": {"name": Combined.name, "size": 1_000_000 + number},
+            "model": {"name": "mlp", "hidden": [1500 + number]},
+            "algorithm": {"name": Combined.name, "size": 400_000 + number},
             "evaluation": {"on": "both"},
         },
         "choice": {

@@ -1,32 +1,35 @@
 """The next steps that a demo prints at its end are commands that work as they are.
 
-Through Mosquitto it ends in the bits of a simulation, as ``test_same_bits`` shows for the embedded
-broker.
+The demo's coordinator and agents are forked; ``test_ending`` has demos that start programs. Through
+Mosquitto it ends in the bits of a simulation, as ``test_same_bits`` shows for the embedded broker.
 """
 
 from __future__ import annotations
 
-import re
 import shlex
-import subprocess
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from edgefed.cli.fleet.demo import FLEET
+from edgefed.config.values.address import Address
+from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.prediction.load import load_model
-from tests.cli.commands import TINY, edgefed, recipe_file
+from tests.cli.commands import TINY, Told, edgefed, recipe_file
 from tests.cli.runs.test_replay import shown
-from tests.cli.test_ending import read_until
-from tests.processes import edgefed as start_edgefed
-from tests.processes import outcome
+from tests.forked_fleet import demo_here
+from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto
 
 
-def start_demo(folder: Path, rounds: int, devices: int = 2) -> subprocess.Popen[str]:
+def demo(
+    folder: Path, rounds: int, devices: int, then: Callable[[Address], None] | None = None
+) -> Told:
     recipe = recipe_file(folder, TINY.replace("devices = 2", f"devices = {devices}"))
-    own = ("--recipe", str(recipe), "--headless", "--rounds", str(rounds))
-    return start_edgefed("--state", str(folder), "demo", *own)
+    return demo_here(folder, "--recipe", str(recipe), "--rounds", str(rounds), then=then)
 
 
 def steps_of(err: str) -> dict[str, list[str]]:
@@ -49,24 +52,34 @@ def check_steps(steps: dict[str, list[str]], state: Path) -> None:
 
 
 def test_a_demo_that_has_finished(tmp_path: Path) -> None:
-    code, out, err = outcome(start_demo(tmp_path, 2))
-    assert code == 0, err
-    assert f"model     {tmp_path}/demo/0001/" in out
-    check_steps(steps_of(err), tmp_path)
+    ended = demo(tmp_path, 2, devices=2)
+    assert ended.code == 0, ended
+    assert f"model     {tmp_path}/demo/0001/" in ended.out
+    check_steps(steps_of(ended.err), tmp_path)
     (model,) = tmp_path.rglob("model.safetensors")
     recipe = model.with_name("recipe.toml")
     virtual = edgefed("sim", "run", recipe, "--json", state=tmp_path / "same").json
     assert load_model(model).description.weights_digest == virtual["weights_digest"]
 
 
+def at_work(client: CoordinatorClient) -> list[str]:
+    """Return the runs that are in their second round, or a later one."""
+    return [str(run["run"]) for run in client.ask("run.list") if run["round"] >= 2]
+
+
 def test_a_demo_that_was_aborted(tmp_path: Path) -> None:
-    process = start_demo(tmp_path, 100_000, devices=1)
-    (began, *_) = read_until(process, "round 2/")
-    url = re.findall(r"mqtt://\S+\d", began)[0]
-    run = edgefed("--broker", url, "--fleet", "demo", "status", "--json").json["run"]["run"]
-    assert edgefed("--broker", url, "--fleet", "demo", "run", "abort", "--yes").code == 0
-    code, out, err = outcome(process)
-    assert (code, out) == (1, "")
+    aborted = []
+
+    def abort(address: Address) -> None:
+        with closing(CoordinatorClient(address, FLEET)) as client:
+            client.connect()
+            wait_until(lambda: bool(at_work(client)), "the second round")
+            aborted.extend(at_work(client))
+            client.order("run.order", run=aborted[0], action="abort")
+
+    ended = demo(tmp_path, 10_000, devices=1, then=abort)
+    assert (ended.code, ended.out) == (1, "")
+    err, (run,) = ended.err, aborted
     error, hint = err.splitlines()[-2:]
     assert error.endswith("aborted: by the operator.  [run.aborted]")
     told = edgefed(*shlex.split(hint.strip().removeprefix("try: "))[1:])

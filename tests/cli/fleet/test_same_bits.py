@@ -21,18 +21,11 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.run import Simulation
+from tests.cli.commands import edgefed
 from tests.faults.fleet_processes import FleetProcesses, fleet
-from tests.forked_programs import run_module
+from tests.forked_fleet import demo_here
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
-
-
-def result(state: Path, *words: str) -> dict[str, Any]:
-    code, out, err = run_module(
-        "edgefed.cli.main", "--state", str(state), "--quiet", *words, "--json"
-    )
-    assert (code, err) == (0, "")
-    return dict(json.loads(out))
 
 
 def events(real: dict[str, Any], kind: str, **wanted: Any) -> list[dict[str, Any]]:
@@ -44,8 +37,9 @@ def events(real: dict[str, Any], kind: str, **wanted: Any) -> list[dict[str, Any
 
 def both(folder: Path, *words: str) -> dict[str, Any]:
     """Return the result of a demo once a simulation of its recipe has ended in the same."""
-    real = result(folder, "demo", "--headless", "--broker-kind", "embedded", *words)
-    virtual = result(folder, "sim", "run", str(Path(real["model"]).with_name("recipe.toml")))
+    real = dict(demo_here(folder, "--broker-kind", "embedded", *words, "--json").json)
+    recipe = Path(real["model"]).with_name("recipe.toml")
+    virtual = edgefed("--quiet", "sim", "run", recipe, "--json", state=folder).json
     for key in ("rounds", "devices", "accuracy", "weights_digest"):
         assert real[key] == virtual[key]
     assert real["rounds"] == 3
