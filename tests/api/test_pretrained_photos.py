@@ -34,7 +34,7 @@ def dataset(folder: Path, decoded: Path) -> Dataset:
 
 @pytest.mark.slow
 def test_a_pretrained_network_learns_from_a_few_photos_on_each_device(tmp_path: Path) -> None:
-    weights = write_pretrained(tmp_path / "pretrained.pth", count=640, epochs=10)
+    weights = write_pretrained(tmp_path / "pretrained.pth", count=1000, epochs=8)
     data = {
         name: dataset(write_photos(tmp_path / name, seed, held, 60), tmp_path / "decoded")
         for seed, (name, held) in enumerate(HELD.items())
