@@ -9,6 +9,8 @@ from functools import partial
 from multiprocessing import current_process
 from pathlib import Path
 
+import numpy as np
+
 from edgefed.algorithms.composed.evaluation_place import evaluation_place, holdout_of
 from edgefed.algorithms.composed.merging_check import least_devices
 from edgefed.algorithms.composed.registry import AnyAlgorithm, make
@@ -39,7 +41,7 @@ from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Row, Tracker
 from edgefed.data.base.pixel_range import to_pixels
-from edgefed.data.base.types import Dataset, Shard
+from edgefed.data.base.types import Dataset, Shard, take
 from edgefed.data.devices.partition import deal_recipe
 from edgefed.data.sets.given import GivenData, given_shards
 from edgefed.errors import DataError, UsageError
@@ -139,6 +141,9 @@ class Simulation:
         weights_source(recipe.model, data_folder, lambda run: folder / "runs" / run)
         shards = _shards(recipe, algorithm, dataset, noise_folder or folder / "noise", given)
         _check_shards(recipe, algorithm, shards)
+        digest = data_digest(dataset, given) if goes_on else ""
+        # Devices have the training samples; of many devices, a second copy takes much memory.
+        dataset = replace(dataset, train=take(dataset.train, np.arange(1)))
         names = tuple(device.name for device in given.devices) if given else ()
         names = names or device_names(len(shards))
         if order is not None:
@@ -158,7 +163,6 @@ class Simulation:
             self._open_state(opened, folder, goes_on)
             checkpoints = None
             if goes_on:
-                digest = data_digest(dataset, given)
                 checkpoints = self._take_up(opened, recipe, digest, time, checkpoint_seconds)
             else:
                 self._run = create_run(self.store, recipe, clock)
