@@ -16,10 +16,11 @@ import statistics
 import tempfile
 import time
 from argparse import SUPPRESS
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.shared.harness import in_turn, parser, printed_by, show
+from benchmarks.shared.harness import in_turn, median_ratio, parser, printed_by, show
 
 SMALL: dict[str, Any] = {
     "model": {"name": "mlp", "hidden": [32]},
@@ -76,8 +77,8 @@ def rounds_per_second(*, out: bool) -> float:
             begun.append(time.perf_counter())
 
     with tempfile.TemporaryDirectory() as folder:
-        where = {"out": folder} if out else {"folder": folder}
-        edgefed.simulate(SMALL, on_event=on_event, **where)
+        kept, own = (None, folder) if out else (folder, None)
+        edgefed.simulate(SMALL, on_event=on_event, folder=kept, out=own)
         return float(SMALL["rounds"]["count"]) / (time.perf_counter() - begun[0])
 
 
@@ -93,15 +94,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = make_data(Path(folder, "data.npz"), chosen.devices)
         figures = json.loads(printed_by("scale", *words, "--data", str(data)))
-    ways = {"plain": False, "out": True}
-    measured = in_turn(
-        {way: lambda out=out: rounds_per_second(out=out) for way, out in ways.items()},
-        chosen.repeats,
-        warm=1,
-    )
-    pairs = zip(measured["out"], measured["plain"], strict=True)
+    ways = {way: partial(rounds_per_second, out=way == "out") for way in ("plain", "out")}
+    measured = in_turn(ways, chosen.repeats, warm=1)
     figures |= {f"rounds_per_s_{way}": statistics.median(measured[way]) for way in ways}
-    figures["checkpoint_ratio"] = statistics.median(out / plain for out, plain in pairs)
+    figures["checkpoint_ratio"] = median_ratio(measured["out"], measured["plain"])
     show(chosen, figures)
 
 
