@@ -27,7 +27,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "scaffold": {"algorithm": {"name": "scaffold"}, "rounds": {"cohort": 2}},
     "personal": {"personal": {"preset": "fedper"}, "rounds": {"cohort": 2}},
     "buffered": {
-        "rounds": {"mode": "buffered", "buffer": 2, "concurrency": 3, "count": 12},
+        "rounds": {"mode": "buffered", "buffer": 2, "concurrency": 3, "count": 60},
         "wire": {"uplink": "int8"},
         "selection": {"name": "oort"},
         "speeds": {
@@ -38,7 +38,7 @@ METHODS: dict[str, dict[str, Any]] = {
             "absent": 0.2,
             "absence": 2.0,
         },
-        "evaluation": {"on": "devices"},
+        "evaluation": {"on": "devices", "every": 1},
     },
 }
 

@@ -10,21 +10,30 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import edgefed
+from edgefed.algorithms.interface.member import Member
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.errors import EdgeFedError
+from edgefed.learn.base.types import Tensors
 from edgefed.process.clock import SystemClock
 from edgefed.process.lock import FolderLock
+from edgefed.simulator.device_states import SharedTask, VirtualDevice
 from edgefed.simulator.run import Simulation
+from edgefed.wire.messages import BlobRef
+from edgefed.worker.replies import Outcome, make_reply
 from tests.cli import commands
 from tests.forked_programs import ForkedProgram, ended
 from tests.processes import clean_environment
 from tests.simulator.killed_simulation import SMALL, outcome, recipe
+from tests.simulator.work import task
 
 PROGRAM = "tests.simulator.killed_simulation"
 
@@ -49,7 +58,7 @@ def run_folder(folder: Path) -> Path:
         ("feedback", (60, 75)),
         ("scaffold", (30, 40)),
         ("personal", (40, 45)),
-        ("buffered", (60, 75)),
+        ("buffered", (205, 420)),
     ],
 )
 def test_a_run_that_was_killed_twice_ends_in_the_same_bits(
@@ -98,6 +107,31 @@ def test_only_the_devices_that_were_asked_are_written(tmp_path: Path) -> None:
     run("scaffold", tmp_path, kill_at=24)  # in round 2, of two devices each
     with sqlite3.connect(run_folder(tmp_path) / "work" / "checkpoint.db") as database:
         assert database.execute("select count(*) from devices").fetchone() == (2,)
+
+
+def test_devices_and_tasks_come_back_as_they_were() -> None:
+    arrays: Tensors = {"a": np.arange(3.0)}
+    ref = BlobRef(digest="0" * 64, size=1)
+    device = VirtualDevice(3, Member("device-03", 10, (6,), 3))
+    device.keep("r-1-0", Outcome("ok", private={"f": arrays}, device_state={"s": arrays}))
+    device.held, device.free_at = {ref.digest}, 2.5
+    again = VirtualDevice(3, device.member)
+    again.restore(device.to_bytes())
+    assert again.to_bytes() == device.to_bytes()
+    assert (again.held, again.free_at) == (device.held, device.free_at)
+    assert again.kept.private["f"]["a"].tolist() == [0.0, 1.0, 2.0]
+    reply, beside = make_reply(
+        task(3, ref), Outcome("ok", blobs={"delta": bytes(100_000)}), "s" * 8
+    )
+    delivered = Delivered(reply, beside.__getitem__, 1.5, 7, 0.5, 0.25)
+    shared = SharedTask(task(3, ref), 1.0, 61.0, True, (4.0, delivered), read=True)
+    other = SharedTask(shared.task, 9.0, 99.0).restored(shared.times(), shared.reply_bytes())
+    assert other.times() == shared.times()
+    assert other.waits
+    assert other.arrival is not None
+    _, found = other.arrival
+    assert replace(found, read=delivered.read) == delivered
+    assert [found.read(digest) for digest in beside] == [bytes(100_000)]
 
 
 def failure(folder: Path, chosen: Recipe, **how: Any) -> EdgeFedError:

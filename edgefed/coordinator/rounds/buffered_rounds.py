@@ -113,9 +113,7 @@ class BufferedRounds:
         for opened in state.questions:
             if opened.tasks:
                 self._count(opened.tasks[0].device, opened.number or 0)
-                if (
-                    not self._fleet.simulated
-                ):  # virtual devices keep their replies, with their times
+                if not self._fleet.simulated:  # else replies come with their times again
                     self._put_again.add(opened.index)
                 self._put(state, opened)
             else:  # of another protocol version
