@@ -27,7 +27,14 @@ METHODS: dict[str, dict[str, Any]] = {
     "scaffold": {"algorithm": {"name": "scaffold"}, "rounds": {"cohort": 2}},
     "personal": {"personal": {"preset": "fedper"}, "rounds": {"cohort": 2}},
     "buffered": {
-        "rounds": {"mode": "buffered", "buffer": 2, "concurrency": 3, "count": 60},
+        "rounds": {
+            "mode": "buffered",
+            "buffer": 2,
+            "concurrency": 3,
+            "count": 60,
+            "max_staleness": 1,
+            "min_devices": 5,
+        },
         "wire": {"uplink": "int8"},
         "selection": {"name": "oort"},
         "speeds": {

@@ -121,7 +121,7 @@ def test_devices_and_tasks_come_back_as_they_were() -> None:
     assert (again.held, again.free_at) == (device.held, device.free_at)
     assert again.kept.private["f"]["a"].tolist() == [0.0, 1.0, 2.0]
     reply, beside = make_reply(
-        task(3, ref), Outcome("ok", blobs={"delta": bytes(100_000)}), "s" * 8
+        task(3, ref), Outcome("ok", blobs={"delta": bytes(100_000)}), "0" * 8
     )
     delivered = Delivered(reply, beside.__getitem__, 1.5, 7, 0.5, 0.25)
     shared = SharedTask(task(3, ref), 1.0, 61.0, True, (4.0, delivered), read=True)
