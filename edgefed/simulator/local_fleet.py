@@ -260,7 +260,7 @@ class LocalFleet(Fleet):
     # -- going on after a kill --------------------------------------------------------------------
 
     def state(self, replies: Collection[tuple[str, str]]) -> FleetState:
-        """Return what changed since ``saved``: the devices asked, and replies not in ``replies``.
+        """Return the changes since ``saved``: the devices asked, and replies not in ``replies``.
 
         No exchange is open but those whose replies are read together.
         """

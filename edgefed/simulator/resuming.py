@@ -78,17 +78,18 @@ def _check(record: RunRecord, recipe: Recipe, data: str, folder: Path) -> str:
         UsageError: it is not.
     """
     if changed := _changed(json.loads(record.recipe), json.loads(recipe.model_dump_json())):
-        raise _other(record, f"another recipe: {', '.join(changed[:3])} differs", "out.recipe")
+        what = f"another recipe, which differs in {', '.join(changed[:3])}"
+        raise _other(record, what, code="out.recipe")
     here = recipe_versions(recipe)
     if here != record.versions:
-        raise _other(record, f"{record.versions}, and code changed since ({here})", "out.code")
+        raise _other(record, f"{record.versions}, and code changed since ({here})", code="out.code")
     path = folder / DATA
     if path.exists() and path.read_text() != data:
-        raise _other(record, "other data", "out.data")
+        raise _other(record, "other data", code="out.data")
     return ", ".join(source.name for source in here.sources if not source.digest)
 
 
-def _other(record: RunRecord, what: str, code: str) -> UsageError:
+def _other(record: RunRecord, what: str, *, code: str) -> UsageError:
     text = f"Run {record.run} in this folder is of {what}."
     return UsageError(text, code=code, hint=_OTHER)
 

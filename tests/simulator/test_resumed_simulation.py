@@ -151,7 +151,7 @@ def test_the_folder_of_another_run_is_refused_and_kept(
     tables = {"seed": 2, "training": {**same.training.model_dump(), "learning_rate": 0.5}}
     error = failure(folder, Recipe.model_validate({**same.model_dump(), **tables}))
     assert error.code == "out.recipe"
-    assert "seed, training.learning_rate differs" in error.message
+    assert "differs in seed, training.learning_rate" in error.message
     with monkeypatch.context() as patch:
         patch.setattr("edgefed.algorithms.composed.recipe_versions.VERSION", "99.0")
         error = failure(folder, same)

@@ -50,7 +50,7 @@ class RoundCheckpoints(Protocol):
     """Checkpoints between rounds, from which a simulation goes on with the same bits.
 
     Attributes:
-        last: what the engine goes on from; None in a run that begins.
+        last: the state from which the engine goes on; None in a run that begins.
     """
 
     last: BetweenRounds | None
