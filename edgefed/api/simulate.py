@@ -56,6 +56,7 @@ def simulate(
     seed: int | None = None,
     callbacks: Callback | Sequence[Callback] = (),
     folder: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
     data_folder: str | os.PathLike[str] | None = None,
     on: Literal["local", "ray"] = "local",
     address: str = "",
@@ -91,6 +92,9 @@ def simulate(
             ``StopRun``, ends the run after the round. Another exception fails the run.
         folder: a state folder, in which the run is kept as ``edgefed --state FOLDER sim run`` does:
             commands with ``--state FOLDER --local`` find it there. None to keep no files.
+        out: in place of ``folder``, a folder for this run alone. The same call again goes on from
+            its last checkpoint if the run was killed, interrupted or has failed, with the same
+            bits, and returns the result of a run that has finished.
         data_folder: for downloaded data sets; None for the state folder of ``edgefed``.
         on: ``local``, or ``ray`` to train on a cluster.
         address: of the Ray cluster; empty for one on this machine.
@@ -115,6 +119,12 @@ def simulate(
         raise UsageError(
             "test was given without data.", hint="give both, or name a data set in the recipe"
         )
+    if out is not None and (folder is not None or order is not None):
+        raise UsageError(
+            "out is the folder of one run, which goes on from there after a kill.",
+            code="out.options",
+            hint="leave out folder and order (--order), or out (--out)",
+        )
     one = (callbacks,) if callable(callbacks) else callbacks
     watch = Callbacks(listed("callbacks", one, "callbacks=[function]"))
     with ExitStack() as opened:
@@ -124,9 +134,11 @@ def simulate(
         chosen = recipe_of(recipe, _over(data, seed, opened.enter_context(code)))
         given = None if data is None else given_data(data, test, chosen)
         chosen = _with_evaluation(chosen, given)
+        state = _folder(folder if out is None else out)
+        kept = None if state is None else state / SIMULATIONS
         simulation = Simulation(
             chosen,
-            (_folder(folder) or Path(opened.enter_context(_temporary_folder()))) / SIMULATIONS,
+            kept or Path(opened.enter_context(_temporary_folder())) / SIMULATIONS,
             SystemClock(),
             data_folder_of(data_folder),
             checked_trackers(trackers),
@@ -137,12 +149,14 @@ def simulate(
             user_models=user_models,
             on_round=watch.on_round,
             order=order,
+            goes_on=out is not None,
         )
         watch.controls = simulation.controls
+        watch.rows += simulation.earlier
         bar = opened.enter_context(round_bar(progress, chosen.rounds.count))
         simulation.journal.listen(lambda event, number: bar(event))
         simulation.journal.listen(lambda event, number: (on_event or _log_notes)(event))
-        return _result(chosen, simulation.run(), watch, kept=folder is not None)
+        return _result(chosen, simulation.run(), watch, kept=kept is not None)
 
 
 def _over(data: Data | None, seed: int | None, code: Over) -> dict[str, Any]:

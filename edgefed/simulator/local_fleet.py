@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 
 from edgefed.algorithms.composed.local_work import trained_samples
 from edgefed.algorithms.interface.member import Member, Roster
@@ -17,16 +17,15 @@ from edgefed.data.base.types import Shard
 from edgefed.data.devices.partition import label_counts
 from edgefed.events.base.device_columns import roster_parts
 from edgefed.events.base.model import EventKind
-from edgefed.learn.base.types import Tensors
 from edgefed.process.clock import Clock
 from edgefed.seeds import generator
+from edgefed.simulator.device_states import FleetState, SharedTask, VirtualDevice
 from edgefed.simulator.executors import Executor, Sequential, WorkOrder
 from edgefed.simulator.virtual_time import VirtualTime
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Reply, Task
 from edgefed.wire.patch_assembly import route
-from edgefed.worker.persistent_state import PersistentState
 from edgefed.worker.replies import Outcome, make_reply
 
 Emit = Callable[..., None]
@@ -47,70 +46,8 @@ def newcomers_of(simulation: SimulationSection, seed: int) -> frozenset[int]:
     return frozenset(drawn[: simulation.newcomers].tolist())
 
 
-@dataclass(frozen=True)
-class _KeptState:
-    """The state of a device: private state of the run, and state across runs."""
-
-    private: Mapping[str, Tensors] = field(default_factory=dict)
-    persistent: PersistentState = field(default_factory=PersistentState)
-
-
-@dataclass
-class _VirtualDevice:
-    """A device.
-
-    Attributes:
-        kept: its state after its last answer.
-        answered: the exchange of that answer.
-        before: its state before that; a repetition of the exchange begins from there.
-        held: digests of the blobs that it was sent.
-        received: bytes that it was sent for its last task.
-        free_at: the virtual second at which it has done all its tasks; it does one at a time.
-    """
-
-    number: int
-    member: Member
-    kept: _KeptState = _KeptState()
-    answered: str = ""
-    before: _KeptState = _KeptState()
-    held: set[str] = field(default_factory=set)
-    received: int = 0
-    free_at: float = 0.0
-
-    def kept_for(self, exchange: str) -> _KeptState:
-        """Return the state from which an answer to ``exchange`` begins."""
-        return self.before if exchange == self.answered else self.kept
-
-    def keep(self, exchange: str, outcome: Outcome) -> None:
-        """Store the state after an answer."""
-        self.before = self.kept_for(exchange)
-        persistent = self.before.persistent.after(outcome.device_state, outcome.ledger)
-        self.kept, self.answered = _KeptState(outcome.private, persistent), exchange
-
-
 EVALUATION_SHARE = 1 / 3
 """Time of a test on a sample, as a share of that of training on it: a forward pass alone."""
-
-
-@dataclass
-class _SharedTask:
-    """A task whose reply is read together with those to other exchanges.
-
-    Attributes:
-        deadline: in virtual seconds.
-        begun: whether its task was passed to the executor.
-        arrival: when its reply arrives, and the reply; None before and after.
-    """
-
-    task: Task
-    deadline: float
-    begun: bool = False
-    arrival: tuple[float, Delivered] | None = None
-
-    def place(self) -> tuple[float, str]:
-        """Return the place of the reply among all arrivals; ties go by name."""
-        assert self.arrival is not None
-        return self.arrival[0], self.task.device
 
 
 class LocalFleet(Fleet):
@@ -144,8 +81,10 @@ class LocalFleet(Fleet):
         self._time = time
         self.takes_time = time is not None
         self.may_change = time is not None and time.may_change
-        self._shared: dict[tuple[str, str], _SharedTask] = {}
+        self._shared: dict[tuple[str, str], SharedTask] = {}
         self._put_at: dict[str, float] = {}
+        self._asked: set[str] = set()
+        self._saved = FleetState()
         self._cache = cache
         self._emit: Emit = emit or _silence
         self._session = secrets.token_hex(8)
@@ -158,7 +97,7 @@ class LocalFleet(Fleet):
         self._executor: Executor = executor or Sequential(shards, clock=clock)
         names = names or device_names(len(shards))
         self._devices = {
-            name: _VirtualDevice(number, _member(name, shard, number in newcomers))
+            name: VirtualDevice(number, _member(name, shard, number in newcomers))
             for number, (name, shard) in enumerate(zip(names, shards, strict=True))
         }
         for part in roster_parts(_facts(device, shards) for device in self._devices.values()):
@@ -194,8 +133,12 @@ class LocalFleet(Fleet):
         self._put_at[exchange.exchange] = now
         if shared:
             for task in exchange.tasks:
-                shared_task = _SharedTask(task, now + exchange.deadline)
-                self._shared[exchange.exchange, task.device] = shared_task
+                place = exchange.exchange, task.device
+                shared_task = SharedTask(task, now, now + exchange.deadline)
+                if (times := self._saved.times.get(place)) is not None:
+                    shared_task = shared_task.restored(times, self._saved.replies.get(place))
+                    self._put_at[exchange.exchange] = shared_task.put_at
+                self._shared[place] = shared_task
 
     def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
         """Pass the remaining tasks to the executor and yield replies as they arrive."""
@@ -263,12 +206,12 @@ class LocalFleet(Fleet):
             shared.arrival = float(shared.task.index), delivered
             if self._time is not None:
                 shared.arrival = self._arrival(delivered, order.task)
-        waiting = [shared for shared in self._shared.values() if shared.arrival is not None]
+        waiting = [shared for shared in self._shared.values() if shared.waits]
         if not waiting or stop():
             if self._time is not None and not stop():
                 self._time.clock.advance(min(until, self._next_back()))
             return None
-        first = min(waiting, key=_SharedTask.place)
+        first = min(waiting, key=SharedTask.place)
         assert first.arrival is not None
         at, delivered = first.arrival
         if self._time is not None:
@@ -276,7 +219,7 @@ class LocalFleet(Fleet):
             self._time.clock.advance(min(at, due))
             if at > due:
                 return None
-        first.arrival = None
+        first.read = True
         self._open[first.task.exchange].pop(first.task.device, None)
         return delivered
 
@@ -292,7 +235,7 @@ class LocalFleet(Fleet):
         if self._time is None:
             return {}
         now = self._time.clock.monotonic()
-        late = (each for each in self._shared.values() if each.arrival and each.deadline <= now)
+        late = (each for each in self._shared.values() if each.waits and each.deadline <= now)
         return {shared.task.exchange: "late" for shared in late}
 
     def drop(self, exchange: OpenExchange, *, put_again: bool = False) -> None:
@@ -300,6 +243,7 @@ class LocalFleet(Fleet):
         del put_again
         for device in self._open.pop(exchange.exchange, {}):  # gives the task up
             if self._time is not None:
+                self._asked.add(device)
                 self._devices[device].free_at = self._time.clock.monotonic()
         for task in exchange.tasks:
             self._shared.pop((exchange.exchange, task.device), None)
@@ -315,8 +259,37 @@ class LocalFleet(Fleet):
         """Return the payload bytes that a real fleet would have moved: up, down."""
         return self._up, self._down
 
+    # -- going on after a kill --------------------------------------------------------------------
+
+    def state(self, replies: Collection[tuple[str, str]]) -> FleetState:
+        """Return the changes since ``saved``: the devices asked, and replies not in ``replies``.
+
+        No exchange is open but those whose replies are read together.
+        """
+        shared = self._shared.items()
+        return FleetState(
+            {device: self._devices[device].to_bytes() for device in sorted(self._asked)},
+            {
+                place: task.reply_bytes()
+                for place, task in shared
+                if task.arrival is not None and place not in replies
+            },
+            {place: task.times() for place, task in shared},
+        )
+
+    def saved(self) -> None:
+        """Note that the devices are written as ``state`` returned them."""
+        self._asked.clear()
+
+    def restore(self, state: FleetState) -> None:
+        """Go on from a state, before any exchange is put."""
+        self._saved = state
+        for device, data in state.devices.items():
+            self._devices[device].restore(data)
+
     def _order(self, task: Task) -> WorkOrder:
         device = self._devices[task.device]
+        self._asked.add(task.device)
         self._receive(device, task)
         self._report("device", device=task.device, state="train", exchange=task.exchange)
         kept = device.kept_for(task.exchange)
@@ -333,15 +306,16 @@ class LocalFleet(Fleet):
         everything = {**blobs, **reply.inline}
         return Delivered(reply, everything.__getitem__, outcome.seconds, size)
 
-    def _receive(self, device: _VirtualDevice, task: Task) -> None:
+    def _receive(self, device: VirtualDevice, task: Task) -> None:
         """Count the bytes that a device would be sent, given the blobs that it holds."""
         before = self._down
         self._down += len(encode(task))
+        device.held = held = device.held or set()
         for ref in task.blobs.values():
-            for digest, size in route(ref, device.held.__contains__).fetch:
+            for digest, size in route(ref, held.__contains__).fetch:
                 self._down += size
-                device.held.add(digest)
-            device.held.add(ref.digest)
+                held.add(digest)
+            held.add(ref.digest)
         self._down += sum(relay.size for relay in task.relays)
         device.received = self._down - before
 
@@ -367,7 +341,7 @@ def _member(name: str, shard: Shard, newcomer: bool) -> Member:
     )
 
 
-def _facts(device: _VirtualDevice, shards: Sequence[Shard]) -> dict[str, object]:
+def _facts(device: VirtualDevice, shards: Sequence[Shard]) -> dict[str, object]:
     """Return the fields of an event about a device that joins."""
     train, classes = shards[device.number].train, shards[device.number].classes
     return {

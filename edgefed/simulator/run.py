@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import current_process
 from pathlib import Path
+
+import numpy as np
 
 from edgefed.algorithms.composed.evaluation_place import evaluation_place, holdout_of
 from edgefed.algorithms.composed.merging_check import least_devices
@@ -15,8 +18,9 @@ from edgefed.algorithms.private.privacy_plan import check_privacy
 from edgefed.algorithms.private.private_updates import CoordinatorRandomness, from_operating_system
 from edgefed.algorithms.secure.secure_compatibility import check_label_audit
 from edgefed.config.recipes.recipe import Recipe, SimulationSection
+from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
-from edgefed.coordinator.exchanges.relayed_blobs import open_blobs
+from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs, open_blobs
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.models.augmentation import with_augmentation, with_run_scale
 from edgefed.coordinator.models.run_model import (
@@ -35,9 +39,9 @@ from edgefed.coordinator.rounds.training_check import check_training
 from edgefed.coordinator.storage.new_run import create_run
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.stored_runs import RunRecord
-from edgefed.coordinator.trackers.base import Tracker
+from edgefed.coordinator.trackers.base import Row, Tracker
 from edgefed.data.base.pixel_range import to_pixels
-from edgefed.data.base.types import Dataset, Shard
+from edgefed.data.base.types import Dataset, Shard, take
 from edgefed.data.devices.partition import deal_recipe
 from edgefed.data.sets.given import GivenData, given_shards
 from edgefed.errors import DataError, UsageError
@@ -46,14 +50,18 @@ from edgefed.files.plugin_failures import plugin_errors
 from edgefed.learn.base.processors import pick_device, set_threads
 from edgefed.natural_noise.cache import NoiseCache
 from edgefed.process.clock import Clock, timestamp
+from edgefed.process.lock import FolderLock
+from edgefed.simulator.checkpoints import EVENTS, SECONDS, Checkpoints
 from edgefed.simulator.device_policies import with_policies
 from edgefed.simulator.executors import Executor, Maker, Sequential
 from edgefed.simulator.forked_autograd import forks_can_train
 from edgefed.simulator.local_fleet import LocalFleet, device_names, newcomers_of
 from edgefed.simulator.process_pool import ProcessPool, core_count
+from edgefed.simulator.resuming import data_digest, open_run
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.simulator.virtual_time import VirtualTime
 from edgefed.simulator.work_folder import work_folder
+from edgefed.wire.blobs import BlobCache
 
 NOISE_BYTES = 512 * 1024**2
 
@@ -93,9 +101,16 @@ class Simulation:
         on_round: called after each round; see ``EngineDeps``.
         randomness: of the coordinator's privacy noise, which tests fix.
         order: the order of another run with buffered rounds, to ask and merge in.
+        goes_on: whether the folder is that of one run, which goes on from its last checkpoint
+            where it was killed, interrupted or has failed.
+        checkpoint_seconds: least time between two checkpoints of such a run; 0 for one after each
+            round.
+
+    Attributes:
+        earlier: rows of the rounds that a run which goes on had finished before.
 
     Raises:
-        EdgeFedError: the recipe cannot be run.
+        EdgeFedError: the recipe cannot be run; or the folder has another run.
     """
 
     @plugin_errors()
@@ -115,6 +130,8 @@ class Simulation:
         on_round: OnRound = ignore_round,
         randomness: CoordinatorRandomness = from_operating_system,
         order: RecordedOrder | None = None,
+        goes_on: bool = False,
+        checkpoint_seconds: float = SECONDS,
     ) -> None:
         set_threads(1)
         algorithm = make(recipe, randomness=randomness)
@@ -126,6 +143,9 @@ class Simulation:
         weights_source(recipe.model, data_folder, lambda run: folder / "runs" / run)
         shards = _shards(recipe, algorithm, dataset, noise_folder or folder / "noise", given)
         _check_shards(recipe, algorithm, shards)
+        digest = data_digest(dataset, given) if goes_on else ""
+        # Devices have the training samples; of many devices, a second copy takes much memory.
+        dataset = replace(dataset, train=take(dataset.train, np.arange(1)))
         names = tuple(device.name for device in given.devices) if given else ()
         names = names or device_names(len(shards))
         if order is not None:
@@ -135,20 +155,20 @@ class Simulation:
             time = VirtualTime(speeds, names, recipe.seed, clock.now())
             clock = time.clock
         self._clock = clock
+        self._notes: list[str] = []
+        self.earlier: list[Row] = []
         self._executor, self._how = (executors or local_executor)(
             shards, recipe.simulation, self._tell
         )
         with ExitStack() as opened:
             opened.callback(self._executor.close)
-            self.store = Store(folder, durable=False)
-            opened.callback(self.store.close)
-            self.journal = EventJournal("simulation", clock)
-            opened.callback(self.journal.close)
-            self.controls = RunControls()
-            self._run = create_run(self.store, recipe, clock)
-            self.journal.open(self.store.run_folder(self._run.run) / "events.jsonl")
-            work = work_folder(self.store.run_folder(self._run.run))
-            cache, relays = open_blobs(opened.enter_context(work))
+            self._open_state(opened, folder, goes_on)
+            checkpoints = None
+            if goes_on:
+                checkpoints = self._take_up(opened, recipe, digest, time, checkpoint_seconds)
+            else:
+                self._run = create_run(self.store, recipe, clock)
+            cache, relays = self._open_files(opened, goes_on)
             self._fleet = LocalFleet(
                 shards,
                 cache,
@@ -159,6 +179,9 @@ class Simulation:
                 names,
                 time,
             )
+            trust = TrustScores()
+            if checkpoints is not None:
+                checkpoints.begin(self._fleet, time, trust, cache)
             self._deps = EngineDeps(
                 recipe=recipe,
                 algorithm=algorithm,
@@ -177,6 +200,8 @@ class Simulation:
                 audit=audit,
                 on_round=on_round,
                 order=order,
+                trust=trust,
+                checkpoints=checkpoints,
             )
             self._engine = Engine(self._run, self._deps)
             self._opened = opened.pop_all()
@@ -189,8 +214,9 @@ class Simulation:
         """
         with self._opened:
             try:
-                self._tell(self._how)
-                record = self._engine.run()
+                for text in (*self._notes, self._how):
+                    self._tell(text)
+                record = self._run if self._ended() else self._engine.run()
                 folder = self.store.run_folder(record.run)
                 of_device = self._fleet.trace if record.error == "round.quorum" else ""
                 trace = of_device or self._engine.trace
@@ -198,6 +224,54 @@ class Simulation:
             except BaseException as error:
                 self._end_early(error)
                 raise
+
+    def _ended(self) -> bool:
+        """Whether the run has finished, so that nothing of it is left to do."""
+        return self.store.run(self._run.run).status == "finished"
+
+    def _open_state(self, opened: ExitStack, folder: Path, goes_on: bool) -> None:
+        """Open the store and the journal; of a run that goes on, by one process at a time."""
+        if goes_on:
+            opened.callback(FolderLock(folder, "a simulation", "--out").release)
+        self.store = Store(folder, durable=False)
+        opened.callback(self.store.close)
+        self.journal = EventJournal("simulation", self._clock)
+        opened.callback(self.journal.close)
+        self.controls = RunControls()
+
+    def _take_up(
+        self,
+        opened: ExitStack,
+        recipe: Recipe,
+        data: str,
+        time: VirtualTime | None,
+        every: float,
+    ) -> Checkpoints:
+        """Open the run of the folder: a new one, or one that goes on from its last checkpoint."""
+        opens, tell = partial(Checkpoints, store=self.store, every=every), self._notes.append
+        run, checkpoints = open_run(self.store, recipe, self._clock, data, opens, tell)
+        opened.callback(checkpoints.close)
+        if run.status == "finished":
+            tell(f"run {run.run} has finished before; to repeat it, choose another --out")
+        elif (found := checkpoints.found) is not None:
+            checkpoints.go_back()
+            run = found.record
+            tell(f"resumed at round {run.round + 1} of {run.rounds}")
+            if time is not None:
+                time.clock.advance(found.seconds)
+        self._run = run
+        self.earlier += self.store.rounds(run.run)
+        return checkpoints
+
+    def _open_files(self, opened: ExitStack, goes_on: bool) -> tuple[BlobCache, RelayedBlobs]:
+        """Open the run's event file, and its folder of blobs with those that it needs."""
+        run = self._run.run
+        folder = self.store.run_folder(run)
+        if self._run.status != "finished":
+            self.journal.open(folder / EVENTS)
+        work = work_folder(folder, lambda: goes_on and not self._ended())
+        stored = self.store.relays() if goes_on else ()
+        return open_blobs(opened.enter_context(work), stored=stored, needed=self.store.blobs(run))
 
     def _end_early(self, error: BaseException) -> None:
         """Write into the run's row that something ended the program's work on it."""

@@ -22,8 +22,8 @@ def order_bytes(order: WorkOrder) -> bytes:
     fields = [
         order.device,
         encode(order.task),
-        _packed(order.private),
-        _packed(persistent.device_state),
+        packed_groups(order.private),
+        packed_groups(persistent.device_state),
         json.dumps(persistent.ledger),
     ]
     return bytes(msgpack.packb(fields))
@@ -32,8 +32,8 @@ def order_bytes(order: WorkOrder) -> bytes:
 def read_order(data: bytes) -> WorkOrder:
     """Return the order that ``order_bytes`` wrote."""
     device, task, private, device_state, ledger = msgpack.unpackb(data)
-    persistent = PersistentState(_groups(device_state), tuple(json.loads(ledger)))
-    return WorkOrder(device, decode(task, Task), _groups(private), persistent)
+    persistent = PersistentState(read_groups(device_state), tuple(json.loads(ledger)))
+    return WorkOrder(device, decode(task, Task), read_groups(private), persistent)
 
 
 def outcome_bytes(outcome: Outcome) -> bytes:
@@ -44,8 +44,8 @@ def outcome_bytes(outcome: Outcome) -> bytes:
         outcome.samples,
         dict(outcome.metrics),
         dict(outcome.blobs),
-        _packed(outcome.private),
-        _packed(outcome.device_state),
+        packed_groups(outcome.private),
+        packed_groups(outcome.device_state),
         json.dumps(outcome.ledger),
         dict(outcome.relays),
         outcome.seconds,
@@ -64,8 +64,8 @@ def read_outcome(data: bytes) -> Outcome:
         samples,
         metrics,
         blobs,
-        _groups(private),
-        _groups(device_state),
+        read_groups(private),
+        read_groups(device_state),
         tuple(json.loads(ledger)),
         relays,
         seconds,
@@ -73,9 +73,11 @@ def read_outcome(data: bytes) -> Outcome:
     )
 
 
-def _packed(groups: Mapping[str, Tensors]) -> dict[str, bytes]:
+def packed_groups(groups: Mapping[str, Tensors]) -> dict[str, bytes]:
+    """Return groups of arrays as bytes."""
     return {key: pack(arrays) for key, arrays in groups.items()}
 
 
-def _groups(packed: Mapping[str, bytes]) -> dict[str, Tensors]:
+def read_groups(packed: Mapping[str, bytes]) -> dict[str, Tensors]:
+    """Return the groups that ``packed_groups`` wrote."""
     return {key: unpack(blob, None, max_bytes=len(blob)) for key, blob in packed.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,21 +15,27 @@ SIMULATIONS = "simulations"
 _NAME = "work"
 
 
+def work_path(run_folder: Path) -> Path:
+    """Return the folder of a simulation at work."""
+    return run_folder / _NAME
+
+
 @contextmanager
-def work_folder(run_folder: Path) -> Iterator[Path]:
-    """Create the folder, hold its lock, and remove it at the end.
+def work_folder(run_folder: Path, is_needed: Callable[[], bool] = lambda: False) -> Iterator[Path]:
+    """Create the folder, hold its lock, and remove it at the end, unless it is needed then.
 
     Simulations that share a folder of blobs would delete each other's.
     """
-    folder = run_folder / _NAME
+    folder = work_path(run_folder)
     lock = FolderLock(folder, "a simulation")
     try:
         yield folder
     finally:
         lock.release()
-        shutil.rmtree(folder, ignore_errors=True)
+        if not is_needed():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_at_work(run_folder: Path) -> bool:
     """Whether the simulation of a run lives; one that was killed has left its row unfinished."""
-    return is_locked(run_folder / _NAME)
+    return is_locked(work_path(run_folder))

@@ -160,6 +160,7 @@ def _show(options: Globals, table: Table, folder: Path, files: Sequence[str]) ->
         "edgefed sim run recipe.toml --seed 1 --json",
         "edgefed sim run --algorithm fedprox --devices 20 --rounds 30",
         "edgefed sim run recipe.toml --on ray --address 192.0.2.10:6379",
+        "edgefed sim run recipe.toml --out results",
         "edgefed sim run --order latest",
     ),
     json=True,
@@ -174,6 +175,15 @@ def run(
     seed: Seed = None,
     devices: Devices = None,
     sets: Sets = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Folder for this run alone: the same command again goes on where it was killed.",
+            metavar="FOLDER",
+            rich_help_panel="Run",
+        ),
+    ] = None,
     on: On = "local",
     address: RayAddress = "",
     audit: Annotated[
@@ -219,10 +229,12 @@ def run(
             made = Recipe.model_validate_json(record.recipe)
         else:
             made = checked_recipe(options, typed)
-        make_state_private(settings.state)
+        if out is None:
+            make_state_private(settings.state)
         ended = simulate(
             made,
-            folder=settings.state,
+            folder=settings.state if out is None else None,
+            out=out,
             data_folder=settings.state / "data",
             on=on,
             address=address,

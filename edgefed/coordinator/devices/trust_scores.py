@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -214,6 +214,8 @@ class TrustScores:
 
     def admits(self, device: str, section: ChecksSection, now: str) -> bool:
         """Whether a run may ask a device; one whose score is too low for it is quarantined."""
+        if device not in self._known:  # nearly all of many devices
+            return True
         with self._lock:
             known = self.of(device)
             low = self.is_quarantined(device, below=section.quarantine_below)
@@ -261,6 +263,11 @@ class TrustScores:
                     hint="edgefed device list shows which are",
                 )
             self._write([replace(known, score=RELEASED, standing="suspect", reason="", since=now)])
+
+    def restore(self, known: Iterable[Trust]) -> None:
+        """Take the records of a simulation that goes on."""
+        with self._lock:
+            self._known = {trust.device: trust for trust in known}
 
     def changes(self) -> list[dict[str, Any]]:
         """Return the fields of a ``device`` event for each that changed since the last call.

@@ -198,14 +198,18 @@ class RelayedBlobs:
 
 
 def open_blobs(
-    folder: Path, limit_bytes: int = CACHE_BYTES, stored: Collection[Relay] = ()
+    folder: Path,
+    limit_bytes: int = CACHE_BYTES,
+    stored: Collection[Relay] = (),
+    needed: Iterable[str] = (),
 ) -> tuple[BlobCache, RelayedBlobs]:
     """Return the cache of a state directory, and the holder of the blobs between devices in it.
 
-    Blobs that the store has rows for are pinned before the cache evicts anything.
+    Blobs that the store has rows for are pinned before the cache evicts anything. ``needed`` are
+    blobs that stay pinned.
     """
     pinned = [relay.digest for relay in stored]
-    cache = BlobCache(folder / "blobs", limit_bytes, pinned)
+    cache = BlobCache(folder / "blobs", limit_bytes, [*pinned, *needed])
     relays = RelayedBlobs(cache, folder / "relays", stored)
     for digest in pinned:  # each has its own pin by now
         cache.unpin(digest)

@@ -17,9 +17,10 @@ twice. The round's row records the outcome of each question (``Settled``).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from edgefed.algorithms.interface.answer import Answer
@@ -38,7 +39,7 @@ from edgefed.coordinator.exchanges.buffered_answers import (
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.exchanges.tasks import open_exchange, single_questions
 from edgefed.coordinator.reports.staleness_table import StalenessTable
-from edgefed.coordinator.rounds.engine_deps import EngineDeps
+from edgefed.coordinator.rounds.engine_deps import BetweenRounds, EngineDeps
 from edgefed.coordinator.rounds.held_replies import Medians, Pins
 from edgefed.coordinator.rounds.label_audit import audited
 from edgefed.coordinator.rounds.open_questions import OnTested, OpenQuestion, OpenTest
@@ -98,8 +99,11 @@ class BufferedRounds:
         self._left_at: float | None = None
         self.staleness = StalenessTable()
 
-    def begin(self, state: RunState, rows: Iterable[Row]) -> None:
+    def begin(
+        self, state: RunState, rows: Iterable[Row], settled_through: Mapping[str, int]
+    ) -> None:
         """Go on from the stored questions; ``rows`` are the detailed ones of the rounds so far."""
+        self._settled_through.update(settled_through)
         before = [question for row in rows for question in settled_in(row)]
         before += settled_in(self._recorder.record.progress)
         for question in before:
@@ -109,7 +113,8 @@ class BufferedRounds:
         for opened in state.questions:
             if opened.tasks:
                 self._count(opened.tasks[0].device, opened.number or 0)
-                self._put_again.add(opened.index)
+                if not self._fleet.simulated:  # else replies come with their times again
+                    self._put_again.add(opened.index)
                 self._put(state, opened)
             else:  # of another protocol version
                 self._unwritten.append(opened)
@@ -129,6 +134,15 @@ class BufferedRounds:
         if self._test is not None:
             self._fleet.drop(self._test.opened)
             self._test = None
+
+    def between_rounds(self) -> BetweenRounds:
+        """Return the state to go on from; no answer is in the buffer, as its round has ended."""
+        run, closed = self._recorder.record.run, [*self._unwritten]
+        for opened in closed:
+            self._recorder.written(partial(self._deps.store.close_exchange, run, opened))
+        self._unwritten.clear()
+        tested = None if self._test is None else self._test.state.state
+        return BetweenRounds(dict(self._settled_through), tested)
 
     def finish(self, state: RunState) -> None:
         """Close all open questions for good: the run has ended."""

@@ -25,7 +25,7 @@ from edgefed.coordinator.reports.bounty_orders import after_orders
 from edgefed.coordinator.reports.logged_tables import logged_tables
 from edgefed.coordinator.reports.table_updates import TableUpdates
 from edgefed.coordinator.rounds.buffered_rounds import BufferedRounds
-from edgefed.coordinator.rounds.engine_deps import EngineDeps
+from edgefed.coordinator.rounds.engine_deps import BetweenRounds, EngineDeps
 from edgefed.coordinator.rounds.evaluation import Evaluation
 from edgefed.coordinator.rounds.label_audit import audited
 from edgefed.coordinator.rounds.model_saver import ModelSaver
@@ -176,15 +176,30 @@ class Engine:
         self._recorder.measurements.begin(rows)
         self._put_again = -1 if state.open is None else state.open.index
         if self._buffered is not None:
-            if state.open is not None and state.open.round <= state.scored:
-                self._give_up(state.open)  # a test that later rounds did not wait for
-                state.open = None
-            self._buffered.begin(state, rows)
+            self._begin_buffered(state, self._buffered, rows)
         self._close_through(state)
         self._recorder.status("running")
         self._roster(state, state.state.round + 1)  # tells who is left out, also after a restart
         self._begin_tables(state)
         return state
+
+    def _begin_buffered(
+        self, state: RunState, buffered: BufferedRounds, rows: list[dict[str, Any]]
+    ) -> None:
+        """Go on with open questions, and with a test that later rounds do not wait for."""
+        last = BetweenRounds() if self._deps.checkpoints is None else self._deps.checkpoints.last
+        last, test = last or BetweenRounds(), None
+        if state.open is not None and state.open.round <= state.scored:
+            if last.tested is None:
+                self._give_up(state.open)
+            else:
+                test = state.open
+            state.open = None
+        buffered.begin(state, rows, last.settled_through)
+        if test is not None and last.tested is not None:
+            tested = copy(state)
+            tested.state = last.tested
+            buffered.begin_test(tested, test, self._tested)
 
     def _begin_tables(self, state: RunState) -> None:
         """Emit all tables, those of fleet and engine as they were before a restart."""
@@ -215,6 +230,7 @@ class Engine:
                 self._score_round(state)
                 if self._controls.finishing:
                     return ""
+                self._checkpoint()
             state.history.check(self._recorder.warn)
             if reason := state.history.stop_reason():
                 return reason
@@ -232,6 +248,17 @@ class Engine:
             if opened.round > state.scored:  # else a part asks something after the last round
                 self._recorder.begin_round(opened.round)
             self._exchange(state, opened)
+
+    def _checkpoint(self) -> None:
+        """Write a checkpoint between two rounds, if it is time."""
+        checkpoints, buffered = self._deps.checkpoints, self._buffered
+        if checkpoints is None or not checkpoints.is_due():
+            return
+        between = BetweenRounds() if buffered is None else buffered.between_rounds()
+        self._tables.flush()
+        self._recorder.account()
+        record = self._recorder.record
+        self._recorder.written(lambda: checkpoints.save(record, between))
 
     def _end(
         self,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.devices.trust_scores import TrustScores
@@ -17,6 +18,7 @@ from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.models.augmentation import with_augmentation
 from edgefed.coordinator.rounds.run_controls import RunControls
 from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Row, Tracker
 from edgefed.data.base.types import Dataset
 from edgefed.learn.base.types import Tensors
@@ -29,6 +31,41 @@ OnRound = Callable[[Row, Callable[[], Tensors]], None]
 
 def ignore_round(row: Row, weights: Callable[[], Tensors]) -> None:
     """Do nothing after a round."""
+
+
+@dataclass(frozen=True)
+class BetweenRounds:
+    """The state of an engine between two rounds, beside the rows and files of the store.
+
+    Attributes:
+        settled_through: of buffered rounds, the last index whose reply each device need not keep.
+        tested: the state that devices test while later rounds end; None for no such test.
+    """
+
+    settled_through: Mapping[str, int] = field(default_factory=dict)
+    tested: State | None = None
+
+
+class RoundCheckpoints(Protocol):
+    """Checkpoints between rounds, from which a simulation goes on with the same bits.
+
+    Attributes:
+        last: the state from which the engine goes on; None in a run that begins.
+    """
+
+    last: BetweenRounds | None
+
+    def is_due(self) -> bool:
+        """Whether to write one after the round that was closed now."""
+        ...
+
+    def save(self, record: RunRecord, between: BetweenRounds) -> None:
+        """Write one, in one step with the state of the devices; it may be repeated.
+
+        Raises:
+            StorageError: the disk does not take it.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -47,6 +84,7 @@ class EngineDeps:
         trust: the devices' trust scores; those that are quarantined are not asked.
         order: the order of another run with buffered rounds, to ask and merge in; None for that of
             the replies.
+        checkpoints: of a simulation that can be killed; a coordinator goes on from the store alone.
         release: deletes other files that can be fetched again, beside blobs, when the disk is full.
     """
 
@@ -69,6 +107,7 @@ class EngineDeps:
     release: Callable[[], None] = lambda: None
     on_round: OnRound = ignore_round
     order: RecordedOrder | None = None
+    checkpoints: RoundCheckpoints | None = None
 
     @property
     def prepared_recipe(self) -> Recipe:

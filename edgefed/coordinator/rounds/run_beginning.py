@@ -96,7 +96,7 @@ def _begun(
     else:
         recorder.wait_for_devices(least_devices(recipe).count)
         _warn_of_too_few(deps, recorder)
-    if checkpoint and not checkpoint.open:
+    if checkpoint and not checkpoint.open and not deps.fleet.simulated:
         _wait_for_others(deps, recorder)
     admission = _admitted(deps, recorder, begins=checkpoint is None)
     run_model = make_run_model(

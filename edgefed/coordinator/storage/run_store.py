@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, astuple, fields
 from pathlib import Path
@@ -26,7 +26,7 @@ from edgefed.algorithms.interface.exchange import Relay, ReplyRole
 from edgefed.coordinator.storage.run_names import only_match
 from edgefed.coordinator.storage.state_files import Layout, StateFiles, contiguous
 from edgefed.coordinator.storage.stored_runs import Checkpoint, OpenExchange, RunRecord
-from edgefed.database.database import Database, DatabaseTable, Schema
+from edgefed.database.database import Database, DatabaseTable, Row, Schema
 from edgefed.errors import NotAllowedError, StorageError, WireError
 from edgefed.events.base.model import UNFINISHED
 from edgefed.events.history.early_stopping import DEVICE_TESTS, MEASURED, SETTLED
@@ -102,6 +102,11 @@ _TABLES = {
         "run",
     ),
 }
+
+_GO_ON = ("checkpoints", "exchanges", "tasks")
+
+RunRows = dict[str, Sequence[Row]]
+"""Rows of a run, by table."""
 
 
 class Store:
@@ -221,7 +226,7 @@ class Store:
         records = []
         for run, text in reversed(self._db.rows("runs")):
             with _readable(f"run {run!s}"):
-                records.append(_run_record(str(text)))
+                records.append(run_record(str(text)))
         return [self._unwritten.get(record.run, record) for record in records]
 
     def run(self, name: str) -> RunRecord:
@@ -453,6 +458,31 @@ class Store:
         """
         self._db.copy(path)
 
+    def rows_to_go_on(self, run: str, tested: Collection[int]) -> RunRows:
+        """Return the rows from which a run goes on, and those of the rounds that devices test."""
+        rows: RunRows = {name: self._db.rows(name, run) for name in _GO_ON}
+        rows["relays"] = [row for row in self._db.rows("relays") if row[0] == run]
+        rows["rounds"] = [row for row in self._db.rows("rounds", run) if row[1] in tested]
+        return rows
+
+    def go_back(self, record: RunRecord, rows: RunRows) -> None:
+        """Let a run go on from the rows of an earlier moment, between two rounds."""
+        run, rounds = record.run, self._db.rows("rounds", record.run)
+        with self._writing(record):
+            for name in (*_GO_ON, "relays"):
+                self._db.delete(name, run=run)
+            for _, number, _ in rounds:
+                if int(str(number)) > record.round:
+                    self._db.delete("rounds", run=run, round=number)
+            for name, values in rows.items():
+                for row in values:
+                    self._db.put(name, *row)
+
+    def hold_state(self, rows: RunRows) -> None:
+        """Keep the state files that these rows name, beside those of the last commit."""
+        layouts = (json.loads(str(layout)) for _, _, layout, _, _ in rows["checkpoints"])
+        self._files.held = frozenset(file for layout in layouts for file in layout["digests"])
+
     def group(self, run: str, group: str) -> list[str]:
         """Return the names of the arrays in a group of a run's state, without reading them."""
         with _readable(f"the state of run {run}"):
@@ -543,7 +573,8 @@ def _open_exchange(text: str, tasks: tuple[Task, ...]) -> OpenExchange:
     return OpenExchange(tasks=tasks, reply_roles=roles, **known)
 
 
-def _run_record(text: str) -> RunRecord:
+def run_record(text: str) -> RunRecord:
+    """Return a run's row from its JSON text."""
     known = {field.name for field in fields(RunRecord)}
     values = {key: value for key, value in json.loads(text).items() if key in known}
     # JSON knows no tuples.

@@ -74,9 +74,13 @@ class StateFiles:
 
     Args:
         durable: whether a write waits for the disk.
+
+    Attributes:
+        held: names of files that are not deleted, whatever is committed.
     """
 
     def __init__(self, *, durable: bool) -> None:
+        self.held: frozenset[str] = frozenset()
         self._durable = durable
         self._folder = Path()
         self._kept: dict[str, _KeptGroup] = {}
@@ -125,7 +129,7 @@ class StateFiles:
             for group, arrays in groups.items()
         }
         for path in folder.glob(PATTERN):
-            if path.name not in digests:
+            if path.name not in digests and path.name not in self.held:
                 path.unlink(missing_ok=True)
 
     def read(self, folder: Path, layout: Layout) -> dict[str, Tensors]:

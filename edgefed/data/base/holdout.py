@@ -19,8 +19,10 @@ def hold_out(samples: Samples, share: float, rng: np.random.Generator) -> tuple[
             for training. A label with a single sample stays in training where possible.
         rng: decides which samples of each label are held out.
     """
+    if not share:  # most simulations, of any number of devices: nothing is sorted
+        return samples, take(samples, np.zeros(0, np.int64))
     kept, held = held_out_positions(samples.targets, share, rng)
-    if not len(held):  # most devices of a simulation; their samples need no second copy
+    if not len(held):  # the samples need no second copy
         return samples, take(samples, held)
     return take(samples, kept), take(samples, held)
 

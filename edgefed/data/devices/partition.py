@@ -129,15 +129,18 @@ def deal(
         part = take(dataset.train, parts[number])
         return transform_device(part, dataset, options, number, seed, spread)
 
-    return tuple(
-        _shard(
-            joined([seen(device * per_device + place) for place in range(per_device)]),
-            dataset,
-            holdout,
-            generator(seed, "partition", "holdout", device),
-        )
-        for device in range(devices)
-    )
+    plain = options.transform == "none" and not holdout
+    nothing = take(dataset.train, np.zeros(0, np.int64))
+
+    def dealt(device: int) -> Shard:
+        train = joined([seen(device * per_device + place) for place in range(per_device)])
+        test = nothing  # one for all devices: a generator for each, and its test part, take seconds
+        if not plain:
+            train, test = hold_out(train, holdout, generator(seed, "partition", "holdout", device))
+        form = dataset.classes, dataset.preparation
+        return Shard(train, test, *form, class_names=dataset.class_names)
+
+    return tuple(map(dealt, range(devices)))
 
 
 def deal_recipe(dataset: Dataset, recipe: Recipe, holdout: float) -> tuple[Shard, ...]:
@@ -242,11 +245,6 @@ def _told(axis: str, values: list[float]) -> dict[str, Any]:
     distinct = sorted(set(values))
     shown = distinct if len(distinct) == 1 else values
     return {"axis": axis, "components": len(values), "values": shown}
-
-
-def _shard(samples: Samples, dataset: Dataset, holdout: float, rng: np.random.Generator) -> Shard:
-    train, test = hold_out(samples, holdout, rng)
-    return Shard(train, test, dataset.classes, dataset.preparation, class_names=dataset.class_names)
 
 
 def _chosen(section: DataSection) -> Partitioner:

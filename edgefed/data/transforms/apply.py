@@ -44,6 +44,8 @@ def transform_device(
     Raises:
         DataError: the inputs do not suit the transform.
     """
+    if options.transform == "none":
+        return samples
     rng = generator(seed, "partition", "transform", device)
     if options.transform == "rotation":
         angles, alpha = options.angles, options.rotation_alpha

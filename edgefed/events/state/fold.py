@@ -185,8 +185,9 @@ class SnapshotBuilder:
 
     def _with_run(self, view: DeviceSnapshot) -> DeviceSnapshot:
         """Return a device with its bounties, its mixture of experts and its test."""
-        update = {**self._of_tables(view.device), **self._tests.of_device(view.device)}
-        return view.model_copy(update=update)
+        return _updated(
+            view, {**self._of_tables(view.device), **self._tests.of_device(view.device)}
+        )
 
     def _of_tables(self, device: str) -> dict[str, Any]:
         """Return what a ``DeviceSnapshot`` has of a device's rows."""
@@ -321,7 +322,13 @@ def _unshared(device: DeviceSnapshot, time: str) -> DeviceSnapshot:
     shared = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
     replies = {"rounds": (), "refused_at": "", "refused_reason": "", "excluded": ""}
     update = {**shared, **replies, **NO_ROWS, **NO_TEST}
-    return with_state(device, device.model_copy(update=update), time)
+    return with_state(device, _updated(device, update), time)
+
+
+def _updated(device: DeviceSnapshot, update: dict[str, Any]) -> DeviceSnapshot:
+    """Return a device with these fields: itself, where they do not differ, as mostly at a start."""
+    differs = any(getattr(device, name) != value for name, value in update.items())
+    return device.model_copy(update=update) if differs else device
 
 
 def _not_excluded(device: DeviceSnapshot, time: str) -> DeviceSnapshot:

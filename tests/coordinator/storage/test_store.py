@@ -236,6 +236,33 @@ def test_a_round_is_written_once(store: Store) -> None:
     assert store.rounds(record.run) == [{"round": 1, "loss": 0.25}]
 
 
+def test_a_run_goes_back_to_the_rows_between_two_rounds(store: Store) -> None:
+    record = replace(made(store), exchanges=1, round=2)
+    question = exchange(record)
+    store.begin_exchange(record, question, {})
+    store.commit(record, state(1.0, 2), {})
+    for number in (1, 2):
+        store.save_round(record, {"round": number, "accuracy": None})
+    rows, before = store.rows_to_go_on(record.run, {1}), store.checkpoint(record.run)
+    store.hold_state(rows)
+    later = replace(record, exchanges=2, round=3)
+    store.commit(later, state(9.0, 3), {}, closes=question)
+    store.save_round(later, {"round": 1, "accuracy": 0.5})
+    store.save_round(later, {"round": 3, "accuracy": 0.5})
+    store.go_back(record, rows)
+    assert store.run(record.run) == record
+    assert [(row["round"], row["accuracy"]) for row in store.rounds(record.run)] == [
+        (1, None),
+        (2, None),
+    ]
+    after = store.checkpoint(record.run)
+    assert after is not None
+    assert before is not None
+    assert (after.state.round, after.open) == (2, (question,))
+    weights = after.state.groups["weights"]
+    assert all((weights[n] == a).all() for n, a in before.state.groups["weights"].items())
+
+
 def test_runs_are_found_by_an_unambiguous_beginning(store: Store) -> None:
     records = [made(store) for _ in range(3)]
     assert [record.run for record in store.runs()] == [r.run for r in reversed(records)]
