@@ -171,11 +171,11 @@ def test_the_folder_of_another_run_is_refused_and_kept(
 @pytest.mark.parametrize(
     ("pattern", "damage", "code"),
     [
-        ("runs/r-*/work/checkpoint.db", "update parts set value = x'90'", "storage.damaged"),
-        ("runs/r-*/work/checkpoint.db", "delete from devices", "storage.damaged"),
+        ("runs/r-*/*/checkpoint.db", "update parts set value = x'90'", "storage.damaged"),
+        ("runs/r-*/*/checkpoint.db", "delete from devices", "storage.damaged"),
         ("edgefed.db", "update runs set record = replace(record, 'r', 's')", "storage.damaged"),
         ("runs/r-*/state-*.safetensors", "", "run.checkpoint"),
-        ("runs/r-*/work/blobs/*", "", "storage.damaged"),
+        ("runs/r-*/*/blobs/*", "", "storage.damaged"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused_and_kept(
