@@ -73,6 +73,8 @@ def test_a_busy_coordinator_still_reads_its_connection_and_asks_nobody_twice(
         assert fleet.total("replies") == once
         assert fleet.total("tasks") == each_once(fleet, "r-1-0")
 
+        # What still waits is older than the time by which the task is due.
+        wait_until(lambda: not fleet.inbox.waiting, "the states to be handled")
         fleet.clock.seconds += 1
         wait_until(lambda: fleet.total("tasks")[silent, "r-1-0"] == 2, "the silent one's task")
         assert fleet.total("tasks").total() == DEVICES + 1
