@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from device_agent.tasks.reply_resender import ReplyResender
 from edgefed.transport.blob_intake import IDLE, RETRY
+from edgefed.transport.reply_resender import ReplyResender
 from edgefed.trust.signatures import Signer
 from edgefed.wire.blobs import chunk, chunk_count
 from edgefed.wire.codecs import CODECS

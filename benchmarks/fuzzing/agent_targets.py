@@ -23,7 +23,6 @@ from benchmarks.fuzzing.strategies import Pools, arrivals, broken, payloads, sib
 from device_agent.daemon.agent import Agent
 from device_agent.daemon.arrival_limits import ArrivalLimits
 from device_agent.identity.identity import Identity, agent_verifier
-from device_agent.identity.renewal import RENEWALS, Renewal
 from device_agent.reports.log_ring import LogRing
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
@@ -37,6 +36,7 @@ from edgefed.errors import NotAllowedError
 from edgefed.files.writing import write_atomic
 from edgefed.learn.base.types import Samples
 from edgefed.learn.modeling.model_building import build
+from edgefed.transport.renewal import RENEWALS, Renewal
 from edgefed.trust.credentials import ENCRYPTION, KEY, private_pem
 from edgefed.trust.sealed_data import SealContext, seal_data
 from edgefed.wire.enrolment_messages import EnrolmentResponse, sealed

@@ -198,7 +198,7 @@ class Coordinator(Service):
         )
         self._diagnostics._wait = lambda asked, timeout: None  # type: ignore[method-assign]
         for blob in BLOBS[:2]:
-            self._cache.put(blob)
+            self.cache.put(blob)
         self._opened: PendingExchange | None = None
         self.next_exchange()
         if signed:
@@ -232,11 +232,11 @@ class Coordinator(Service):
             WireError: it was refused.
         """
         self.clock.move(0.05)
-        with self._dispatcher._lock:
-            self._dispatcher._take(fleet.split(data))
-            self._dispatcher._tick()
+        with self.dispatcher._lock:
+            self.dispatcher._take(fleet.split(data))
+            self.dispatcher._tick()
         self._link._pending.clear()
-        fleet.read_again(data, self._dispatcher._deps.verifier)
+        fleet.read_again(data, self.dispatcher._deps.verifier)
 
     def join(self, device: str) -> None:
         """Let a device that has taken part before go online."""
@@ -249,10 +249,10 @@ class Coordinator(Service):
     def next_exchange(self) -> None:
         """Close the exchange that is open, and open the same again."""
         if self._opened is not None:
-            self._dispatcher.close(self._opened)
-            self._dispatcher.forget("r-1", 0)
+            self.dispatcher.close(self._opened)
+            self.dispatcher.forget("r-1", 0)
         self._opened = PendingExchange(_exchange(), self.clock.monotonic())
-        self._dispatcher.open(self._opened)
+        self.dispatcher.open(self._opened)
 
     def reset_members(self) -> None:
         """Make the known parties members again, and give out the tokens that are known anew."""
@@ -275,8 +275,8 @@ class Coordinator(Service):
 
     def close(self) -> None:
         """End the threads, and close the files."""
-        self._dispatcher._sender.stop()
-        self._dispatcher._replies.stop()
+        self.dispatcher._sender.stop()
+        self.dispatcher._replies.stop()
         self._lock.release()
         for part in (self._store, self._trust, self._pauses, self._membership):
             if part is not None:
@@ -289,7 +289,7 @@ class RequestReader(Coordinator):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, signed=False)
         create_run(self._store, Recipe(), self.clock)
-        self._journal.emit("device", device="dev-1", state="idle")
+        self.journal.emit("device", device="dev-1", state="idle")
 
     def __call__(self, data: bytes) -> None:
         """Carry out a request, and answer it.

@@ -15,7 +15,6 @@ from device_agent.daemon.data_watch import DataWatch
 from device_agent.daemon.own_data import OwnData
 from device_agent.identity.device_name import agent_folder, device_name
 from device_agent.identity.identity import Identity
-from device_agent.identity.renewal import Renewal
 from device_agent.reports.log_ring import keep_log
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
@@ -32,6 +31,7 @@ from edgefed.process.lock import FolderLock
 from edgefed.process.stop_signals import StopSignals
 from edgefed.sharing.means import own_word
 from edgefed.sharing.policy import Policy
+from edgefed.transport.renewal import Renewal
 from edgefed.trust.known_keys import KnownKeys
 from edgefed.version import VERSION
 from edgefed.wire.messages import Birth

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from device_agent.identity.device_name import agent_folder, device_name
-from device_agent.identity.renewal import RENEWALS
 from edgefed.config.fleet.broker_address import broker_address, trust_folder
 from edgefed.config.fleet.settings import AgentSettings
 from edgefed.config.values.address import Address
@@ -19,6 +18,7 @@ from edgefed.files.writing import storage_error
 from edgefed.process.lock import FolderLock
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.transport.reading import read_arrival
+from edgefed.transport.renewal import RENEWALS
 from edgefed.trust.credentials import FLEET
 from edgefed.trust.signatures import Verifier
 from edgefed.trust.succession import delete_succession

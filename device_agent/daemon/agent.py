@@ -18,15 +18,12 @@ from device_agent.daemon.data_watch import DataRead, DataUnused, DataWatch
 from device_agent.identity.duplicate_name_guard import DuplicateNameGuard, EarlierLives
 from device_agent.identity.identity import Identity, agent_link, agent_verifier
 from device_agent.identity.presence_check import PresenceCheck, unheard
-from device_agent.identity.renewal import Renewal
 from device_agent.reports.diagnostics import Diagnostics
 from device_agent.reports.log_ring import LogRing
 from device_agent.reports.progress_reporter import ProgressReporter, log_receipt
 from device_agent.reports.publisher import Publisher
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
-from device_agent.tasks.reply_resender import ReplyResender
-from device_agent.tasks.task_inputs import Downloads
 from device_agent.tasks.task_session import TaskServices, TaskSession
 from device_agent.tasks.training_thread import Progressed, TrainingDone, TrainingThread
 from edgefed.config.values.address import Address
@@ -35,9 +32,12 @@ from edgefed.events.base.coordinator_states import STOPPED
 from edgefed.events.base.model import UNFINISHED
 from edgefed.process.clock import Clock, timestamp
 from edgefed.transport.blob_intake import BlobIntake
+from edgefed.transport.downloads import Downloads
 from edgefed.transport.inbox import Inbox, InboxLimits
 from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp, Subscribed
 from edgefed.transport.reading import read_arrival
+from edgefed.transport.renewal import Renewal
+from edgefed.transport.reply_resender import ReplyResender
 from edgefed.transport.sender import ChunkSender
 from edgefed.wire.blobs import chunk_count
 from edgefed.wire.enrolment_messages import IssuedCertificate, Leave, RenewalOrder

@@ -12,17 +12,18 @@ from dataclasses import dataclass
 
 from device_agent.reports.progress_reporter import ProgressReporter
 from device_agent.tasks.device_store import DeviceStore
-from device_agent.tasks.reply_resender import ReplyResender
-from device_agent.tasks.task_inputs import Downloads, TaskInputs
 from device_agent.tasks.training_thread import Progressed, TrainingDone, TrainingThread
 from edgefed.algorithms.interface.exchange import FROZEN
 from edgefed.errors import EdgeFedError
 from edgefed.events.base.model import UNFINISHED
 from edgefed.process.clock import Clock, timestamp
+from edgefed.transport.downloads import Downloads
 from edgefed.transport.link import Link
 from edgefed.transport.rate_limits import Rate, TokenBucket
+from edgefed.transport.reply_resender import ReplyResender
 from edgefed.wire.messages import CoordinatorState, DeviceState, Task
 from edgefed.worker.replies import make_reply
+from edgefed.worker.task_inputs import TaskInputs
 
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 30.0

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from device_agent.tasks.task_inputs import TaskInputs
 from edgefed.data.base.types import DeviceData
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.training.trainer import Stopped
@@ -15,6 +14,7 @@ from edgefed.process.clock import Clock
 from edgefed.wire.messages import Task
 from edgefed.worker.persistent_state import PersistentState
 from edgefed.worker.replies import Outcome
+from edgefed.worker.task_inputs import TaskInputs
 from edgefed.worker.worker import Worker
 
 REPORT_EVERY = 0.5

@@ -10,6 +10,7 @@ from edgefed.cli.fleet import (
     device,
     doctor,
     events,
+    gateway,
     init,
     operator,
     rotate_keys,
@@ -37,6 +38,7 @@ app.command(epilog=coordinator.EPILOG)(coordinator.coordinator)
 app.add_typer(run.app, name="run")
 app.command(epilog=predict.EPILOG, json=True)(predict.predict)
 app.add_typer(device.app, name="device")
+app.add_typer(gateway.app, name="gateway")
 app.add_typer(operator.app, name="operator")
 app.command("rotate-keys", epilog=rotate_keys.EPILOG, json=True)(rotate_keys.rotate_keys)
 app.command(epilog=backup.BACKUP_EPILOG, json=True)(backup.backup)

@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 
 from edgefed.errors import NotAllowedError
 
-Role = Literal["device", "coordinator", "operator", "viewer", "broker", "authority"]
+Role = Literal["device", "gateway", "coordinator", "operator", "viewer", "broker", "authority"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 ENCRYPTION_KEY = x509.ObjectIdentifier("2.25.139612431872310842761240537110935172853")
@@ -46,6 +46,9 @@ UNREADABLE = (
 )
 """The library's exceptions for certificates and requests that it cannot read."""
 
+REMOTE: tuple[Role, ...] = ("device", "gateway")
+"""Roles on machines of their own: their holders renew their certificates over the broker."""
+
 _PREFIXED: tuple[Role, ...] = ("operator", "viewer")
 _FIXED: tuple[Role, ...] = ("coordinator", "broker", "authority")
 
@@ -56,7 +59,7 @@ class Certificate:
 
     Attributes:
         der: its encoding.
-        user: its common name, which the broker takes as the user: the name of a device;
+        user: its common name, which the broker takes as the user: the name of a device or gateway;
             ``operator.NAME`` and ``viewer.NAME``; the role of the others.
         role: of its holder, which determines the holder's rights.
         signing_key: checks signatures of its holder.
@@ -124,7 +127,7 @@ def user_of(role: Role, name: str = "") -> str:
     """
     if role in _FIXED:
         return role
-    if not NAME.fullmatch(name) or (role == "device" and name in ROLES):
+    if not NAME.fullmatch(name) or (role in REMOTE and name in ROLES):
         raise NotAllowedError(
             f"'{name}' cannot be the name of {_article(role)}.",
             code="trust.name",

@@ -41,6 +41,7 @@ from edgefed.wire.messages import (
     Task,
     Telemetry,
 )
+from edgefed.wire.site_messages import GatewayState, SiteMessages
 
 Branch = Literal["all", "down", "up", "control", "events", "enrol"]
 
@@ -102,8 +103,18 @@ class TopicSpec:
         if self.leaf == CHUNK_LEAF or self.branch == "enrol":
             return ()
         if self.branch == "up":
-            return ("device",)
+            return _UP_SENDERS.get(self.leaf, ("device",))
         return ("operator", "viewer") if self.leaf == "request" else ("coordinator",)
+
+
+_UP_SENDERS: Mapping[str, tuple[Role, ...]] = {
+    "gateway": ("gateway",),
+    "site": ("gateway",),
+    "need": ("device", "gateway"),
+    "renewal": ("device", "gateway"),
+    "leave": ("device", "gateway"),
+}
+"""Roles that send what not only devices send."""
 
 
 class PartyTopic(TopicSpec):
@@ -168,6 +179,7 @@ class Topics:
     """The coordinator confirms to a device that it has left."""
     ping = PartyTopic("down", "ping", Ping, qos=0)
     log_request = PartyTopic("down", "log", LogRequest, qos=0)
+    down_site = PartyTopic("down", "site", SiteMessages)
     birth = PartyTopic("up", "birth", Birth, retained=True)
     progress = PartyTopic("up", "progress", Progress)
     telemetry = PartyTopic("up", "telemetry", Telemetry, qos=0)
@@ -178,6 +190,8 @@ class Topics:
     leave = PartyTopic("up", "leave", Leave)
     pong = PartyTopic("up", "ping", Pong, qos=0)
     log_tail = PartyTopic("up", "log", LogTail, qos=0)
+    gateway = PartyTopic("up", "gateway", GatewayState, retained=True)
+    up_site = PartyTopic("up", "site", SiteMessages)
     request = PartyTopic("control", "request", Request)
     response = PartyTopic("control", "response", Response)
     enrolment_request = PartyTopic("enrol", "request", EnrolmentRequest)

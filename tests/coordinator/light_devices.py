@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from device_agent.tasks.reply_resender import ReplyResender
 from edgefed.config.values.address import Address
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.dispatch.dispatcher import Dispatcher
@@ -22,6 +21,7 @@ from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.process.clock import SystemClock
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Arrival, Incoming, Link, Subscribed
+from edgefed.transport.reply_resender import ReplyResender
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import (

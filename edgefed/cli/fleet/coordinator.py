@@ -16,6 +16,8 @@ from edgefed.terminal.logs import start_log
 if TYPE_CHECKING:
     from edgefed.config.fleet.settings import Settings
     from edgefed.coordinator.members.membership import MembershipSettings
+    from edgefed.coordinator.process.service_settings import ServiceSettings
+    from edgefed.process.clock import Clock
 
 EPILOG = examples(
     "edgefed coordinator", "edgefed --broker mqtt://192.0.2.7:1883 --fleet plant-a coordinator"
@@ -32,42 +34,57 @@ def coordinator(context: typer.Context) -> None:
     with stop_signals() as signals:
         settings = options.settings().value
         start_log(quiet=options.quiet, verbose=options.verbose)
-        from edgefed.config.fleet.broker_address import COORDINATOR, broker_address
-        from edgefed.coordinator.members.membership import renew_own_certificates
         from edgefed.coordinator.process.service import Service
-        from edgefed.coordinator.process.service_settings import ServiceSettings
-        from edgefed.coordinator.trackers.choose import make_trackers
         from edgefed.errors import InterruptedRunError
-        from edgefed.files.writing import make_state_private
         from edgefed.process.clock import SystemClock
 
-        make_state_private(settings.state)
-        folder = settings.state / "coordinator" / settings.fleet
         clock = SystemClock()
-        membership = _membership(settings)
-        if membership is not None:
-            renew_own_certificates(membership, clock)
-        address = broker_address(settings, COORDINATOR)
-        trackers = make_trackers(settings.trackers, settings.state, clock)
-        chosen = ServiceSettings(
-            address,
-            settings.fleet,
-            folder,
-            trackers,
-            settings.user_models,
-            settings.memory,
-            membership if address.tls else None,
-            settings.alerts,
-        )
+        chosen = service_settings(settings, clock)
         service = Service(chosen, clock)
         signals.call(service.stop)
         if not options.quiet:
-            talk(f"coordinator of fleet {settings.fleet} on {address}, state in {folder}")
+            fleet, state = settings.fleet, chosen.folder
+            talk(f"coordinator of fleet {fleet} on {chosen.address}, state in {state}")
         service.serve()
         if signals.number == signal.SIGINT:
             raise InterruptedRunError(
                 "Interrupted; the state is on disk.", hint="edgefed coordinator resumes it"
             )
+
+
+def service_settings(settings: Settings, clock: Clock, gateway: str = "") -> ServiceSettings:
+    """Return the settings of a coordinator process, and renew this machine's certificates.
+
+    Args:
+        settings: of the program.
+        clock: for the validity of certificates.
+        gateway: name of the gateway that the process is, if it is one.
+
+    Raises:
+        EdgeFedError: the state folder, the credentials or a tracker cannot be used.
+    """
+    from edgefed.config.fleet.broker_address import COORDINATOR, broker_address
+    from edgefed.coordinator.members.membership import renew_own_certificates
+    from edgefed.coordinator.process.service_settings import ServiceSettings
+    from edgefed.coordinator.trackers.choose import make_trackers
+    from edgefed.files.writing import make_state_private
+
+    make_state_private(settings.state)
+    membership = _membership(settings)
+    if membership is not None:
+        renew_own_certificates(membership, clock)
+    address = broker_address(settings, COORDINATOR)
+    return ServiceSettings(
+        address,
+        settings.fleet,
+        settings.state / "coordinator" / settings.fleet,
+        make_trackers(settings.trackers, settings.state, clock),
+        settings.user_models,
+        settings.memory,
+        membership if address.tls else None,
+        gateway,
+        settings.alerts,
+    )
 
 
 def _membership(settings: Settings) -> MembershipSettings | None:

@@ -28,11 +28,13 @@ Expires = Annotated[
 Qr = Annotated[bool, typer.Option("--qr", help="Also print the token as a QR code.")]
 
 
-def invite(options: Globals, role: str, name: str, expires: str, *, qr: bool) -> None:
+def invite(
+    options: Globals, role: str, name: str, expires: str, *, qr: bool, **limits: int
+) -> None:
     """Order a token, and print it alone on stdout."""
     seconds = _seconds(expires)
     with options.connected() as coordinator:
-        answer = coordinator.order("member.invite", role=role, name=name, seconds=seconds)
+        answer = coordinator.order("member.invite", role=role, name=name, seconds=seconds, **limits)
     options.answer(answer, answer["token"])
     if qr and not options.json:
         talk(_picture(answer["token"]))
@@ -41,8 +43,8 @@ def invite(options: Globals, role: str, name: str, expires: str, *, qr: bool) ->
 
 def _explanation(answer: dict[str, Any]) -> str:
     """Return what a token is for."""
-    device = answer["role"] == "device"
-    command = "edgefed-agent enroll" if device else "edgefed operator enroll"
+    commands = {"device": "edgefed-agent enroll", "gateway": "edgefed gateway enroll"}
+    command = commands.get(answer["role"], "edgefed operator enroll")
     whom = (
         f"{answer['role']} {answer['name']}" if answer["name"] else "one device, which names itself"
     )

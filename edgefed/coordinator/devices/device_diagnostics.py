@@ -14,9 +14,7 @@ from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.errors import NotAllowedError, TimeLimitError, UnknownNameError
 from edgefed.process.clock import Clock
-from edgefed.transport.link import Link
 from edgefed.wire.diagnostic_messages import LogRequest, LogTail, Ping, Pong
-from edgefed.wire.topics import Topics
 
 Answer = Pong | LogTail
 
@@ -53,8 +51,7 @@ class DeviceDiagnostics:
     """Pings devices and fetches lines of their logs; safe from any thread.
 
     Args:
-        link: to the broker.
-        topics: of the fleet.
+        send: sends a device a message, best effort.
         registry: the connected devices and their sessions.
         journal: knows all devices of the fleet.
         clock: measures response times.
@@ -63,15 +60,13 @@ class DeviceDiagnostics:
 
     def __init__(
         self,
-        link: Link,
-        topics: Topics,
+        send: Callable[[str, Ping | LogRequest], None],
         registry: DeviceRegistry,
         journal: EventJournal,
         clock: Clock,
         new_nonce: Callable[[], str],
     ) -> None:
-        self._link = link
-        self._topics = topics
+        self._send = send
         self._registry = registry
         self._journal = journal
         self._clock = clock
@@ -96,7 +91,7 @@ class DeviceDiagnostics:
                 if question.session:
                     question.sent = self._clock.monotonic()
                     ping = Ping(nonce=question.nonce, session=question.session)
-                    self._link.send(self._topics.ping(question.device), ping, qos=0)
+                    self._send(question.device, ping)
             self._wait(asked, timeout)
         finally:
             self._forget(asked)
@@ -117,7 +112,7 @@ class DeviceDiagnostics:
                 hint = f"edgefed device show {device}"
                 raise TimeLimitError(f"Device {device} is lost.", code="device.lost", hint=hint)
             request = LogRequest(nonce=asked.nonce, session=asked.session, lines=lines, after=after)
-            self._link.send(self._topics.log_request(device), request, qos=0)
+            self._send(device, request)
             self._wait([asked], timeout)
         finally:
             self._forget([asked])

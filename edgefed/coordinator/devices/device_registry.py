@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.coordinator.devices.device_pauses import DevicePauses
@@ -159,6 +159,24 @@ class DeviceRegistry:
         with self._changed:
             entry = self._entries.get(device)
             return entry.birth.session if entry is not None and entry.online else ""
+
+    def announced(self, device: str) -> tuple[Birth, Progress] | None:
+        """Return a device's announcement with its present status, and its progress.
+
+        A device that an operator has paused counts as lost. None for one that is not known.
+        """
+        with self._changed:
+            entry = self._entries.get(device)
+            if entry is None:
+                return None
+            there = entry.online and device not in self._pauses and self._enrolled(device)
+        status: Literal["online", "lost"] = "online" if there else "lost"
+        return entry.birth.model_copy(update={"status": status}), entry.progress
+
+    def devices(self) -> list[str]:
+        """Return the names of all devices that have joined and were not forgotten."""
+        with self._changed:
+            return list(self._entries)
 
     def lost_since(self, devices: Iterable[str], start: float) -> dict[str, float]:
         """Return which of ``devices`` are not there, and since when, but not before ``start``."""

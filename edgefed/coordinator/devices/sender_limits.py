@@ -210,7 +210,7 @@ class SenderLimits:
     def _judge_stranger(self, device: str, leaf: str, message: Incoming, now: float) -> str:
         """Hear births, and the states by which a device shows that it is alive; nothing else."""
         cost = cost_of(message.payload)
-        if leaf == "birth":
+        if leaf in ("birth", "gateway"):
             asked_for = device in self._expected
             self._expected.pop(device, None)
             if not asked_for and not self._new_devices.take(cost, now):

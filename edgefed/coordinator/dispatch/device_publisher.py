@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.exchanges.fleet import Verdict
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
 from edgefed.process.clock import Clock
+from edgefed.transport.batch_sender import BatchSender
 from edgefed.transport.blob_intake import Ask
 from edgefed.transport.link import Link
 from edgefed.transport.sender import ChunkSender
 from edgefed.wire.blobs import BlobCache, chunk_count, chunk_span
+from edgefed.wire.diagnostic_messages import LogRequest, Ping
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Cancel, Message, Need, Receipt, Task
-from edgefed.wire.topics import Topics
+from edgefed.wire.topics import TOPIC_SPECS, Topics, TopicSpec
 
 GATHER = 0.15
 """Longest wait for others, in seconds, before a blob is broadcast."""
@@ -51,6 +53,18 @@ class TaskSender:
         self._exchanges.add(pending)
         sent = [device for device in pending.wanted() if self._send_next(device)]
         self._registry.ask(sent, pending.exchange.exchange)
+
+    def ask_also(self, pending: PendingExchange, task: Task) -> None:
+        """Ask another device in an open exchange."""
+        self._exchanges.ask_also(pending, task, self._clock.monotonic())
+        self._given.pop(task.device, None)  # it may have had this very task before
+        self.give_next(task.device)
+
+    def withdraw(self, pending: PendingExchange, device: str) -> None:
+        """Stop asking one device of an exchange."""
+        pending.withdraw(device)
+        self._publisher.cancel(device, pending.exchange.exchange)
+        self.give_next(device)
 
     def drop(self, pending: PendingExchange) -> None:
         """Close an exchange: cancel its tasks and send the devices their next ones."""
@@ -100,6 +114,11 @@ class TaskSender:
                     self._publisher.task(task)
 
 
+_TOPICS: Mapping[type[Message], TopicSpec] = {
+    spec.message: spec for spec in TOPIC_SPECS.values() if spec.branch == "down"
+}
+
+
 class DevicePublisher:
     """Publishes on the topics of single devices; safe from any thread.
 
@@ -107,6 +126,8 @@ class DevicePublisher:
         link: the connection.
         topics: of the fleet.
         addressed: returns a task as it is to be sent now.
+        gateway_of: returns the gateway that speaks for a device; empty for one without.
+        batches: sends messages to the devices of gateways.
     """
 
     def __init__(
@@ -114,7 +135,11 @@ class DevicePublisher:
         link: Link,
         topics: Topics,
         addressed: Callable[[Task], Task] = lambda task: task,
+        gateway_of: Callable[[str], str] = lambda device: "",
+        batches: BatchSender | None = None,
     ) -> None:
+        self._gateway_of = gateway_of
+        self._batches = batches
         self._addressed = addressed
         self._link = link
         self._topics = topics
@@ -129,26 +154,36 @@ class DevicePublisher:
 
     def task(self, task: Task) -> None:
         """Give a device its task."""
-        self._publish(self._topics.task(task.device), self._addressed(task))
+        self.send(task.device, self._addressed(task))
 
     def cancel(self, device: str, exchange: str) -> None:
         """Tell a device that its reply to an exchange is no longer needed."""
-        self._publish(self._topics.cancel(device), Cancel(exchange=exchange))
+        self.send(device, Cancel(exchange=exchange))
 
     def receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
         """Send a device the verdict on its reply."""
-        receipt = Receipt(exchange=exchange, outcome=outcome, reason=reason[:1000])
-        self._publish(self._topics.receipt(device), receipt)
+        self.send(device, Receipt(exchange=exchange, outcome=outcome, reason=reason[:1000]))
 
     def need(self, ask: Ask) -> None:
         """Ask a device for a blob of its reply."""
-        self._publish(self._topics.down_need(ask.source), ask.need)
+        source = self._gateway_of(ask.source) or ask.source
+        self._publish(self._topics.down_need(source), ask.need)
 
-    def _publish(self, topic: str, message: Message) -> None:
+    def send(
+        self, device: str, message: Task | Cancel | Receipt | Ping | LogRequest, qos: int = 1
+    ) -> None:
+        """Send a message to a device, through its gateway where it has one."""
+        gateway = self._gateway_of(device)
+        if gateway and self._batches is not None:
+            self._batches.put(gateway, device, message)
+        else:
+            self._publish(self._topics.of(_TOPICS[type(message)], device), message, qos)
+
+    def _publish(self, topic: str, message: Message, qos: int = 1) -> None:
         payload = encode(message, topic, self._link.signer)
         with self._lock:
             self._sent += len(payload)
-        self._link.publish(topic, payload)
+        self._link.publish(topic, payload, qos=qos)
 
 
 MAX_BROADCASTS = 64

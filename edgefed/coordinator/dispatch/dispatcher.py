@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from edgefed.coordinator.devices.new_devices import NewDevices
@@ -22,6 +22,7 @@ from edgefed.coordinator.dispatch.device_publisher import (
     TaskSender,
 )
 from edgefed.coordinator.dispatch.dispatcher_deps import DispatcherDeps
+from edgefed.coordinator.dispatch.gateway_messages import GatewayMessages, SiteDeviceHandler
 from edgefed.coordinator.dispatch.reply_receiver import ReplyReceiver
 from edgefed.coordinator.exchanges.fleet import Verdict
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
@@ -30,13 +31,14 @@ from edgefed.errors import EdgeFedError
 from edgefed.files.writing import free_bytes
 from edgefed.process.clock import timestamp
 from edgefed.terminal.units import duration
+from edgefed.transport.batch_sender import BatchSender
 from edgefed.transport.blob_intake import BlobIntake
 from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp
 from edgefed.transport.rate_limits import Buckets, Rate
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.trust.certificates import Certificate
-from edgefed.wire.diagnostic_messages import LogTail, Ping, Pong
+from edgefed.wire.diagnostic_messages import LogRequest, LogTail, Ping, Pong
 from edgefed.wire.enrolment_messages import EnrolmentRequest, Leave, RenewalRequest
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
 from edgefed.wire.messages import (
@@ -48,8 +50,10 @@ from edgefed.wire.messages import (
     Progress,
     Reply,
     Request,
+    Task,
     Telemetry,
 )
+from edgefed.wire.site_messages import GatewayState, SiteMessages
 from edgefed.wire.topics import UNSIGNED_USER, ParsedTopic
 
 log = logging.getLogger(__name__)
@@ -75,6 +79,9 @@ MAX_LOOKS = 1024
 MAX_DEVICES = 10_000
 """Devices that may join."""
 
+NO_SESSION = "0" * 16
+"""Session in a message to a gateway that has gone meanwhile."""
+
 
 class Dispatcher:
     """The dispatch thread.
@@ -89,7 +96,10 @@ class Dispatcher:
         self._clock = deps.clock
         self._registry = deps.registry
         self._notes = RateLimitedNotes(deps.journal, deps.clock)
-        self._publisher = DevicePublisher(deps.link, deps.topics, deps.registry.addressed)
+        self._batches = BatchSender(self._publish_batch)
+        self._publisher = DevicePublisher(
+            deps.link, deps.topics, deps.registry.addressed, deps.sites.gateway_of, self._batches
+        )
         self._sender = ChunkSender(deps.link)
         self._distributor = BlobDistributor(deps.cache, self._sender, deps.topics)
         self._tasks = TaskSender(self.exchanges, deps.registry, self._publisher, deps.clock)
@@ -101,6 +111,16 @@ class Dispatcher:
             self._notes,
             deps.clock,
             self._tasks.give_next,
+            deps.sites.gateway_of,
+        )
+        self._gateways = GatewayMessages(
+            deps.sites,
+            deps.registry,
+            SiteDeviceHandler(
+                lambda device, birth: self._join(device, birth, None, live=True),
+                self._take_from_device,
+            ),
+            *(deps.link, deps.topics, deps.journal, self._notes),
         )
         self._lock = threading.RLock()
         self._new = NewDevices()
@@ -124,6 +144,7 @@ class Dispatcher:
         """End the threads."""
         self._closing = True
         self._thread.join(timeout=5)
+        self._batches.stop()
         self._sender.stop()
         self._replies.stop()
 
@@ -134,6 +155,16 @@ class Dispatcher:
         with self._lock:
             self._replies.open(pending)
             self._tasks.put(pending)
+
+    def ask_also(self, pending: PendingExchange, task: Task) -> None:
+        """Ask another device in an open exchange."""
+        with self._lock:
+            self._tasks.ask_also(pending, task)
+
+    def withdraw(self, pending: PendingExchange, device: str) -> None:
+        """Stop asking one device of an open exchange."""
+        with self._lock:
+            self._tasks.withdraw(pending, device)
 
     def close(self, pending: PendingExchange) -> None:
         """Stop waiting for an exchange; tell the devices that still work on it."""
@@ -159,13 +190,18 @@ class Dispatcher:
     def drop_device(self, device: str) -> None:
         """Stop asking a device that is no longer a member, in the middle of an exchange too."""
         with self._lock:
-            self._registry.remove(device)
-            self._unheard.forget(device)
-            self._replies.leave(device)
+            for one in (*self._deps.sites.remove(device), device):
+                self._registry.remove(one)
+                self._unheard.forget(one)
+                self._replies.leave(one)
 
     def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
         """Send a device the verdict on its reply."""
         self._publisher.receipt(device, exchange, outcome, reason)
+
+    def send(self, device: str, message: Ping | LogRequest) -> None:
+        """Send a device a message, best effort."""
+        self._publisher.send(device, message, qos=0)
 
     def traffic(self) -> tuple[int, int]:
         """Return payload bytes from and to devices."""
@@ -246,8 +282,11 @@ class Dispatcher:
 
     def _ping(self, device: str) -> None:
         """Ping a device; any message of it is an answer."""
-        ping = Ping(nonce=secrets.token_hex(8), session=self._registry.session(device))
-        self._deps.link.send(self._deps.topics.ping(device), ping, qos=0)
+        self.send(device, Ping(nonce=secrets.token_hex(8), session=self._registry.session(device)))
+
+    def _publish_batch(self, gateway: str, batch: bytes) -> None:
+        message = SiteMessages(session=self._deps.sites.session(gateway) or NO_SESSION, batch=batch)
+        self._deps.link.send(self._deps.topics.down_site(gateway), message)
 
     def _take(self, arrival: Arrival) -> None:
         match arrival:
@@ -287,12 +326,23 @@ class Dispatcher:
         elif isinstance(message, EnrolmentRequest) and not arrival.retained:
             if self._deps.members is not None:
                 self._deps.members.take_enrolment(parsed.who, message)
-        elif parsed.branch == "up" and (not arrival.retained or parsed.leaf == "birth"):
+        elif parsed.branch == "up" and (not arrival.retained or parsed.spec.retained):
             self._up += len(arrival.payload)
-            if isinstance(message, Birth):
-                self._take_birth(parsed.who, message, read.signer, arrival)
-            else:
-                self._take_from_device(parsed, message, len(arrival.payload))
+            self._take_up(parsed.who, message, read.signer, arrival)
+
+    def _take_up(
+        self, sender: str, message: Message, signer: Certificate | None, arrival: Incoming
+    ) -> None:
+        if isinstance(message, Birth):
+            self._take_birth(sender, message, signer, arrival)
+        elif isinstance(message, GatewayState):
+            if self._deps.members is not None:
+                self._deps.members.note_use(signer)
+            self._gateways.meet(sender, message)
+        elif self._deps.sites.is_gateway(sender):
+            self._take_from_gateway(sender, message)
+        else:
+            self._take_from_device(sender, message, len(arrival.payload))
 
     def _refuse(self, parsed: ParsedTopic, reason: str) -> None:
         text = f"message on {parsed.leaf} refused: {reason}"
@@ -339,6 +389,7 @@ class Dispatcher:
         if birth.status == "lost":
             self._take_farewell(device)
         begins = self._registry.take_birth(device, birth, signer, live=live)
+        self._deps.on_heard(device, birth)
         online = self._registry.online(device)
         if begins or not online:
             self._unheard.forget(device)
@@ -355,8 +406,18 @@ class Dispatcher:
         if waiting is not None:
             self._take_message(waiting)
 
-    def _take_from_device(self, parsed: ParsedTopic, message: Message, size: int) -> None:
-        device = parsed.who
+    def _take_from_gateway(self, gateway: str, message: Message) -> None:
+        match message:
+            case SiteMessages():
+                self._gateways.take(gateway, message)
+            case Need():
+                self._take_need(gateway, message, self._deps.sites.devices(gateway))
+            case Chunk():
+                self._replies.take_chunk(gateway, message)
+            case RenewalRequest() | Leave() if self._deps.members is not None:
+                self._deps.members.take(gateway, message)
+
+    def _take_from_device(self, device: str, message: Message, size: int) -> None:
         if isinstance(message, (RenewalRequest, Leave)):  # also of a member that is not online
             if self._deps.members is not None:
                 self._deps.members.take(device, message)
@@ -367,13 +428,14 @@ class Dispatcher:
             return
         self._registry.hear(device)
         self._unheard.hear(device, self._clock.monotonic())
+        self._deps.on_heard(device, message)
         match message:
             case Progress() | Telemetry():
                 self._take_device_state(device, message)
             case Reply():
                 self._replies.take(device, message, size)
             case Need():
-                self._take_need(device, message)
+                self._take_need(device, message, (device,))
             case Chunk():
                 self._replies.take_chunk(device, message)
             case Pong() | LogTail():
@@ -400,9 +462,9 @@ class Dispatcher:
         if not known:
             self._look_for_birth(device)
 
-    def _take_need(self, device: str, need: Need) -> None:
-        """Send a device a blob that one of its open tasks names, and no other."""
-        access = self.exchanges.access(device, need.digest)
+    def _take_need(self, device: str, need: Need, served: Iterable[str]) -> None:
+        """Send a device or a gateway a blob that an open task of those it serves names."""
+        access = self.exchanges.access_of_any(served, need.digest)
         if access != "none":
             now, private = self._clock.monotonic(), access == "private"
             arrived = self._deps.inbox.arrived
@@ -443,4 +505,5 @@ class Dispatcher:
         """Return how many devices may ask for the open exchanges' blobs."""
         if not self.exchanges.all():
             return 1
-        return sum(self._registry.online(device) for device in self.exchanges.devices())
+        asked = (d for d in self.exchanges.devices() if self._registry.online(d))
+        return len({self._deps.sites.gateway_of(device) or device for device in asked})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.devices.sender_limits import everybody
+from edgefed.coordinator.devices.sites import Sites
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.members.membership_messages import MembershipMessages
@@ -20,7 +21,7 @@ from edgefed.trust.certificates import Certificate
 from edgefed.trust.signatures import Verifier
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.diagnostic_messages import LogTail, Pong
-from edgefed.wire.messages import Request
+from edgefed.wire.messages import Message, Request
 from edgefed.wire.topics import Topics
 
 
@@ -48,6 +49,8 @@ class DispatcherDeps:
         expect: called with each device whose retained birth was requested.
         verifier: of a signed fleet; None where messages are not signed.
         on_diagnostic: takes devices' answers to pings and log requests.
+        sites: the gateways, and their devices.
+        on_heard: called with each message of a device that is a member and has joined.
     """
 
     link: Link
@@ -69,3 +72,5 @@ class DispatcherDeps:
     verifier: Verifier | None = None
     members: MembershipMessages | None = None
     on_diagnostic: Callable[[str, Pong | LogTail], None] = lambda device, answer: None
+    sites: Sites = field(default_factory=lambda: Sites(everybody))
+    on_heard: Callable[[str, Message], None] = lambda device, message: None

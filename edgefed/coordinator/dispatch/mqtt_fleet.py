@@ -18,7 +18,7 @@ from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.events.base.snapshot import WaitingView
 from edgefed.events.base.waiting import waiting_in_words
 from edgefed.process.clock import Clock, timestamp
-from edgefed.wire.messages import Reply
+from edgefed.wire.messages import Reply, Task
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,20 @@ class MqttFleet(Fleet):
         report = WaitingReport(pending, self._journal, self._clock)
         self._open[exchange.exchange] = _OpenExchange(pending, report)
         self._dispatcher.open(pending)
+
+    def ask_also(self, exchange: str, task: Task) -> bool:
+        """Ask another device in an open exchange; return whether it is open."""
+        opened = self._open.get(exchange)
+        if opened is None:
+            return False
+        self._dispatcher.ask_also(opened.pending, task)
+        return True
+
+    def withdraw(self, exchange: str, device: str) -> None:
+        """Stop asking one device of an exchange; drop the exchange when it has asked no other."""
+        opened = self._open.get(exchange)
+        if opened is not None:
+            self._dispatcher.withdraw(opened.pending, device)
 
     def replies(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
         """Yield replies until all have arrived or no other is waited for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from edgefed.coordinator.dispatch.device_publisher import DevicePublisher
@@ -33,6 +33,7 @@ class ReplyReceiver:
         notes: takes warnings about invalid replies.
         clock: measures how long a reply took.
         on_delivered: called with each device whose reply the engine has received.
+        gateway_of: returns the gateway that speaks for a device; empty for one without.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class ReplyReceiver:
         notes: RateLimitedNotes,
         clock: Clock,
         on_delivered: Callable[[str], None],
+        gateway_of: Callable[[str], str] = lambda device: "",
     ) -> None:
+        self._gateway_of = gateway_of
         self._exchanges = exchanges
         self._intake = intake
         self._cache = intake.cache
@@ -79,12 +82,14 @@ class ReplyReceiver:
         now = self._clock.monotonic()
         self._go_on(*self._uploads.take(reply, size, now, sync=pending.shared))
 
-    def take_chunk(self, device: str, chunk: Chunk) -> None:
-        """Take a chunk of a blob that a reply names."""
+    def take_chunk(self, sender: str, chunk: Chunk) -> None:
+        """Take a chunk of a blob that a reply names, from its device or that device's gateway."""
         now, digest = self._clock.monotonic(), chunk.digest
-        exchange = self._uploads.exchange_of(device, digest)
-        if exchange is not None:
-            self._sizes[device, exchange] = self._sizes.get((device, exchange), 0) + len(chunk.data)
+        for device, exchange in self._uploads.lacking(digest):
+            if sender in (device, self._gateway_of(device)):
+                size = self._sizes.get((device, exchange), 0)
+                self._sizes[device, exchange] = size + len(chunk.data)
+                break
         ask = self._intake.chunk(chunk, now)
         if ask is not None:
             self._publisher.need(ask)
@@ -273,16 +278,9 @@ class ReplyUploads:
         """Whether a reply is on its way."""
         return (device, exchange) in self._running or (device, exchange) in self._waiting
 
-    def exchange_of(self, device: str, blob: str) -> str | None:
-        """Return the exchange for whose reply a device uploads a blob; None when for none."""
-        return next(
-            (
-                upload.reply.exchange
-                for upload in self._running.values()
-                if upload.reply.device == device and blob in upload.lacking
-            ),
-            None,
-        )
+    def lacking(self, blob: str) -> Iterator[_Key]:
+        """Yield device and exchange of each reply whose upload lacks a blob."""
+        return (key for key, upload in self._running.items() if blob in upload.lacking)
 
     def arrived(self, blob: str, now: float) -> tuple[list[Ask], list[Reply]]:
         """Note that a blob is whole; return the requests to send, and the replies now whole."""

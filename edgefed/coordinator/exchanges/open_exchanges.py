@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from edgefed.coordinator.exchanges.fleet import Delivered
@@ -121,6 +121,22 @@ class PendingExchange:
         """Return the task that a device has still to answer."""
         with self.lock:
             return self.wanting.get(device)
+
+    def ask_also(self, task: Task, now: float) -> None:
+        """Ask another device, or a device once more, whose task came later than the others."""
+        with self.lock:
+            others = tuple(t for t in self.exchange.tasks if t.device != task.device)
+            self.exchange = replace(self.exchange, tasks=(*others, task))
+            self.wanting[task.device] = task
+            self._repeats[task.device] = (now + REPEAT, REPEAT)
+            self.presence_changed.set()
+
+    def withdraw(self, device: str) -> None:
+        """Stop waiting for a device."""
+        with self.lock:
+            self.wanting.pop(device, None)
+            self.lost.pop(device, None)
+            self._repeats.pop(device, None)
 
     def extend(self, seconds: float) -> None:
         """Move the deadline: replies could not be taken for so long."""
@@ -248,6 +264,12 @@ class PendingExchanges:
             for task in pending.exchange.tasks:
                 self._by_device.setdefault(task.device, {})[exchange] = pending
 
+    def ask_also(self, pending: PendingExchange, task: Task, now: float) -> None:
+        """Ask another device in an exchange that is open."""
+        pending.ask_also(task, now)
+        with self._lock:
+            self._by_device.setdefault(task.device, {})[task.exchange] = pending
+
     def remove(self, exchange: str) -> PendingExchange | None:
         """Close an exchange and return it; None when it is not open."""
         with self._lock:
@@ -295,6 +317,16 @@ class PendingExchanges:
             return "shared"
         relayed = any(digest == relay.digest for task in tasks for relay in task.relays)
         return "private" if relayed else "none"
+
+    def access_of_any(self, devices: Iterable[str], digest: str) -> Access:
+        """Return the widest access to a blob among devices; see ``access``."""
+        widest: Access = "none"
+        for device in devices:
+            access = self.access(device, digest)
+            if access == "shared":
+                return access
+            widest = access if widest == "none" else widest
+        return widest
 
     def wanting(self, reply: Reply) -> PendingExchange | None:
         """Return the exchange that waits for a reply; None when none does."""

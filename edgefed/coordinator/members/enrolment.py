@@ -10,10 +10,15 @@ from typing import Any
 
 from edgefed.config.values.address import parse_address
 from edgefed.coordinator.members.enrolled_parties import EnrolledParties
-from edgefed.coordinator.members.enrolment_store import EnrolmentStore, Invitation
+from edgefed.coordinator.members.enrolment_store import (
+    NO_LIMITS,
+    EnrolmentStore,
+    Invitation,
+    SiteLimits,
+)
 from edgefed.errors import EdgeFedError, NotAllowedError, UnknownNameError
 from edgefed.process.clock import Clock, timestamp
-from edgefed.trust.certificates import Certificate, Role, user_of
+from edgefed.trust.certificates import REMOTE, Certificate, Role, user_of
 from edgefed.trust.issuing import CertificateRequest, read_request
 from edgefed.trust.tokens import Token, fingerprint, is_proof, new_token
 from edgefed.wire.enrolment_messages import EnrolmentRequest, EnrolmentResponse, sealed
@@ -51,7 +56,9 @@ class Enrolment:
 
     # -- what operators order -----------------------------------------------------------------
 
-    def invite(self, role: Role, name: str, seconds: float) -> tuple[Token, str]:
+    def invite(
+        self, role: Role, name: str, seconds: float, limits: SiteLimits = NO_LIMITS
+    ) -> tuple[Token, str]:
         """Return a new token and when it expires.
 
         A token for a name replaces an unused one for the same name.
@@ -60,6 +67,7 @@ class Enrolment:
             role: of its holder.
             name: of a party; empty for a device that names itself and waits for approval.
             seconds: until it expires.
+            limits: of a gateway's site.
 
         Raises:
             NotAllowedError: ``trust.name``, ``enrol.name``, ``enrol.invitations``.
@@ -89,7 +97,8 @@ class Enrolment:
                     code="enrol.invitations",
                     hint="wait until some are used or expire",
                 )
-            self._store.write([made], delete=gone)
+            site = [replace(limits, user=name)] if role == "gateway" else []
+            self._store.write([made, *site], delete=gone)
             for invitation in gone:
                 del self._invitations[invitation.id]
             self._invitations[made.id] = made
@@ -294,7 +303,7 @@ def _check_role(known: Invitation, roles: tuple[Role, ...]) -> None:
     """Check that a token was entered into the program that it is for, before it is used up."""
     if known.role in roles:
         return
-    command = "edgefed-agent" if known.role == "device" else "edgefed operator"
+    command = "edgefed-agent" if known.role == "device" else f"edgefed {_group(known.role)}"
     raise NotAllowedError(
         f"The token is for the {known.role} {known.name}".rstrip() + ".",
         code="enrol.role",
@@ -319,4 +328,4 @@ def _brief(key: str) -> str:
 
 def _group(role: Role) -> str:
     """Return the group of commands that admits a role."""
-    return "device" if role == "device" else "operator"
+    return role if role in REMOTE else "operator"

@@ -91,11 +91,33 @@ class Invitation:
     serial: str = ""
 
 
-Row = Party | Issued | Invitation
-RowT = TypeVar("RowT", Party, Issued, Invitation)
+@dataclass(frozen=True)
+class SiteLimits:
+    """What the invitation of a gateway allows.
 
-_TABLES: dict[type[Row], str] = {Party: "parties", Issued: "issued", Invitation: "invitations"}
-_KEYS = {"parties": "user", "issued": "serial", "invitations": "id"}
+    Attributes:
+        user: the gateway.
+        devices, samples: most of its site.
+    """
+
+    user: str
+    devices: int = 0
+    samples: int = 0
+
+
+NO_LIMITS = SiteLimits("", 2**53, 2**53)
+"""Of a fleet without an authority."""
+
+Row = Party | Issued | Invitation | SiteLimits
+RowT = TypeVar("RowT", Party, Issued, Invitation, SiteLimits)
+
+_TABLES: dict[type[Row], str] = {
+    Party: "parties",
+    Issued: "issued",
+    Invitation: "invitations",
+    SiteLimits: "sites",
+}
+_KEYS = {"parties": "user", "issued": "serial", "invitations": "id", "sites": "user"}
 _SQL = {"int": "integer", "bytes": "blob"}
 
 
@@ -118,7 +140,7 @@ class EnrolmentStore:
 
     def __init__(self, folder: Path) -> None:
         tables = {name: _table(kind) for kind, name in _TABLES.items()}
-        self._db = Database(folder / FILE, Schema(1, tables, "the list of enrolled devices"))
+        self._db = Database(folder / FILE, Schema(2, tables, "the list of enrolled devices", 1))
 
     def close(self) -> None:
         """Close the file."""
@@ -135,6 +157,10 @@ class EnrolmentStore:
     def invitations(self) -> list[Invitation]:
         """Return the tokens, used ones among them."""
         return self._rows(Invitation)
+
+    def site_limits(self, gateway: str) -> SiteLimits | None:
+        """Return what a gateway's invitation allows; None without one."""
+        return next((row for row in self._rows(SiteLimits) if row.user == gateway), None)
 
     def write(self, rows: Iterable[Row], delete: Iterable[Row] = ()) -> None:
         """Write rows, and delete others, in one transaction.

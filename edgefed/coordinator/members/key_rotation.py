@@ -8,6 +8,7 @@ from typing import Literal, TypedDict
 from edgefed.coordinator.members.enrolled_parties import EnrolledParties
 from edgefed.coordinator.members.own_parties import OwnParties
 from edgefed.errors import NotAllowedError, UnknownNameError
+from edgefed.trust.certificates import REMOTE
 from edgefed.trust.tokens import fingerprint
 from edgefed.wire.enrolment_messages import RenewalOrder
 
@@ -77,7 +78,7 @@ class KeyRotation:
             return Rotated(
                 user=user, outcome="replaced", fingerprint=fingerprint(made.public_bytes)
             )
-        if role == "device":
+        if role in REMOTE:
             self._send(user, RenewalOrder(key=self._parties.order_rotation(user)))
             return Rotated(user=user, outcome="asked", fingerprint="")
         return Rotated(user=user, outcome="elsewhere", fingerprint="")
@@ -92,7 +93,7 @@ def _check(user: str, role: str | None, own: list[str]) -> None:
             hint="edgefed device enrolled; edgefed operator list; the others are coordinator and"
             " broker",
         )
-    if role != "device" and user not in own:
+    if role not in REMOTE and user not in own:
         raise NotAllowedError(
             f"The keys of {user} are on another machine.",
             code="enrol.elsewhere",

@@ -12,7 +12,7 @@ from pathlib import Path
 from edgefed.config.values.address import Address
 from edgefed.coordinator.members.enrolled_parties import EnrolledParties
 from edgefed.coordinator.members.enrolment import Enrolment
-from edgefed.coordinator.members.enrolment_store import EnrolmentStore
+from edgefed.coordinator.members.enrolment_store import NO_LIMITS, EnrolmentStore, SiteLimits
 from edgefed.coordinator.members.own_parties import OwnParties
 from edgefed.process.clock import Clock
 from edgefed.trust.authority import AUTHORITY_FOLDER, load_authority
@@ -159,9 +159,16 @@ class Membership:
 
     # -- operators ----------------------------------------------------------------------------
 
-    def invite(self, role: Role, name: str, seconds: float) -> tuple[Token, str]:
+    def invite(
+        self, role: Role, name: str, seconds: float, limits: SiteLimits = NO_LIMITS
+    ) -> tuple[Token, str]:
         """Return a new token and when it expires; see ``Enrolment.invite``."""
-        return self._enrolment.invite(role, name, seconds)
+        return self._enrolment.invite(role, name, seconds, limits)
+
+    def site_limits(self, gateway: str) -> tuple[int, int]:
+        """Return the most devices and samples of a gateway's site; 0 without an invitation."""
+        limits = self._store.site_limits(gateway) or SiteLimits(gateway)
+        return limits.devices, limits.samples
 
     def approve(self, name: str) -> Certificate:
         """Enrol a device that waits for approval; see ``Enrolment.approve``."""

@@ -14,7 +14,7 @@ from edgefed.coordinator.members.membership import Membership
 from edgefed.errors import EdgeFedError
 from edgefed.process.clock import Clock
 from edgefed.transport.link import Link
-from edgefed.trust.certificates import Certificate
+from edgefed.trust.certificates import REMOTE, Certificate
 from edgefed.trust.credentials import load_credentials
 from edgefed.wire.enrolment_messages import (
     EnrolmentRequest,
@@ -135,7 +135,7 @@ class MembershipMessages:
         finally:  # also where it was written down and the broker could not be told
             ended = parties.party(user)
             if ended is not None and ended.state == "revoked":
-                if ended.role == "device":
+                if ended.role in REMOTE:
                     self._drop(user)
                 self._clear(ended)
                 self._to_clear.append((self._clock.monotonic() + CLEAR_AGAIN, ended))
@@ -144,7 +144,7 @@ class MembershipMessages:
 
     def _clear(self, party: Party) -> None:
         """Delete the broker's retained messages of a party."""
-        if party.role == "device":
+        if party.role in REMOTE:
             self._link.clear(*self._topics.written_by_device(party.name))
         else:
             self._link.clear(*self._topics.written_by_client(party.user))

@@ -14,7 +14,7 @@ from edgefed.errors import EdgeFedError
 from edgefed.files.writing import write_atomic
 from edgefed.process.clock import Clock
 from edgefed.trust.authority import renewal_due
-from edgefed.trust.certificates import Certificate, read_certificate
+from edgefed.trust.certificates import REMOTE, Certificate, read_certificate
 from edgefed.trust.credentials import CERTIFICATE, FLEET, Credentials, recover, save_credentials
 from edgefed.trust.issuing import CertificateRequest, new_keys
 
@@ -99,7 +99,7 @@ class OwnParties:
         except (EdgeFedError, OSError) as error:
             log.warning("the certificate in %s cannot be read: %s", folder, error)
             return None
-        ours = own.role not in ("device", "authority") and self._parties.issued(own)
+        ours = own.role not in (*REMOTE, "authority") and self._parties.issued(own)
         return own if ours else None
 
     def _is_of_the_future(self, own: Certificate) -> bool:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from edgefed.coordinator.members.enrolment_store import SiteLimits
 from edgefed.coordinator.members.key_rotation import Rotated
 from edgefed.coordinator.members.membership import Membership
 from edgefed.coordinator.members.membership_messages import MembershipMessages
@@ -23,9 +24,11 @@ MAX_USERS = 10_000
 
 
 class _Invite(Arguments):
-    role: Literal["device", "operator", "viewer"] = "device"
+    role: Literal["device", "gateway", "operator", "viewer"] = "device"
     name: str = ""
     seconds: Annotated[float, Field(gt=0, le=MAX_SECONDS)]
+    devices: Annotated[int, Field(ge=1, le=2**53)] = 2**53
+    samples: Annotated[int, Field(ge=1, le=2**53)] = 2**53
 
 
 class _Name(Arguments):
@@ -63,9 +66,12 @@ class _Orders:
 
     def invite(self, arguments: _Invite) -> dict[str, Any]:
         if arguments.role != "device" and not arguments.name:
-            raise NotAllowedError("An operator needs a name.", code="trust.name")
+            raise NotAllowedError(f"The {arguments.role} needs a name.", code="trust.name")
         membership = self._membership()
-        token, expires = membership.invite(arguments.role, arguments.name, arguments.seconds)
+        limits = SiteLimits("", arguments.devices, arguments.samples)
+        token, expires = membership.invite(
+            arguments.role, arguments.name, arguments.seconds, limits
+        )
         return {
             "token": token.text(),
             "role": arguments.role,

@@ -20,6 +20,7 @@ from edgefed.coordinator.devices.device_pauses import DevicePauses
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.devices.known_devices import KnownDevices
 from edgefed.coordinator.devices.sender_limits import SenderLimits, either, everybody
+from edgefed.coordinator.devices.sites import Sites
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.dispatch.dispatcher import Dispatcher
 from edgefed.coordinator.dispatch.dispatcher_deps import DispatcherDeps
@@ -45,6 +46,7 @@ from edgefed.coordinator.process.request_handler import RequestHandler
 from edgefed.coordinator.process.request_server import RequestServer
 from edgefed.coordinator.process.run_check import RunCheck, check_start
 from edgefed.coordinator.process.service_settings import ServiceSettings, owner_of
+from edgefed.coordinator.process.site_actions import site_actions
 from edgefed.coordinator.rounds.engine import Engine
 from edgefed.coordinator.rounds.engine_deps import EngineDeps
 from edgefed.coordinator.rounds.evaluation_request import EvaluationRequest
@@ -67,7 +69,7 @@ from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
 from edgefed.trust.certificates import Certificate
 from edgefed.wire.chunk_staging import prune
-from edgefed.wire.messages import CoordinatorState, Request
+from edgefed.wire.messages import CoordinatorState, Message, Request
 from edgefed.wire.topics import Topics
 
 log = logging.getLogger(__name__)
@@ -79,6 +81,15 @@ class Service:
     Args:
         settings: of the process.
         clock: the only source of time.
+        on_heard: called with each message of a device that has joined.
+
+    Attributes:
+        cache: the coordinator's blobs.
+        registry: the connected devices.
+        dispatcher: the thread that talks to the broker.
+        fleet: the devices, to be asked.
+        journal: receives events.
+        announcements: publish the coordinator's state.
 
     Raises:
         NotAllowedError: another coordinator holds the folder or the fleet.
@@ -86,13 +97,16 @@ class Service:
         StorageError: the folder cannot be used.
     """
 
-    def __init__(self, settings: ServiceSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        clock: Clock,
+        on_heard: Callable[[str, Message], None] = lambda device, message: None,
+    ) -> None:
         set_threads(1)
-        self._settings = settings
-        self._clock = clock
+        self._settings, self._clock, self._on_heard = settings, clock, on_heard
         self._lock = FolderLock(settings.folder, "a coordinator")
-        self._owner = owner_of(settings.folder)
-        self._session = secrets.token_hex(8)
+        self._owner, self._session = owner_of(settings.folder), secrets.token_hex(8)
         self._topics = Topics(settings.fleet)
         try:
             refuse_second_coordinator(settings.address, self._topics, self._owner)
@@ -100,46 +114,49 @@ class Service:
             self._lock.release()
             raise
         self._store = Store(settings.folder)
-        self._cache, self._relays = open_blobs(settings.folder, stored=self._store.relays())
-        self._journal = EventJournal(settings.fleet, clock)
+        self.cache, self._relays = open_blobs(settings.folder, stored=self._store.relays())
+        self.journal = EventJournal(settings.fleet, clock)
         self._known, self._events = KnownDevices(self._store), StoredEvents(settings.folder, clock)
-        self._journal.begin_with(self._state_on_disk)
+        self.journal.begin_with(self._state_on_disk)
         self._trust, self._pauses = TrustScores(settings.folder), DevicePauses(settings.folder)
         self._membership = open_membership(settings.membership, clock)
-        self._enrolled = self._membership.parties.is_enrolled if self._membership else everybody
-        self._registry = DeviceRegistry(
-            self._journal, clock, self._trust, self._enrolled, self._pauses
+        self._sites = self._make_sites()
+        self._enrolled: Callable[[str], bool] = everybody
+        if self._membership is not None:
+            self._enrolled = either(self._membership.parties.is_enrolled, self._sites.owns)
+        self.registry = DeviceRegistry(
+            self.journal, clock, self._trust, self._enrolled, self._pauses
         )
         self._run_check = RunCheck(
-            settings, lambda checks: self._trust.exclusions(self._registry.known(), checks)
+            settings, lambda checks: self._trust.exclusions(self.registry.known(), checks)
         )
         self._limits = SenderLimits(self._topics, clock, self._joined(), self._enrolled)
         inbox: Inbox[NoReturn] = Inbox(clock, gate=self._limits)
         state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox, state)
-        self._announcements = Announcements(self._link, self._topics, state)
+        self.announcements = Announcements(self._link, self._topics, state)
         self._members = self._make_members(inbox)
         self._diagnostics = DeviceDiagnostics(
-            *(self._link, self._topics, self._registry, self._journal, clock),
+            lambda device, message: self.dispatcher.send(device, message),  # noqa: PLW0108
+            *(self.registry, self.journal, clock),
             lambda: secrets.token_hex(8),
         )
-        self._dispatcher = self._make_dispatcher(inbox)
-        self._fleet = MqttFleet(
-            *(self._dispatcher, self._registry, self._journal, clock),
+        self.dispatcher = self._make_dispatcher(inbox)
+        self.fleet = MqttFleet(
+            *(self.dispatcher, self.registry, self.journal, clock),
             *(self._closed, self._known.add),
         )
-        self._evaluations = Evaluations(self._engine_deps, self._fleet.wake)
+        self._evaluations = Evaluations(self._engine_deps, self.fleet.wake)
         self._requests = RequestServer(
             *(self._make_requests(inbox), self._link, self._topics, clock),
             *(self._limits.answered, self._limits.has_time),
         )
         self._pending: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._jobs: dict[str, RunControls] = {}
-        self._guard = threading.Lock()
-        self._stopping = False
-        self._journal.listen(self._announcements.event)
-        self._journal.listen(EventLog(clock).take)
-        self._alerts = AlertWatch(settings.alerts, self._journal, clock, settings.folder)
+        self._guard, self._stopping = threading.Lock(), False
+        self.journal.listen(self.announcements.event)
+        self.journal.listen(EventLog(clock).take)
+        self._alerts = AlertWatch(settings.alerts, self.journal, clock, settings.folder)
 
     def _state_on_disk(self, snapshot: Snapshot) -> Snapshot:
         return self._events.with_lines(with_last_run(snapshot, self._store), MAX_LINES)
@@ -147,7 +164,14 @@ class Service:
     def _joined(self) -> Callable[[str], bool]:
         if self._membership:
             return self._enrolled
-        return either(self._registry.knows, self._known.__contains__)
+        joined = either(self.registry.knows, self._known.__contains__)
+        return either(joined, self._sites.is_gateway)
+
+    def _make_sites(self) -> Sites:
+        membership = self._membership
+        if membership is not None:
+            return Sites(membership.parties.is_enrolled, membership.site_limits)
+        return Sites(lambda device: self.registry.online(device))  # noqa: PLW0108 - made later
 
     def _make_link(self, inbox: Inbox[NoReturn], state: CoordinatorState) -> Link:
         topics = self._topics
@@ -174,7 +198,7 @@ class Service:
         return RequestHandler(
             self._session,
             self._store,
-            self._journal,
+            self.journal,
             self,
             Challenges(self._clock, lambda: secrets.token_hex(16)),
             lambda: inbox.counts,
@@ -183,13 +207,14 @@ class Service:
                 **device_actions(self._make_device_orders(), self._diagnostics),
                 **enrolment_actions(self._members),
                 **event_actions(self._events),
+                **site_actions(self._sites, self.registry),
             },
         )
 
     def _make_device_orders(self) -> DeviceOrders:
         return DeviceOrders(
-            *(self._registry, self._trust, self._pauses),
-            *(self._journal, self._clock, self._clear),
+            *(self.registry, self._trust, self._pauses),
+            *(self.journal, self._clock, self._clear),
         )
 
     def _make_dispatcher(self, inbox: Inbox[NoReturn]) -> Dispatcher:
@@ -198,15 +223,15 @@ class Service:
                 link=self._link,
                 inbox=inbox,
                 topics=self._topics,
-                registry=self._registry,
-                cache=self._cache,
+                registry=self.registry,
+                cache=self.cache,
                 relays=self._relays,
                 staging=self._settings.folder / "staging",
-                journal=self._journal,
+                journal=self.journal,
                 clock=self._clock,
                 jitter=random.Random(secrets.randbits(64)),
                 on_request=self._take_request,
-                on_up=self._announcements.repeat,
+                on_up=self.announcements.repeat,
                 session=self._session,
                 verifier=member_verifier(self._settings.address, self._membership),
                 known=self._known.__contains__,
@@ -214,6 +239,8 @@ class Service:
                 expect=self._limits.expect,
                 members=self._members,
                 on_diagnostic=self._diagnostics.take,
+                sites=self._sites,
+                on_heard=self._on_heard,
             )
         )
 
@@ -233,9 +260,9 @@ class Service:
             self._link,
             self._make_enrolment(self._membership, inbox),
             self._topics,
-            self._journal,
-            self._registry.session,
-            lambda device: self._dispatcher.drop_device(device),  # noqa: PLW0108 - made later
+            self.journal,
+            lambda name: self.registry.session(name) or self._sites.session(name),
+            lambda device: self.dispatcher.drop_device(device),  # noqa: PLW0108 - made later
             self._clock,
         )
 
@@ -244,9 +271,9 @@ class Service:
     def serve(self) -> None:
         """Work until ``stop``, first on runs that an earlier process left unfinished."""
         self._link.start_now(timeout=10)
-        self._events.begin(self._journal)
+        self._events.begin(self.journal)
         self._take_up_unfinished()  # before a request could start another run
-        self._dispatcher.start()
+        self.dispatcher.start()
         if self._members is not None:
             self._members.start()
         self._alerts.start()
@@ -268,13 +295,13 @@ class Service:
 
     def _close(self) -> None:
         self._alerts.stop()
-        self._announcements.change(status="lost")
-        self._dispatcher.stop()
+        self.announcements.change(status="lost")
+        self.dispatcher.stop()
         if self._members is not None:
             self._members.stop()
-        self._journal.emit("note", text=STOPPED)
+        self.journal.emit("note", text=STOPPED)
         self._link.stop()
-        self._journal.close()
+        self.journal.close()
         self._events.close()
         self._store.close()
         self._trust.close()
@@ -318,7 +345,7 @@ class Service:
         Raises:
             EdgeFedError: the recipe cannot be run.
         """
-        report = self._run_check.report(recipe, self._registry.roster())
+        report = self._run_check.report(recipe, self.registry.roster())
         return {**report, "busy": next(iter(list(self._jobs)), "")}
 
     def order(self, run: str, action: str) -> str:
@@ -376,11 +403,17 @@ class Service:
             self._evaluations.check_free()
             record = self._store.run(run)
             self._store.delete_run(record, at_work=record.run in self._jobs)
-            shown = self._journal.snapshot.run
+            shown = self.journal.snapshot.run
             if shown is not None and shown.run == record.run:
-                self._journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
+                self.journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
 
     def _check_free(self) -> None:
+        if self._settings.gateway:
+            raise NotAllowedError(
+                f"This is gateway {self._settings.gateway}: it starts no runs of its own.",
+                code="run.gateway",
+                hint="start the run at the coordinator to which the gateway belongs",
+            )
         self._evaluations.check_free()
         for run in list(self._jobs):
             raise NotAllowedError(
@@ -392,11 +425,11 @@ class Service:
     def _show_order(self, run: str, action: str) -> None:
         status = {"pause": "pausing", "finish": "finishing"}.get(action)
         if status is not None:
-            self._journal.emit("run", run=run, status=status)
+            self.journal.emit("run", run=run, status=status)
 
     def _queue(self, record: RunRecord, *, paused: bool) -> None:
         controls = RunControls(paused=paused)
-        controls.on_change = self._fleet.wake
+        controls.on_change = self.fleet.wake
         self._jobs[record.run] = controls
         self._pending.put(lambda: self._work(record, controls))
 
@@ -404,10 +437,10 @@ class Service:
         """Run one run to its end; whatever happens, the coordinator lives on."""
         try:
             recipe = Recipe.model_validate_json(record.recipe)
-            self._journal.open(self._store.run_folder(record.run) / "events.jsonl")
+            self.journal.open(self._store.run_folder(record.run) / "events.jsonl")
             with plugin_errors():
                 deps = self._engine_deps(recipe, controls)
-                Engine(record, deps, self._announcements.record).run()
+                Engine(record, deps, self.announcements.record).run()
         except EdgeFedError as error:
             self._fail(record.run, error)
         except Exception as error:
@@ -415,7 +448,7 @@ class Service:
             text = f"{type(error).__name__}: {error}"
             self._fail(record.run, EdgeFedError(text, code="internal", hint="see the log"))
         finally:
-            self._journal.close()
+            self.journal.close()
             with self._guard:
                 self._jobs.pop(record.run, None)
             controls.give_up_evaluations()
@@ -425,36 +458,35 @@ class Service:
         return EngineDeps(
             recipe=recipe,
             algorithm=make(recipe),
-            fleet=self._fleet,
+            fleet=self.fleet,
             dataset=load_dataset(recipe, data),
             data_folder=data,
             store=self._store,
-            cache=self._cache,
+            cache=self.cache,
             relays=self._relays,
-            journal=self._journal,
+            journal=self.journal,
             controls=controls,
             clock=self._clock,
             trackers=self._settings.trackers,
             user_models=self._settings.user_models,
             memory=self._settings.memory,
             trust=self._trust,
-            release=self._dispatcher.release_space,
+            release=self.dispatcher.release_space,
         )
 
     def _fail(self, run: str, error: EdgeFedError) -> None:
         ended = timestamp(self._clock.now())
-        note_failure(
-            self._store, self._announcements, self._relays, self._journal, run, error, ended
-        )
+        note_failure(self._store, self.announcements, self._relays, self.journal, run, error, ended)
 
     def _clear(self, device: str) -> None:
         """Forget that a device took part, and delete the broker's retained messages of it."""
         self._known.forget(device)
+        self._sites.forget(device)
         self._link.clear(*self._topics.written_by_device(device))
 
     def _closed(self, run: str, through: int) -> None:
         self._known.save()
-        self._announcements.closed(run, through)
+        self.announcements.closed(run, through)
 
     def _take_request(self, client: str, request: Request, signer: Certificate | None) -> None:
         self._requests.take(client, request, signer)

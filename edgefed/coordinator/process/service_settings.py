@@ -25,6 +25,7 @@ class ServiceSettings:
         user_models: whether a run may name a user's own code as its model, which is then imported.
         memory: most bytes that training a model may take here; 0 for half of the free memory.
         membership: the fleet's authority; None where there is none on this machine.
+        gateway: name of the gateway that this process is; empty for a coordinator.
         alerts: conditions of alerts, and their receivers.
     """
 
@@ -35,6 +36,7 @@ class ServiceSettings:
     user_models: bool = False
     memory: int = 0
     membership: MembershipSettings | None = None
+    gateway: str = ""
     alerts: AlertSettings = field(default_factory=AlertSettings)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.identity.renewal import RENEWALS, Renewal
 from edgefed.errors import NotAllowedError
+from edgefed.transport.renewal import RENEWALS, Renewal
 from edgefed.trust.authority import new_authority
 from edgefed.trust.certificates import read_certificate
 from edgefed.trust.credentials import (

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from broker.mosquitto import MosquittoBroker
-from device_agent.tasks.task_inputs import TaskInputs
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.message_parts import DeliveredRelay
 from edgefed.wire.messages import BlobRef, Need, Task
 from edgefed.wire.tensors import digest
+from edgefed.worker.task_inputs import TaskInputs
 from tests.agent.agent_harness import Stage, fork_agent, write_data
 from tests.support.relaying import bytes_for, installed
 from tests.worker.tasks import task as plain_task

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from device_agent.tasks.reply_resender import MAX_REPEAT, REPEAT, ReplyResender
+from edgefed.transport.reply_resender import MAX_REPEAT, REPEAT, ReplyResender
 from edgefed.wire.messages import Reply
 from tests.agent.replies import reply
 

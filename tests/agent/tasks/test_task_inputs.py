@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from device_agent.tasks.task_inputs import TaskInputs
 from edgefed.errors import WireError
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.codecs import CODECS, decode
@@ -13,6 +12,7 @@ from edgefed.wire.message_parts import Patch
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.patches import apply_patch, difference
 from edgefed.wire.tensors import Array, digest, pack
+from edgefed.worker.task_inputs import TaskInputs
 
 Weights = dict[str, Array]
 DRAWS = np.random.Generator(np.random.Philox(1))

@@ -84,7 +84,7 @@ def test_a_run_that_fails_is_told_to_command_and_webhook(
             assert posted == [("/alert?t=1", "application/json", told)]
             assert (told["alert"], told["run"], told["fleet"]) == ("run_failed", run, "review")
             assert "a bug" in str(told["text"])
-            (view,) = service._journal.snapshot.alerts
+            (view,) = service.journal.snapshot.alerts
             assert (view.alert, view.about) == ("run_failed", run)
 
 
@@ -113,7 +113,7 @@ def test_a_command_that_fails_is_a_warning_and_the_run_goes_on(
         warning = "the command of an alert cannot be started: No such file or directory"
 
         def warned() -> bool:
-            return ("!", warning) in [(e.mark, e.text) for e in service._journal.snapshot.lines]
+            return ("!", warning) in [(e.mark, e.text) for e in service.journal.snapshot.lines]
 
         wait_until(warned, "the warning")
 
@@ -230,10 +230,10 @@ def test_a_coordinator_that_starts_again_shows_the_alert_and_tells_it_once(
     with alerting(mosquitto, tmp_path / "state", settings) as service:
         service.start(plan())
         wait_until(lambda: bool(told_in(tmp_path / "told")), "the alert")
-        (before,) = service._journal.snapshot.alerts
+        (before,) = service.journal.snapshot.alerts
     with alerting(mosquitto, tmp_path / "state", settings) as service:
         time.sleep(0.5)  # some looks
-        assert service._journal.snapshot.alerts == (before,)
+        assert service.journal.snapshot.alerts == (before,)
     assert len(told_in(tmp_path / "told")) == 1
 
 

@@ -13,27 +13,23 @@ from edgefed.coordinator.devices.device_diagnostics import DeviceDiagnostics, Pi
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.errors import EdgeFedError
-from edgefed.transport.link import Link
 from edgefed.wire.diagnostic_messages import LogRequest, LogTail, Ping, Pong
 from edgefed.wire.messages import Message
-from edgefed.wire.topics import Topics
 from tests.coordinator.devices.test_device_registry import ONE, Hands, birth
 
-TOPICS = Topics("fleet")
 TWO = "2" * 16
 
 
-class Device(Link):
-    """A connection on which devices answer as a test says."""
+class Devices:
+    """Devices that answer as a test says."""
 
     def __init__(self, answer: Callable[[str, Any], None]) -> None:
         self.outgoing: list[tuple[str, Message]] = []
         self._answer = answer
 
-    def send(self, topic: str, message: Message, **how: Any) -> Any:
-        assert how == {"qos": 0}
-        self.outgoing.append((topic, message))
-        self._answer(topic.split("/")[3], message)
+    def send(self, device: str, message: Message) -> None:
+        self.outgoing.append((device, message))
+        self._answer(device, message)
 
 
 class Scene:
@@ -47,9 +43,9 @@ class Scene:
             registry.take_birth(device, birth())
         registry.take_birth("c", birth(status="lost"))
         numbers = count()
-        self.link = Device(lambda device, message: answer(self.made, device, message))
+        self.devices = Devices(lambda device, message: answer(self.made, device, message))
         self.made = DeviceDiagnostics(
-            self.link, TOPICS, registry, journal, self.clock, lambda: f"{next(numbers):08x}"
+            self.devices.send, registry, journal, self.clock, lambda: f"{next(numbers):08x}"
         )
 
 
@@ -74,7 +70,7 @@ def test_the_time_from_ping_to_answer_is_told() -> None:
         PingResult("b", "answered", 1.0),
         PingResult("c", "lost"),
     ]
-    assert [topic for topic, _ in scene.link.outgoing] == [TOPICS.ping("a"), TOPICS.ping("b")]
+    assert [device for device, _ in scene.devices.outgoing] == ["a", "b"]
     assert scene.made._open == {}
 
 
@@ -92,7 +88,7 @@ def test_only_the_devices_own_answer_in_this_life_counts() -> None:
 def test_an_answer_that_comes_too_late_is_ignored() -> None:
     scene = Scene(lambda made, device, asked: None)
     assert scene.made.ping(["a", "a"], 0.01) == [PingResult("a", "silent")]
-    (_, asked), *others = scene.link.outgoing
+    (_, asked), *others = scene.devices.outgoing
     assert others == []
     assert isinstance(asked, Ping)
     scene.made.take("a", pong(asked))
@@ -103,7 +99,7 @@ def test_an_unknown_device_is_refused_before_anything_is_sent() -> None:
     scene = Scene(lambda made, device, asked: None)
     assert failure(lambda: scene.made.ping(["a", "x"], 0.01)).code == "device.unknown"
     assert failure(lambda: scene.made.log("x", 5, None, 0.01)).code == "device.unknown"
-    assert scene.link.outgoing == []
+    assert scene.devices.outgoing == []
 
 
 def test_lines_of_a_log_come_from_another_thread() -> None:
@@ -114,8 +110,8 @@ def test_lines_of_a_log_come_from_another_thread() -> None:
     scene = Scene(answer)
     tail = scene.made.log("a", 7, 3, 30.0)
     assert (tail.first, tail.lines) == (3, ("x",))
-    ((topic, asked),) = scene.link.outgoing
-    assert topic == TOPICS.log_request("a")
+    ((device, asked),) = scene.devices.outgoing
+    assert device == "a"
     assert isinstance(asked, LogRequest)
     assert (asked.lines, asked.after, asked.session) == (7, 3, ONE)
     assert scene.made._open == {}

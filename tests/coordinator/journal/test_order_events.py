@@ -72,7 +72,7 @@ def test_what_an_order_is_about(arguments: dict[str, object], body: object, abou
 def test_questions_are_no_events_and_orders_are(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
     with serving(mosquitto, tmp_path) as service:
         handler, told = service._requests._handler, list[Event]()
-        service._journal.listen(lambda event, number: told.append(event))
+        service.journal.listen(lambda event, number: told.append(event))
         handler.answer(Request(nonce=NONCE, action="run.list"), by="local")
         handler.answer(Request(nonce=NONCE, action="no.such"), by="local")
         assert told == []

@@ -48,12 +48,12 @@ def serving(broker: MosquittoBroker, folder: Path) -> Iterator[Service]:
 @contextmanager
 def running_service(service: Service) -> Iterator[None]:
     """Let a coordinator serve, with virtual devices for real ones."""
-    cache: BlobCache = service._cache
+    cache: BlobCache = service.cache
     devices = LocalFleet(shards((5, 9)), cache, SystemClock())
-    service._fleet.ask = devices.ask  # type: ignore[method-assign]
-    service._fleet.roster = devices.roster  # type: ignore[method-assign]
-    service._fleet.wait_for = devices.wait_for  # type: ignore[method-assign]
-    service._fleet.verdict = devices.verdict  # type: ignore[method-assign]
+    service.fleet.ask = devices.ask  # type: ignore[method-assign]
+    service.fleet.roster = devices.roster  # type: ignore[method-assign]
+    service.fleet.wait_for = devices.wait_for  # type: ignore[method-assign]
+    service.fleet.verdict = devices.verdict  # type: ignore[method-assign]
     thread = threading.Thread(target=service.serve)
     thread.start()
     try:
@@ -97,7 +97,7 @@ def test_a_bug_in_the_middle_gives_no_index_away_twice(
         failed = service._store.run(run)
         assert (failed.round, failed.exchanges) == (1, 2)
         wait_until(lambda: not service._jobs, "the end of the job")
-        shown = service._journal.current()[0].run
+        shown = service.journal.current()[0].run
         assert shown is not None
         assert (shown.status, shown.round) == ("failed", 1)
         assert "a bug" in failed.reason
@@ -120,12 +120,12 @@ def test_a_deleted_run_leaves_the_snapshot(mosquitto: MosquittoBroker, tmp_path:
             wait_until(lambda: service._store.run(runs[-1]).status == "finished", "the end")
             wait_until(lambda: not service._jobs, "the end of the job")
         for gone, left in zip(reversed(runs), (runs[0], None), strict=True):
-            number = service._journal.number
+            number = service.journal.number
             service.delete(gone)
-            snapshot = service._journal.snapshot
+            snapshot = service.journal.snapshot
             assert (snapshot.run.run if snapshot.run else None) == left
             assert bool(snapshot.rounds) == (left is not None)
-            assert service._journal.number == number + 1, "clients ask for the snapshot anew"
+            assert service.journal.number == number + 1, "clients ask for the snapshot anew"
 
 
 @pytest.mark.parametrize("lost", ["file", "changed", "row"])

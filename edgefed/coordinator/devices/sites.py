@@ -1,0 +1,136 @@
+"""The gateways of a fleet, and the devices for which each of them speaks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from edgefed.wire.messages import Birth
+from edgefed.wire.site_messages import GatewayState
+
+Limits = tuple[int, int]
+"""Most devices of a site, and most samples of all of them."""
+
+NO_LIMITS: Limits = (2**53, 2**53)
+
+
+@dataclass
+class _Gateway:
+    session: str
+    online: bool
+    site: str
+    samples: dict[str, int] = field(default_factory=dict)
+
+
+class Sites:
+    """Which gateway speaks for which device; safe from any thread.
+
+    A device belongs to one site at a time. It may appear at another one only after it was lost at
+    the first, and never under the name of a device that is connected without a gateway.
+
+    Args:
+        is_direct: whether a device is enrolled in this fleet itself, or connected to its broker.
+        limits: returns the most devices and samples that a gateway's invitation allows.
+    """
+
+    def __init__(
+        self,
+        is_direct: Callable[[str], bool],
+        limits: Callable[[str], Limits] = lambda gateway: NO_LIMITS,
+    ) -> None:
+        self._is_direct = is_direct
+        self._limits = limits
+        self._gateways: dict[str, _Gateway] = {}
+        self._site: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def is_gateway(self, name: str) -> bool:
+        """Whether a party has announced itself as a gateway."""
+        return name in self._gateways
+
+    def gateway_of(self, device: str) -> str:
+        """Return the gateway that speaks for a device; empty for one without."""
+        return self._site.get(device, "")
+
+    def owns(self, device: str) -> bool:
+        """Whether a device is at a site."""
+        return device in self._site
+
+    def session(self, gateway: str) -> str:
+        """Return the current session of a gateway; empty when it is not there."""
+        known = self._gateways.get(gateway)
+        return known.session if known is not None and known.online else ""
+
+    def devices(self, gateway: str) -> list[str]:
+        """Return the devices of a gateway's site."""
+        with self._lock:
+            return [device for device, its in self._site.items() if its == gateway]
+
+    def all(self) -> list[tuple[str, str, dict[str, int]]]:
+        """Return each gateway, its site, and the samples of its devices by name."""
+        with self._lock:
+            known = sorted(self._gateways.items())
+            return [(name, gateway.site, dict(gateway.samples)) for name, gateway in known]
+
+    def meet(self, gateway: str, state: GatewayState) -> bool:
+        """Take a gateway's announcement or will; return whether its devices are lost by it.
+
+        They are by its will, and by a new session: whatever it knew before is gone.
+        """
+        with self._lock:
+            known = self._gateways.get(gateway)
+            same = known is not None and known.session == state.session
+            if state.status == "lost":
+                if known is None or not same:
+                    return False
+                known.online = False
+                return True
+            if known is None:
+                self._gateways[gateway] = _Gateway(state.session, True, state.site)
+                return False
+            known.session, known.online = state.session, True
+            return not same
+
+    def refusal(self, gateway: str, device: str, birth: Birth, *, online: bool) -> str:
+        """Return why a device cannot be at a site; note that it is there where it can.
+
+        Args:
+            gateway: its gateway.
+            device: its name.
+            birth: its announcement.
+            online: whether a device of this name is connected now.
+        """
+        with self._lock:
+            its = self._site.get(device, "")
+            if not its and self._is_direct(device):
+                return f"{device} is a device of this fleet without a gateway"
+            if its not in ("", gateway) and online:
+                return f"{device} is at site {its}"
+            known, (devices, samples) = self._gateways[gateway], self._limits(gateway)
+            others = {name: n for name, n in known.samples.items() if name != device}
+            if len(others) >= devices:
+                return f"it was invited with {devices} devices at most"
+            if sum(others.values()) + birth.samples > samples:
+                return f"it was invited with {samples} samples at most"
+            if its not in ("", gateway):
+                self._gateways[its].samples.pop(device, None)
+            self._site[device] = gateway
+            known.samples[device] = birth.samples
+            return ""
+
+    def forget(self, device: str) -> None:
+        """Forget a device that is no longer wanted."""
+        with self._lock:
+            gateway = self._site.pop(device, "")
+            if gateway:
+                self._gateways[gateway].samples.pop(device, None)
+
+    def remove(self, gateway: str) -> list[str]:
+        """Forget a gateway that is no longer a member; return its devices."""
+        devices = self.devices(gateway)
+        with self._lock:
+            self._gateways.pop(gateway, None)
+            for device in devices:
+                self._site.pop(device, None)
+        return devices

@@ -1,0 +1,108 @@
+"""Take what gateways send: their announcements, and the messages of the devices at their sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edgefed.coordinator.devices.device_registry import DeviceRegistry
+from edgefed.coordinator.devices.sites import Sites
+from edgefed.coordinator.journal.event_journal import EventJournal
+from edgefed.coordinator.journal.rate_limited_notes import RateLimitedNotes
+from edgefed.errors import WireError
+from edgefed.transport.link import Link
+from edgefed.wire.messages import Birth, Message
+from edgefed.wire.site_messages import FROM_DEVICES, GatewayState, SiteMessages, unpack_batch
+from edgefed.wire.topics import Topics
+
+
+@dataclass(frozen=True)
+class SiteDeviceHandler:
+    """What the dispatcher does with a message of a device behind a gateway.
+
+    Attributes:
+        join: takes an announcement or a will of a device.
+        take: takes any other message, with its size in bytes.
+    """
+
+    join: Callable[[str, Birth], None]
+    take: Callable[[str, Message, int], None]
+
+
+class GatewayMessages:
+    """Takes the messages of gateways; owned by the dispatcher's thread.
+
+    Args:
+        sites: which gateway speaks for which device.
+        registry: the connected devices.
+        handler: takes the messages of their devices.
+        link, topics: for the answer to an announcement.
+        journal, notes: take what operators should know.
+    """
+
+    def __init__(
+        self,
+        sites: Sites,
+        registry: DeviceRegistry,
+        handler: SiteDeviceHandler,
+        link: Link,
+        topics: Topics,
+        journal: EventJournal,
+        notes: RateLimitedNotes,
+    ) -> None:
+        self._sites = sites
+        self._registry = registry
+        self._handler = handler
+        self._link = link
+        self._topics = topics
+        self._journal = journal
+        self._notes = notes
+
+    def meet(self, gateway: str, state: GatewayState) -> None:
+        """Take a gateway's announcement or will, and ask for its devices."""
+        if self._registry.knows(gateway):
+            self._notes.warn(gateway, "gateway", "a device of this name is connected; refused")
+            return
+        if not self._sites.is_gateway(gateway) and state.status == "lost":
+            return
+        before = self._sites.session(gateway)
+        if self._sites.meet(gateway, state):
+            self.lose(gateway)
+        if state.status == "lost":
+            if before == state.session:
+                text = f"gateway {gateway} is lost, with its devices"
+                self._journal.emit("note", level="warning", text=text)
+            return
+        if before != state.session:
+            self._journal.emit("note", text=f"gateway {gateway} of site {state.site} is connected")
+        self._link.send(self._topics.down_site(gateway), SiteMessages(session=state.session))
+
+    def lose(self, gateway: str) -> None:
+        """Note that the devices of a gateway are lost."""
+        for device in self._sites.devices(gateway):
+            session = self._registry.session(device)
+            if session:
+                self._handler.join(device, Birth(session=session, status="lost"))
+
+    def take(self, gateway: str, messages: SiteMessages) -> None:
+        """Take the messages of devices from a gateway that has announced itself."""
+        if self._sites.session(gateway) != messages.session:
+            return
+        try:
+            for device, message, size in unpack_batch(messages.batch, *FROM_DEVICES):
+                self._take(gateway, device, message, size)
+        except WireError as error:
+            self._notes.warn(gateway, "site", error.message)
+
+    def _take(self, gateway: str, device: str, message: Message, size: int) -> None:
+        if isinstance(message, Birth):
+            online = self._registry.online(device)
+            refused = self._sites.refusal(gateway, device, message, online=online)
+            if refused:
+                self._notes.warn(gateway, "device", f"device {device} was refused: {refused}")
+                return
+            self._handler.join(device, message)
+        elif self._sites.gateway_of(device) == gateway:
+            self._handler.take(device, message, size)
+        else:
+            self._notes.warn(gateway, "device", f"it speaks for {device}, which is not at its site")

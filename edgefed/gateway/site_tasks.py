@@ -1,0 +1,226 @@
+"""The tasks that a gateway has passed on to its site, from their arrival until their verdicts."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from edgefed.coordinator.dispatch.mqtt_fleet import MqttFleet
+from edgefed.coordinator.storage.stored_runs import OpenExchange
+from edgefed.errors import WireError
+from edgefed.process.clock import Clock
+from edgefed.transport.downloads import Downloads
+from edgefed.transport.reply_resender import ReplyResender
+from edgefed.wire.blobs import BlobCache
+from edgefed.wire.messages import Reply, Task
+from edgefed.worker.task_inputs import TaskInputs
+
+log = logging.getLogger(__name__)
+
+LEAST_REPLY_BYTES = 64 * 1024**2
+"""Bytes that the blobs of a reply may take in any case: the coordinator checks them exactly."""
+
+REPLY_TIMES_TASK = 8
+"""Otherwise, how many times the bytes of its task's blobs."""
+
+Key = tuple[str, str]
+"""Device and exchange."""
+
+
+@dataclass(frozen=True)
+class SiteParts:
+    """What the tasks of a site need.
+
+    Attributes:
+        fleet: the devices of the site.
+        cache: the gateway's blobs.
+        downloads: fetches blobs from the coordinator upstream.
+        send: sends a reply of a device upstream.
+        clock: for repetitions.
+    """
+
+    fleet: MqttFleet
+    cache: BlobCache
+    downloads: Downloads
+    send: Callable[[Reply], None]
+    clock: Clock
+
+
+class SiteTasks:
+    """Puts tasks to the devices of a site, and keeps their replies; owned by one thread.
+
+    A task is put once its blobs are here, so that a blob crosses the link upstream once. A reply is
+    sent upstream, and again until its verdict comes, which goes to the device.
+
+    Args:
+        parts: of the gateway.
+    """
+
+    def __init__(self, parts: SiteParts) -> None:
+        self._fleet = parts.fleet
+        self._cache = parts.cache
+        self._downloads = parts.downloads
+        self._clock = parts.clock
+        self._send = parts.send
+        self._waiting: dict[Key, TaskInputs] = {}
+        self._put: dict[Key, TaskInputs] = {}
+        self._held: dict[Key, Reply] = {}
+        self._resenders: defaultdict[str, ReplyResender] = defaultdict(self._new_resender)
+        self._open: dict[str, OpenExchange] = {}
+
+    def _new_resender(self) -> ReplyResender:
+        return ReplyResender(self._send)
+
+    # -- from the coordinator -----------------------------------------------------------------
+
+    def take(self, task: Task) -> None:
+        """Take a task: fetch what it needs, pass it on, or send the reply again."""
+        key = task.device, task.exchange
+        held = self._held.get(key)
+        if held is not None:
+            self._resenders[task.device].put(held, self._clock.monotonic())
+            return
+        if key in self._put or key in self._waiting:
+            return
+        inputs = TaskInputs(task, self._cache)
+        for patch in (patch for ref in task.blobs.values() for patch in ref.patches):
+            if not self._cache.has(patch.blob):  # a device may hold an older base than we do
+                inputs.lacking[patch.blob] = patch.size
+        self._waiting[key] = inputs
+        self._fetch(inputs)
+
+    def _fetch(self, inputs: TaskInputs) -> None:
+        others = (other for other in self._waiting.values() if other is not inputs)
+        wanted = {digest for other in others for digest in other.lacking}
+        lacking = {name: size for name, size in inputs.lacking.items() if name not in wanted}
+        private = {name: size for name, size in lacking.items() if name in inputs.private}
+        self._downloads.want({name: lacking[name] for name in lacking.keys() - private.keys()})
+        self._downloads.pull(private, self._clock.monotonic())
+        self._go_on(inputs)
+
+    def lacks(self) -> Mapping[str, int]:
+        """Return the blobs that tasks wait for, by digest, with their sizes."""
+        lacking: dict[str, int] = {}
+        for inputs in self._waiting.values():
+            lacking |= inputs.lacking
+        return lacking
+
+    def received(self, digest: str) -> None:
+        """Pass on the tasks for which a blob was missing, if it is whole."""
+        waiting = [inputs for inputs in self._waiting.values() if digest in inputs.lacking]
+        if waiting and self._downloads.arrived(digest):
+            for inputs in waiting:
+                self._go_on(inputs)
+
+    def _go_on(self, inputs: TaskInputs) -> None:
+        """Put a task to its device if all that it needs is here."""
+        for digest in [name for name in inputs.lacking if self._cache.has(name)]:
+            inputs.arrived(digest)
+        task = inputs.task
+        if not inputs.ready:
+            return
+        try:
+            if not inputs.assemble():
+                self._fetch(inputs)
+                return
+        except WireError as error:
+            log.warning("a task of %s was not passed on: %s", task.device, error.message)
+            self._waiting.pop((task.device, task.exchange), None)
+            inputs.clear()
+            return
+        self._waiting.pop((task.device, task.exchange))
+        self._put[task.device, task.exchange] = inputs
+        if not self._fleet.ask_also(task.exchange, task):
+            opened = self._open[task.exchange] = _exchange_of(task)
+            self._fleet.put(opened, shared=True)
+
+    def cancel(self, device: str, exchange: str) -> None:
+        """Stop asking a device: its reply is not needed any more."""
+        self._fleet.withdraw(exchange, device)
+        self._end(device, exchange)
+
+    def settle(self, device: str, exchange: str) -> None:
+        """Note that a reply has its verdict."""
+        self._end(device, exchange)
+
+    def close(self, run: str, through: int) -> None:
+        """End the exchanges of a run up to an index."""
+        over = [o for o in self._open.values() if _run_of(o) == run and o.index <= through]
+        for opened in over:
+            for device, exchange in [*self._waiting, *self._put, *self._held]:
+                if exchange == opened.exchange:
+                    self._end(device, exchange)
+
+    def _end(self, device: str, exchange: str) -> None:
+        """Forget a task and its reply, and its exchange with the last one."""
+        key = device, exchange
+        for inputs in (self._waiting.pop(key, None), self._put.pop(key, None)):
+            if inputs is not None:
+                inputs.clear()
+        self._held.pop(key, None)
+        self._resenders[device].heard(exchange)
+        left = (name for _, name in (*self._waiting, *self._put, *self._held))
+        if exchange not in left and exchange in self._open:
+            self._fleet.drop(self._open.pop(exchange), put_again=True)
+            self._fleet.forget([exchange])
+
+    # -- from devices -------------------------------------------------------------------------
+
+    def answered(self, reply: Reply) -> None:
+        """Take a whole reply of a device, and send it upstream."""
+        key = reply.device, reply.exchange
+        if key in self._put:
+            # Larger ones are asked for as blobs, like all that are not inside.
+            self._held[key] = reply.model_copy(update={"inline": {}})
+            self._resenders[reply.device].put(self._held[key], self._clock.monotonic())
+
+    def named(self) -> set[str]:
+        """Return the blobs that the replies name which wait for their verdicts."""
+        return {digest for reply in self._held.values() for digest in reply.needed}
+
+    # -- what time brings ---------------------------------------------------------------------
+
+    def due(self, now: float) -> None:
+        """Repeat replies that were not confirmed, and requests for blobs."""
+        if self._downloads.due(now):
+            lacking = self.lacks()
+            log.warning("blobs of %d tasks did not arrive; asking again", len(self._waiting))
+            self._downloads.want(lacking)
+        for resender in self._resenders.values():
+            resender.due(now)
+
+    def next_due(self) -> float | None:
+        """Return the monotonic second of the next repetition, or None."""
+        dues: Iterable[float | None] = (
+            self._downloads.next_due(),
+            *(resender.next_due() for resender in self._resenders.values()),
+        )
+        return min((due for due in dues if due is not None), default=None)
+
+    def reconnected(self, now: float) -> None:
+        """Send all replies, and requests for blobs, again."""
+        self._downloads.reconnected(now)
+        for resender in self._resenders.values():
+            resender.reconnected(now)
+
+
+def _run_of(opened: OpenExchange) -> str:
+    return opened.tasks[0].run
+
+
+def _exchange_of(task: Task) -> OpenExchange:
+    """Return the exchange of a task, which other tasks may join."""
+    sent = sum(ref.size for ref in task.blobs.values())
+    return OpenExchange(
+        exchange=task.exchange,
+        index=task.index,
+        name=task.question,
+        round=task.round,
+        tasks=(task,),
+        wanted=1,
+        quorum=0,
+        deadline=task.deadline,
+        max_reply_bytes=max(LEAST_REPLY_BYTES, REPLY_TIMES_TASK * sent),
+    )

@@ -1,0 +1,87 @@
+"""Send messages of, or to, many devices together: one publication for what comes within moments."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+
+from edgefed.errors import EdgeFedError
+from edgefed.wire.messages import Message
+from edgefed.wire.site_messages import pack_batches
+
+log = logging.getLogger(__name__)
+
+GATHER = 0.02
+"""Seconds for which messages are collected."""
+
+_LATEST = ("progress", "telemetry")
+"""Kinds of which only the last message of a device in a batch counts."""
+
+
+class BatchSender:
+    """A thread that collects messages for each gateway and publishes them in batches.
+
+    Args:
+        publish: publishes one batch for a gateway.
+    """
+
+    def __init__(self, publish: Callable[[str, bytes], None]) -> None:
+        self._publish = publish
+        self._waiting: dict[str, list[tuple[str, Message]]] = {}
+        self._changed = threading.Condition()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, gateway: str, device: str, message: Message) -> None:
+        """Queue a message; the thread starts with the first one."""
+        with self._changed:
+            self._waiting.setdefault(gateway, []).append((device, message))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def stop(self) -> None:
+        """Send what waits, and end the thread."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closing)
+                if not self._waiting:
+                    return
+                if not self._closing:
+                    self._changed.wait_for(lambda: self._closing, GATHER)
+                waiting, self._waiting = self._waiting, {}
+            for gateway, messages in waiting.items():
+                self._send(gateway, without_old_states(messages))
+
+    def _send(self, gateway: str, messages: Iterable[tuple[str, Message]]) -> None:
+        try:
+            for batch in pack_batches(messages):
+                self._publish(gateway, batch)
+        except EdgeFedError as error:
+            log.warning("messages for %s were not sent: %s", gateway or "the fleet", error.message)
+
+
+def without_old_states(
+    messages: list[tuple[str, Message]],
+) -> list[tuple[str, Message]]:
+    """Return messages without the progress and telemetry that later ones replace."""
+    last = {
+        (device, message.kind): index
+        for index, (device, message) in enumerate(messages)
+        if message.kind in _LATEST
+    }
+    return [
+        (device, message)
+        for index, (device, message) in enumerate(messages)
+        if last.get((device, message.kind), index) == index
+    ]
