@@ -1,4 +1,4 @@
-"""A fleet whose devices are at sites, behind gateways: real processes and a broker for each site."""
+"""A fleet whose devices are at sites, behind gateways: real processes, a broker for each site."""
 
 from __future__ import annotations
 

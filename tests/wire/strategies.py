@@ -31,6 +31,7 @@ from edgefed.wire.messages import (
     Task,
     Telemetry,
 )
+from edgefed.wire.site_messages import SITE_MESSAGES, GatewayState, SiteMessages
 from edgefed.wire.tensors import DTYPES, Array
 
 words = st.text(max_size=20)
@@ -130,6 +131,8 @@ OWN: dict[type[Message], dict[str, st.SearchStrategy[Any]]] = {
         "name": words,
         "proof": st.binary(max_size=32),
     },
+    GatewayState: {"status": st.sampled_from(["online", "lost"]), "site": words},
+    SiteMessages: {"batch": st.binary(max_size=200)},
     RenewalOrder: {"key": st.binary(min_size=8, max_size=8)},
     LogRequest: {
         "lines": st.integers(1, limits.MAX_LOG_LINES),
@@ -150,7 +153,8 @@ def built(kind: type[Message]) -> st.SearchStrategy[Any]:
 
 
 messages: dict[type[Message], st.SearchStrategy[Any]] = {
-    kind: built(kind) for kind in (*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES)
+    kind: built(kind)
+    for kind in (*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES)
 }
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())
 

@@ -27,6 +27,7 @@ from edgefed.wire.messages import (
     Request,
     Task,
 )
+from edgefed.wire.site_messages import SITE_MESSAGES
 from tests.wire.memory import at_most, numbered
 from tests.wire.strategies import any_message, damaged, messages
 
@@ -54,7 +55,9 @@ def test_bytes_on_the_wire_do_not_drift() -> None:
     assert decode(CANCEL, Cancel) == Cancel(exchange="e1")
 
 
-@pytest.mark.parametrize("model", (*MESSAGES, *DIAGNOSTIC_MESSAGES), ids=lambda model: model.kind)
+@pytest.mark.parametrize(
+    "model", (*MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES), ids=lambda model: model.kind
+)
 def test_every_message_returns_as_it_was(model: type[Message]) -> None:
     @settings(max_examples=25, deadline=None)
     @given(messages[model])
@@ -65,7 +68,7 @@ def test_every_message_returns_as_it_was(model: type[Message]) -> None:
 
 
 def test_kinds_are_unique() -> None:
-    everything = (*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES)
+    everything = (*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES)
     assert len({model.kind for model in everything}) == len(everything)
 
 

@@ -11,6 +11,7 @@ from edgefed.wire.diagnostic_messages import DIAGNOSTIC_MESSAGES
 from edgefed.wire.enrolment_messages import ENROLMENT_MESSAGES
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import MESSAGES, Message
+from edgefed.wire.site_messages import SITE_MESSAGES
 from edgefed.wire.topics import CLIENT_SLOTS, TOPIC_SPECS, ParsedTopic, Topics
 from tests.wire.strategies import any_message, digests, messages, names
 
@@ -42,6 +43,9 @@ PARSED = {
     TOPICS.pong("d-1"): ParsedTopic("up", "d-1", "ping"),
     TOPICS.log_request("d-1"): ParsedTopic("down", "d-1", "log"),
     TOPICS.log_tail("d-1"): ParsedTopic("up", "d-1", "log"),
+    TOPICS.down_site("d-1"): ParsedTopic("down", "d-1", "site"),
+    TOPICS.up_site("d-1"): ParsedTopic("up", "d-1", "site"),
+    TOPICS.gateway("d-1"): ParsedTopic("up", "d-1", "gateway"),
     TOPICS.enrolment_request("0a1b"): ParsedTopic("enrol", "0a1b", "request"),
     TOPICS.enrolment_response("0a1b"): ParsedTopic("enrol", "0a1b", "response"),
     TOPICS.events(): ParsedTopic("events", "", "events"),
@@ -63,7 +67,7 @@ def test_every_topic_means_its_place(topic: str) -> None:
 
 def test_every_lane_has_a_topic_and_every_message_a_lane() -> None:
     assert {(parsed.branch, parsed.leaf) for parsed in PARSED.values()} == set(TOPIC_SPECS)
-    everything = {*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES}
+    everything = {*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES}
     assert {spec.message for spec in TOPIC_SPECS.values()} == everything
     assert set(messages) == everything
 
@@ -72,6 +76,7 @@ def test_only_presence_is_retained_and_only_what_is_asked_again_may_be_lost() ->
     assert {key for key, spec in TOPIC_SPECS.items() if spec.retained} == {
         ("all", "coordinator"),
         ("up", "birth"),
+        ("up", "gateway"),
     }
     diagnostics = {(branch, leaf) for branch in ("up", "down") for leaf in ("ping", "log")}
     harmless = {("up", "telemetry"), ("events", "events"), *diagnostics}

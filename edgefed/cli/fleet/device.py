@@ -167,6 +167,7 @@ def _rows(devices: list[dict[str, Any]], now: str) -> list[tuple[str, ...]]:
     """Return the table with its head; columns of trust and sharing only if they have values."""
     untrusted = any(device["standing"] != "trusted" for device in devices)
     sharing = any(device["shared_entries"] for device in devices)
+    sited = any(device.get("site") for device in devices)
 
     def reason(device: dict[str, Any]) -> str:
         return _reason(device, now)
@@ -179,6 +180,7 @@ def _rows(devices: list[dict[str, Any]], now: str) -> list[tuple[str, ...]]:
         ("SEEN", lambda device: ago(device["seen_at"], now)),
         ("SAMPLES", lambda device: str(device["samples"])),
         ("LABELS", _labels),
+        *([("SITE", lambda device: str(device["site"]))] if sited else []),
         *([("MEANS", _shared("entries")), ("GROUP", _shared("group"))] if sharing else []),
         ("HARDWARE", lambda device: str(device["hardware"] or device["accelerator"])),
     ]

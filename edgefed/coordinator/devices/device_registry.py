@@ -70,6 +70,7 @@ class DeviceRegistry:
         trust: the trust scores of the devices.
         enrolled: whether a device is enrolled; one that is not any more is not in the roster.
         pauses: the devices that operators have paused; they are not in the roster.
+        site_of: returns the gateway that speaks for a device; empty for one without.
     """
 
     def __init__(
@@ -79,7 +80,9 @@ class DeviceRegistry:
         trust: TrustScores | None = None,
         enrolled: Callable[[str], bool] = everybody,
         pauses: DevicePauses | None = None,
+        site_of: Callable[[str], str] = lambda device: "",
     ) -> None:
+        self._site_of = site_of
         self._enrolled = enrolled
         self._journal = journal
         self._trust = trust or TrustScores()
@@ -303,6 +306,7 @@ class DeviceRegistry:
             returned = {"returned": True} if before is not None else {}
             described = {**_described(device, birth), **self._trust.of(device).fields()}
             described |= self._pauses.fields(device)
+            described |= {"site": site} if (site := self._site_of(device)) else {}
             self._journal.emit("device", **described, **returned)
         self._tell(device)
         return birth.status != "lost"

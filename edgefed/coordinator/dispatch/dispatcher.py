@@ -27,7 +27,7 @@ from edgefed.coordinator.dispatch.reply_receiver import ReplyReceiver
 from edgefed.coordinator.exchanges.fleet import Verdict
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
 from edgefed.coordinator.journal.rate_limited_notes import OverflowNotes, RateLimitedNotes
-from edgefed.errors import EdgeFedError
+from edgefed.errors import EdgeFedError, NotAllowedError
 from edgefed.files.writing import free_bytes
 from edgefed.process.clock import timestamp
 from edgefed.terminal.units import duration
@@ -149,6 +149,24 @@ class Dispatcher:
         self._replies.stop()
 
     # -- what the engine's thread calls -------------------------------------------------------
+
+    def check_receivers(self, tasks: Iterable[Task]) -> None:
+        """Check that no task has its device send something to a device at another site.
+
+        Raises:
+            NotAllowedError: ``site.relays``: one has.
+        """
+        site_of = self._deps.sites.gateway_of
+        for task in tasks:
+            others = [other for other in task.receivers if site_of(other) != site_of(task.device)]
+            if others:
+                raise NotAllowedError(
+                    f"Devices {task.device} and {others[0]} are at different sites, and this run"
+                    " has devices send each other data.",
+                    code="site.relays",
+                    hint="choose a method without secure aggregation, label mixes or relays, or"
+                    " run it with the devices of one site",
+                )
 
     def open(self, pending: PendingExchange) -> None:
         """Put an exchange's tasks to their devices."""

@@ -82,7 +82,12 @@ class MqttFleet(Fleet):
         return self._registry.wait_for(devices, timeout, stop)
 
     def put(self, exchange: OpenExchange, *, shared: bool = False) -> None:
-        """Open an exchange and send its tasks."""
+        """Open an exchange and send its tasks.
+
+        Raises:
+            NotAllowedError: ``site.relays``: a device would send another site's device something.
+        """
+        self._dispatcher.check_receivers(exchange.tasks)
         pending = PendingExchange(exchange, self._clock.monotonic())
         if shared:
             pending.shared, pending.arrivals = True, self._shared

@@ -125,7 +125,8 @@ class Service:
         if self._membership is not None:
             self._enrolled = either(self._membership.parties.is_enrolled, self._sites.owns)
         self.registry = DeviceRegistry(
-            self.journal, clock, self._trust, self._enrolled, self._pauses
+            *(self.journal, clock, self._trust, self._enrolled, self._pauses),
+            self._sites.gateway_of,
         )
         self._run_check = RunCheck(
             settings, lambda checks: self._trust.exclusions(self.registry.known(), checks)

@@ -204,6 +204,7 @@ class DeviceSnapshot(View):
         quarantined_by: the operator that ordered its quarantine, or the setting of the check, such
             as ``checks.norm_factor``; empty without one.
         trust_since: UTC time since when it has this standing.
+        site: the gateway that speaks for it; empty for a device without one.
         paused_by, pause_reason: the operator that paused it, and why; empty if none has.
         excluded: why the current run, or the last one, does not ask it; empty if it does.
     """
@@ -223,6 +224,7 @@ class DeviceSnapshot(View):
     labels: tuple[int, ...] = ()
     class_names: tuple[str, ...] = ()
     hardware: str = ""
+    site: str = ""
     accelerator: str = ""
     agent: str = ""
     torch: str = ""

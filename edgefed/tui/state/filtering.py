@@ -13,6 +13,7 @@ _FIELDS: dict[str, Callable[[DeviceSnapshot], str]] = {
     "reason": why,
     "hardware": lambda device: device.hardware,
     "agent": lambda device: device.agent,
+    "site": lambda device: device.site,
     "trust": lambda device: device.standing,
 }
 """Keys of a filter, and the text of a device in which each one searches."""

@@ -144,6 +144,8 @@ COLUMNS: tuple[Column, ...] = (
     _reading("battery", "BAT", 4, 18, "{:.0f}%"),
     Column("hardware", "HARDWARE", 16, 19, cells.hardware, lambda device: device.hardware or None,
            told=_has("hardware")),
+    Column("site", "SITE", 10, 26, cells.site, lambda device: device.site or None,
+           told=_has("site")),
     _counter("means", "MEANS", 5, 20, cells.averages("shared_entries"), of="shared_entries"),
     _counter("group", "GROUP", 5, 21, cells.averages("shared_group"), of="shared_group"),
     _counter("shared", "SHARED", 9, 22, cells.shared, of="shared_bytes"),

@@ -189,6 +189,12 @@ def reason(device: DeviceSnapshot, shown: Shown) -> Text:
     return Text(clean(text)) if text else Text("·", MUTED)
 
 
+def site(device: DeviceSnapshot, shown: Shown) -> Text:
+    """Return the gateway that speaks for a device."""
+    del shown
+    return Text(clean(device.site)) if device.site else Text("—", MUTED)
+
+
 def hardware(device: DeviceSnapshot, shown: Shown) -> Text:
     """Return the board."""
     del shown

@@ -129,6 +129,8 @@ class DeviceHealthPane(DevicePane):
         yield _fact("board", _known(view.hardware))
         yield _fact("accelerator", _known(view.accelerator))
         yield _fact("agent", _versions(view))
+        if view.site:
+            yield _fact("site", _known(view.site))
         hot = (view.temperature or 0.0) >= HOT
         temperature = _reading(view.temperature, "{:.0f} °C", ORANGE if hot else "")
         memory = _known("" if view.memory is None else used_of(view.memory, view.memory_total))
