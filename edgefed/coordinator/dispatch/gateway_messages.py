@@ -105,4 +105,4 @@ class GatewayMessages:
         elif self._sites.gateway_of(device) == gateway:
             self._handler.take(device, message, size)
         else:
-            self._notes.warn(gateway, "device", f"it speaks for {device}, which is not at its site")
+            self._notes.warn(gateway, "sender", f"it speaks for {device}, which is not at its site")

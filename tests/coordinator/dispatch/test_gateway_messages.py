@@ -1,0 +1,157 @@
+"""What a coordinator takes from gateways, and what it refuses."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from broker.mosquitto import MosquittoBroker
+from edgefed.coordinator.process.service import Service
+from edgefed.coordinator.process.service_settings import ServiceSettings
+from edgefed.process.clock import SystemClock
+from edgefed.transport.link import Arrival, Incoming, Link
+from edgefed.wire.envelope import decode
+from edgefed.wire.messages import Birth, Message, Progress
+from edgefed.wire.site_messages import GatewayState, SiteMessages, pack_batches
+from edgefed.wire.topics import Topics
+from tests.transport.listening import PATIENCE, wait_until
+
+pytestmark = pytest.mark.mosquitto
+
+TOPICS = Topics("plant")
+ONE, TWO = "1" * 16, "2" * 16
+
+
+def birth(session: str = ONE, samples: int = 5, status: str = "online") -> Birth:
+    return Birth.model_validate({"session": session, "status": status, "samples": samples})
+
+
+class FakeGateway:
+    """A program that announces itself as a gateway and says what a test wants."""
+
+    def __init__(self, broker: MosquittoBroker, name: str, session: str = ONE) -> None:
+        self.name, self.session = name, session
+        self.asked = 0
+        self.link = Link(
+            broker.address,
+            f"gateway-{name}-{session}",
+            self._take,
+            subscriptions=(TOPICS.down_site(name),),
+        )
+        self.link.start_now(PATIENCE)
+        self.announce()
+        wait_until(lambda: self.asked > 0, "the coordinator to ask for the devices")
+
+    def announce(self, status: str = "online") -> None:
+        state = GatewayState.model_validate(
+            {"session": self.session, "status": status, "site": f"site-{self.name}"}
+        )
+        self.link.send(TOPICS.gateway(self.name), state, retain=True)
+
+    def say(self, *messages: tuple[str, Message], session: str = "") -> None:
+        for batch in pack_batches(messages):
+            said = SiteMessages(session=session or self.session, batch=batch)
+            self.link.send(TOPICS.up_site(self.name), said)
+
+    def _take(self, arrival: Arrival) -> None:
+        if isinstance(arrival, Incoming):
+            self.asked += not decode(arrival.payload, SiteMessages).batch
+
+
+@pytest.fixture
+def service(mosquitto: MosquittoBroker, tmp_path: Path) -> Iterator[Service]:
+    made = Service(ServiceSettings(mosquitto.address, "plant", tmp_path / "hub"), SystemClock())
+    thread = threading.Thread(target=made.serve)
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+        thread.join()
+
+
+@contextmanager
+def gateway(broker: MosquittoBroker, name: str, session: str = ONE) -> Iterator[FakeGateway]:
+    made = FakeGateway(broker, name, session)
+    try:
+        yield made
+    finally:
+        made.link.stop()
+
+
+def there(service: Service) -> set[str]:
+    return {member.device for member in service.registry.roster()}
+
+
+def warned(service: Service, text: str) -> bool:
+    return any(text in line.text for line in service.journal.snapshot.lines)
+
+
+def test_a_gateway_speaks_for_its_devices_until_it_is_lost(
+    mosquitto: MosquittoBroker, service: Service
+) -> None:
+    with gateway(mosquitto, "gw-a") as first:
+        first.say(("cam-1", birth()), ("cam-2", birth()))
+        wait_until(lambda: there(service) == {"cam-1", "cam-2"}, "the devices")
+        views = {view.device: view.site for view in service.journal.snapshot.devices}
+        assert views == {"cam-1": "gw-a", "cam-2": "gw-a"}
+        first.say(("cam-2", birth(status="lost")))
+        wait_until(lambda: there(service) == {"cam-1"}, "the loss of one")
+        first.announce("lost")
+        wait_until(lambda: there(service) == set(), "the loss of the site")
+        first.say(("cam-1", birth(TWO)))  # it may say so only after it has announced itself
+        first.announce()
+        wait_until(lambda: first.asked == 2, "to be asked again")
+        assert there(service) == set()
+        first.say(("cam-1", birth()))
+        wait_until(lambda: there(service) == {"cam-1"}, "the device")
+
+
+def test_a_gateway_that_restarts_has_lost_its_devices_before(
+    mosquitto: MosquittoBroker, service: Service
+) -> None:
+    with gateway(mosquitto, "gw-a") as first:
+        first.say(("cam-1", birth()))
+        wait_until(lambda: there(service) == {"cam-1"}, "the device")
+        with gateway(mosquitto, "gw-a", TWO):
+            assert there(service) == set(), "each is told again, so that it is asked again"
+            first.say(("cam-1", birth()))  # of the process before
+            first.say(("cam-9", birth()), session=TWO)
+            wait_until(lambda: there(service) == {"cam-9"}, "the other")
+
+
+def test_what_a_gateway_may_not_say_is_refused(
+    mosquitto: MosquittoBroker, service: Service
+) -> None:
+    direct = Link(mosquitto.address, "direct", lambda arrival: None)
+    direct.start_now(PATIENCE)
+    direct.send(TOPICS.birth("cam-1"), birth(), retain=True)
+    direct.send(TOPICS.progress("cam-1"), Progress(session=ONE, state="idle"))
+    wait_until(lambda: there(service) == {"cam-1"}, "the device without a gateway")
+    with gateway(mosquitto, "gw-a") as one, gateway(mosquitto, "gw-b") as other:
+        one.say(("cam-1", birth(TWO)))
+        wait_until(lambda: warned(service, "cam-1 is a device of this fleet"), "a warning")
+        assert service.registry.session("cam-1") == ONE
+
+        one.say(("cam-2", birth()))
+        wait_until(lambda: "cam-2" in there(service), "a device")
+        other.say(("cam-2", birth(TWO)))
+        wait_until(lambda: warned(service, "cam-2 is at site gw-a"), "a warning")
+        other.say(("cam-2", Progress(session=ONE, state="train")))
+        wait_until(lambda: warned(service, "it speaks for cam-2"), "a warning")
+        states = {view.device: view.state for view in service.journal.snapshot.devices}
+        assert states["cam-2"] == "idle"
+
+        one.say(("cam-2", birth(status="lost")))
+        wait_until(lambda: "cam-2" not in there(service), "the loss")
+        other.say(("cam-2", birth(TWO)))
+        wait_until(lambda: service.registry.session("cam-2") == TWO, "the move to another site")
+        one.say(("cam-2", birth()))
+        other.link.send(TOPICS.up_site("gw-b"), SiteMessages(session=ONE, batch=b"none"))
+        wait_until(lambda: warned(service, "A batch cannot be read"), "a warning")
+        assert service.registry.session("cam-2") == TWO
+    direct.stop()
