@@ -99,7 +99,7 @@ class GatewayMessages:
             online = self._registry.online(device)
             refused = self._sites.refusal(gateway, device, message, online=online)
             if refused:
-                self._notes.warn(gateway, "device", f"device {device} was refused: {refused}")
+                self._notes.warn(gateway, device, f"device {device} was refused: {refused}")
                 return
             self._handler.join(device, message)
         elif self._sites.gateway_of(device) == gateway:

@@ -1,0 +1,93 @@
+"""A gateway from its invitation to its removal, with the real programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from broker.mosquitto import MosquittoBroker
+from edgefed.transport.link import Link
+from edgefed.wire.messages import Birth, Progress
+from edgefed.wire.topics import Topics
+from tests.enrolment.hub import FLEET, running_hub
+from tests.forked_programs import ForkedProgram, run_module
+from tests.processes import clean_environment
+from tests.transport.listening import PATIENCE, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
+
+SITE = Topics("hall-2")
+SESSION = "a" * 16
+
+
+def device(site: Link, name: str, samples: int) -> None:
+    """Let a device appear at the site."""
+    birth = Birth(session=SESSION, status="online", samples=samples)
+    site.send(SITE.birth(name), birth, retain=True)
+    site.send(SITE.progress(name), Progress(session=SESSION, state="idle"))
+
+
+def test_a_gateway_is_invited_with_limits_and_removed(
+    mosquitto: MosquittoBroker, tmp_path: Path
+) -> None:
+    machine = ("--state", str(tmp_path / "machine"), "--fleet", "hall-2")
+
+    def edgefed(*words: str) -> tuple[int, str, str]:
+        return run_module("edgefed.cli.main", *machine, *words)
+
+    with running_hub(tmp_path) as hub:
+        invite = ("gateway", "invite", "gw-2", "--devices", "2", "--samples", "100")
+        token = hub.edgefed(*invite)[1].strip()
+        code, _, said = run_module(
+            "device_agent.commands.cli", "--state", str(tmp_path / "other"), "enroll", token
+        )
+        assert code == 4 and "edgefed gateway enroll" in said
+        assert edgefed("gateway", "enroll", token)[:2] == (0, f"gateway gw-2 of fleet {FLEET}\n")
+
+        code, _, said = edgefed("gateway", "run", "--upstream-fleet", "hall-2", "--name", "gw-2")
+        assert code == 2 and "gateway.fleet" in said
+        code, _, said = edgefed(
+            "gateway", "run", "--upstream-fleet", "other", "--name", "gw-2",
+            "--upstream", f"mqtts://127.0.0.1:{hub.port}",
+        )  # fmt: skip
+        assert code == 4 and "trust.missing" in said
+
+        (log := tmp_path / "gateway.log").touch()
+        broker = ("--broker", str(mosquitto.address))
+        run = ("gateway", "run", "--upstream-fleet", FLEET, "--name", "gw-2")
+        gateway = ForkedProgram(
+            ["edgefed.cli.main", *machine, *broker, *run], clean_environment(), log
+        )
+        site = Link(mosquitto.address, "devices", lambda arrival: None)
+        site.start_now(PATIENCE)
+
+        def shown() -> dict[str, object]:
+            rows: list[dict[str, object]] = json.loads(hub.edgefed("gateway", "list", "--json")[1])
+            return rows[0] if rows else {}
+
+        for name, samples in (("cam-1", 40), ("cam-2", 61), ("cam-3", 60)):
+            wait_until(lambda: "connected to fleet" in log.read_text(), "the gateway")
+            device(site, name, samples)
+            wait_until(lambda: f"device {name} joined" in log.read_text(), name)  # noqa: B023
+        wait_until(lambda: shown().get("devices") == 2, "two devices")
+        assert shown() == {
+            "name": "gw-2", "site": "hall-2", "state": "online",
+            "devices": 2, "online": 2, "samples": 100,
+        }  # fmt: skip
+        assert "cam-2 was refused: it was invited with 100 samples at most" in hub.said()
+        device(site, "cam-4", 1)
+        refused = "cam-4 was refused: it was invited with 2 devices at most"
+        wait_until(lambda: refused in hub.said(), "the refusal of a third device")
+
+        (tmp_path / "own.toml").write_text("""[data]\nname = "digits"\n""")
+        code, _, said = edgefed(*broker, "run", "start", str(tmp_path / "own.toml"))
+        assert (code, "run.gateway" in said) == (4, True)
+        assert hub.members()["gw-2"]["role"] == "gateway"
+        assert hub.edgefed("gateway", "remove", "gw-2", "--yes")[0] == 0
+        assert gateway.wait(PATIENCE) == 4
+        assert "was removed from fleet" in log.read_text()
+        wait_until(lambda: hub.ask("gateways") == [], "the end of its site")
+        assert hub.ask("snapshot")["snapshot"]["devices"] == []
+        site.stop()
