@@ -46,6 +46,9 @@ class FaultyLink:
         tls: ends of an encrypted stream.
         beside: a second port so far from the first is forwarded to one so far from the target.
         rng: which messages are repeated and held back.
+
+    Attributes:
+        carried: bytes carried to the client and from it.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class FaultyLink:
         self._refusing = self._truncating = False
         self._repeating = self._reordering = 0.0
         self.repeated = self.reordered = 0
+        self.carried = [0, 0]
         # Of all connections: a message of an earlier session may come again in a later one.
         self._histories = (_History(maxlen=HISTORY), _History(maxlen=HISTORY))
         self._transports: set[asyncio.WriteTransport] = set()
@@ -171,8 +175,8 @@ class FaultyLink:
             if self._is_cut():  # meanwhile
                 return
             await asyncio.gather(
-                self._pump(broker[0], writer, self._rates[0], self._histories[0]),
-                self._pump(reader, broker[1], self._rates[1], self._histories[1]),
+                self._pump(broker[0], writer, 0),
+                self._pump(reader, broker[1], 1),
             )
         except (OSError, asyncio.CancelledError):  # the latter when the link is closed
             pass
@@ -185,10 +189,10 @@ class FaultyLink:
         self,
         source: asyncio.StreamReader,
         sink: asyncio.StreamWriter,
-        rate: float,
-        history: _History,
+        way: int,
     ) -> None:
-        direction = _Direction(PacketSplitter() if self._reads else None, history)
+        rate = self._rates[way]
+        direction = _Direction(PacketSplitter() if self._reads else None, self._histories[way])
         while True:
             for piece in self._changed(direction, await self._next(source, direction)):
                 if self._truncating:
@@ -197,6 +201,7 @@ class FaultyLink:
                     self._truncating = False
                     raise ConnectionResetError
                 sink.write(piece)
+                self.carried[way] += len(piece)
                 await sink.drain()
                 await asyncio.sleep(len(piece) / min(rate, self._limit))
 

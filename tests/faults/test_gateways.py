@@ -83,3 +83,15 @@ def test_kills_of_every_part_leave_the_flat_run_s_bits(tmp_path: Path, signed: b
         record = home.finish(run)
         assert record["status"] == "finished", home.logs()
         assert record["weights_digest"] == simulated(plan, tmp_path / "sim")
+
+
+def test_a_model_crosses_the_link_of_a_site_once(tmp_path: Path) -> None:
+    plan = recipe().model_copy(update={"rounds": recipe().rounds.model_copy(update={"count": 1})})
+    with sites(tmp_path, plan, SITES) as home:
+        home.wait_for_devices(len(DEVICES))
+        before = [list(home.links[gateway].carried) for gateway in SITES]
+        record = home.finish(home.begin())
+        assert record["status"] == "finished", home.logs()
+        model = 4 * (64 * 600 + 600 + 600 * 600 + 600 + 600 * 10 + 10)
+        for (down, _), link in zip(before, home.links.values(), strict=True):
+            assert 0.3 * model < link.carried[0] - down < 0.5 * model, "as bf16, compressed"

@@ -103,6 +103,20 @@ def test_topics_return_their_parts(fleet: str, device: str, digest: str) -> None
     assert topics.parse(topics.broadcast_chunk(digest)) == ParsedTopic("all", "", "c")
 
 
+def test_a_gateway_and_a_device_send_different_messages() -> None:
+    senders = {
+        leaf: TOPIC_SPECS["up", leaf].senders for branch, leaf in TOPIC_SPECS if branch == "up"
+    }
+    both = ("device", "gateway")
+    assert {leaf for leaf, roles in senders.items() if roles == ("gateway",)} == {"gateway", "site"}
+    assert {leaf for leaf, roles in senders.items() if roles == both} == {
+        "need",
+        "renewal",
+        "leave",
+    }
+    assert senders["birth"] == senders["reply"] == ("device",)
+
+
 def test_a_party_writes_a_few_exact_topics() -> None:
     device, client = TOPICS.written_by_device("d-1"), TOPICS.written_by_client("viewer.vi")
     assert set(device) == {topic for topic, parsed in PARSED.items() if parsed.branch == "up"}

@@ -12,11 +12,12 @@ import pytest
 
 from broker.mosquitto import MosquittoBroker
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
+from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.transport.link import Incoming
 from edgefed.wire.blobs import chunk, chunk_count
 from edgefed.wire.envelope import decode
+from edgefed.wire.message_parts import DeliveredRelay
 from edgefed.wire.messages import Birth, BlobRef, Cancel, Chunk, Need, Receipt, Reply, Request, Task
 from edgefed.wire.tensors import digest
 from tests.coordinator.dispatch.test_dispatcher import (
@@ -371,3 +372,21 @@ def test_an_oversized_reply_is_judged_by_its_own_exchange(scene: Scene) -> None:
     assert scene.told(TOPICS.down_need("one"), Need) == []
     for opened in (first, second):
         scene.fleet.drop(opened)
+
+
+def test_a_gateway_reaches_the_blobs_of_its_own_devices_tasks() -> None:
+    opened = exchange(0)
+    one, other = (task.device for task in opened.tasks[:2])
+    shared, private = "1" * 64, "2" * 64
+    relay = DeliveredRelay(exchange="r-1-9", sender=one, digest=private, size=1)
+    tasks = (
+        opened.tasks[0].model_copy(update={"blobs": {"weights": BlobRef(digest=shared, size=1)}}),
+        opened.tasks[1].model_copy(update={"blobs": {}, "relays": (relay,)}),
+    )
+    exchanges = PendingExchanges()
+    exchanges.add(PendingExchange(replace(opened, tasks=tasks), 0.0))
+    assert exchanges.access_of_any((other, one), shared) == "shared"
+    assert exchanges.access_of_any((other,), shared) == "none"
+    assert exchanges.access_of_any((), shared) == "none"
+    assert exchanges.access_of_any((one, other), private) == "private"
+    assert exchanges.access_of_any((one,), private) == "none"
