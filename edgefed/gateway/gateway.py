@@ -68,7 +68,7 @@ class Upstream:
         fleet: its name.
         name: of the gateway in it.
         address: of its broker, with the gateway's credentials.
-        folder: for what the gateway keeps of it.
+        folder: of the gateway's state in it.
     """
 
     fleet: str

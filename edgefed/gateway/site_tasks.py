@@ -31,7 +31,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class SiteParts:
-    """What the tasks of a site need.
+    """The parts of a gateway that its tasks use.
 
     Attributes:
         fleet: the devices of the site.
@@ -76,7 +76,7 @@ class SiteTasks:
     # -- from the coordinator -----------------------------------------------------------------
 
     def take(self, task: Task) -> None:
-        """Take a task: fetch what it needs, pass it on, or send the reply again."""
+        """Take a task: fetch its blobs, pass it on, or send the reply again."""
         key = task.device, task.exchange
         held = self._held.get(key)
         if held is not None:

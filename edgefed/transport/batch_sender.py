@@ -1,4 +1,4 @@
-"""Send messages of, or to, many devices together: one publication for what comes within moments."""
+"""Send messages of, or to, many devices in batches: one publication for those of a moment."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BatchSender:
             self._changed.notify()
 
     def stop(self) -> None:
-        """Send what waits, and end the thread."""
+        """Send the waiting messages, and end the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify()

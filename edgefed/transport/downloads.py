@@ -1,4 +1,4 @@
-"""Fetch blobs from the coordinator: subscribe, request, and repeat what did not arrive."""
+"""Fetch blobs from the coordinator: subscribe, request, and repeat the requests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The messages between a coordinator and the gateway of a site, and their batches.
 
-A gateway relays for the devices of its site. What one of them sends, or is sent, travels as an
-unsigned message of the device inside a batch; the gateway or the coordinator signs the batch.
+A gateway relays for the devices of its site. Each message of, or to, one of them is an unsigned
+message inside a batch; the gateway or the coordinator signs the batch.
 """
 
 from __future__ import annotations

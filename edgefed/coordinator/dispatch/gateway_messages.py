@@ -1,4 +1,4 @@
-"""Take what gateways send: their announcements, and the messages of the devices at their sites."""
+"""The messages of gateways: their announcements, and those of the devices at their sites."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgefed.wire.topics import Topics
 
 @dataclass(frozen=True)
 class SiteDeviceHandler:
-    """What the dispatcher does with a message of a device behind a gateway.
+    """The dispatcher's functions for the messages of devices behind gateways.
 
     Attributes:
         join: takes an announcement or a will of a device.
@@ -37,7 +37,7 @@ class GatewayMessages:
         registry: the connected devices.
         handler: takes the messages of their devices.
         link, topics: for the answer to an announcement.
-        journal, notes: take what operators should know.
+        journal, notes: receive notes and warnings for operators.
     """
 
     def __init__(

@@ -93,7 +93,7 @@ class Invitation:
 
 @dataclass(frozen=True)
 class SiteLimits:
-    """What the invitation of a gateway allows.
+    """The limits in the invitation of a gateway.
 
     Attributes:
         user: the gateway.
@@ -159,7 +159,7 @@ class EnrolmentStore:
         return self._rows(Invitation)
 
     def site_limits(self, gateway: str) -> SiteLimits | None:
-        """Return what a gateway's invitation allows; None without one."""
+        """Return the limits in a gateway's invitation; None without one."""
         return next((row for row in self._rows(SiteLimits) if row.user == gateway), None)
 
     def write(self, rows: Iterable[Row], delete: Iterable[Row] = ()) -> None:
