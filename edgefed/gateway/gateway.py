@@ -19,6 +19,7 @@ from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.process.service import Service
 from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.errors import NotAllowedError, WireError
+from edgefed.events.base.model import Event
 from edgefed.gateway.site_tasks import SiteParts, SiteTasks
 from edgefed.process.clock import Clock
 from edgefed.transport.batch_sender import BatchSender
@@ -57,7 +58,7 @@ UPSTREAM = ""
 ANNOUNCE_EVERY = 10.0
 """Seconds between two announcements of a gateway whose devices nobody has asked for yet."""
 
-_PASSED_ON = (Progress, Telemetry, Pong, LogTail)
+_PASSED_ON = (Telemetry, Pong, LogTail)
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class Gateway:
         )
         self._site = Service(settings, clock, self._heard)
         self._site.registry.listen(self._announce)
+        self._site.journal.listen(self._note)
         self._inbox: Inbox[Own] = Inbox(clock)
         self._link = self._make_link(upstream)
         own = upstream.address.credentials
@@ -326,18 +328,25 @@ class Gateway:
 
     def _heard(self, device: str, message: Message) -> None:
         """Pass on what a device says; called on the site's dispatcher's thread."""
-        if isinstance(message, Birth):
-            self._announce(device)
+        if isinstance(message, (Birth, Progress)):
+            self._announce(device, whole=isinstance(message, Birth))
         elif isinstance(message, _PASSED_ON) and self._link.connected:
             self._batches.put(UPSTREAM, device, message)
 
-    def _announce(self, device: str) -> None:
-        """Tell of a device that has come, has other data, or is lost."""
+    def _note(self, event: Event, number: int) -> None:
+        """Pass on that an operator of the site has paused or resumed a device."""
+        del number
+        if event.kind == "device" and "paused_by" in event.fields:
+            self._announce(event.fields["device"], whole=False)
+
+    def _announce(self, device: str, *, whole: bool = True) -> None:
+        """Tell of a device that has come, has other data, or is lost; or of its progress alone."""
         announced = self._site.registry.announced(device)
         if announced is None or not self._link.connected:
             return
         birth, progress = announced
-        self._batches.put(UPSTREAM, device, birth)
+        if whole:
+            self._batches.put(UPSTREAM, device, birth)
         if birth.status == "online":
             self._batches.put(UPSTREAM, device, progress)
 

@@ -230,6 +230,7 @@ class Link:
                 self._window[-1].wait_for_publish(timeout)
         self._client.disconnect()
         self._client.loop_stop()
+        self._client._reset_sockets(sockpair_only=True)  # else until it is garbage
         self._up.clear()
 
     @property

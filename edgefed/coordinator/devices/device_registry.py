@@ -166,15 +166,19 @@ class DeviceRegistry:
     def announced(self, device: str) -> tuple[Birth, Progress] | None:
         """Return a device's announcement with its present status, and its progress.
 
-        A device that an operator has paused counts as lost. None for one that is not known.
+        The progress of a device that an operator has paused says so. None for an unknown device.
         """
         with self._changed:
             entry = self._entries.get(device)
             if entry is None:
                 return None
-            there = entry.online and device not in self._pauses and self._enrolled(device)
+            there = entry.online and self._enrolled(device)
         status: Literal["online", "lost"] = "online" if there else "lost"
-        return entry.birth.model_copy(update={"status": status}), entry.progress
+        progress, paused = entry.progress, self._pauses.fields(device)
+        if device in self._pauses:
+            reason = f"paused at its site by {paused['paused_by']}"
+            progress = Progress(session=progress.session, state="paused", reason=reason)
+        return entry.birth.model_copy(update={"status": status}), progress
 
     def devices(self) -> list[str]:
         """Return the names of all devices that have joined and were not forgotten."""

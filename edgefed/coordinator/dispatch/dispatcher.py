@@ -446,7 +446,6 @@ class Dispatcher:
             return
         self._registry.hear(device)
         self._unheard.hear(device, self._clock.monotonic())
-        self._deps.on_heard(device, message)
         match message:
             case Progress() | Telemetry():
                 self._take_device_state(device, message)
@@ -458,6 +457,7 @@ class Dispatcher:
                 self._replies.take_chunk(device, message)
             case Pong() | LogTail():
                 self._deps.on_diagnostic(device, message)
+        self._deps.on_heard(device, message)
 
     def _stays(self, device: str, message: Progress | Telemetry) -> bool:
         """Let a device join that shows that it is alive; whether it does not leave by this."""

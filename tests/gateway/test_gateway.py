@@ -1,0 +1,259 @@
+"""A gateway between two real brokers; the test plays the coordinator upstream and a device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker.address import LOOPBACK, free_port
+from broker.mosquitto import MosquittoBroker
+from edgefed.config.values.address import Address
+from edgefed.coordinator.process.service_settings import ServiceSettings
+from edgefed.gateway.gateway import Gateway, Upstream
+from edgefed.process.clock import SystemClock
+from edgefed.transport.link import Arrival, Incoming, Link
+from edgefed.wire.blobs import chunk
+from edgefed.wire.envelope import decode
+from edgefed.wire.message_parts import BlobRef, Patch
+from edgefed.wire.messages import (
+    Birth,
+    Chunk,
+    CoordinatorState,
+    Message,
+    Need,
+    Progress,
+    Receipt,
+    Reply,
+    Task,
+)
+from edgefed.wire.site_messages import (
+    FROM_DEVICES,
+    GatewayState,
+    SiteMessages,
+    pack_batches,
+    unpack_batch,
+)
+from edgefed.wire.tensors import digest, pack
+from edgefed.wire.topics import Topics
+from tests.transport.listening import PATIENCE, wait_until
+
+pytestmark = pytest.mark.mosquitto
+
+UP, SITE = Topics("plant"), Topics("hall")
+SESSION, HUB = "a" * 16, "b" * 16
+WEIGHTS, OLD_PATCH = pack({}), b"an older patch that the gateway does not need itself"
+DELTA = bytes(range(256)) * 400
+
+
+class Hub:
+    """The coordinator upstream, as a test plays it."""
+
+    def __init__(self, address: Address) -> None:
+        self.blobs = {digest(data): data for data in (WEIGHTS, OLD_PATCH)}
+        self.session = ""
+        self.heard: list[tuple[str, Message]] = []
+        self.needs: list[Need] = []
+        self.chunks: list[Chunk] = []
+        self.link = Link(address, "hub", self._take, subscriptions=(UP.every_up(),))
+        self.link.start_now(PATIENCE)
+
+    def say(self, *messages: tuple[str, Message]) -> None:
+        for batch in pack_batches(messages) if messages else (b"",):
+            said = SiteMessages(session=self.session, batch=batch)
+            self.link.send(UP.down_site("gw"), said)
+
+    def of(self, kind: type[Message]) -> list[Message]:
+        return [message for _, message in self.heard if isinstance(message, kind)]
+
+    def _take(self, arrival: Arrival) -> None:
+        parsed = UP.parse(arrival.topic) if isinstance(arrival, Incoming) else None
+        if not isinstance(arrival, Incoming) or parsed is None:
+            return
+        match decode(arrival.payload, parsed.spec.message):
+            case GatewayState() as state:
+                self.session = state.session
+            case SiteMessages() as messages:
+                pairs = unpack_batch(messages.batch, *FROM_DEVICES)
+                self.heard += [(device, message) for device, message, _ in pairs]
+            case Need() as need:
+                self.needs.append(need)
+                data = self.blobs[need.digest]
+                piece = Chunk(digest=need.digest, index=0, data=chunk(data, 0))
+                self.link.send(UP.down_chunk("gw"), piece)
+            case Chunk() as piece:
+                self.chunks.append(piece)
+
+
+class Device:
+    """A device at the site."""
+
+    def __init__(self, address: Address) -> None:
+        self.heard: list[Message] = []
+        self.link = Link(address, "cam", self._take, subscriptions=(SITE.every_down("cam-1"),))
+        self.link.start_now(PATIENCE)
+        birth = Birth(session=SESSION, status="online", samples=5)
+        self.link.send(SITE.birth("cam-1"), birth, retain=True)
+        self.progress("idle")
+
+    def progress(self, state: str) -> None:
+        said = Progress.model_validate({"session": SESSION, "state": state})
+        self.link.send(SITE.progress("cam-1"), said)
+
+    def send(self, topic: str, message: Message) -> None:
+        self.link.send(topic, message)
+
+    def of(self, kind: type[Message]) -> list[Message]:
+        return [message for message in self.heard if isinstance(message, kind)]
+
+    def _take(self, arrival: Arrival) -> None:
+        parsed = SITE.parse(arrival.topic) if isinstance(arrival, Incoming) else None
+        if isinstance(arrival, Incoming) and parsed is not None:
+            self.heard.append(decode(arrival.payload, parsed.spec.message))
+
+
+class Scene:
+    def __init__(self, upstream: Address, site: Address, folder: Path) -> None:
+        self.hub = Hub(upstream)
+        self.gateway = Gateway(
+            Upstream("plant", "gw", upstream, folder / "gateway"),
+            ServiceSettings(site, "hall", folder / "site", gateway="gw"),
+            SystemClock(),
+        )
+        self.thread = threading.Thread(target=self.gateway.serve)
+        self.thread.start()
+        wait_until(lambda: self.hub.session != "", "the gateway")
+        self.hub.say()
+        self.device = Device(site)
+        wait_until(lambda: self.hub.of(Birth) != [], "the device")
+
+    def close(self) -> None:
+        self.gateway.stop()
+        self.thread.join()
+        self.device.link.stop()
+        self.hub.link.stop()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    up, down = (Address(LOOPBACK, free_port()) for _ in range(2))
+    with MosquittoBroker(up, tmp_path / "up"), MosquittoBroker(down, tmp_path / "down"):
+        made = Scene(up, down, tmp_path)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def task(index: int = 0) -> Task:
+    patch = Patch(base="9" * 64, blob=digest(OLD_PATCH), size=len(OLD_PATCH))
+    ref = BlobRef(digest=digest(WEIGHTS), size=len(WEIGHTS), patches=(patch,))
+    return Task(
+        run="r-1",
+        exchange=f"r-1-{index}",
+        index=index,
+        round=1,
+        question="fit",
+        device="cam-1",
+        deadline=PATIENCE,
+        seed=1,
+        algorithm="fedavg",
+        settings={},
+        model={},
+        training={},
+        codec="fp32",
+        samples=5,
+        blobs={"weights": ref},
+        params={},
+        nonce="0" * 16,
+    )
+
+
+def answer(scene: Scene) -> Reply:
+    """Let the device answer its task with a blob that the gateway pulls."""
+    name = digest(DELTA)
+    reply = Reply(
+        run="r-1",
+        exchange="r-1-0",
+        index=0,
+        device="cam-1",
+        session=SESSION,
+        bases={"weights": digest(WEIGHTS)},
+        status="ok",
+        samples=5,
+        blobs={"delta": BlobRef(digest=name, size=len(DELTA))},
+        inline={name: DELTA},
+    )
+    scene.device.send(SITE.reply("cam-1"), reply)
+    wait_until(lambda: scene.hub.of(Reply) != [], "the reply")
+    return reply
+
+
+def test_a_task_goes_down_with_its_blobs_and_a_reply_up_until_its_verdict(scene: Scene) -> None:
+    hub, device = scene.hub, scene.device
+    hub.say(("cam-1", task()))
+    wait_until(lambda: device.of(Task) != [], "the task")
+    (given,) = device.of(Task)
+    assert isinstance(given, Task)
+    assert given == task().model_copy(update={"session": SESSION})
+    assert {need.digest for need in hub.needs} == {digest(WEIGHTS), digest(OLD_PATCH)}
+    for wanted in (WEIGHTS, OLD_PATCH):  # an older device may need what the gateway does not
+        device.send(SITE.up_need("cam-1"), Need(digest=digest(wanted), first=False, chunks=(0,)))
+    wait_until(lambda: len(device.of(Chunk)) == 2, "both blobs")
+
+    reply = answer(scene)
+    assert hub.of(Reply) == [reply.model_copy(update={"inline": {}})]
+    asked = len(device.of(Task))
+    hub.say(("cam-1", task()))  # as after its own restart
+    wait_until(lambda: len(hub.of(Reply)) == 2, "the reply again")
+    assert len(device.of(Task)) == asked, "the device is left in peace"
+
+    hub.link.send(UP.down_need("gw"), Need(digest=digest(WEIGHTS), first=False, chunks=(0,)))
+    hub.link.send(UP.down_need("gw"), Need(digest=digest(DELTA), first=False, chunks=(0,)))
+    wait_until(lambda: hub.chunks != [], "the delta")
+    assert [piece.digest for piece in hub.chunks] == [digest(DELTA)], "and no other blob"
+
+    hub.say(("cam-1", Receipt(exchange="r-1-0", outcome="accepted")))
+    wait_until(lambda: device.of(Receipt) != [], "the receipt")
+    state = CoordinatorState(
+        session=HUB, owner="hub", status="online", run="r-1", run_status="running", closed_through=0
+    )
+    hub.link.send(UP.coordinator(), state, retain=True)
+    closed = Link(scene.device.link.address, "all", device._take, subscriptions=("#",))
+    closed.start_now(PATIENCE)
+
+    def told() -> bool:
+        states = device.of(CoordinatorState)
+        return any(s.run == "r-1" and s.closed_through == 0 for s in states)  # type: ignore[attr-defined]
+
+    wait_until(told, "the end of the exchange at the site")
+    closed.stop()
+
+
+def test_a_pause_at_the_site_reaches_the_fleet(scene: Scene) -> None:
+    orders = scene.gateway._site._make_device_orders()
+    orders.pause("cam-1", "maria", "")
+
+    def last() -> Message:
+        return scene.hub.of(Progress)[-1]
+
+    paused = Progress(session=SESSION, state="paused", reason="paused at its site by maria")
+    wait_until(lambda: last() == paused, "the pause")
+    seen = len(scene.hub.of(Progress))
+    scene.device.progress("done")
+    wait_until(lambda: len(scene.hub.of(Progress)) > seen, "the device's progress")
+    assert last() == paused
+    orders.resume("cam-1")
+    wait_until(lambda: last() == Progress(session=SESSION, state="done"), "the end of the pause")
+
+
+def test_what_is_meant_for_another_life_of_a_gateway_is_ignored(scene: Scene) -> None:
+    own, scene.hub.session = scene.hub.session, "c" * 16
+    scene.hub.say(("cam-1", task(1)))
+    scene.hub.session = own
+    scene.hub.say(("cam-2", task(2)))  # of another device than it names
+    scene.hub.say(("cam-1", task(3)))
+    wait_until(lambda: scene.device.of(Task) != [], "a task")
+    assert [given.exchange for given in scene.device.of(Task)] == ["r-1-3"]  # type: ignore[attr-defined]
