@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,14 @@ import pytest
 from broker.mosquitto import MosquittoBroker
 from edgefed.coordinator.process.service import Service
 from edgefed.coordinator.process.service_settings import ServiceSettings
+from edgefed.errors import NotAllowedError
 from edgefed.process.clock import SystemClock
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.wire.envelope import decode
 from edgefed.wire.messages import Birth, Message, Progress
 from edgefed.wire.site_messages import GatewayState, SiteMessages, pack_batches
 from edgefed.wire.topics import Topics
+from tests.coordinator.dispatch.test_dispatcher import exchange
 from tests.transport.listening import PATIENCE, wait_until
 
 pytestmark = pytest.mark.mosquitto
@@ -155,3 +158,23 @@ def test_what_a_gateway_may_not_say_is_refused(
         wait_until(lambda: warned(service, "A batch cannot be read"), "a warning")
         assert service.registry.session("cam-2") == TWO
     direct.stop()
+
+
+def test_a_run_whose_devices_send_across_sites_is_refused(
+    mosquitto: MosquittoBroker, service: Service
+) -> None:
+    def put(*receivers: str) -> None:
+        opened = exchange()
+        asked = opened.tasks[0].model_copy(update={"device": "cam-1", "receivers": receivers})
+        service.fleet.put(replace(opened, tasks=(asked,)))
+        service.fleet.drop(opened)
+
+    with gateway(mosquitto, "gw-a") as one, gateway(mosquitto, "gw-b") as other:
+        one.say(("cam-1", birth()), ("cam-2", birth()))
+        other.say(("cam-3", birth()))
+        wait_until(lambda: len(there(service)) == 3, "the devices")
+        put("cam-2")
+        for far in ("cam-3", "cam-9"):
+            with pytest.raises(NotAllowedError) as caught:
+                put("cam-2", far)
+            assert caught.value.code == "site.relays"
