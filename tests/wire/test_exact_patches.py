@@ -45,6 +45,8 @@ def through(base: dict[str, Array] | None, target: dict[str, Array]) -> bytes:
     [
         # Multiples of 1/2: 3 - 2 = 1, folded 2; -4 + 4 = 0; -300 - 0, folded 599 = 0x257.
         ((1, -2, 0), (1.5, -2, -150), (-1, [0, 0, 0], [0, 0, 0], [0, 0, 2], [2, 0, 0x57])),
+        # The base's grid counts too: multiples of 1/4, 6 - 5 = 1.
+        ((1.25, -2), (1.5, -2), (-2, [0, 0], [0, 0], [0, 0], [2, 0])),
         # From zeros: 3 is folded to 6, -4 to 7.
         (None, (1.5, -2), (-1, [0, 0], [0, 0], [0, 0], [6, 7])),
         # 1 and 2^-30 are too far apart for one grid: bit patterns, 0x3f800000 and 0x30800000.

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.algorithms.interface.exchange import Payload
+from edgefed.coordinator.exchanges import downlink_encoder
 from edgefed.coordinator.exchanges.downlink_encoder import CHAIN, DownlinkEncoder
 from edgefed.learn.base.types import Array, Tensors
 from edgefed.wire.blobs import BlobCache
@@ -293,6 +294,7 @@ def test_who_misses_many_rounds_fetches_a_merged_difference(
     ask(downlink, 0, devices)
     for number in range(1, ROUNDS - 1):
         ask(downlink, number, {"steady": steady})
+    downlink = DownlinkEncoder(code, cache, json.loads(json.dumps(downlink.to_json())))
     before, patched = sleepy.fetched, sleepy.patched
     ref, _ = ask(downlink, ROUNDS - 1, devices)
     assert sleepy.fetched - before < most * ref.size
@@ -329,12 +331,33 @@ def test_a_device_is_named_only_the_patches_that_it_can_use(cache: BlobCache) ->
     assert bases["three"] == {None}  # the last difference serves it
 
 
-def test_no_more_is_made_where_all_devices_follow(cache: BlobCache) -> None:
+def test_no_more_is_made_where_all_devices_follow(
+    cache: BlobCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_many(*_: object) -> bytes:
+        raise AssertionError("an exact patch costs the time to encode a model")
+
+    monkeypatch.setattr(downlink_encoder, "encode_exact", too_many)
     downlink = DownlinkEncoder("int8", cache)
     devices = {"one": Receiver(cache, course()[0]), "two": Receiver(cache, course()[0])}
     for number in range(ROUNDS):
         ref, _ = ask(downlink, number, devices)
         assert ref.direct == ()
+
+
+def test_an_exact_patch_that_is_larger_is_not_offered(cache: BlobCache) -> None:
+    """Two int8 differences from zeros take half of the weights that they lead to."""
+    downlink = DownlinkEncoder("int8", cache)
+    ask(downlink, 0, {"one": Receiver(cache, course()[0])})
+    ref, _ = ask(downlink, 1, {"new": Receiver(cache, course()[0])})
+    assert ref.direct == ()
+
+
+def test_a_sparse_codec_begins_with_all_values(cache: BlobCache) -> None:
+    first = course()[0]
+    _, made = ask(DownlinkEncoder("topk", cache), 0, {"one": Receiver(cache, first)})
+    held = unpack(made["one"], None)
+    assert np.abs(held["w"] - first["w"]).max() <= 2.0**-16 * np.abs(first["w"]).max()
 
 
 def test_what_was_stored_without_versions_goes_on(cache: BlobCache) -> None:
