@@ -35,6 +35,7 @@ from edgefed.wire.codecs import decode as decode_tensors
 from edgefed.wire.diagnostic_messages import DIAGNOSTIC_MESSAGES
 from edgefed.wire.enrolment_messages import ENROLMENT_MESSAGES
 from edgefed.wire.envelope import decode
+from edgefed.wire.exact_patches import apply_exact, encode_exact, is_exact
 from edgefed.wire.limits import CHUNK_BYTES
 from edgefed.wire.messages import MESSAGES, BlobRef
 from edgefed.wire.patch_assembly import assemble, route
@@ -115,14 +116,18 @@ def read_patch(data: bytes) -> None:
             "patches": ({"base": name, "blob": patch, "size": max(1, len(change))},),
         }
     )
-    apply_patch(base, decode_tensors(change, None, max_bytes=MAX_BYTES))
+    if is_exact(change):
+        apply_exact(change, base, specs_of(base), max_bytes=MAX_BYTES)
+    else:
+        apply_patch(base, decode_tensors(change, None, max_bytes=MAX_BYTES))
     assemble(ref, route(ref, held.__contains__), held.__getitem__, specs_of(base))
 
 
 def make_patch(coded: tuple[str, int], draws: random.Random) -> bytes:
     """Return a seed of the weights that are held, then a patch, mostly for such weights."""
     held = coded[1] if draws.random() < 0.7 else draws.choice(SEEDS)
-    data = _coded(*coded)
+    exact = draws.random() < 0.3
+    data = encode_exact(None, _arrays(coded[1])) if exact else _coded(*coded)
     return bytes([held]) + (broken(data, draws) if draws.random() < 0.5 else data)
 
 

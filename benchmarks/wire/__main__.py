@@ -4,7 +4,10 @@ A device with three of the ten digits trains two local epochs from weights after
 averaging, and its delta is encoded. The models: the demo's CNN, LeNet-5 and a VGG on digits scaled
 up to 28x28 and 32x32. MB/s counts float32 bytes; one thread, CPU time, the median of several runs.
 
-    python -m benchmarks.wire [--repeats 5] [--json]
+With ``--participation ROUNDS``, the bytes that a device is sent where ten of 100 take part in a
+round (``benchmarks.wire.participation``).
+
+    python -m benchmarks.wire [--repeats 5] [--participation ROUNDS [--model lenet5]] [--json]
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.shared.harness import cpu_seconds, parser, show
+from benchmarks.wire.participation import rows as participation_rows
+from benchmarks.wire.participation import trained_versions
 from edgefed.config.recipes.recipe import DataSection, ModelSection
 from edgefed.data.sets.datasets import load
 from edgefed.files.samples import Samples
@@ -54,6 +59,14 @@ def _scaled(samples: Samples, side: int, channels: int, chosen: np.ndarray[Any, 
     return Samples(np.repeat(inputs, channels, axis=1), samples.targets[chosen])
 
 
+def participation(name: str, rounds: int) -> list[dict[str, Any]]:
+    """Return the bytes a device with every codec, where few devices take part in a round."""
+    train = load(DataSection(), None, 0).train
+    side, channels = MODELS.get(name, 32), 3 if name in ("vgg9", "resnet18") else 1
+    versions = trained_versions(name, _scaled(train, side, channels, np.arange(len(train))), rounds)
+    return [row for codec in CODECS for row in participation_rows(name, versions, codec)]
+
+
 def row(model: str, codec: str, arrays: Tensors, repeats: int) -> dict[str, Any]:
     """Return one codec's figures on one delta."""
     size = sum(array.nbytes for array in arrays.values())
@@ -89,8 +102,14 @@ def _median(work: Callable[[], object], repeats: int) -> float:
 
 def main() -> None:
     """Measure and print."""
-    options = parser("wire", __doc__, repeats=5).parse_args()
+    arguments = parser("wire", __doc__, repeats=5)
+    arguments.add_argument("--participation", type=int, metavar="ROUNDS", default=0)
+    arguments.add_argument("--model", choices=[*MODELS, "resnet18"], default="lenet5")
+    options = arguments.parse_args()
     set_threads(1)
+    if options.participation:
+        show(options, {"rows": participation(options.model, options.participation)})
+        return
     rows = []
     for model, side in MODELS.items():
         arrays = delta(model, side)

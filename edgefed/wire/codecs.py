@@ -9,12 +9,13 @@ A coder converts a flat float32 array to a fixed number of bytes (exact, bfloat1
 layout that zstd compresses well: byte planes instead of interleaved bytes, because exponents repeat
 and low mantissa bits do not. It works in blocks that fit into the processor's cache. Decoding uses
 at most one multiplication per value, whose result IEEE 754 defines exactly, so all machines decode
-the same values.
+the same values. Stretches of unlike bytes begin a zstd block each, which has a code of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -51,16 +52,18 @@ class Coder(Protocol):
 
     Attributes:
         name: as in the recipe.
+        sparse: whether most values become zero, so that only differences can be written.
     """
 
     name: str
+    sparse: bool
 
-    def size(self, count: int) -> int:
-        """Return how many bytes ``count`` values take before compression."""
+    def parts(self, count: int) -> tuple[int, ...]:
+        """Return how many bytes ``count`` values take before compression, by stretch."""
         ...
 
     def code(self, values: Floats, out: Bytes, rng: np.random.Generator) -> None:
-        """Write flat, finite ``values`` into ``out``, of ``size(values.size)`` bytes."""
+        """Write flat, finite ``values`` into ``out``, of ``sum(parts(values.size))`` bytes."""
         ...
 
     def restore(self, codes: Bytes, out: Floats) -> bool:
@@ -72,29 +75,25 @@ class Exact:
     """Float32 as it is, in four byte planes, highest byte first."""
 
     name = "fp32"
+    sparse = False
 
-    def size(self, count: int) -> int:
-        """Return how many bytes ``count`` values take before compression."""
-        return 4 * count
+    def parts(self, count: int) -> tuple[int, ...]:
+        """Return how many bytes ``count`` values take before compression, by stretch."""
+        return (count,) * 4
 
     def code(self, values: Floats, out: Bytes, rng: np.random.Generator) -> None:
         """Write the byte planes of ``values``."""
         bits = values.view(np.uint32)
         planes = out.reshape(4, -1)
-        for block in _blocks(values.size):
-            for plane in range(4):
-                planes[plane, block] = bits[block] >> np.uint32(24 - 8 * plane)
+        for block in blocks(values.size):
+            split(bits[block], planes[:, block])
 
     def restore(self, codes: Bytes, out: Floats) -> bool:
         """Put the byte planes together."""
         planes = codes.reshape(4, -1)
         bits = out.view(np.uint32)
-        for block in _blocks(out.size):
-            word = planes[0, block].astype(np.uint32)
-            for plane in range(1, 4):
-                word <<= np.uint32(8)
-                word |= planes[plane, block]
-            bits[block] = word
+        for block in blocks(out.size):
+            bits[block] = join(planes[:, block])
         return bool(np.isfinite(out).all())
 
 
@@ -102,16 +101,17 @@ class BFloat16:
     """The upper half of a float32, rounded to nearest, ties to even; relative error <= 2**-8."""
 
     name = "bf16"
+    sparse = False
 
-    def size(self, count: int) -> int:
-        """Return how many bytes ``count`` values take before compression."""
-        return 2 * count
+    def parts(self, count: int) -> tuple[int, ...]:
+        """Return how many bytes ``count`` values take before compression, by stretch."""
+        return (count,) * 2
 
     def code(self, values: Floats, out: Bytes, rng: np.random.Generator) -> None:
         """Write the two byte planes of the rounded values."""
         bits = values.view(np.uint32)
         high, low = out.reshape(2, -1)
-        for block in _blocks(values.size):
+        for block in blocks(values.size):
             half = bits[block] >> np.uint32(16)
             word = (half & np.uint32(1)) + np.uint32(0x7FFF)
             word += bits[block]
@@ -124,7 +124,7 @@ class BFloat16:
         """Put the upper halves together over zeros."""
         high, low = codes.reshape(2, -1)
         bits = out.view(np.uint32)
-        for block in _blocks(out.size):
+        for block in blocks(out.size):
             word = high[block].astype(np.uint32)
             word <<= np.uint32(8)
             word |= low[block]
@@ -145,10 +145,11 @@ class Int8:
     """
 
     name = "int8"
+    sparse = False
 
-    def size(self, count: int) -> int:
-        """Return how many bytes ``count`` values take before compression."""
-        return 4 + count
+    def parts(self, count: int) -> tuple[int, ...]:
+        """Return how many bytes ``count`` values take before compression, by stretch."""
+        return (4 + count,)
 
     def code(self, values: Floats, out: Bytes, rng: np.random.Generator) -> None:
         """Write the scale and the rounded multiples."""
@@ -160,7 +161,7 @@ class Int8:
             return
         noise = np.empty(min(_BLOCK, values.size), dtype=np.float32)
         work = np.empty_like(noise)
-        for block in _blocks(values.size):
+        for block in blocks(values.size):
             multiples = work[: values[block].size]
             draws = rng.random(dtype=np.float32, out=noise[: multiples.size])
             np.divide(values[block], scale, out=multiples)
@@ -178,6 +179,53 @@ class Int8:
             return False
         np.multiply(multiples, scale, out=out, dtype=np.float32)
         return True
+
+
+class TopK:
+    """The quarter of largest magnitude, as multiples of a power of two; all other values are zero.
+
+    Sparsification with error feedback (Aji and Heafield 2017, arXiv:1704.05021; Stich et al. 2018,
+    arXiv:1809.07599). Of equal magnitudes the first are kept. The scale is the least power of two
+    whose 127-fold reaches every value, and rounding is to nearest, ties to even, without draws. The
+    scale (float32, little-endian) precedes one bit for each value, whether it is kept (the lowest
+    bit first), and the multiples of those kept. Differences of one grid add up without rounding, so
+    that older ones can be merged (``edgefed.wire.exact_patches``).
+    """
+
+    name = "topk"
+    sparse = True
+
+    def parts(self, count: int) -> tuple[int, ...]:
+        """Return how many bytes ``count`` values take before compression, by stretch."""
+        return 4 + -(-count // 8), -(-count // KEPT)
+
+    def code(self, values: Floats, out: Bytes, rng: np.random.Generator) -> None:
+        """Write the scale, the places and the multiples."""
+        head, kept = self.parts(values.size)
+        scale = _power_of_two(float(np.abs(values).max(initial=0)))
+        out[:4] = np.array([scale], dtype="<f4").view(np.uint8)
+        mask = _largest(np.abs(values), kept)
+        out[4:head] = np.packbits(mask, bitorder="little")
+        multiples = np.rint(values[mask] / scale)
+        out[head:].view(np.int8)[:] = np.clip(multiples, -127, 127)
+
+    def restore(self, codes: Bytes, out: Floats) -> bool:
+        """Multiply each code by the scale, and put it in its place."""
+        head, kept = self.parts(out.size)
+        scale = codes[:4].view("<f4").astype(np.float32)[0]
+        bits = np.unpackbits(codes[4:head], bitorder="little")
+        multiples = codes[head:].view(np.int8)
+        fraction = math.frexp(scale)[0]  # NaN of NaN, and itself of infinity
+        whole = bits[out.size :].any() or bits.sum() != kept or (multiples == -128).any()
+        if fraction != 0.5 or not float(scale) * 127 <= _LARGEST or whole:
+            return False
+        out[:] = 0
+        out[bits[: out.size].view(np.bool_)] = np.multiply(multiples, scale, dtype=np.float32)
+        return True
+
+
+KEPT = 4
+"""``topk`` keeps one in so many values."""
 
 
 def is_finite(values: npt.NDArray[Any]) -> bool:
@@ -201,6 +249,22 @@ def _scale(values: Floats) -> np.float32:
     return np.float32(scale)
 
 
+def _power_of_two(largest: float) -> np.float32:
+    """Return the least power of two whose 127-fold reaches ``largest``; 2**121 at the most."""
+    fraction, exponent = math.frexp(largest / 127)
+    return np.float32(math.ldexp(1, min(max(exponent - (fraction == 0.5), -149), 121)))
+
+
+def _largest(sizes: Floats, count: int) -> npt.NDArray[np.bool_]:
+    """Return which ``count`` of the sizes are largest, of equal ones the first."""
+    if not sizes.size:
+        return np.zeros(0, dtype=np.bool_)
+    least = np.partition(sizes, sizes.size - count)[sizes.size - count]
+    mask: npt.NDArray[np.bool_] = sizes > least
+    mask[np.flatnonzero(sizes == least)[: count - np.count_nonzero(mask)]] = True
+    return mask
+
+
 def _saturate(word: npt.NDArray[np.uint32]) -> None:
     """Bring bfloat16 bits that were rounded up to infinity back to the largest value, in place."""
     infinite = (word & np.uint32(_EXPONENT)) == _EXPONENT
@@ -208,12 +272,28 @@ def _saturate(word: npt.NDArray[np.uint32]) -> None:
         word[infinite] = (word[infinite] & np.uint32(0x8000)) | _LARGEST_BFLOAT16
 
 
-def _blocks(count: int) -> list[slice]:
-    """Return slices that cover ``count`` values."""
+def blocks(count: int) -> list[slice]:
+    """Return slices that cover ``count`` values and fit into the processor's cache."""
     return [slice(start, start + _BLOCK) for start in range(0, count, _BLOCK)]
 
 
+def split(words: npt.NDArray[np.uint32], planes: Bytes) -> None:
+    """Write words into four byte planes, highest byte first."""
+    for plane in range(4):
+        planes[plane] = words >> np.uint32(24 - 8 * plane)
+
+
+def join(planes: Bytes) -> npt.NDArray[np.uint32]:
+    """Return the words in four byte planes."""
+    words: npt.NDArray[np.uint32] = planes[0].astype(np.uint32)
+    for plane in range(1, 4):
+        words <<= np.uint32(8)
+        words |= planes[plane]
+    return words
+
+
 _MAGIC = b"EFC1"
+_LEAST_BLOCK = 1024  # bytes; a table of codes of its own costs about 100
 _LEVEL = 1  # higher levels take longer and save nothing on byte planes and rounded multiples
 
 
@@ -245,11 +325,12 @@ class Codec:
         start = 0
         for name, array in arrays.items():
             if array.dtype.kind == "f" and not is_finite(array):
-                raise _not_finite(name)
+                raise not_finite(name)
             section = content[start : start + _section_size(self.coder, specs[name])]
             self._write(array, specs[name], section, rng)
             start += section.size
-        return head + zstandard.ZstdCompressor(level=_LEVEL).compress(content.data)
+        parts = [part for spec in specs.values() for part in _parts(self.coder, spec)]
+        return head + compress(content, parts)
 
     def _write(
         self, array: Array, spec: TensorSpec, section: Bytes, rng: np.random.Generator
@@ -263,9 +344,9 @@ class Codec:
 
 
 CODECS: Mapping[str, Codec] = MappingProxyType(
-    {coder.name: Codec(coder) for coder in (Exact(), BFloat16(), Int8())}
+    {coder.name: Codec(coder) for coder in (Exact(), BFloat16(), Int8(), TopK())}
 )
-"""Every codec by its name: ``fp32`` (lossless), ``bf16``, ``int8``."""
+"""Every codec by its name: ``fp32`` (lossless), ``bf16``, ``int8``, ``topk``."""
 
 
 def decode(
@@ -293,7 +374,7 @@ def decode(
     specs = read_specs(header, expected)
     header.end()
     total_size(specs, max_bytes)
-    content = np.frombuffer(_inflate(header.body, _content_size(coder, specs)), dtype=np.uint8)
+    content = np.frombuffer(inflate(header.body, _content_size(coder, specs)), dtype=np.uint8)
     arrays = {}
     start = 0
     for name, spec in specs.items():
@@ -312,7 +393,7 @@ def _read(coder: Coder, section: Bytes, name: str, spec: TensorSpec) -> Array:
         array = np.empty(spec.shape, dtype=np.float32)
         finite = coder.restore(section, array.reshape(-1))
     if not finite:
-        raise _not_finite(name)
+        raise not_finite(name)
     return array
 
 
@@ -328,9 +409,14 @@ def _coder(name: str) -> Coder:
     return codec.coder
 
 
+def _parts(coder: Coder, spec: TensorSpec) -> tuple[int, ...]:
+    """Return how many bytes one tensor takes before compression, by stretch."""
+    return coder.parts(spec.count) if spec.dtype == "float32" else (spec.nbytes,)
+
+
 def _section_size(coder: Coder, spec: TensorSpec) -> int:
     """Return how many bytes one tensor takes before compression."""
-    return coder.size(spec.count) if spec.dtype == "float32" else spec.nbytes
+    return sum(_parts(coder, spec))
 
 
 def _content_size(coder: Coder, specs: Mapping[str, TensorSpec]) -> int:
@@ -341,7 +427,21 @@ def _content_size(coder: Coder, specs: Mapping[str, TensorSpec]) -> int:
     return size
 
 
-def _inflate(body: memoryview, size: int) -> bytes:
+def compress(content: Bytes, parts: Iterable[int]) -> bytes:
+    """Return the zstd frame of ``content``, whose stretches of unlike bytes have these lengths."""
+    stream = zstandard.ZstdCompressor(level=_LEVEL).compressobj(size=content.size)
+    pieces = []
+    start = end = 0
+    for part in parts:
+        end += part
+        if end - start >= _LEAST_BLOCK:
+            pieces.append(stream.compress(content[start:end].data))
+            pieces.append(stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
+            start = end
+    return b"".join((*pieces, stream.compress(content[start:].data), stream.flush()))
+
+
+def inflate(body: memoryview, size: int) -> bytes:
     """Return the content of a zstd frame that holds exactly ``size`` bytes.
 
     The frame says its size before anything is allocated, and is refused when it says another.
@@ -358,7 +458,7 @@ def _inflate(body: memoryview, size: int) -> bytes:
     return content
 
 
-def _not_finite(name: str) -> WireError:
+def not_finite(name: str) -> WireError:
     """Return the error for a tensor with an infinity or NaN."""
     return WireError(
         f"The tensor {name!r} holds a value that is not finite.",

@@ -62,13 +62,20 @@ class BlobRef(Part):
     Attributes:
         digest: SHA-256 of the bytes.
         size: number of bytes.
-        patches: cheaper ways to the same bytes, newest first; a receiver takes the shortest chain
-            from a blob that it holds, and requests the whole blob if there is none.
+        patches: cheaper ways to the same bytes, newest first: a chain of which each patch leads to
+            the base of the one before.
+        direct: patches that lead straight to these bytes, from zeros or from an older base.
     """
 
     digest: Digest
     size: Annotated[int, Field(gt=0, le=limits.MAX_BLOB_BYTES)]
     patches: Annotated[tuple[Patch, ...], Field(max_length=16)] = ()
+    direct: Annotated[tuple[Patch, ...], Field(max_length=16)] = ()
+
+    @property
+    def blobs(self) -> tuple[str, ...]:
+        """Digests of all blobs that a receiver may request."""
+        return (self.digest, *(patch.blob for patch in (*self.patches, *self.direct)))
 
 
 RelaySize = Annotated[int, Field(gt=0, le=limits.MAX_RELAY_BYTES + limits.MAX_SEAL_BYTES)]

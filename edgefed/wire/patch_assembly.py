@@ -2,7 +2,9 @@
 
 A reference names bytes by digest and may list patches, newest first: patch 0 converts its base to
 the target, patch 1 converts an older base to that base, and so on. A receiver that holds any base
-of the chain fetches only the newer patches.
+of the chain fetches only the newer patches. Direct patches convert zeros or an older base to the
+target. All ways lead to the same bytes, which the digest proves; a receiver takes the one with the
+fewest bytes to fetch.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import dataclass
 
 from edgefed.errors import WireError
 from edgefed.wire.codecs import decode
+from edgefed.wire.exact_patches import apply_exact, is_exact
 from edgefed.wire.message_parts import BlobRef, Patch
 from edgefed.wire.patches import apply_patch
 from edgefed.wire.tensors import TensorSpec, digest, pack, specs_of, unpack
@@ -34,16 +37,23 @@ def route(ref: BlobRef, holds: Callable[[str], bool], *, whole: bool = False) ->
     """Return the cheapest way to ``ref``; with ``whole``, do not trust its patches."""
     if holds(ref.digest):
         return Route((), ())
+    ways = [Route((), ((ref.digest, ref.size),))]
     if not whole:
-        chain: list[Patch] = []
-        for patch in ref.patches:
-            chain.insert(0, patch)
-            if patch.base is None or holds(patch.base):
-                if sum(part.size for part in chain) >= ref.size:
-                    break
-                needed = tuple((p.blob, p.size) for p in chain if not holds(p.blob))
-                return Route(tuple(chain), needed)
-    return Route((), ((ref.digest, ref.size),))
+        ways += [_way((patch,), holds) for patch in ref.direct if _starts(patch, holds)]
+        first = next((n for n, patch in enumerate(ref.patches) if _starts(patch, holds)), None)
+        if first is not None:
+            ways.append(_way(ref.patches[first::-1], holds))
+    return min(ways, key=lambda way: (sum(size for _, size in way.fetch), len(way.patches)))
+
+
+def _starts(patch: Patch, holds: Callable[[str], bool]) -> bool:
+    """Whether a patch can be applied to what is held."""
+    return patch.base is None or holds(patch.base)
+
+
+def _way(patches: tuple[Patch, ...], holds: Callable[[str], bool]) -> Route:
+    """Return the way over patches, oldest first."""
+    return Route(patches, tuple((p.blob, p.size) for p in patches if not holds(p.blob)))
 
 
 def assemble(
@@ -65,9 +75,13 @@ def assemble(
     first = way.patches[0].base
     arrays = None if first is None else unpack(get(first), specs, max_bytes=ref.size)
     for patch in way.patches:
+        blob = get(patch.blob)
         known = specs_of(arrays) if arrays is not None else specs
-        change = decode(get(patch.blob), known, max_bytes=2 * ref.size)
-        arrays = apply_patch(arrays, change)
+        if is_exact(blob):
+            arrays = apply_exact(blob, arrays, known, max_bytes=ref.size)
+        else:
+            change = decode(blob, known, max_bytes=2 * ref.size)
+            arrays = apply_patch(arrays, change)
     packed = pack(arrays or {})
     if digest(packed) != ref.digest:
         raise WireError(f"The patches do not produce blob {ref.digest[:12]}.", code="wire.digest")

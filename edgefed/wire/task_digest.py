@@ -30,7 +30,8 @@ LEFT_OUT: Mapping[str, str] = {
 """The fields that are not part of the digest, each with the reason."""
 
 BLOBS_LEFT_OUT: Mapping[str, str] = {
-    "patches": "ways to the same bytes, which depend on what a device holds"
+    "patches": "ways to the same bytes, which depend on what a device holds",
+    "direct": "ways to the same bytes, which depend on what a device holds",
 }
 """The fields of a reference to a blob that are not part of the digest."""
 

@@ -67,7 +67,7 @@ DEFECTS = (
     Defect(
         "an exception is not caught",
         "codec",
-        codecs._inflate,
+        codecs.inflate,
         *("except zstandard.ZstdError", "except KeyError"),
     ),
     Defect(

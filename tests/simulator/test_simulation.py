@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+import edgefed
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import DataError, RecipeError, UnknownNameError
@@ -146,3 +147,21 @@ def test_newcomers_test_and_never_train(data: Path, tmp_path: Path) -> None:
     assert "newcomer" not in lines
     with pytest.raises(ValidationError, match="below the number of devices, which is 2"):
         recipe(data, simulation={"devices": 2, "newcomers": 2})
+
+
+def test_devices_that_missed_rounds_are_sent_less_than_whole_weights() -> None:
+    """Two of twelve devices take part in a round; a newcomer needs 0.6 of a model."""
+    result = edgefed.simulate(
+        {
+            "model": {"name": "mlp", "hidden": [128]},
+            "rounds": {"count": 12, "cohort": 2},
+            "wire": {"downlink": "topk"},
+            "evaluation": {"every": 0},
+            "simulation": {"devices": 12, "engine": "sequential", "workers": 1},
+        },
+        seed=1,
+    )
+    size = sum(array.nbytes for array in result.weights.values())
+    sent = [row["sent"] / 2 / size for row in result.rounds]
+    assert 0.5 < sent[0] < 0.65
+    assert max(sent[6:]) < 0.5

@@ -58,7 +58,11 @@ def json_like(depth: int) -> st.SearchStrategy[Any]:
 open_maps = st.dictionaries(words, json_like(3), max_size=3)
 patches = st.builds(Patch, base=st.none() | digests, blob=digests, size=sizes)
 refs = st.builds(
-    BlobRef, digest=digests, size=sizes, patches=st.lists(patches, max_size=3).map(tuple)
+    BlobRef,
+    digest=digests,
+    size=sizes,
+    patches=st.lists(patches, max_size=3).map(tuple),
+    direct=st.lists(patches, max_size=2).map(tuple),
 )
 blobs = st.dictionaries(words, refs, max_size=3)
 relay_sizes = st.integers(1, limits.MAX_RELAY_BYTES)

@@ -16,7 +16,7 @@ from edgefed.config.recipes.sections import CodecName
 from edgefed.errors import WireError
 from edgefed.seeds import generator
 from edgefed.wire import limits
-from edgefed.wire.codecs import CODECS, Floats, decode
+from edgefed.wire.codecs import CODECS, Floats, compress, decode
 from edgefed.wire.tensors import Array, TensorSpec, specs_of
 from tests.wire.memory import at_most
 from tests.wire.strategies import arrays, damaged
@@ -111,6 +111,45 @@ def test_bf16_stays_finite_at_the_end_of_the_range() -> None:
     assert np.isfinite(back).all()
     assert back[0] == -back[1] > 0.99 * LARGEST
     assert np.signbit(back[3])
+
+
+def test_topk_by_hand() -> None:
+    """8 / 127 is more than 2^-4, so that the scale is 1/8; 0.8 is 6.4 of it, and of the ties
+    between 0.8 and -0.8 the first is kept."""
+    values = [0.5, -8, 0.8, -0.8, 0, 0, 0, 0]
+    blob = CODECS["topk"].encode({"w": np.array(values, np.float32)}, generator(0))
+    content = struct.pack("<f", 0.125) + b"\x06" + struct.pack("<bb", -64, 6)
+    start = len(coded("topk", [["w", "float32", [8]]], b""))
+    assert zstandard.ZstdDecompressor().decompress(blob[start:]) == content
+    assert one("topk", values).tolist() == [0, -8, 0.75, 0, 0, 0, 0, 0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(arrays(floats_only=True))
+def test_topk_keeps_the_largest_quarter(found: dict[str, Array]) -> None:
+    for name, back in through("topk", found).items():
+        wanted, made = found[name].reshape(-1), back.reshape(-1)
+        kept = np.argsort(-np.abs(wanted), kind="stable")[: -(-wanted.size // 4)]
+        others = np.setdiff1d(np.arange(wanted.size), kept)
+        largest = np.abs(wanted.astype(np.float64)).max(initial=0)
+        assert not made[others].any()
+        assert (np.abs(made[kept] - wanted[kept].astype(np.float64)) <= largest / 127 + TINY).all()
+
+
+@pytest.mark.parametrize("size", [LARGEST, TINY, 127.0, 128.0])
+def test_topk_reaches_both_ends_of_the_range(size: float) -> None:
+    rel = 0.01 if size == LARGEST else 0  # the others are multiples of their scale
+    assert one("topk", [size, 0, 0, 0])[0] == pytest.approx(size, rel=rel, abs=0)
+
+
+def test_stretches_of_unlike_bytes_are_compressed_apart() -> None:
+    """Bytes of two kinds cost no more than alone, give or take the heads of blocks."""
+    noise = np.random.default_rng(1).integers(0, 16, 20_000).astype(np.uint8)
+    other = np.random.default_rng(2).integers(100, 104, 20_000).astype(np.uint8)
+    both = len(compress(np.concatenate([noise, other]), [20_000, 20_000]))
+    apart = sum(len(compress(each, [20_000])) for each in (noise, other))
+    assert both <= apart + 10
+    assert both < 0.9 * len(compress(np.concatenate([noise, other]), [40_000]))
 
 
 @settings(max_examples=100, deadline=None)
@@ -244,6 +283,16 @@ def test_a_value_that_is_not_finite_is_named(name: str, bad: float, dtype: str) 
         ("int8", struct.pack("<f", -1.0) + b"\x01"),
         ("int8", struct.pack("<f", LARGEST / 2) + b"\x01"),
         ("int8", struct.pack("<f", 1.0) + b"\x80"),
+        ("topk", struct.pack("<f", float("nan")) + b"\x01\x00"),
+        ("topk", struct.pack("<f", float("inf")) + b"\x01\x00"),
+        ("topk", struct.pack("<f", 0.0) + b"\x01\x00"),
+        ("topk", struct.pack("<f", -1.0) + b"\x01\x01"),
+        ("topk", struct.pack("<f", 3.0) + b"\x01\x01"),
+        ("topk", struct.pack("<f", 2.0**122) + b"\x01\x01"),
+        ("topk", struct.pack("<f", 1.0) + b"\x01\x80"),
+        ("topk", struct.pack("<f", 1.0) + b"\x00\x01"),
+        ("topk", struct.pack("<f", 1.0) + b"\x03\x01"),
+        ("topk", struct.pack("<f", 1.0) + b"\x02\x01"),
     ],
 )
 def test_codes_that_no_codec_writes_are_refused(name: str, content: bytes) -> None:
@@ -259,7 +308,7 @@ def test_an_unknown_codec_is_named() -> None:
     with pytest.raises(WireError, match="int4") as caught:
         decode(coded("int4", [], raw_frame(b"")), {})
     assert caught.value.code == "wire.codec"
-    assert caught.value.hint.endswith("fp32, bf16, int8")
+    assert caught.value.hint.endswith("fp32, bf16, int8, topk")
 
 
 def test_what_differs_is_named_before_anything_is_inflated() -> None:

@@ -84,7 +84,7 @@ def test_every_field_of_a_task_counts_but_those_that_are_left_out(field: str) ->
 @pytest.mark.parametrize("field", BlobRef.model_fields)
 def test_every_field_of_a_blob_counts_but_its_patches(field: str) -> None:
     patches = (Patch(base=None, blob=OTHER, size=3),)
-    value = {"digest": OTHER, "size": 6, "patches": patches}[field]
+    value = {"digest": OTHER, "size": 6, "patches": patches, "direct": patches}[field]
     ref = BlobRef(**{**dict(REF), field: value})
     changed = TASK.model_copy(update={"blobs": {"weights": ref}})
     assert (task_digest(changed) == task_digest(TASK)) == (field in BLOBS_LEFT_OUT)

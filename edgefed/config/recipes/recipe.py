@@ -178,11 +178,12 @@ class WireSection(Section):
     """How tensors are encoded on the wire."""
 
     downlink: CodecName = "bf16"
-    """Codec from the coordinator to devices: ``fp32``, the complete weights; ``bf16`` or ``int8``,
-    their difference from the weights sent before."""
+    """Codec from the coordinator to devices: ``fp32``, the complete weights; ``bf16``, ``int8`` or
+    ``topk``, their difference from the weights sent before."""
 
     uplink: CodecName = "bf16"
-    """Codec from devices to the coordinator."""
+    """Codec from devices to the coordinator. ``topk`` sends the quarter of an update's values with
+    the largest magnitude, and needs ``error_feedback`` for the others."""
 
     error_feedback: bool = True
     """Whether devices add the error of a lossy codec to their next reply."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-CodecName = Literal["fp32", "bf16", "int8"]
+CodecName = Literal["fp32", "bf16", "int8", "topk"]
 
 USER_FUNCTION = r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"
 

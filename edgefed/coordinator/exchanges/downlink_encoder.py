@@ -6,27 +6,33 @@ every exchange. A lossy payload w_t is sent as an encoded difference from the mi
     c_t = C(w_t - b_{t-1})        b_t = b_{t-1} + C^{-1}(c_t)
 
 so the encoding error of one round is part of the next difference: error feedback without separate
-memory. The first difference is from zeros. The reference names b_t by its digest, with the last
-differences for devices that missed some rounds. A device that missed more rounds fetches
-the complete b_t.
+memory. The first difference is from zeros; of a sparse codec, b_0 is the rounded w_0. The reference
+names b_t by its digest, with the last differences for devices that missed some rounds. For devices
+that missed more, it also has exact patches straight to b_t, from the versions that the devices
+asked were sent last, and from zeros. All of them lead to the same bits.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from edgefed.algorithms.interface.exchange import Payload
+from edgefed.coordinator.exchanges.held_versions import HeldVersions
 from edgefed.errors import StorageError
 from edgefed.learn.base.types import Tensors
 from edgefed.seeds import generator
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.codecs import CODECS, decode
+from edgefed.wire.exact_patches import encode_exact, rounded
 from edgefed.wire.message_parts import BlobRef, Patch
+from edgefed.wire.patch_assembly import route
 from edgefed.wire.patches import apply_patch
+from edgefed.wire.tensors import digest as digest_of
 from edgefed.wire.tensors import pack, specs_of, unpack, weights_digest
 
 log = logging.getLogger(__name__)
@@ -36,6 +42,10 @@ CHAIN = 4
 
 MOST_CHAIN = 16
 """Most of them in buffered rounds; each takes about 100 bytes of a task."""
+
+
+MOST_DIRECT = 8
+"""Most exact patches to one version; each takes the time to encode a model once."""
 
 
 class DownlinkEncoder:
@@ -65,6 +75,11 @@ class DownlinkEncoder:
             name: BlobRef.model_validate_json(entry["ref"]) for name, entry in (refs or {}).items()
         }
         self._sources = {name: str(entry["source"]) for name, entry in (refs or {}).items()}
+        # An earlier release noted no versions.
+        self._versions = {
+            name: HeldVersions(entry.get("held", ())) for name, entry in (refs or {}).items()
+        }
+        self._tried: dict[str, set[str | None]] = {}
         self._pinned: set[str] = set()
         self._superseded: set[str] = set()
         # The last arrays sent under each name: the very same ones need no digest to be known.
@@ -74,24 +89,54 @@ class DownlinkEncoder:
     def to_json(self) -> dict[str, Any]:
         """Return the references, to be written down with the exchange that uses them."""
         return {
-            name: {"ref": ref.model_dump_json(), "source": self._sources[name]}
+            name: {
+                "ref": ref.model_dump_json(),
+                "source": self._sources[name],
+                "held": self._versions[name].to_json(),
+            }
             for name, ref in self._refs.items()
         }
 
-    def send(self, name: str, payload: Payload, seed: int) -> BlobRef:
+    def send(
+        self, name: str, payload: Payload, seed: int, devices: Collection[str] = ()
+    ) -> BlobRef:
         """Put a payload's blobs into the cache and return the reference for devices.
 
         A payload that has not changed since it was last sent keeps its reference and costs nothing,
-        unless the cache lost its blobs.
+        unless the cache lost its blobs or ``devices`` hold other versions.
+
+        Args:
+            name: of the payload.
+            payload: the arrays, and their codec if they have one of their own.
+            seed: gives the draws of stochastic rounding.
+            devices: that the reference is for; it has the patches that these need.
         """
+        self._encode(name, payload, seed)
+        self._offer(name, devices)
+        return self._refs[name]
+
+    def for_device(self, ref: BlobRef, name: str, device: str) -> BlobRef:
+        """Return a payload's reference without the exact patches for other devices."""
+        bases = (None, self._versions[name].of(device))
+        direct = tuple(patch for patch in ref.direct if patch.base in bases)
+        return ref.model_copy(update={"direct": direct})
+
+    def asked(self, name: str, devices: Iterable[str]) -> None:
+        """Note that devices are sent the current version of a payload."""
+        ref = self._refs[name]
+        self._versions[name].note(ref.digest, ref.size, devices)
+        self._pin()
+
+    def _encode(self, name: str, payload: Payload, seed: int) -> None:
+        """Make a payload's current version, unless it is the last one."""
         codec = payload.codec or self._codec
         held = self._holds(name, codec)
         if held and self._sent.get(name) is payload.arrays:
-            return self._refs[name]
+            return
         source = weights_digest(payload.arrays)
         if held and self._sources[name] == source:
             self._sent[name] = payload.arrays
-            return self._refs[name]
+            return
         if codec == "fp32":
             ref = self._whole(payload.arrays)
         else:
@@ -100,8 +145,42 @@ class DownlinkEncoder:
         self._refs[name] = ref
         self._sources[name] = source
         self._sent[name] = payload.arrays
+        self._versions.setdefault(name, HeldVersions())
+        self._tried[name] = set()
         self._pin()
-        return ref
+
+    def _offer(self, name: str, devices: Collection[str]) -> None:
+        """Add exact patches from what devices hold, most devices first, where they are smaller."""
+        ref, tried = self._refs[name], self._tried.setdefault(name, set())
+        bases = Counter(map(self._versions[name].of, devices))
+        codes: dict[str | None, bytes] = {}
+        for base, _ in bases.most_common():
+            full = len(ref.direct) + len(codes) == MOST_DIRECT
+            if not full and base not in (*tried, ref.digest) and (code := self._exact(ref, base)):
+                codes[base] = code
+        if codes:
+            new = [Patch(base=b, blob=digest_of(c), size=len(c)) for b, c in codes.items()]
+            for digest in {patch.blob for patch in new} - self._pinned:
+                self._cache.pin(digest)
+                self._pinned.add(digest)
+            self._cache.put_all(list(codes.values()))
+            self._refs[name] = ref.model_copy(update={"direct": (*ref.direct, *new)})
+        self._tried[name] |= bases.keys()
+
+    def _exact(self, ref: BlobRef, base: str | None) -> bytes:
+        """Return an exact patch; empty when the other ways from ``base`` are not larger."""
+        way = route(ref, (base,).__contains__)
+        # The last difference alone is smaller than an exact patch over the same step.
+        if len(way.patches) == 1:
+            return b""
+        target = self._arrays(ref.digest)
+        before = None if base is None else self._arrays(base)
+        if target is None or (base is not None and before is None):
+            return b""
+        if before is not None and specs_of(before) != specs_of(target):
+            return b""
+        code = encode_exact(before, target)
+        return code if len(code) < sum(size for _, size in way.fetch) else b""
 
     def retire(self, names: Iterable[str]) -> None:
         """Forget the mirrors of names that are no longer sent; unpin their blobs."""
@@ -109,6 +188,7 @@ class DownlinkEncoder:
             self._refs.pop(name, None)
             self._sources.pop(name, None)
             self._sent.pop(name, None)
+            self._versions.pop(name, None)
         self._pin()
 
     def hold(self, refs: Iterable[BlobRef]) -> None:
@@ -171,6 +251,8 @@ class DownlinkEncoder:
     def _difference(self, name: str, arrays: Tensors, codec: str, seed: int) -> BlobRef:
         before = self._refs.get(name)
         base = self._mirror(before, arrays)
+        if base is None and CODECS[codec].coder.sparse:
+            return self._whole(rounded(arrays))
         wanted = arrays if base is None else _minus(arrays, base)
         code = CODECS[codec].encode(wanted, generator(seed, "downlink", name))
         after = apply_patch(base, decode(code, specs_of(arrays)))
@@ -185,11 +267,13 @@ class DownlinkEncoder:
 
     def _mirror(self, ref: BlobRef | None, arrays: Tensors) -> Tensors | None:
         """Return the devices' arrays under a name, or None if they do not fit ``arrays``."""
-        data = self._cache.get(ref.digest) if ref is not None else None
-        if data is None:
-            return None
-        held = unpack(data, None, max_bytes=len(data))
-        return held if specs_of(held) == specs_of(arrays) else None
+        held = self._arrays(ref.digest) if ref is not None else None
+        return held if held is not None and specs_of(held) == specs_of(arrays) else None
+
+    def _arrays(self, digest: str) -> Tensors | None:
+        """Return the arrays of a version, or None when the cache has lost them."""
+        data = self._cache.get(digest)
+        return None if data is None else unpack(data, None, max_bytes=len(data))
 
     def _keep(self, data: bytes) -> str:
         """Put a blob into the cache, pinned before the next one could push it out."""
@@ -201,6 +285,8 @@ class DownlinkEncoder:
 
     def _pin(self) -> None:
         wanted = _digests(self._refs.values()) | self._held
+        for versions in self._versions.values():
+            wanted.update(versions)
         for digest in wanted - self._pinned:
             self._cache.pin(digest)
         for digest in self._pinned - wanted:
@@ -211,9 +297,7 @@ class DownlinkEncoder:
 
 def _digests(refs: Iterable[BlobRef]) -> set[str]:
     """Return the digests of all blobs that devices may request for these references."""
-    return {
-        digest for ref in refs for digest in (ref.digest, *(patch.blob for patch in ref.patches))
-    }
+    return {digest for ref in refs for digest in ref.blobs}
 
 
 def _minus(arrays: Tensors, base: Tensors) -> Tensors:

@@ -313,7 +313,7 @@ class PendingExchanges:
         """
         tasks = [task for pending in self._of(device) if (task := pending.task(device))]
         refs = [ref for task in tasks for ref in task.blobs.values()]
-        if any(digest in (ref.digest, *(patch.blob for patch in ref.patches)) for ref in refs):
+        if any(digest in ref.blobs for ref in refs):
             return "shared"
         relayed = any(digest == relay.digest for task in tasks for relay in task.relays)
         return "private" if relayed else "none"

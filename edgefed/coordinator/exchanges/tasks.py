@@ -63,10 +63,16 @@ def open_exchange(
     model = run_model.trainers.get(section).model
     downlink.retire(exchange.retired)
     seed = _downlink_seed(exchange, recipe, seed_index)
-    refs = {name: downlink.send(name, payload, seed) for name, payload in exchange.payloads.items()}
+    payloads = dict(exchange.payloads)
     every = {}
     if model.frozen_names:
-        every[FROZEN] = downlink.send(FROZEN, Payload(model.frozen_weights(), "fp32"), seed)
+        payloads[FROZEN] = Payload(model.frozen_weights(), "fp32")
+        every[FROZEN] = FROZEN
+    receivers = _receivers(exchange, every)
+    refs = {
+        name: downlink.send(name, payload, seed, receivers.get(name, ()))
+        for name, payload in payloads.items()
+    }
     shared = {
         **_of_the_exchange(exchange, run, index, section),
         **_of_the_run(recipe, run_model),
@@ -77,14 +83,18 @@ def open_exchange(
         _task(
             question,
             {**shared, "nonce": new_nonce()},
-            refs,
-            every,
+            {
+                role: downlink.for_device(refs[name], name, question.device)
+                for role, name in {**every, **question.blobs}.items()
+            },
             derive(recipe.seed, "task", seed_index, question.device)
             if numbers is None
             else derive(recipe.seed, "question", numbers[question.device], question.device),
         )
         for question in exchange.questions
     )
+    for name, devices in receivers.items():
+        downlink.asked(name, devices)
     asked = {question.device for question in exchange.questions}
     grace = recipe.rounds.lost_grace
     return OpenExchange(
@@ -104,6 +114,20 @@ def open_exchange(
         reply_roles=exchange.reply_roles,
         held_out={tester.device: tester.held_out for tester in testers if tester.device in asked},
     )
+
+
+def _receivers(exchange: Exchange, every: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the devices that each payload goes to, by its name.
+
+    Args:
+        exchange: whose questions name payloads by role.
+        every: the payloads of all questions, by role.
+    """
+    receivers: dict[str, list[str]] = {}
+    for question in exchange.questions:
+        for name in sorted({*every.values(), *question.blobs.values()}):
+            receivers.setdefault(name, []).append(question.device)
+    return receivers
 
 
 def _downlink_seed(exchange: Exchange, recipe: Recipe, seed_index: int) -> int:
@@ -196,8 +220,7 @@ def _of_the_run(recipe: Recipe, run_model: RunModel) -> dict[str, Any]:
 def _task(
     question: Question,
     shared: Mapping[str, Any],
-    refs: Mapping[str, BlobRef],
-    every: Mapping[str, BlobRef],
+    blobs: Mapping[str, BlobRef],
     seed: int,
 ) -> Task:
     """Return a device's task.
@@ -205,8 +228,7 @@ def _task(
     Args:
         question: of the task.
         shared: the fields that all tasks of an exchange share.
-        refs: references to the payloads, by their names.
-        every: the blobs that all tasks of an exchange have, by role.
+        blobs: references to the payloads for this device, by role.
         seed: the task's own.
     """
     return Task(
@@ -214,7 +236,7 @@ def _task(
         device=question.device,
         seed=seed,
         samples=question.samples,
-        blobs={**every, **{role: refs[name] for role, name in question.blobs.items()}},
+        blobs=dict(blobs),
         params=dict(question.params),
         receivers=question.receivers,
         relays=tuple(

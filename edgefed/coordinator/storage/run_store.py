@@ -429,9 +429,7 @@ class Store:
                     for ref in task.blobs.values()
                 ),
             ]
-        digests = {
-            digest for ref in refs for digest in (ref.digest, *(p.blob for p in ref.patches))
-        }
+        digests = {digest for ref in refs for digest in ref.blobs}
         return digests | {str(row[4]) for row in self._db.rows("relays") if row[0] == run}
 
     @contextmanager

@@ -8,6 +8,7 @@ import pytest
 from edgefed.errors import WireError
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.codecs import CODECS, decode
+from edgefed.wire.exact_patches import encode_exact
 from edgefed.wire.message_parts import Patch
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.patches import apply_patch, difference
@@ -105,6 +106,20 @@ def test_a_newcomer_takes_whichever_is_shorter(cache: BlobCache, chain: Chain) -
     assert sum(inputs.lacking.values()) < chain.ref.size  # three int8 patches, from zeros
     short = chain.ref.model_copy(update={"size": sum(len(code) for code in chain.codes)})
     assert TaskInputs(task(short), cache).lacking == {short.digest: short.size}
+
+
+def test_a_direct_patch_is_taken_where_it_is_shortest(cache: BlobCache, chain: Chain) -> None:
+    merged = encode_exact(chain.versions[0], chain.versions[2])
+    direct = Patch(base=digest(chain.packed[0]), blob=digest(merged), size=len(merged))
+    short = direct.model_copy(update={"size": 1})
+    ref = chain.ref.model_copy(update={"direct": (short,)})
+    assert TaskInputs(task(ref), cache).lacking.keys().isdisjoint({direct.blob})  # no base yet
+    cache.put(chain.packed[0])
+    inputs = TaskInputs(task(ref), cache)
+    assert inputs.lacking == {direct.blob: 1}
+    inputs.arrived(cache.put(merged))
+    assert inputs.assemble()
+    assert pack(inputs.read("weights")) == chain.packed[2]
 
 
 def test_a_patch_that_does_not_fit_is_replaced_by_the_whole(cache: BlobCache, chain: Chain) -> None:

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edgefed.algorithms.interface.exchange import Payload
+from edgefed.coordinator.exchanges import downlink_encoder
 from edgefed.coordinator.exchanges.downlink_encoder import CHAIN, DownlinkEncoder
 from edgefed.learn.base.types import Array, Tensors
 from edgefed.wire.blobs import BlobCache
@@ -17,7 +20,7 @@ from edgefed.wire.tensors import digest, pack, unpack
 from tests.coordinator.receiver import Receiver
 
 ROUNDS = 9
-CODES = ("fp32", "bf16", "int8")
+CODES = ("fp32", "bf16", "int8", "topk")
 LOSSY = ("bf16", "int8")
 
 
@@ -232,3 +235,154 @@ def test_a_name_that_is_retired_is_unpinned_and_begins_anew(code: str, cache: Bl
     again = downlink.send("mask", Payload(course()[1]), 2)
     assert again == gone
     assert cache.has(again.digest)
+
+
+# -- devices that miss many rounds ---------------------------------------------------------------
+
+
+def ask(
+    downlink: DownlinkEncoder, number: int, devices: dict[str, Receiver]
+) -> tuple[BlobRef, dict[str, bytes]]:
+    """Send round ``number`` to devices; return the reference for all, and what they obtain."""
+    ref = downlink.send("weights", Payload(course()[number]), number, tuple(devices))
+    refs = {name: downlink.for_device(ref, "weights", name) for name in devices}
+    downlink.asked("weights", devices)
+    return ref, {name: devices[name].receive(refs[name]) for name in devices}
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    code=st.sampled_from(CODES),
+    chain=st.integers(1, 5),
+    rounds=st.lists(st.sets(st.integers(0, 3), min_size=1), min_size=ROUNDS, max_size=ROUNDS),
+    restart=st.integers(0, ROUNDS),
+    lost=st.integers(0, ROUNDS),
+)
+def test_every_route_leads_to_the_same_bits(
+    code: str,
+    chain: int,
+    rounds: list[set[int]],
+    restart: int,
+    lost: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Devices that are asked in any rounds, and one that loses what it holds."""
+    cache = BlobCache(tmp_path_factory.mktemp("blobs"), 1 << 30)
+    downlink = DownlinkEncoder(code, cache, chain=chain)
+    devices = {f"device-{number}": Receiver(cache, course()[0]) for number in range(4)}
+    for number, asked in enumerate(rounds):
+        if number == restart:
+            stored = json.loads(json.dumps(downlink.to_json()))
+            downlink = DownlinkEncoder(code, cache, stored, chain=chain)
+        if number == lost:
+            devices["device-0"] = Receiver(cache, course()[0])
+        fetched = {name: device.fetched for name, device in devices.items()}
+        ref, made = ask(downlink, number, {f"device-{k}": devices[f"device-{k}"] for k in asked})
+        downlink.committed()
+        for name, data in made.items():
+            assert digest(data) == ref.digest
+            assert devices[name].fetched - fetched[name] <= ref.size
+
+
+@pytest.mark.parametrize(("code", "most"), [("fp32", 0.9), ("bf16", 0.9), ("topk", 0.5)])
+def test_who_misses_many_rounds_fetches_a_merged_difference(
+    code: str, most: float, cache: BlobCache
+) -> None:
+    downlink = DownlinkEncoder(code, cache)
+    steady, sleepy = Receiver(cache, course()[0]), Receiver(cache, course()[0])
+    devices = {"steady": steady, "sleepy": sleepy}
+    ask(downlink, 0, devices)
+    for number in range(1, ROUNDS - 1):
+        ask(downlink, number, {"steady": steady})
+    downlink = DownlinkEncoder(code, cache, json.loads(json.dumps(downlink.to_json())))
+    before, patched = sleepy.fetched, sleepy.patched
+    ref, _ = ask(downlink, ROUNDS - 1, devices)
+    assert sleepy.fetched - before < most * ref.size
+    assert sleepy.patched - patched == 1
+    assert len(ref.direct) == (2 if code == "fp32" else 1)
+
+
+def test_a_newcomer_fetches_the_whole_coded(cache: BlobCache) -> None:
+    downlink = DownlinkEncoder("topk", cache)
+    steady, late = Receiver(cache, course()[0]), Receiver(cache, course()[0])
+    for number in range(ROUNDS - 1):
+        ref, _ = ask(downlink, number, {"steady": steady})
+    # The codec is sparse, so that the first weights are sent whole, rounded to 16 bits.
+    ref, _ = ask(downlink, ROUNDS - 1, {"steady": steady, "late": late})
+    assert [patch.base for patch in ref.direct] == [None]
+    assert late.fetched == ref.direct[0].size < 0.7 * ref.size
+
+
+def test_a_device_is_named_only_the_patches_that_it_can_use(cache: BlobCache) -> None:
+    downlink = DownlinkEncoder("topk", cache, chain=1)
+    names = ("one", "two", "three")
+    devices = {name: Receiver(cache, course()[0]) for name in names}
+    for number, name in enumerate(names):
+        ask(downlink, number, {name: devices[name]})
+    ref = downlink.send("weights", Payload(course()[8]), 8, (*names, "new"))
+    bases = {
+        name: {patch.base for patch in downlink.for_device(ref, "weights", name).direct}
+        for name in (*names, "new")
+    }
+    assert bases["new"] == {None}
+    assert bases["one"] > {None}
+    assert bases["two"] > {None}
+    assert bases["one"] != bases["two"]
+    assert bases["three"] == {None}  # the last difference serves it
+
+
+def test_no_more_is_made_where_all_devices_follow(
+    cache: BlobCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_many(*_: object) -> bytes:
+        raise AssertionError("an exact patch costs the time to encode a model")
+
+    monkeypatch.setattr(downlink_encoder, "encode_exact", too_many)
+    downlink = DownlinkEncoder("int8", cache)
+    devices = {"one": Receiver(cache, course()[0]), "two": Receiver(cache, course()[0])}
+    for number in range(ROUNDS):
+        ref, _ = ask(downlink, number, devices)
+        assert ref.direct == ()
+
+
+def test_an_exact_patch_that_is_larger_is_not_offered(cache: BlobCache) -> None:
+    """Two int8 differences from zeros take half of the weights that they lead to."""
+    downlink = DownlinkEncoder("int8", cache)
+    ask(downlink, 0, {"one": Receiver(cache, course()[0])})
+    ref, _ = ask(downlink, 1, {"new": Receiver(cache, course()[0])})
+    assert ref.direct == ()
+
+
+def test_a_sparse_codec_begins_with_all_values(cache: BlobCache) -> None:
+    first = course()[0]
+    _, made = ask(DownlinkEncoder("topk", cache), 0, {"one": Receiver(cache, first)})
+    held = unpack(made["one"], None)
+    assert np.abs(held["w"] - first["w"]).max() <= 2.0**-16 * np.abs(first["w"]).max()
+
+
+def test_what_was_stored_without_versions_goes_on(cache: BlobCache) -> None:
+    downlink = DownlinkEncoder("bf16", cache)
+    first = downlink.send("weights", Payload(course()[0]), 0)
+    stored = downlink.to_json()
+    del stored["weights"]["held"]
+    again = DownlinkEncoder("bf16", cache, stored)
+    assert again.send("weights", Payload(course()[0]), 1, ("one",)).patches == first.patches
+    again.asked("weights", ["one"])
+    second = again.send("weights", Payload(course()[1]), 1, ("one",))
+    assert [patch.base for patch in second.patches] == [first.digest, None]
+
+
+def test_older_versions_stay_until_nobody_holds_them(cache: BlobCache, tmp_path: Path) -> None:
+    downlink = DownlinkEncoder("topk", cache)
+    devices = {"one": Receiver(cache, course()[0]), "two": Receiver(cache, course()[0])}
+    first, _ = ask(downlink, 0, devices)
+    for number in range(1, ROUNDS - 1):
+        ask(downlink, number, {"one": devices["one"]})
+        downlink.committed()
+        assert first.digest in cache_files(tmp_path)
+    ask(downlink, ROUNDS - 1, devices)
+    downlink.committed()
+    assert first.digest not in cache_files(tmp_path)
+    downlink.release()
+    cache.shed()
+    assert cache_files(tmp_path) == set()
