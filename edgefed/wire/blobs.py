@@ -31,7 +31,7 @@ reading five small files took a millisecond of a round with four devices."""
 MAX_RECENT_BLOB = 256 * 1024
 """Most bytes of a blob that is also in memory."""
 
-UNWRITTEN_BYTES = 32 * 1024 * 1024
+UNWRITTEN_BYTES = 64 * 1024 * 1024
 """Most bytes of the blobs that are in memory alone; further ones are written to files."""
 
 
