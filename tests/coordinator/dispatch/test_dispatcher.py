@@ -28,6 +28,7 @@ from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.events.base.coordinator_states import CONNECTION_BROKE, STOPPED
 from edgefed.events.base.model import Event
 from edgefed.process.clock import SystemClock
+from edgefed.transport import blob_intake
 from edgefed.transport.inbox import Inbox as Arrivals
 from edgefed.transport.inbox import InboxLimits
 from edgefed.transport.link import Link, Subscribed
@@ -316,7 +317,13 @@ def test_a_blob_without_a_verdict_goes_with_its_exchange_unless_it_is_read_later
     assert blobs_in(tmp_path) == [name] * shared
 
 
-def test_a_lost_device_leaves_no_blob_of_a_half_reply_behind(scene: Scene) -> None:
+@pytest.mark.parametrize("ends", ["lost", "failed"])
+def test_a_half_reply_that_is_given_up_leaves_no_blob_behind(
+    scene: Scene, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if ends == "failed":
+        monkeypatch.setattr(blob_intake, "RETRY", 0.01)
+        monkeypatch.setattr(blob_intake, "MAX_RETRIES", 1)
     here, lacking = b"x" * 1000, b"y" * 1000
     pending = PendingExchange(exchange(), time.monotonic())
     scene.dispatcher.open(pending)
@@ -324,13 +331,33 @@ def test_a_lost_device_leaves_no_blob_of_a_half_reply_behind(scene: Scene) -> No
         role: BlobRef(digest=digest(data), size=1000)
         for role, data in {"a": here, "b": lacking}.items()
     }
-    half = reply("one", 1000, digest(here)).model_copy(
-        update={"blobs": refs, "inline": {digest(here): here}}
-    )
-    scene.send(TOPICS.reply("one"), half)
-    wait_until(lambda: scene.cache.has(digest(here)), "the first blob")
-    scene.send(TOPICS.birth("one"), Birth(session=OTHER, status="lost"), retain=True)
+    carried = {"blobs": refs, "inline": {digest(here): here}}
+    scene.send(TOPICS.reply("one"), reply("one", 1000, digest(here)).model_copy(update=carried))
+    wait_until(lambda: bool(scene.told(TOPICS.down_need("one"), Need)), "a request")
+    if ends == "lost":
+        scene.send(TOPICS.birth("one"), Birth(session=OTHER, status="lost"), retain=True)
     wait_until(lambda: not scene.cache.has(digest(here)), "the blob to go")
+    scene.dispatcher.close(pending)
+
+
+def test_a_reply_that_came_twice_can_be_read_after_its_device_is_lost(scene: Scene) -> None:
+    data = b"x" * 1000
+    name, pending = digest(data), PendingExchange(exchange(), time.monotonic())
+    scene.dispatcher.open(pending)
+    for times in (1, 2):
+        scene.send(TOPICS.reply("one"), reply("one", len(data), name))
+        scene.send(TOPICS.request(f"local/{times}"), Request(nonce=OTHER, action="mark"))
+        wait_until(lambda times=times: len(scene.requests) == times, "the reply")  # type: ignore[misc]
+    scene.send(TOPICS.up_chunk("one"), Chunk(digest=name, index=0, data=data))
+    delivered = pending.arrivals.get(timeout=PATIENCE)
+    assert delivered is not None
+    scene.send(TOPICS.birth("one"), Birth(session=OTHER, status="lost"), retain=True)
+    wait_until(lambda: not scene.registry.online("one"), "the loss")
+    scene.send(TOPICS.request("local/3"), Request(nonce=OTHER, action="mark"))
+    wait_until(lambda: len(scene.requests) == 3, "the end of its handling")
+    assert delivered.read(name) == data
+    scene.fleet.verdict(delivered.reply, "accepted", "")
+    assert not scene.cache.has(name)
     scene.dispatcher.close(pending)
 
 
