@@ -16,6 +16,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks.fleet_load.light_device import LightDevice
 from edgefed.config.values.address import Address
+from edgefed.transport.buffered_client import BufferedClient
 from edgefed.wire.topics import CLIENT_ID_PREFIX
 
 KEEP_ALIVE = 120
@@ -123,7 +124,7 @@ class Connections:
 
     def _connect(self, device: LightDevice) -> paho.Client:
         name = f"{CLIENT_ID_PREFIX}{device.name}"
-        client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=paho.MQTTv311)
+        client = BufferedClient(CallbackAPIVersion.VERSION2, name, protocol=paho.MQTTv311)
         client.max_queued_messages_set(0)
         client.connect_timeout = CONNECT_SECONDS
         address = self._addresses.get(device.name, self._address)

@@ -140,19 +140,18 @@ def open_private(path: Path, mode: str, *, buffering: int = -1) -> BinaryIO:
 
 
 def append_whole(file: BinaryIO, data: bytes) -> None:
-    """Append all of ``data`` to an unbuffered file, or nothing.
+    """Append all of ``data`` to an unbuffered file that is open for appending, or nothing.
 
     Raises:
         OSError: the disk does not take it; a part that it took is cut off again.
     """
-    start = file.seek(0, os.SEEK_END)
     rest = memoryview(data)
     try:
         while rest:
             rest = rest[file.write(rest) :]
     except OSError:
         with suppress(OSError):
-            file.truncate(start)
+            file.truncate(file.seek(0, os.SEEK_END) - len(data) + len(rest))
         raise
 
 

@@ -122,10 +122,15 @@ class BlobIntake:
         cache: takes complete blobs.
         folder: for staging files, which outlive the process.
         jitter: random numbers for waiting times.
+        in_memory: whether small blobs that need no ``sync`` are held in memory alone, until their
+            last pin is removed (``BlobCache.hold``).
     """
 
-    def __init__(self, cache: BlobCache, folder: Path, jitter: random.Random) -> None:
+    def __init__(
+        self, cache: BlobCache, folder: Path, jitter: random.Random, *, in_memory: bool = False
+    ) -> None:
         self.cache = cache
+        self._in_memory = in_memory
         self._folder = folder
         self._jitter = jitter
         self._incoming: dict[str, _Incoming] = {}
@@ -248,7 +253,10 @@ class BlobIntake:
             return Ask(incoming.source, incoming.receiver.begin(now))
         del self._incoming[digest]
         try:
-            self.cache.put(data, sync=incoming.sync)
+            if self._in_memory and not incoming.sync:
+                self.cache.hold(digest, data)
+            else:
+                self.cache.put(data, sync=incoming.sync)
         except StorageError:
             self.failures.append(digest)  # its receiver has to begin again
             raise

@@ -28,6 +28,7 @@ from edgefed.config.fleet.broker_errors import denied, refused, silent, unreacha
 from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, UnreachableError, WireError
 from edgefed.process.clock import Clock, SystemClock
+from edgefed.transport.buffered_client import BufferedClient
 from edgefed.trust.credentials import Credentials
 from edgefed.trust.signatures import Signer
 from edgefed.wire import limits
@@ -138,7 +139,7 @@ class Link:
         self._set_will()
 
     def _make_client(self, client_id: str, jitter: random.Random) -> paho.Client:
-        client = paho.Client(
+        client = BufferedClient(
             CallbackAPIVersion.VERSION2,
             client_id=CLIENT_ID_PREFIX + client_id,
             protocol=paho.MQTTv311,

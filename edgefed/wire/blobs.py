@@ -31,6 +31,9 @@ reading five small files took a millisecond of a round with four devices."""
 MAX_RECENT_BLOB = 256 * 1024
 """Most bytes of a blob that is also in memory."""
 
+UNWRITTEN_BYTES = 64 * 1024 * 1024
+"""Most bytes of the blobs that are in memory alone; further ones are written to files."""
+
 
 def chunk_count(size: int) -> int:
     """Return how many chunks a blob of ``size`` bytes has."""
@@ -104,6 +107,8 @@ class BlobCache:
         self._checked: set[str] = set()
         self._recent: OrderedDict[str, bytes] = OrderedDict()  # first put first
         self._recent_bytes = 0
+        self._unwritten: dict[str, bytes] = {}
+        self._unwritten_bytes = 0
         self._pins: Counter[str] = Counter(pinned)
         self._take_over()
 
@@ -122,7 +127,7 @@ class BlobCache:
         """
         digest = digest_of(data)
         with self._lock:
-            if digest in self._checked:
+            if digest in self._checked and digest not in self._unwritten:
                 self._touch(digest)
                 return digest
             self._make_room(len(data), digest)
@@ -131,11 +136,38 @@ class BlobCache:
             with self._lock:
                 # Another thread may have put the same blob meanwhile, and a third one evicted it.
                 if self._path(digest).exists():
+                    self._forget_unwritten(digest)
                     self._note(digest, len(data))
                     self._checked.add(digest)
                     self._remember(digest, data)
                     self._make_room(0, digest)
                     return digest
+
+    def hold(self, digest: str, data: bytes) -> None:
+        """Keep a blob until its last pin is removed, in memory alone if it is small.
+
+        A file for each of a thousand replies costs more than everything else with them. It is
+        written, as ``put`` does without waiting, if too many others are held already.
+
+        Args:
+            digest: its name, with which the caller has compared it.
+            data: the blob, which its sender keeps too.
+
+        Raises:
+            StorageError: as of ``put``.
+        """
+        with self._lock:
+            if digest in self._checked:
+                return
+            fits = self._unwritten_bytes + len(data) <= UNWRITTEN_BYTES
+            if fits and len(data) <= MAX_RECENT_BLOB and self._pins.get(digest):
+                self._make_room(len(data), digest)
+                self._unwritten[digest] = data
+                self._unwritten_bytes += len(data)
+                self._note(digest, len(data))
+                self._checked.add(digest)
+                return
+        self.put(data, sync=False)
 
     def put_all(self, blobs: Collection[bytes]) -> None:
         """Keep several blobs, and wait for the disk only about as long as for one.
@@ -159,6 +191,8 @@ class BlobCache:
         with self._lock:
             if digest not in self._sizes:
                 return None
+            if digest in self._unwritten:
+                return self._unwritten[digest]
             checked = digest in self._checked
             if self._touch(digest) and digest in self._recent:
                 return self._recent[digest]
@@ -191,7 +225,7 @@ class BlobCache:
             WireError: ``wire.chunk`` when the blob has no such chunk.
             StorageError: the file is there and cannot be read.
         """
-        if digest not in self._checked or digest in self._recent:
+        if digest not in self._checked or digest in self._recent or digest in self._unwritten:
             data = self.get(digest)
             return None if data is None else chunk(data, index)
         size = self.size(digest)
@@ -230,12 +264,14 @@ class BlobCache:
             self._pins[check_digest(digest)] += 1
 
     def unpin(self, digest: str) -> None:
-        """Remove one pin; without pins the blob may be evicted."""
+        """Remove one pin; without pins the blob may be evicted, and one without a file is gone."""
         with self._lock:
             if self._pins[digest] > 1:
                 self._pins[digest] -= 1
             else:
                 del self._pins[digest]
+                if digest in self._unwritten:
+                    self._drop(digest)
             self._make_room(0, "")
 
     def remove(self, digest: str) -> None:
@@ -338,11 +374,19 @@ class BlobCache:
         if size is None:
             return
         self._total -= size
+        if self._forget_unwritten(digest):
+            return
         path = self._path(digest)
         try:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise storage_error(path, error) from error
+
+    def _forget_unwritten(self, digest: str) -> bool:
+        """Drop the copy of a blob that has no file; whether there was one."""
+        data = self._unwritten.pop(digest, None)
+        self._unwritten_bytes -= len(data or b"")
+        return data is not None
 
     def _path(self, digest: str) -> Path:
         return self._folder / digest

@@ -257,6 +257,10 @@ def _check_items(items: Any, depth: int, open_field: str) -> None:
     if len(items) > limits.MAX_ITEMS:
         raise ValueError("a list or map is too long")
     for item in items:
+        # Most are short texts and small numbers; a call for each costs more than its check.
+        kind = type(item)
+        if kind is int or kind is bool or (kind is str and len(item) <= limits.MAX_TEXT):
+            continue
         _check(item, depth + 1, open_field)
 
 

@@ -54,6 +54,49 @@ def test_what_is_put_can_be_got(tmp_path: Path) -> None:
     assert list((tmp_path / "deep" / "cache").iterdir()) == []
 
 
+def test_a_held_blob_has_no_file_and_goes_with_its_last_pin(tmp_path: Path) -> None:
+    cache = BlobCache(tmp_path, 1000)
+    name = digest(blob(1))
+    for _ in range(2):
+        cache.pin(name)
+        cache.hold(name, blob(1))
+    assert (cache.get(name), cache.chunk(name, 0), cache.total) == (blob(1), blob(1), 100)
+    assert list(tmp_path.iterdir()) == []
+    cache.unpin(name)
+    assert cache.has(name)
+    cache.unpin(name)
+    assert (cache.has(name), cache.get(name), cache.total) == (False, None, 0)
+
+
+def test_a_held_blob_that_is_put_gets_its_file(tmp_path: Path) -> None:
+    cache = BlobCache(tmp_path, 1000)
+    name = digest(blob(1))
+    cache.pin(name)
+    cache.hold(name, blob(1))
+    assert cache.put(blob(1)) == name
+    cache.unpin(name)
+    assert BlobCache(tmp_path, 1000).get(name) == cache.get(name) == blob(1)
+
+
+@pytest.mark.parametrize("limit", ["UNWRITTEN_BYTES", "MAX_RECENT_BLOB"])
+def test_blobs_beyond_the_memory_for_held_ones_are_files(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blobs, limit, 150 if limit == "UNWRITTEN_BYTES" else 100)
+    cache, names = BlobCache(tmp_path, 10_000), []
+    for number, size in ((1, 100), (2, 101), (3, 101)):
+        names.append(digest(blob(number, size)))
+        cache.pin(names[-1])
+        cache.hold(names[-1], blob(number, size))
+    assert {path.name for path in tmp_path.iterdir()} == set(names[1:])
+    assert cache.get(names[1]) == blob(2, 101)
+    for name in names:
+        cache.unpin(name)
+    cache.pin(names[0])
+    cache.hold(names[0], blob(1))
+    assert not (tmp_path / names[0]).exists(), "the memory is free again"
+
+
 def test_the_oldest_unused_goes_first(tmp_path: Path) -> None:
     cache = BlobCache(tmp_path, 300)
     first, second, third = (cache.put(blob(number)) for number in range(3))

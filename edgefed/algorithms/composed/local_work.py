@@ -15,8 +15,10 @@ a restart asks for the same.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from edgefed.algorithms.averaging.training import EPOCHS, STEPS, schedule_of, shortened
 from edgefed.algorithms.interface.answer import Answer
@@ -94,12 +96,18 @@ def trained_samples(task: Task, samples: int) -> int:
     """Return on how many samples a device with so many trains for a task, each once an epoch."""
     if not task.training:
         return samples
-    training = TrainingSection.model_validate(task.training)
+    training = _section(json.dumps(task.training))
     schedule = schedule_of(training, task.round, task.rounds)
     schedule = shortened(schedule, training, task.params, task.seed)
     per_epoch = max(1, len(batch_sizes(samples, schedule)))
     epochs, more = divmod(planned_steps(samples, schedule), per_epoch)
     return epochs * samples + more * schedule.batch_size
+
+
+@lru_cache(maxsize=16)
+def _section(packed: str) -> TrainingSection:
+    """Return the section of a task's training in JSON, which all tasks of an exchange share."""
+    return TrainingSection.model_validate(json.loads(packed))
 
 
 def check_local_work(recipe: Recipe) -> None:

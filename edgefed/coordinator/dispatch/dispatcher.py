@@ -105,7 +105,7 @@ class Dispatcher:
         self._tasks = TaskSender(self.exchanges, deps.registry, self._publisher, deps.clock)
         self._replies = ReplyReceiver(
             self.exchanges,
-            BlobIntake(deps.cache, deps.staging, deps.jitter),
+            BlobIntake(deps.cache, deps.staging, deps.jitter, in_memory=True),
             deps.relays,
             self._publisher,
             self._notes,
@@ -214,8 +214,9 @@ class Dispatcher:
                 self._replies.leave(one)
 
     def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
-        """Send a device the verdict on its reply."""
+        """Send a device the verdict on its reply, which is not read again."""
         self._publisher.receipt(device, exchange, outcome, reason)
+        self._replies.settle(device, exchange)
 
     def send(self, device: str, message: Ping | LogRequest) -> None:
         """Send a device a message, best effort."""

@@ -60,6 +60,7 @@ class ReplyReceiver:
         self._sizes: dict[tuple[str, str], int] = {}
         self._blobs: dict[str, set[str]] = {}
         self._dropped: dict[str, tuple[str, int]] = {}
+        self._pinned: dict[tuple[str, str], list[str]] = {}
 
     # -- what devices send --------------------------------------------------------------------
 
@@ -79,6 +80,8 @@ class ReplyReceiver:
             return
         self._blobs.setdefault(reply.exchange, set()).update(reply.needed)
         self._relays.announce({sent.digest for sent in reply.relays.values()})
+        if not pending.shared and (device, reply.exchange) not in self._pinned:
+            self._pin(reply)
         now = self._clock.monotonic()
         self._go_on(*self._uploads.take(reply, size, now, sync=pending.shared))
 
@@ -98,6 +101,9 @@ class ReplyReceiver:
 
     def leave(self, device: str) -> None:
         """Stop waiting for a lost device's blobs; it sends its replies again when it is back."""
+        for key in [key for key in list(self._pinned) if key[0] == device]:
+            if self._uploads.knows(*key):
+                self.settle(*key)
         self._go_on(*self._uploads.leave(device, self._clock.monotonic()))
 
     # -- what time brings ---------------------------------------------------------------------
@@ -107,6 +113,7 @@ class ReplyReceiver:
         self._ask(self._intake.due(now))
         while self._intake.failures:
             for reply in self._uploads.failed(self._intake.failures.pop()):
+                self.settle(reply.device, reply.exchange)
                 self._notes.warn(reply.device, "blob", "a blob of its reply did not arrive")
 
     def next_due(self) -> float | None:
@@ -130,6 +137,8 @@ class ReplyReceiver:
         self._dropped[opened.exchange] = (run, opened.index)
         self._sizes = {key: size for key, size in self._sizes.items() if key[1] != opened.exchange}
         self._go_on(*self._uploads.drop(opened.exchange, self._clock.monotonic()))
+        for key in [key for key in list(self._pinned) if key[1] == opened.exchange]:
+            self.settle(*key)
 
     def forget(self, run: str, through: int) -> None:
         """Delete the replies to dropped exchanges that are over: they are merged into the state."""
@@ -170,6 +179,17 @@ class ReplyReceiver:
         return {digest for exchange in exchanges for digest in self._blobs[exchange]}
 
     # -- on to the engine ---------------------------------------------------------------------
+
+    def _pin(self, reply: Reply) -> None:
+        """Keep the blobs of a reply until it is settled."""
+        names = self._pinned[reply.device, reply.exchange] = list(reply.needed)
+        for name in names:
+            self._cache.pin(name)
+
+    def settle(self, device: str, exchange: str) -> None:
+        """Let the blobs of a reply go: it is merged, refused or given up; safe from any thread."""
+        for name in self._pinned.pop((device, exchange), ()):
+            self._cache.unpin(name)
 
     def _decline(self, reply: Reply) -> None:
         """Tell a device that its reply is late, unless its exchange may be put again."""
@@ -255,7 +275,7 @@ class ReplyUploads:
             size: bytes of its message.
             now: the monotonic second.
             sync: whether the disk has to hold its blobs before its receipt is sent. Otherwise its
-                device keeps them until the exchange is over.
+                device keeps them until the exchange is over, and small ones are held in memory.
         """
         if self.knows(reply.device, reply.exchange):
             return [], []
@@ -265,7 +285,10 @@ class ReplyUploads:
         # Waiting for the disk, reply after reply, would hold up a large fleet's receipts. Relayed
         # blobs are needed for longer than their device keeps them.
         for name in valid.keys() - relayed:
-            self._intake.cache.put(valid[name], sync=sync)
+            if sync:
+                self._intake.cache.put(valid[name])
+            else:
+                self._intake.cache.hold(name, valid[name])
         self._intake.cache.put_all([valid[name] for name in valid if name in relayed])
         lacking = {name for name in named if not self._intake.cache.has(name)}
         upload = _Upload(reply, size, lacking, sync)

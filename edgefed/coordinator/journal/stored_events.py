@@ -73,6 +73,7 @@ class StoredEvents:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="sign-of-life", daemon=True)
         self._file: BinaryIO | None = None
+        self._bytes = 0
         try:
             bases = self._bases()
             self._alive = _changed(self._path(bases[-1])) if bases else None
@@ -120,6 +121,7 @@ class StoredEvents:
         try:
             self._file = self._rotated(self._file)
             append_whole(self._file, line)
+            self._bytes += len(line)
         except (OSError, StorageError) as error:
             log.warning("an event was not stored: %s", error)
 
@@ -140,9 +142,9 @@ class StoredEvents:
 
     def _rotated(self, file: BinaryIO) -> BinaryIO:
         """Return a new file if this one is full, and delete the oldest of too many."""
-        size = file.seek(0, os.SEEK_END)
-        if size < FILE_BYTES:
+        if self._bytes < FILE_BYTES:
             return file
+        size = file.seek(0, os.SEEK_END)
         bases = self._bases()
         following = self._open(bases[-1] + size)
         file.close()
@@ -157,6 +159,7 @@ class StoredEvents:
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
                 append_whole(file, b"\n")
+        self._bytes = file.seek(0, os.SEEK_END)
         return file
 
     def _path(self, base: int) -> Path:

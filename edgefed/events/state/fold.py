@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import cache
 from operator import itemgetter
 from typing import Any
+
+from pydantic import BaseModel
 
 from edgefed.events.base.alert_events import with_alert
 from edgefed.events.base.best_rounds import latest_rounds
@@ -446,10 +449,16 @@ _DEVICE_FOLDS = {"reply": _device_replied, "device": _device, "roster": _roster}
 """The devices that an event changes, given all of them."""
 
 
+@cache
+def _names(view: type[BaseModel]) -> frozenset[str]:
+    """Return the names of a view's fields, which pydantic looks up again for every event."""
+    return frozenset(view.model_fields)
+
+
 def _known(
     view: type[RunView | RoundView | DeviceSnapshot], fields: dict[str, Any]
 ) -> dict[str, Any]:
-    names = view.model_fields
+    names = _names(view)
     known = {key: value for key, value in fields.items() if key in names}
     return {key: tuple(value) if isinstance(value, list) else value for key, value in known.items()}
 

@@ -28,6 +28,7 @@ from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.events.base.coordinator_states import CONNECTION_BROKE, STOPPED
 from edgefed.events.base.model import Event
 from edgefed.process.clock import SystemClock
+from edgefed.transport import blob_intake
 from edgefed.transport.inbox import Inbox as Arrivals
 from edgefed.transport.inbox import InboxLimits
 from edgefed.transport.link import Link, Subscribed
@@ -270,6 +271,94 @@ def test_blobs_of_an_exchange_that_is_over_are_deleted(scene: Scene) -> None:
     assert not scene.cache.has(name)
     assert scene.cache.has(kept)
     assert list(scene.staging.iterdir()) == []
+
+
+def blobs_in(folder: Path) -> list[str]:
+    return [path.name for path in (folder / "blobs").iterdir()]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_small_blob_is_in_memory_until_every_reply_with_it_has_its_verdict(
+    scene: Scene, tmp_path: Path, *, inside: bool
+) -> None:
+    data = b"x" * 1000
+    name, pending = digest(data), PendingExchange(exchange(), time.monotonic())
+    scene.dispatcher.open(pending)
+    for device in DEVICES:
+        whole = reply(device, len(data), name)
+        carried = {"inline": {name: data}} if inside else {}
+        scene.send(TOPICS.reply(device), whole.model_copy(update=carried))
+    if not inside:
+        wait_until(lambda: bool(scene.told(TOPICS.down_need("one"), Need)), "a request")
+        scene.send(TOPICS.up_chunk("one"), Chunk(digest=name, index=0, data=data))
+    arrived = [pending.arrivals.get(timeout=PATIENCE) for _ in DEVICES]
+    assert blobs_in(tmp_path) == []
+    for delivered in arrived:
+        assert delivered is not None
+        assert delivered.read(name) == data
+        scene.fleet.verdict(delivered.reply, "accepted", "")
+    assert not scene.cache.has(name)
+    scene.dispatcher.close(pending)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_blob_without_a_verdict_goes_with_its_exchange_unless_it_is_read_later(
+    scene: Scene, tmp_path: Path, *, shared: bool
+) -> None:
+    data = b"x" * 1000
+    name = digest(data)
+    pending = PendingExchange(exchange(), time.monotonic(), shared=shared)
+    scene.dispatcher.open(pending)
+    whole = reply("one", len(data), name).model_copy(update={"inline": {name: data}})
+    scene.send(TOPICS.reply("one"), whole)
+    assert pending.arrivals.get(timeout=PATIENCE) is not None
+    scene.dispatcher.close(pending)
+    assert scene.cache.has(name) == shared
+    assert blobs_in(tmp_path) == [name] * shared
+
+
+@pytest.mark.parametrize("ends", ["lost", "failed"])
+def test_a_half_reply_that_is_given_up_leaves_no_blob_behind(
+    scene: Scene, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if ends == "failed":
+        monkeypatch.setattr(blob_intake, "RETRY", 0.01)
+        monkeypatch.setattr(blob_intake, "MAX_RETRIES", 1)
+    here, lacking = b"x" * 1000, b"y" * 1000
+    pending = PendingExchange(exchange(), time.monotonic())
+    scene.dispatcher.open(pending)
+    refs = {
+        role: BlobRef(digest=digest(data), size=1000)
+        for role, data in {"a": here, "b": lacking}.items()
+    }
+    carried = {"blobs": refs, "inline": {digest(here): here}}
+    scene.send(TOPICS.reply("one"), reply("one", 1000, digest(here)).model_copy(update=carried))
+    wait_until(lambda: bool(scene.told(TOPICS.down_need("one"), Need)), "a request")
+    if ends == "lost":
+        scene.send(TOPICS.birth("one"), Birth(session=OTHER, status="lost"), retain=True)
+    wait_until(lambda: not scene.cache.has(digest(here)), "the blob to go")
+    scene.dispatcher.close(pending)
+
+
+def test_a_reply_that_came_twice_can_be_read_after_its_device_is_lost(scene: Scene) -> None:
+    data = b"x" * 1000
+    name, pending = digest(data), PendingExchange(exchange(), time.monotonic())
+    scene.dispatcher.open(pending)
+    for times in (1, 2):
+        scene.send(TOPICS.reply("one"), reply("one", len(data), name))
+        scene.send(TOPICS.request(f"local/{times}"), Request(nonce=OTHER, action="mark"))
+        wait_until(lambda times=times: len(scene.requests) == times, "the reply")  # type: ignore[misc]
+    scene.send(TOPICS.up_chunk("one"), Chunk(digest=name, index=0, data=data))
+    delivered = pending.arrivals.get(timeout=PATIENCE)
+    assert delivered is not None
+    scene.send(TOPICS.birth("one"), Birth(session=OTHER, status="lost"), retain=True)
+    wait_until(lambda: not scene.registry.online("one"), "the loss")
+    scene.send(TOPICS.request("local/3"), Request(nonce=OTHER, action="mark"))
+    wait_until(lambda: len(scene.requests) == 3, "the end of its handling")
+    assert delivered.read(name) == data
+    scene.fleet.verdict(delivered.reply, "accepted", "")
+    assert not scene.cache.has(name)
+    scene.dispatcher.close(pending)
 
 
 def test_a_reply_cannot_have_the_models_own_blob_deleted(scene: Scene) -> None:
