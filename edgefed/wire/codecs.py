@@ -14,18 +14,18 @@ the same values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import zstandard
 
 from edgefed.errors import WireError
 from edgefed.wire import limits
 from edgefed.wire.frame import FrameHeader, malformed, prefix
+from edgefed.wire.frame_content import FrameContent, compressed
 from edgefed.wire.tensors import (
     Array,
     TensorSpec,
@@ -214,7 +214,6 @@ def _blocks(count: int) -> list[slice]:
 
 
 _MAGIC = b"EFC1"
-_LEVEL = 1  # higher levels take longer and save nothing on byte planes and rounded multiples
 
 
 @dataclass(frozen=True)
@@ -241,15 +240,19 @@ class Codec:
         """
         specs = specs_of(arrays)
         head = prefix(_MAGIC, self.name, header_of(specs))
-        content = np.empty(_content_size(self.coder, specs), dtype=np.uint8)
-        start = 0
+        size = _content_size(self.coder, specs)
+        return compressed(head, self._sections(arrays, specs, rng), size)
+
+    def _sections(
+        self, arrays: Mapping[str, Array], specs: Mapping[str, TensorSpec], rng: np.random.Generator
+    ) -> Iterator[Bytes]:
+        """Yield the section of each tensor."""
         for name, array in arrays.items():
             if array.dtype.kind == "f" and not is_finite(array):
                 raise _not_finite(name)
-            section = content[start : start + _section_size(self.coder, specs[name])]
+            section = np.empty(_section_size(self.coder, specs[name]), dtype=np.uint8)
             self._write(array, specs[name], section, rng)
-            start += section.size
-        return head + zstandard.ZstdCompressor(level=_LEVEL).compress(content.data)
+            yield section
 
     def _write(
         self, array: Array, spec: TensorSpec, section: Bytes, rng: np.random.Generator
@@ -276,6 +279,19 @@ def decode(
 ) -> dict[str, Array]:
     """Return the tensors in a coded blob, whichever codec wrote it, in the blob's order.
 
+    See ``decode_each`` for arguments and errors.
+    """
+    return dict(decode_each(blob, expected, max_bytes=max_bytes))
+
+
+def decode_each(
+    blob: bytes,
+    expected: Mapping[str, TensorSpec] | None,
+    *,
+    max_bytes: int = limits.MAX_BLOB_BYTES,
+) -> Iterator[tuple[str, Array]]:
+    """Yield the name and the array of each tensor in a coded blob, decoded one at a time.
+
     The arrays own their memory and are writable; their values are the same on every machine.
 
     Args:
@@ -293,14 +309,9 @@ def decode(
     specs = read_specs(header, expected)
     header.end()
     total_size(specs, max_bytes)
-    content = np.frombuffer(_inflate(header.body, _content_size(coder, specs)), dtype=np.uint8)
-    arrays = {}
-    start = 0
+    content = FrameContent(header.body, _content_size(coder, specs))
     for name, spec in specs.items():
-        section = content[start : start + _section_size(coder, spec)]
-        arrays[name] = _read(coder, section, name, spec)
-        start += section.size
-    return arrays
+        yield name, _read(coder, content.read(_section_size(coder, spec)), name, spec)
 
 
 def _read(coder: Coder, section: Bytes, name: str, spec: TensorSpec) -> Array:
@@ -339,23 +350,6 @@ def _content_size(coder: Coder, specs: Mapping[str, TensorSpec]) -> int:
     if size > limits.MAX_BLOB_BYTES:
         raise malformed(f"its tensors take {size} bytes")
     return size
-
-
-def _inflate(body: memoryview, size: int) -> bytes:
-    """Return the content of a zstd frame that holds exactly ``size`` bytes.
-
-    The frame says its size before anything is allocated, and is refused when it says another.
-    """
-    try:
-        if zstandard.frame_content_size(body) != size:
-            raise malformed("its compressed part is not as long as its tensors")
-        inflater = zstandard.ZstdDecompressor()
-        content = inflater.decompress(body, max_output_size=size, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise malformed("its compressed part is damaged") from error
-    if len(content) != size:
-        raise malformed("its compressed part is not as long as its tensors")
-    return content
 
 
 def _not_finite(name: str) -> WireError:
