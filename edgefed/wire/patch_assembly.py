@@ -67,7 +67,8 @@ def assemble(
     for patch in way.patches:
         known = specs_of(arrays) if arrays is not None else specs
         change = decode(get(patch.blob), known, max_bytes=2 * ref.size)
-        arrays = apply_patch(arrays, change)
+        arrays = apply_patch(arrays, change, in_place=True)
+        del change
     packed = pack(arrays or {})
     if digest(packed) != ref.digest:
         raise WireError(f"The patches do not produce blob {ref.digest[:12]}.", code="wire.digest")
