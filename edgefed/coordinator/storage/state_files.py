@@ -74,7 +74,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class _KeptGroup:
-    """A group as it was last written; the same object is not written again."""
+    """A group as it was last written; the same arrays are not written again."""
 
     arrays: Tensors
     file: str
@@ -117,7 +117,7 @@ class StateFiles:
             for group, arrays in groups.items()
             if arrays
             and group in kept
-            and kept[group].arrays is arrays
+            and _same(kept[group].arrays, arrays)
             and kept[group].file != file
         }
         fresh = {
@@ -182,6 +182,13 @@ class StateFiles:
                 return _write(file, arrays, {})
         except OSError as error:
             raise storage_error(path, error) from error
+
+
+def _same(kept: Tensors, arrays: Tensors) -> bool:
+    """Return whether two groups consist of the very same arrays."""
+    if kept is arrays:
+        return True
+    return [*kept] == [*arrays] and all(kept[name] is array for name, array in arrays.items())
 
 
 def write_arrays(
