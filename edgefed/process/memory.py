@@ -37,6 +37,11 @@ def release_memory() -> None:
     there only the objects are collected.
     """
     gc.collect()
+    return_freed()
+
+
+def return_freed() -> None:
+    """Return the freed memory that the C library keeps, where it is glibc; takes milliseconds."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -29,6 +29,7 @@ from edgefed.files.plugin_failures import plugin_failure
 from edgefed.learn.base.types import Score, Tensors
 from edgefed.learn.modeling.model_memory import ModelTooLargeError
 from edgefed.learn.training.trainer import Stopped, Trainer
+from edgefed.process.memory import return_freed
 from edgefed.sharing.policy import Policy, Withheld
 from edgefed.wire.messages import Task
 from edgefed.worker.encoding_errors import errors_after, errors_before
@@ -80,6 +81,10 @@ Done = TypeVar("Done")
 UNKNOWN = ("algorithm.unknown", "model.unknown")
 """Codes of errors about a task that names objects that this device does not have."""
 
+LARGE = 16 * 1024**2
+"""Bytes of an answer after whose training freed memory is returned. Small layers leave it in pieces
+that the C library keeps, several times the model's size."""
+
 MAX_REASON = 1000
 """Most characters of the reason of a failure."""
 
@@ -125,7 +130,14 @@ def complete(
     answer = guarded(partial(_worked, begun, progress, stop))
     # The weights from before and after the training have a model's size each; encoding needs none.
     del begun
+    if isinstance(answer, Answer) and _nbytes(answer) >= LARGE:
+        return_freed()
     return encode(answer)
+
+
+def _nbytes(answer: Answer) -> int:
+    arrays = (array for group in answer.groups.values() for array in group.arrays.values())
+    return sum(array.nbytes for array in arrays)
 
 
 def finish(prepared: Prepared, result: Result | EdgeFedError) -> Outcome:
