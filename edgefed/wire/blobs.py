@@ -154,7 +154,6 @@ class BlobCache:
                 with path.open("rb") as file:
                     os.fsync(file.fileno())
             with self._lock:
-                self._make_room(size, digest)
                 path.replace(self._path(digest))
                 self._note(digest, size)
                 self._checked.add(digest)

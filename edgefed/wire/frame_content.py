@@ -61,7 +61,6 @@ class FrameContent:
     """
 
     def __init__(self, body: memoryview, size: int) -> None:
-        self._left = size
         try:
             if zstandard.frame_content_size(body) != size:
                 raise _wrong_length()
@@ -69,8 +68,6 @@ class FrameContent:
                 raise _damaged()
             inflater = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
             self._reader = inflater.stream_reader(body)
-            if not size:
-                self._end()
         except zstandard.ZstdError as error:
             raise _damaged() from error
 
@@ -84,17 +81,9 @@ class FrameContent:
                 if not count:
                     raise _wrong_length()
                 rest = rest[count:]
-            self._left -= size
-            if size and not self._left:
-                self._end()
         except zstandard.ZstdError as error:
             raise _damaged() from error
         return section
-
-    def _end(self) -> None:
-        """Read the end of the frame, which may hold a checksum."""
-        if self._reader.read(1):
-            raise _wrong_length()
 
 
 def _frame_size(body: memoryview) -> int:

@@ -14,6 +14,7 @@ import pytest
 from device_agent.tasks import device_store
 from device_agent.tasks.device_store import RUNS_KEPT, DeviceStore
 from edgefed.errors import StorageError
+from edgefed.learn.base.types import Tensors
 from edgefed.wire.tensors import digest
 from tests.agent.endless_commits import committing
 from tests.agent.replies import reply
@@ -198,6 +199,7 @@ def test_replies_of_another_protocol_version_are_not_sent_again(
 
 
 def test_private_state_takes_memory_only_where_it_is_used(tmp_path: Path) -> None:
+    large: dict[str, Tensors]
     large = {name: {"w": np.full(1 << 18, 7, np.float32)} for name in ("one", "two")}
     size = large["one"]["w"].nbytes
     with memory(tmp_path) as one:

@@ -379,8 +379,9 @@ def frame_of(content: bytes, **parameters: Any) -> bytes:
 
 def test_a_frame_may_have_a_checksum_which_must_be_right() -> None:
     content = np.arange(9, dtype=np.uint8).tobytes()
-    blob = coded("fp32", [["n", "uint8", [9]]], frame_of(content, write_checksum=True))
-    assert decode(blob, None)["n"].tobytes() == content
+    tensors: list[object] = [["m", "uint8", [4]], ["n", "uint8", [5]]]
+    blob = coded("fp32", tensors, frame_of(content, write_checksum=True))
+    assert decode(blob, None)["n"].tobytes() == content[4:]
     assert refused(blob[:-1] + bytes([blob[-1] ^ 1])) == "wire.tensor"
     assert refused(blob[:-1]) == "wire.tensor"
 

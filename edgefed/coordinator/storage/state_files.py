@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -27,8 +26,6 @@ PIECE = 1 << 20
 """Bytes of a file that are digested at a time."""
 
 PATTERN = "state-*.safetensors"
-
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 _KINDS = {
     f"{kind}{bits}": f"{letter}{bits}"
@@ -192,7 +189,7 @@ def _same(kept: Tensors, arrays: Tensors) -> bool:
 
 
 def write_arrays(
-    path: Path, arrays: Tensors, metadata: Mapping[str, str] = _NOTHING, *, sync: bool = True
+    path: Path, arrays: Tensors, metadata: Mapping[str, str] | None = None, *, sync: bool = True
 ) -> str:
     """Write a safetensors file, array by array, and return its SHA-256.
 
@@ -207,7 +204,7 @@ def write_arrays(
     """
     size = sum(array.nbytes for array in arrays.values())
     with private_output(path, size, sync=sync) as file:
-        return _write(file, arrays, metadata)
+        return _write(file, arrays, metadata or {})
 
 
 def _write(file: BinaryIO, arrays: Tensors, metadata: Mapping[str, str]) -> str:

@@ -19,8 +19,8 @@ from tests.run_fixture import Ticking
 from tests.wire.memory import at_most
 
 MEGABYTE = 1 << 20
-KINDS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64")
-KINDS = (*KINDS, "uint8", "uint16", "uint32", "uint64", "bool")
+FLOATS, INTEGERS = ("float16", "float32", "float64"), ("int8", "int16", "int32", "int64")
+KINDS = (*FLOATS, *INTEGERS, *(f"u{kind}" for kind in INTEGERS), "bool")
 
 
 def test_a_file_holds_every_kind_of_array(tmp_path: Path) -> None:
@@ -45,6 +45,7 @@ def test_a_file_holds_every_kind_of_array(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_commit_copies_no_array(tmp_path: Path, durable: bool) -> None:
+    groups: dict[str, Tensors]
     groups = {"weights": {f"w{n}": np.ones(MEGABYTE, np.float32) for n in range(4)}}
     files = StateFiles(durable=durable)
     with at_most(MEGABYTE // 2):
@@ -55,14 +56,15 @@ def test_a_commit_copies_no_array(tmp_path: Path, durable: bool) -> None:
 
 
 def test_arrays_that_did_not_change_are_not_written_again(tmp_path: Path) -> None:
-    files, large = StateFiles(durable=True), {"a": np.ones(1000), "b": np.ones(3)}
+    files = StateFiles(durable=True)
+    large: Tensors = {"a": np.ones(1000), "b": np.ones(3)}
     first = files.write(tmp_path, "state-000001.safetensors", {"large": large, "memory": {}})
     files.committed(tmp_path, first, {"large": large, "memory": {}})
     written = (tmp_path / "state-000001.safetensors").stat().st_mtime_ns
     for number, (changed, kept) in enumerate(
         [({**large}, True), ({**large, "b": np.ones(3)}, False), ({"b": large["b"]}, False)], 2
     ):
-        groups = {"large": changed, "memory": {"m": np.array(number)}}
+        groups: dict[str, Tensors] = {"large": changed, "memory": {"m": np.array(number)}}
         layout = files.write(tmp_path, f"state-{number:06d}.safetensors", groups)
         assert (layout.places["large"] == first.places["large"]) is kept
         assert layout.places["memory"] != first.places["memory"]
@@ -76,9 +78,10 @@ def test_arrays_that_did_not_change_are_not_written_again(tmp_path: Path) -> Non
 def test_three_hundred_commits_take_no_more_disk_than_a_few(tmp_path: Path) -> None:
     store = Store(tmp_path, durable=False)
     record = create_run(store, Recipe.model_validate({"name": "long"}), Ticking())
-    rare = {"r": np.ones(500, np.float32)}
+    rare: Tensors = {"r": np.ones(500, np.float32)}
     taken: list[tuple[int, int]] = []
     for number in range(1, 301):
+        groups: dict[str, Tensors]
         groups = {"weights": {"w": np.full(500, number, np.float32)}, "rare": rare}
         record = type(record)(**{**vars(record), "exchanges": number})
         store.commit(record, State(number, groups, {}), {})

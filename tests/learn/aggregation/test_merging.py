@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import weakref
+from fractions import Fraction
 
 import numpy as np
 import pytest
