@@ -9,7 +9,7 @@ blobs are named by their digests, so damage is reported, and damaged data is nev
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from edgefed.wire.blobs import BlobCache
 from edgefed.wire.chunk_staging import prune
 from edgefed.wire.envelope import decode, encode, is_of_this_version
 from edgefed.wire.messages import Birth, Reply
-from edgefed.wire.tensors import pack, unpack
+from edgefed.wire.tensors import pack, packed_names, unpack
 from edgefed.worker.persistent_state import PersistentState
 
 if TYPE_CHECKING:
@@ -83,6 +83,29 @@ class _Kept:
     index: int
     packed: bytes
     blobs: tuple[str, ...]
+
+
+class _StoredGroups(Mapping[str, "Tensors"]):
+    """Groups of arrays in a blob. Each is read anew when it is used, and not kept."""
+
+    def __init__(self, read: Callable[[], bytes]) -> None:
+        self._read = read
+        self._groups = dict.fromkeys(name.partition("|")[0] for name in packed_names(read()))
+
+    def __getitem__(self, group: str) -> Tensors:
+        if group not in self._groups:
+            raise KeyError(group)
+        data, prefix = self._read(), f"{group}|"
+        arrays = unpack(
+            data, None, max_bytes=len(data), wanted=lambda name: name.startswith(prefix)
+        )
+        return {name.removeprefix(prefix): array for name, array in arrays.items()}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def __len__(self) -> int:
+        return len(self._groups)
 
 
 class DeviceStore:
@@ -151,21 +174,17 @@ class DeviceStore:
         """Whether a kept reply names a blob; no other ever leaves this device."""
         return any(digest in kept.blobs for kept in self._kept())
 
-    def private(self, run: str) -> dict[str, Tensors]:
-        """Return the private state of a run; empty when there is none.
+    def private(self, run: str) -> Mapping[str, Tensors]:
+        """Return the private state of a run, read when it is used; empty when there is none.
 
         Raises:
             StorageError: it is damaged; training without it would give another model.
         """
         digest = self._private().get(run)
-        groups: dict[str, Tensors] = {}
-        if digest is not None:
-            self._check_blob(digest, f"the private state of run {run}")
-            data = self.cache.get(digest) or b""
-            for name, array in unpack(data, None, max_bytes=len(data)).items():
-                group, _, key = name.partition("|")
-                groups.setdefault(group, {})[key] = array
-        return groups
+        if digest is None:
+            return {}
+        self._check_blob(digest, f"the private state of run {run}")
+        return _StoredGroups(lambda: self.cache.get(digest) or b"")
 
     def persistent(self) -> PersistentState:
         """Return the device's state across runs.

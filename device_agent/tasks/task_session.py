@@ -17,11 +17,13 @@ from edgefed.algorithms.interface.exchange import FROZEN
 from edgefed.errors import EdgeFedError
 from edgefed.events.base.model import UNFINISHED
 from edgefed.process.clock import Clock, timestamp
+from edgefed.process.memory import return_freed
 from edgefed.transport.downloads import Downloads
 from edgefed.transport.link import Link
 from edgefed.transport.rate_limits import Rate, TokenBucket
 from edgefed.transport.reply_resender import ReplyResender
 from edgefed.wire.messages import CoordinatorState, DeviceState, Task
+from edgefed.worker.completion import LARGE
 from edgefed.worker.replies import make_reply
 from edgefed.worker.task_inputs import TaskInputs
 
@@ -224,6 +226,8 @@ class TaskSession:
 
     def _begin(self, inputs: TaskInputs) -> None:
         """Assemble the arrays and train; fetch whole blobs for the others."""
+        if sum(ref.size for ref in inputs.task.blobs.values()) >= LARGE:
+            return_freed()  # what the task before has left
         if not inputs.assemble():
             self._fetch(inputs)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from edgefed.data.base.types import DeviceData
@@ -102,22 +103,23 @@ class TrainingThread:
             if isinstance(order, DeviceData):
                 self._worker.renew(order)
                 continue
-            if order.stop.is_set():
-                continue
-            try:
-                outcome = self._worker.work(
-                    order.inputs.task,
-                    order.inputs.read,
-                    order.private,
-                    self._reporter(order),
-                    order.stop.is_set,
-                    persistent=order.persistent,
-                    read_relay=order.inputs.read_relay,
-                )
-            except Stopped:
-                continue
             if not order.stop.is_set():
-                self._report(TrainingDone(order.inputs.task, outcome))
+                with suppress(Stopped):
+                    self._work(order)
+
+    def _work(self, order: _Order) -> None:
+        """Do a task; nothing refers to its outcome here while the next one is awaited."""
+        outcome = self._worker.work(
+            order.inputs.task,
+            order.inputs.read,
+            order.private,
+            self._reporter(order),
+            order.stop.is_set,
+            persistent=order.persistent,
+            read_relay=order.inputs.read_relay,
+        )
+        if not order.stop.is_set():
+            self._report(TrainingDone(order.inputs.task, outcome))
 
     def _reporter(self, order: _Order) -> Callable[[float], None]:
         reported = self._clock.monotonic()

@@ -82,15 +82,16 @@ def _write(path: Path, data: bytes, *, sync: bool, private: bool) -> None:
 
 
 @contextmanager
-def private_output(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
+def private_output(path: Path, size: int = 0, *, sync: bool = True) -> Iterator[BinaryIO]:
     """Yield a file that gets the name ``path`` at the end of the block, unless that raises.
 
-    As ``write_atomic``, for data that do not fit into memory, or are not copied.
+    As ``write_atomic``, for data that do not fit into memory, or are not copied. ``size`` is their
+    number of bytes, where it is known.
 
     Raises:
         StorageError: the disk is full or the folder cannot be written; the old file is intact.
     """
-    with _replacing(path, 0, sync=sync, private=True) as file:
+    with _replacing(path, size, sync=sync, private=True) as file:
         yield file
 
 

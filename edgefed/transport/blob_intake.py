@@ -241,7 +241,9 @@ class BlobIntake:
 
     def _finish(self, digest: str, incoming: _Incoming, now: float) -> Ask | None:
         try:
-            data = incoming.receiver.staging.finish()
+            incoming.receiver.staging.move_to(
+                self.cache, sync=incoming.sync, in_memory=self._in_memory
+            )
         except WireError:
             incoming.wrong += 1
             log.warning("blob %s came with a wrong digest", digest[:12])
@@ -251,13 +253,9 @@ class BlobIntake:
                 return None
             incoming.receiver = self._receiver(digest, incoming.size, "pull")
             return Ask(incoming.source, incoming.receiver.begin(now))
-        del self._incoming[digest]
-        try:
-            if self._in_memory and not incoming.sync:
-                self.cache.hold(digest, data)
-            else:
-                self.cache.put(data, sync=incoming.sync)
         except StorageError:
+            del self._incoming[digest]
             self.failures.append(digest)  # its receiver has to begin again
             raise
+        del self._incoming[digest]
         return None

@@ -169,6 +169,30 @@ class BlobCache:
                 return
         self.put(data, sync=False)
 
+    def adopt(self, path: Path, digest: str, size: int, *, sync: bool = True) -> None:
+        """Keep the blob in a file, which is moved here; its bytes were checked to be the blob's.
+
+        Args:
+            path: on the file system of the cache; private to this user.
+            digest: of the blob.
+            size: of the blob.
+            sync: as of ``put``.
+
+        Raises:
+            StorageError: the file cannot be moved, and stays where it is.
+        """
+        try:
+            if sync:
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            with self._lock:
+                path.replace(self._path(digest))
+                self._note(digest, size)
+                self._checked.add(digest)
+                self._make_room(0, digest)
+        except OSError as error:
+            raise storage_error(path, error) from error
+
     def put_all(self, blobs: Collection[bytes]) -> None:
         """Keep several blobs, and wait for the disk only about as long as for one.
 

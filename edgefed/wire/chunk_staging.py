@@ -8,6 +8,7 @@ files: it is whole as soon as there is anything to keep.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
 from pathlib import Path
 from typing import BinaryIO
@@ -15,7 +16,7 @@ from typing import BinaryIO
 from edgefed.errors import WireError
 from edgefed.files.writing import make_folder, open_private, storage_error
 from edgefed.wire import limits
-from edgefed.wire.blobs import check_digest, chunk_count, chunk_span
+from edgefed.wire.blobs import MAX_RECENT_BLOB, BlobCache, check_digest, chunk_count, chunk_span
 from edgefed.wire.tensors import digest as digest_of
 
 _DATA = ".staging"
@@ -124,12 +125,44 @@ class Staging:
         data = self._whole()
         self.drop()
         if digest_of(data) != self.digest:
-            raise WireError(
-                f"The bytes received for blob {self.digest[:12]} do not match its digest.",
-                code="wire.digest",
-                hint="it is requested again; if this repeats, check the network and the disk",
-            )
+            raise _wrong_digest(self.digest)
         return data
+
+    def move_to(self, cache: BlobCache, *, sync: bool = True, in_memory: bool = False) -> None:
+        """Put the blob into a cache; the file of a large one is moved there, not read as a whole.
+
+        Args:
+            cache: takes the blob.
+            sync: as of ``BlobCache.put``.
+            in_memory: whether a small one that needs no ``sync`` is held without a file.
+
+        Raises:
+            WireError: as of ``finish``.
+            StorageError: the data cannot be read back, or the cache does not take them.
+        """
+        if self.size <= MAX_RECENT_BLOB or not self.complete:
+            data = self.finish()
+            if in_memory and not sync:
+                cache.hold(self.digest, data)
+            else:
+                cache.put(data, sync=sync)
+        elif self._file_digest() != self.digest:
+            self.drop()
+            raise _wrong_digest(self.digest)
+        else:
+            cache.adopt(self._data_path, self.digest, self.size, sync=sync)
+            self.drop()
+
+    def _file_digest(self) -> str:
+        assert self._files is not None
+        sha, file = hashlib.sha256(), self._files[0]
+        try:
+            file.seek(0)
+            while piece := file.read(limits.CHUNK_BYTES):
+                sha.update(piece)
+        except OSError as error:
+            raise storage_error(self._data_path, error) from error
+        return sha.hexdigest()
 
     def _whole(self) -> bytes:
         if self._files is None:
@@ -191,6 +224,14 @@ def prune(folder: Path, keep: Collection[str]) -> None:
     for path in sorted(folder.glob(f"*{_MAP}")) + sorted(folder.glob(f"*{_DATA}")):
         if path.stem not in keep:
             _delete(path)
+
+
+def _wrong_digest(digest: str) -> WireError:
+    return WireError(
+        f"The bytes received for blob {digest[:12]} do not match its digest.",
+        code="wire.digest",
+        hint="it is requested again; if this repeats, check the network and the disk",
+    )
 
 
 def _make(path: Path, size: int) -> None:

@@ -15,18 +15,18 @@ the same values. Stretches of unlike bytes begin a zstd block each, which has a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import zstandard
 
 from edgefed.errors import WireError
 from edgefed.wire import limits
 from edgefed.wire.frame import FrameHeader, malformed, prefix
+from edgefed.wire.frame_content import Bytes, FrameContent, Section, compressed
 from edgefed.wire.tensors import (
     Array,
     TensorSpec,
@@ -39,7 +39,6 @@ from edgefed.wire.tensors import (
 )
 
 Floats = npt.NDArray[np.float32]
-Bytes = npt.NDArray[np.uint8]
 
 _BLOCK = 1 << 16
 _LARGEST = float(np.finfo(np.float32).max)
@@ -293,8 +292,6 @@ def join(planes: Bytes) -> npt.NDArray[np.uint32]:
 
 
 _MAGIC = b"EFC1"
-_LEAST_BLOCK = 1024  # bytes; a table of codes of its own costs about 100
-_LEVEL = 1  # higher levels take longer and save nothing on byte planes and rounded multiples
 
 
 @dataclass(frozen=True)
@@ -321,16 +318,19 @@ class Codec:
         """
         specs = specs_of(arrays)
         head = prefix(_MAGIC, self.name, header_of(specs))
-        content = np.empty(_content_size(self.coder, specs), dtype=np.uint8)
-        start = 0
+        size = _content_size(self.coder, specs)
+        return compressed(head, self._sections(arrays, specs, rng), size)
+
+    def _sections(
+        self, arrays: Mapping[str, Array], specs: Mapping[str, TensorSpec], rng: np.random.Generator
+    ) -> Iterator[Section]:
+        """Yield the section of each tensor."""
         for name, array in arrays.items():
             if array.dtype.kind == "f" and not is_finite(array):
                 raise not_finite(name)
-            section = content[start : start + _section_size(self.coder, specs[name])]
+            section = np.empty(_section_size(self.coder, specs[name]), dtype=np.uint8)
             self._write(array, specs[name], section, rng)
-            start += section.size
-        parts = [part for spec in specs.values() for part in _parts(self.coder, spec)]
-        return head + compress(content, parts)
+            yield section, _parts(self.coder, specs[name])
 
     def _write(
         self, array: Array, spec: TensorSpec, section: Bytes, rng: np.random.Generator
@@ -357,6 +357,19 @@ def decode(
 ) -> dict[str, Array]:
     """Return the tensors in a coded blob, whichever codec wrote it, in the blob's order.
 
+    See ``decode_each`` for arguments and errors.
+    """
+    return dict(decode_each(blob, expected, max_bytes=max_bytes))
+
+
+def decode_each(
+    blob: bytes,
+    expected: Mapping[str, TensorSpec] | None,
+    *,
+    max_bytes: int = limits.MAX_BLOB_BYTES,
+) -> Iterator[tuple[str, Array]]:
+    """Yield the name and the array of each tensor in a coded blob, decoded one at a time.
+
     The arrays own their memory and are writable; their values are the same on every machine.
 
     Args:
@@ -374,14 +387,9 @@ def decode(
     specs = read_specs(header, expected)
     header.end()
     total_size(specs, max_bytes)
-    content = np.frombuffer(inflate(header.body, _content_size(coder, specs)), dtype=np.uint8)
-    arrays = {}
-    start = 0
+    content = FrameContent(header.body, _content_size(coder, specs))
     for name, spec in specs.items():
-        section = content[start : start + _section_size(coder, spec)]
-        arrays[name] = _read(coder, section, name, spec)
-        start += section.size
-    return arrays
+        yield name, _read(coder, content.read(_section_size(coder, spec)), name, spec)
 
 
 def _read(coder: Coder, section: Bytes, name: str, spec: TensorSpec) -> Array:
@@ -425,37 +433,6 @@ def _content_size(coder: Coder, specs: Mapping[str, TensorSpec]) -> int:
     if size > limits.MAX_BLOB_BYTES:
         raise malformed(f"its tensors take {size} bytes")
     return size
-
-
-def compress(content: Bytes, parts: Iterable[int]) -> bytes:
-    """Return the zstd frame of ``content``, whose stretches of unlike bytes have these lengths."""
-    stream = zstandard.ZstdCompressor(level=_LEVEL).compressobj(size=content.size)
-    pieces = []
-    start = end = 0
-    for part in parts:
-        end += part
-        if end - start >= _LEAST_BLOCK:
-            pieces.append(stream.compress(content[start:end].data))
-            pieces.append(stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
-            start = end
-    return b"".join((*pieces, stream.compress(content[start:].data), stream.flush()))
-
-
-def inflate(body: memoryview, size: int) -> bytes:
-    """Return the content of a zstd frame that holds exactly ``size`` bytes.
-
-    The frame says its size before anything is allocated, and is refused when it says another.
-    """
-    try:
-        if zstandard.frame_content_size(body) != size:
-            raise malformed("its compressed part is not as long as its tensors")
-        inflater = zstandard.ZstdDecompressor()
-        content = inflater.decompress(body, max_output_size=size, allow_extra_data=False)
-    except zstandard.ZstdError as error:
-        raise malformed("its compressed part is damaged") from error
-    if len(content) != size:
-        raise malformed("its compressed part is not as long as its tensors")
-    return content
 
 
 def not_finite(name: str) -> WireError:

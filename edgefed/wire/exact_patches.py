@@ -15,23 +15,21 @@ any other tensor the bytes of the newer version.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from edgefed.wire.codecs import (
-    Bytes,
     Floats,
     blocks,
-    compress,
-    inflate,
     is_finite,
     join,
     not_finite,
     split,
 )
 from edgefed.wire.frame import FrameHeader, prefix
+from edgefed.wire.frame_content import Bytes, FrameContent, Section, compressed
 from edgefed.wire.tensors import (
     Array,
     TensorSpec,
@@ -63,17 +61,24 @@ def encode_exact(base: Mapping[str, Array] | None, target: Mapping[str, Array]) 
     specs = specs_of(target)
     for name, spec in specs_of(base or {}).items():
         check_spec(name, spec, specs.get(name))
-    parts = [part for spec in specs.values() for part in _parts(spec)]
-    content = np.empty(sum(parts), dtype=np.uint8)
-    start = 0
+    size = sum(part for spec in specs.values() for part in _parts(spec))
+    return compressed(prefix(_MAGIC, header_of(specs)), _sections(base, target, specs), size)
+
+
+def _sections(
+    base: Mapping[str, Array] | None,
+    target: Mapping[str, Array],
+    specs: Mapping[str, TensorSpec],
+) -> Iterator[Section]:
+    """Yield the section of each tensor."""
     for name, array in target.items():
-        section = content[start : start + sum(_parts(specs[name]))]
+        parts = _parts(specs[name])
+        section = np.empty(sum(parts), dtype=np.uint8)
         if specs[name].dtype == "float32":
             _write(None if base is None else _flat(base[name]), _flat(array), section)
         else:
             section[:] = np.frombuffer(raw(array), dtype=np.uint8) if section.size else 0
-        start += section.size
-    return prefix(_MAGIC, header_of(specs)) + compress(content, parts)
+        yield section, parts
 
 
 def apply_exact(
@@ -100,17 +105,15 @@ def apply_exact(
     header.end()
     total_size(specs, max_bytes)
     size = sum(part for spec in specs.values() for part in _parts(spec))
-    content = np.frombuffer(inflate(header.body, size), dtype=np.uint8)
+    content = FrameContent(header.body, size)
     arrays: dict[str, Array] = {}
-    start = 0
     for name, spec in specs.items():
-        section = content[start : start + sum(_parts(spec))]
+        section = content.read(sum(_parts(spec)))
         if spec.dtype == "float32":
             arrays[name] = np.empty(spec.shape, dtype=np.float32)
             _read(section, None if base is None else _flat(base[name]), arrays[name].reshape(-1))
         else:
             arrays[name] = array_from(section.data, name, spec)
-        start += section.size
     return arrays
 
 

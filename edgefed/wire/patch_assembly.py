@@ -79,9 +79,10 @@ def assemble(
         known = specs_of(arrays) if arrays is not None else specs
         if is_exact(blob):
             arrays = apply_exact(blob, arrays, known, max_bytes=ref.size)
-        else:
-            change = decode(blob, known, max_bytes=2 * ref.size)
-            arrays = apply_patch(arrays, change)
+            continue
+        change = decode(blob, known, max_bytes=2 * ref.size)
+        arrays = apply_patch(arrays, change, in_place=True)
+        del change
     packed = pack(arrays or {})
     if digest(packed) != ref.digest:
         raise WireError(f"The patches do not produce blob {ref.digest[:12]}.", code="wire.digest")

@@ -39,8 +39,10 @@ def apply_patch(
     base: Mapping[str, Array] | None,
     patch: Mapping[str, Array],
     specs: Mapping[str, TensorSpec] | None = None,
+    *,
+    in_place: bool = False,
 ) -> dict[str, Array]:
-    """Return the weights that a patch leads to, as new arrays.
+    """Return the weights that a patch leads to.
 
     Args:
         base: the weights to add to; None stands for zeros.
@@ -48,6 +50,8 @@ def apply_patch(
             a model's weights); any other tensor replaces the base's.
         specs: dtypes and shapes of base, patch and result, and the result's order; None takes
             them from the base, or from the patch where there is no base.
+        in_place: whether the arrays of base and patch become those of the result; otherwise they
+            stay as they are.
 
     Raises:
         WireError: ``wire.tensor`` when base or patch differ from ``specs``.
@@ -56,12 +60,15 @@ def apply_patch(
         specs = specs_of(patch if base is None else base)
     _check_base(patch, specs)
     _check_base(base, specs)
-    return {
-        name: np.asarray(base[name] + patch[name])
-        if base is not None and patch[name].dtype.kind == "f"
-        else patch[name].copy()
-        for name in specs
-    }
+    after = {}
+    for name in specs:
+        change = patch[name]
+        if base is not None and change.dtype.kind == "f":
+            out = base[name] if in_place else np.empty_like(base[name])
+            after[name] = np.add(base[name], change, out=out)
+        else:
+            after[name] = change if in_place else change.copy()
+    return after
 
 
 def _check_base(arrays: Mapping[str, Array] | None, specs: Mapping[str, TensorSpec]) -> None:

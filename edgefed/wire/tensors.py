@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -89,6 +89,7 @@ def unpack(
     expected: Mapping[str, TensorSpec] | None,
     *,
     max_bytes: int = limits.MAX_BLOB_BYTES,
+    wanted: Callable[[str], bool] = lambda name: True,
 ) -> dict[str, Array]:
     """Return the arrays in ``blob``, in its order; they own their memory and are writable.
 
@@ -96,6 +97,7 @@ def unpack(
         blob: bytes made by ``pack``.
         expected: the tensors that the blob must hold, in any order; None accepts any tensors.
         max_bytes: the most that the arrays may take.
+        wanted: whether the array of a name is returned.
 
     Raises:
         WireError: ``wire.tensor``, naming the difference; nothing was allocated for the tensors.
@@ -107,9 +109,15 @@ def unpack(
     arrays = {}
     start = 0
     for name, spec in specs.items():
-        arrays[name] = array_from(header.body[start : start + spec.nbytes], name, spec)
+        if wanted(name):
+            arrays[name] = array_from(header.body[start : start + spec.nbytes], name, spec)
         start += spec.nbytes
     return arrays
+
+
+def packed_names(blob: bytes) -> tuple[str, ...]:
+    """Return the names of the arrays in a blob that ``pack`` made."""
+    return tuple(read_specs(FrameHeader(_MAGIC, blob), None))
 
 
 def digest(data: bytes) -> str:

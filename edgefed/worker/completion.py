@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from traceback import format_exception
 from typing import Any, Literal, TypeVar
 
@@ -28,6 +29,7 @@ from edgefed.files.plugin_failures import plugin_failure
 from edgefed.learn.base.types import Score, Tensors
 from edgefed.learn.modeling.model_memory import ModelTooLargeError
 from edgefed.learn.training.trainer import Stopped, Trainer
+from edgefed.process.memory import return_freed
 from edgefed.sharing.policy import Policy, Withheld
 from edgefed.wire.messages import Task
 from edgefed.worker.encoding_errors import errors_after, errors_before
@@ -79,6 +81,10 @@ Done = TypeVar("Done")
 UNKNOWN = ("algorithm.unknown", "model.unknown")
 """Codes of errors about a task that names objects that this device does not have."""
 
+LARGE = 16 * 1024**2
+"""Bytes of an answer after whose training freed memory is returned. Small layers leave it in pieces
+that the C library keeps, several times the model's size."""
+
 MAX_REASON = 1000
 """Most characters of the reason of a failure."""
 
@@ -109,7 +115,7 @@ class Prepared:
 
 
 def complete(
-    prepared: Prepared,
+    begun: Prepared | Outcome,
     progress: Callable[[float], None] | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Outcome:
@@ -118,14 +124,36 @@ def complete(
     Raises:
         Stopped: ``stop`` returned True.
     """
-    return guarded(lambda: _finished(prepared, _result(prepared, progress, stop)))
+    if isinstance(begun, Outcome):
+        return begun
+    encode = _encoder(begun)
+    answer = guarded(partial(_worked, begun, progress, stop))
+    # The weights from before and after the training have a model's size each; encoding needs none.
+    del begun
+    if isinstance(answer, Answer) and _nbytes(answer) >= LARGE:
+        return_freed()
+    return encode(answer)
+
+
+def _nbytes(answer: Answer) -> int:
+    arrays = (array for group in answer.groups.values() for array in group.arrays.values())
+    return sum(array.nbytes for array in arrays)
 
 
 def finish(prepared: Prepared, result: Result | EdgeFedError) -> Outcome:
     """Return the outcome of a task whose work was done elsewhere, or failed there; never raises."""
     if isinstance(result, EdgeFedError):
         return _outcome_of(result)
-    return guarded(lambda: _finished(prepared, result))
+    return _encoder(prepared)(guarded(lambda: _answer(prepared, result)))
+
+
+def _worked(
+    prepared: Prepared,
+    progress: Callable[[float], None] | None,
+    stop: Callable[[], bool] | None,
+) -> Answer | Outcome:
+    """Do the work and return its answer, or the outcome of a test."""
+    return _answer(prepared, _result(prepared, progress, stop))
 
 
 def _result(
@@ -138,13 +166,24 @@ def _result(
     return run_work(trainer, prepared.work, own, progress, stop, measures)
 
 
-def _finished(prepared: Prepared, result: Result) -> Outcome:
+def _answer(prepared: Prepared, result: Result) -> Answer | Outcome:
     if prepared.task.question == "evaluate":
         mode, policy = mode_of(prepared.work), prepared.view.policy
         return _finite(scored(prepared.task, result, mode, policy))
-    answer = prepared.algorithm.answer(prepared.seen, prepared.view, result)
-    own, private, persistent = prepared.view.private, prepared.private, prepared.persistent
-    return answered(answer, prepared.task, own, private, persistent)
+    return prepared.algorithm.answer(prepared.seen, prepared.view, result)
+
+
+def _encoder(prepared: Prepared) -> Callable[[Answer | Outcome], Outcome]:
+    """Return a function that encodes the task's answer, and refers to no weights of the task."""
+    task, own = prepared.task, prepared.view.private
+    private, persistent = prepared.private, prepared.persistent
+
+    def encode(answer: Answer | Outcome) -> Outcome:
+        if isinstance(answer, Outcome):
+            return answer
+        return guarded(lambda: answered(answer, task, own, private, persistent))
+
+    return encode
 
 
 def answered(
@@ -163,7 +202,9 @@ def answered(
     ledger = checked_changes(persistent, answer)
     check_relays(task, answer)
     memory = errors_before(task, private) if task.error_feedback else None
-    blobs, dropped = encode_groups(answer.groups, task.codec, task.seed, memory)
+    pending = task.number >= 0  # then the errors stay beside those of this answer
+    before = dict(memory) if memory is not None and pending else memory
+    blobs, dropped = encode_groups(answer.groups, task.codec, task.seed, before)
     kept = errors_after(task, memory or {}, dropped)
     return _finite(
         Outcome(

@@ -22,7 +22,7 @@ OF = f"{FEEDBACK}number"
 
 def errors_before(task: Task, private: Mapping[str, Tensors]) -> dict[str, Tensors]:
     """Return the errors to add to the answer of a task, by ``FEEDBACK`` and role."""
-    own = {name: group for name, group in private.items() if name.startswith(FEEDBACK)}
+    own = {name: private[name] for name in private if name.startswith(FEEDBACK)}
     of = own.pop(OF, None)
     pending = {name: own.pop(name) for name in [*own] if name.startswith(PENDING)}
     if of is None or int(of["number"]) != task.merged_number:

@@ -16,9 +16,9 @@ import numpy as np
 
 from edgefed.algorithms.interface.answer import Group
 from edgefed.algorithms.interface.device_side import LedgerEntry
-from edgefed.learn.base.types import Tensors
+from edgefed.learn.base.types import Array, Tensors
 from edgefed.seeds import generator
-from edgefed.wire.codecs import CODECS, decode
+from edgefed.wire.codecs import CODECS, decode_each
 from edgefed.wire.limits import INLINE_BYTES, MAX_INLINE
 from edgefed.wire.message_parts import SentRelay
 from edgefed.wire.messages import BlobRef, Reply, Task
@@ -99,7 +99,7 @@ def encode_groups(
     groups: Mapping[str, Group],
     codec: str,
     seed: int,
-    memory: Mapping[str, Tensors] | None,
+    memory: dict[str, Tensors] | None,
 ) -> tuple[dict[str, bytes], dict[str, Tensors]]:
     """Return the encoded groups by role, and the new memory.
 
@@ -107,19 +107,24 @@ def encode_groups(
         groups: of the algorithm's answer.
         codec: the task's codec, for groups that name none.
         seed: of the task; stochastic rounding draws from it.
-        memory: encoding errors so far, or None where the recipe has no error feedback.
+        memory: encoding errors so far, or None where the recipe has no error feedback. Those that
+            are added to a group are taken out, to free their memory.
     """
     blobs: dict[str, bytes] = {}
     dropped: dict[str, Tensors] = {}
     for role, group in groups.items():
         name = group.codec or codec
         feed_back = memory is not None and group.codec is None and name != "fp32"
-        before = (memory or {}).get(FEEDBACK + role) if feed_back else None
+        before = memory.pop(FEEDBACK + role, None) if feed_back and memory is not None else None
         wanted = _plus(group.arrays, before)
+        del before
         blobs[role] = CODECS[name].encode(wanted, generator(seed, "uplink", role))
         if feed_back:
-            sent = decode(blobs[role], specs_of(wanted))
-            dropped[FEEDBACK + role] = _floats_minus(wanted, sent)
+            dropped[FEEDBACK + role] = {
+                key: _minus(wanted[key], sent, group.arrays[key])
+                for key, sent in decode_each(blobs[role], specs_of(wanted))
+                if sent.dtype.kind == "f"
+            }
     return blobs, dropped
 
 
@@ -134,9 +139,7 @@ def _plus(arrays: Tensors, before: Tensors | None) -> Tensors:
     }
 
 
-def _floats_minus(wanted: Tensors, sent: Tensors) -> Tensors:
-    return {
-        name: array - sent[name]
-        for name, array in wanted.items()
-        if np.issubdtype(array.dtype, np.floating)
-    }
+def _minus(wanted: Array, sent: Array, given: Array) -> Array:
+    """Return the encoding error, in the memory of the sum where that is not the answer's array."""
+    difference: Array = np.subtract(wanted, sent, out=None if wanted is given else wanted)
+    return difference

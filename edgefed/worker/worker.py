@@ -150,8 +150,7 @@ class Worker:
             except EdgeFedError as error:
                 return Outcome(status="failed", reason=error.as_line())
             task, read_relay = without_relays(task, opened), opened.__getitem__
-        begun = self.begin(task, read, private, persistent, read_relay)
-        done = begun if isinstance(begun, Outcome) else complete(begun, progress, stop)
+        done = complete(self.begin(task, read, private, persistent, read_relay), progress, stop)
         return done if own is None else own.sealed(task, done)
 
     def begin(
@@ -195,7 +194,7 @@ class Worker:
             return Outcome(status="refused", reason=f"its targets {wrong} (training.loss)")
         trainer = self._trainer(task, read)
         seen = _seen(task, read, read_relay)
-        state = {key: value for key, value in private.items() if not key.startswith(FEEDBACK)}
+        state = {key: private[key] for key in private if not key.startswith(FEEDBACK)}
         view = DeviceView(
             own.train,
             own.test,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from device_agent.tasks import device_store
 from device_agent.tasks.device_store import RUNS_KEPT, DeviceStore
 from edgefed.errors import StorageError
+from edgefed.learn.base.types import Tensors
 from edgefed.wire.tensors import digest
 from tests.agent.endless_commits import committing
 from tests.agent.replies import reply
@@ -194,3 +196,26 @@ def test_replies_of_another_protocol_version_are_not_sent_again(
         assert one.reply(reply(0, run="r-1").exchange) is None
         assert one.reply(reply(1, run="r-1").exchange) is not None
         assert one.private("r-1")
+
+
+def test_private_state_takes_memory_only_where_it_is_used(tmp_path: Path) -> None:
+    large: dict[str, Tensors]
+    large = {name: {"w": np.full(1 << 18, 7, np.float32)} for name in ("one", "two")}
+    size = large["one"]["w"].nbytes
+    with memory(tmp_path) as one:
+        one.commit(reply(4, blob=b"d"), {}, large)
+        tracemalloc.start()
+        try:
+            state = one.private("r-1")
+            names = [*state]
+            held, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            arrays = state["two"]["w"]
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert names == ["one", "two"]
+    assert held < size // 2
+    assert peak < 3.5 * size, "the file of both, and one of them"
+    np.testing.assert_array_equal(arrays, large["two"]["w"])
+    assert "three" not in state

@@ -4,6 +4,7 @@
 as JSON. A case says before which write of round 2 the disk fills up: ``merge`` (the commit),
 ``scored`` (the next exchange), ``evaluate`` (the round's row) or ``last`` (the model). It is freed
 once the run has said that it waits; or an order is given, as in ``merge:abort`` or ``merge:stop``.
+With ``half`` as the order the disk takes half of the state before it is full.
 With ``rubbish`` as the order there are blobs that nobody needs, and nothing is freed. With
 ``restart`` the engine ends there, and the disk is full when the next one takes the run up.
 """
@@ -21,14 +22,14 @@ from edgefed.coordinator.rounds.engine import Engine
 from edgefed.coordinator.rounds.run_controls import RunControls
 from edgefed.events.base.model import Event
 from edgefed.learn.base.processors import set_threads
-from tests.coordinator.big_model import big_recipe
+from tests.coordinator.big_model import STATE_BYTES, big_recipe
 from tests.run_fixture import World
 
 RUBBISH = 3 << 20
 
 
-def fill(ballast: Path) -> None:
-    """Take all the room that is left."""
+def fill(ballast: Path, leave: int = 0) -> None:
+    """Take all the room that is left, but for so many bytes."""
     with ballast.open("wb", buffering=0) as file:
         for size in (1 << 16, 4096, 1):
             try:
@@ -36,6 +37,7 @@ def fill(ballast: Path) -> None:
                     file.write(bytes(size))
             except OSError:
                 continue
+        file.truncate(file.tell() - leave)
 
 
 class Patient(RunControls):
@@ -54,6 +56,7 @@ class Patient(RunControls):
         self.waits = 0
         self.engine: Engine | None = None
         self.shown: dict[str, Any] = {}
+        self.files: list[str] = []
 
     def wait(self, seconds: float) -> bool:
         del seconds
@@ -65,6 +68,8 @@ class Patient(RunControls):
                 "row": [record.status, record.reason],
                 "event": [event["status"], event["reason"]],
             }
+            folder = self._here.folder / "runs" / self._here.run
+            self.files = sorted(path.name for path in folder.glob("*state-*"))
         elif self.waits == 2:
             return self._end()
         return self.interrupted()
@@ -111,7 +116,7 @@ def played(folder: Path, when: str, order: str) -> dict[str, Any]:
             if not rubbish:
                 here.cache.shed()
                 here.stores[-1].shrink()
-            fill(ballast)
+            fill(ballast, leave=STATE_BYTES // 2 if order == "half" else 0)
 
     engine = here.engine(controls=patient, listener=listener)
     if order == "restart":
@@ -130,6 +135,7 @@ def played(folder: Path, when: str, order: str) -> dict[str, Any]:
     told = {
         "waits": patient.waits,
         "shown": patient.shown,
+        "files": patient.files,
         "rubbish": bool(rubbish) and here.cache.has(rubbish),
         "was_full": filled,
         "ended": asdict(ended),

@@ -20,8 +20,9 @@ from edgefed.coordinator.devices.device_diagnostics import DeviceDiagnostics
 from edgefed.coordinator.members.enrolment import Enrolment
 from edgefed.data.sets import femnist
 from edgefed.trust import sealed_data, signatures
-from edgefed.wire import codecs, envelope, frame
+from edgefed.wire import envelope, frame
 from edgefed.wire.chunk_staging import Staging
+from edgefed.wire.frame_content import FrameContent
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ DEFECTS = (
     Defect(
         "an exception is not caught",
         "codec",
-        codecs.inflate,
+        FrameContent.read,
         *("except zstandard.ZstdError", "except KeyError"),
     ),
     Defect(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import edgefed
 from edgefed.errors import StorageError, WireError
 from edgefed.wire import limits
-from edgefed.wire.blobs import chunk, chunk_count
+from edgefed.wire.blobs import MAX_RECENT_BLOB, BlobCache, chunk, chunk_count
 from edgefed.wire.chunk_staging import Staging, prune
 from edgefed.wire.tensors import digest
 from tests.wire.memory import at_most
@@ -240,3 +240,48 @@ def test_drop_and_prune_leave_only_what_is_wanted(tmp_path: Path) -> None:
     Staging(tmp_path, others[0], SIZE).drop()
     assert {path.stem for path in tmp_path.iterdir()} == {NAME, "notes"}
     prune(tmp_path / "absent", set())
+
+
+LARGE = random.Random(1).randbytes(4 * MAX_RECENT_BLOB)
+
+
+def test_the_file_of_a_large_blob_becomes_that_of_the_cache(tmp_path: Path) -> None:
+    name, cache = digest(LARGE), BlobCache(tmp_path / "blobs", 1 << 30)
+    with staging(tmp_path / "staging", len(LARGE), name) as incoming:
+        for index in range(incoming.count):
+            incoming.write(index, chunk(LARGE, index))
+        with at_most(MAX_RECENT_BLOB):
+            incoming.move_to(cache)
+    assert list((tmp_path / "staging").iterdir()) == []
+    assert cache.get(name) == LARGE
+    assert cache.total == len(LARGE)
+    assert (tmp_path / "blobs" / name).stat().st_mode & 0o777 == 0o600
+    assert BlobCache(tmp_path / "blobs", 1 << 30).get(name) == LARGE
+
+
+def test_a_large_file_with_other_bytes_is_not_moved(tmp_path: Path) -> None:
+    name, cache = digest(LARGE), BlobCache(tmp_path / "blobs", 1 << 30)
+    wrong = bytes([LARGE[0] ^ 1]) + LARGE[1:]
+    with staging(tmp_path / "staging", len(LARGE), name) as incoming:
+        for index in range(incoming.count):
+            if index:
+                incoming.write(index, chunk(wrong, index))
+        with pytest.raises(WireError) as caught:
+            incoming.move_to(cache)
+        assert caught.value.code == "wire.incomplete"
+        incoming.write(0, chunk(wrong, 0))
+        with pytest.raises(WireError) as caught:
+            incoming.move_to(cache)
+    assert caught.value.code == "wire.digest"
+    assert list((tmp_path / "staging").iterdir()) == []
+    assert not cache.has(name)
+
+
+def test_a_moved_file_makes_room_like_any_other_blob(tmp_path: Path) -> None:
+    name, cache = digest(LARGE), BlobCache(tmp_path / "blobs", len(LARGE) + 10)
+    old = cache.put(b"0123456789a")
+    with staging(tmp_path / "staging", len(LARGE), name) as incoming:
+        for index in range(incoming.count):
+            incoming.write(index, chunk(LARGE, index))
+        incoming.move_to(cache)
+    assert (cache.has(name), cache.has(old)) == (True, False)

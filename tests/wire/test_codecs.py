@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import get_args
+from typing import Any, get_args
 
 import msgpack
 import numpy as np
@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from edgefed.config.recipes.sections import CodecName
 from edgefed.errors import WireError
 from edgefed.seeds import generator
-from edgefed.wire import limits
-from edgefed.wire.codecs import CODECS, Floats, compress, decode
+from edgefed.wire import frame_content, limits
+from edgefed.wire.codecs import CODECS, Floats, decode
+from edgefed.wire.frame_content import Bytes
 from edgefed.wire.tensors import Array, TensorSpec, specs_of
 from tests.wire.memory import at_most
 from tests.wire.strategies import arrays, damaged
@@ -146,10 +147,14 @@ def test_stretches_of_unlike_bytes_are_compressed_apart() -> None:
     """Bytes of two kinds cost no more than alone, give or take the heads of blocks."""
     noise = np.random.default_rng(1).integers(0, 16, 20_000).astype(np.uint8)
     other = np.random.default_rng(2).integers(100, 104, 20_000).astype(np.uint8)
-    both = len(compress(np.concatenate([noise, other]), [20_000, 20_000]))
-    apart = sum(len(compress(each, [20_000])) for each in (noise, other))
-    assert both <= apart + 10
-    assert both < 0.9 * len(compress(np.concatenate([noise, other]), [40_000]))
+    joined = np.concatenate([noise, other])
+
+    def taken(content: Bytes, *parts: int) -> int:
+        return len(frame_content.compressed(b"", iter([(content, parts)]), content.size))
+
+    both = taken(joined, 20_000, 20_000)
+    assert both <= taken(noise, 20_000) + taken(other, 20_000) + 10
+    assert both < 0.9 * taken(joined, 40_000)
 
 
 @settings(max_examples=100, deadline=None)
@@ -382,3 +387,66 @@ def test_damage_is_refused_or_stays_within_what_was_expected(
         else:
             assert specs_of(read) == specs_of(found)
             assert all(np.isfinite(array).all() for array in read.values())
+
+
+MEGABYTE = 1 << 20
+
+
+def large(tensors: int = 8) -> dict[str, Array]:
+    rng = np.random.default_rng(4)
+    return {
+        f"w{n}": rng.standard_normal(MEGABYTE // 2, dtype=np.float32) * np.float32(0.01)
+        for n in range(tensors)
+    }
+
+
+def test_a_blob_is_coded_and_decoded_tensor_by_tensor() -> None:
+    found = large()
+    size = sum(array.nbytes for array in found.values())
+    for name, share in (("int8", 4), ("fp32", 1)):
+        section = size // 8 // share
+        with at_most(size // share + size // 8 + 4 * section):
+            blob = CODECS[name].encode(found, generator(1, "test"))
+        with at_most(size + 3 * section):
+            decode(blob, specs_of(found))
+
+
+@pytest.mark.parametrize("name", list(CODECS))
+def test_two_threads_write_the_bytes_of_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {**large(3), "count": np.array(7, np.int64), "none": np.zeros((0, 2), np.float32)}
+    blob = CODECS[name].encode(found, generator(1, "test"))
+    monkeypatch.setattr(frame_content, "LARGE", 1 << 40)
+    assert CODECS[name].encode(found, generator(1, "test")) == blob
+
+
+def test_an_error_in_the_other_thread_names_its_tensor() -> None:
+    found = large(3)
+    found["w2"][5] = np.inf
+    with pytest.raises(WireError, match="'w2' holds a value that is not finite"):
+        CODECS["int8"].encode(found, generator(1, "test"))
+
+
+def frame_of(content: bytes, **parameters: Any) -> bytes:
+    chosen = zstandard.ZstdCompressionParameters(compression_level=1, **parameters)
+    return zstandard.ZstdCompressor(compression_params=chosen).compress(content)
+
+
+def test_a_frame_may_have_a_checksum_which_must_be_right() -> None:
+    content = np.arange(9, dtype=np.uint8).tobytes()
+    tensors: list[object] = [["m", "uint8", [4]], ["n", "uint8", [5]]]
+    blob = coded("fp32", tensors, frame_of(content, write_checksum=True))
+    assert decode(blob, None)["n"].tobytes() == content[4:]
+    assert refused(blob[:-1] + bytes([blob[-1] ^ 1])) == "wire.tensor"
+    assert refused(blob[:-1]) == "wire.tensor"
+
+
+def test_a_window_that_a_decoder_need_not_have_is_refused() -> None:
+    size = 17 * MEGABYTE
+    for log, is_fine in ((23, True), (24, False)):
+        body = frame_of(bytes(size), window_log=log)
+        blob = coded("fp32", [["m", "uint8", [1]], ["n", "uint8", [size - 1]]], body)
+        if is_fine:
+            assert not decode(blob, None)["n"].any()
+        else:
+            with pytest.raises(WireError, match="its compressed part is damaged"):
+                decode(blob, None)

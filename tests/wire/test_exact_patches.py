@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.errors import WireError
-from edgefed.wire.codecs import compress, inflate
 from edgefed.wire.exact_patches import apply_exact, encode_exact, is_exact, rounded
 from edgefed.wire.frame import FrameHeader
+from edgefed.wire.frame_content import FrameContent, compressed
 from edgefed.wire.tensors import Array, TensorSpec, pack, specs_of
 from tests.wire.strategies import arrays, damaged
 
@@ -31,7 +31,7 @@ def floats(*values: float) -> dict[str, Array]:
 def content(base: dict[str, Array] | None, target: dict[str, Array]) -> bytes:
     header = FrameHeader(b"EFX1", encode_exact(base, target))
     size = zstandard.frame_content_size(header.body)
-    return inflate(header.body, size)
+    return FrameContent(header.body, size).read(size).tobytes()
 
 
 def through(base: dict[str, Array] | None, target: dict[str, Array]) -> bytes:
@@ -125,8 +125,8 @@ def test_another_base_leads_elsewhere_in_silence() -> None:
 def test_an_exponent_that_no_sender_writes_gives_no_warning() -> None:
     for exponent in (-32768, 127, 32766):
         section = struct.pack("<h", exponent) + bytes(3) + b"\x02"
-        body = compress(np.frombuffer(section, np.uint8), [len(section)])
-        blob = HEADER + body
+        content = np.frombuffer(section, np.uint8)
+        blob = compressed(HEADER, iter([(content, [content.size])]), content.size)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             apply_exact(blob, floats(1), None, max_bytes=LIMIT)

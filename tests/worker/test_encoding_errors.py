@@ -7,9 +7,12 @@ import pytest
 
 from edgefed.learn.base.types import Tensors
 from edgefed.wire.messages import Task
-from edgefed.worker.encoding_errors import errors_after, errors_before
+from edgefed.worker.encoding_errors import PENDING, errors_after, errors_before
 from edgefed.worker.replies import FEEDBACK
+from tests.algorithms.play import bits
 from tests.wire.test_task_digest import TASK
+from tests.worker import tasks
+from tests.worker.tasks import read, worker
 
 DELTA = f"{FEEDBACK}delta"
 
@@ -34,6 +37,16 @@ def test_in_buffered_rounds_it_does_so_only_if_the_answer_was_merged(
 ) -> None:
     kept = errors_after(task(3), error(1.0), error(2.0))
     assert errors_before(task(4, merged), kept) == error(value)
+
+
+def test_pending_errors_leave_those_of_merged_answers_as_they_are() -> None:
+    device = worker()
+    coded = tasks.task(codec="int8", error_feedback=True, number=0, merged_number=-1)
+    first = device.work(coded, read, {}).private
+    later = coded.model_copy(update={"number": 1, "merged_number": 0, "seed": 6})
+    second = device.work(later, read, first).private
+    assert bits(second[DELTA]) == bits(first[f"{PENDING}delta"])
+    assert bits(second[f"{PENDING}delta"]) != bits(second[DELTA])
 
 
 def test_an_answer_without_errors_keeps_those_before() -> None:

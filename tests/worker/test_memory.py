@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from edgefed.learn.modeling.model_building import build
 from edgefed.learn.modeling.model_memory import COPIES
 from edgefed.wire.tensors import pack
 from edgefed.worker.trainer_cache import MAX_ALGORITHMS, TrainerCache
+from edgefed.worker.worker import read_blob
 from tests.memory_limit import bounded
 from tests.run_fixture import CLASSES, SHAPE
 from tests.worker.tasks import task, work, worker
@@ -197,3 +199,23 @@ def test_what_is_counted_is_what_a_task_takes(tmp_path: Path) -> None:
         [sys.executable, "-c", *words], capture_output=True, text=True, check=True
     )
     assert COPIES / 2 < float(ended.stdout) <= COPIES
+
+
+@pytest.mark.parametrize(("code", "most"), [("fp32", 2.6), ("int8", 3.2)])
+def test_an_answer_is_encoded_without_the_weights_that_it_is_the_difference_of(
+    code: str, most: float
+) -> None:
+    # Weights and delta; then the delta and its code, with int8 the errors of both rounds too.
+    sizes = {"name": "mlp", "hidden": [700, 700, 700]}
+    section = ModelSection.model_validate(sizes)
+    packed = pack(build(section, SHAPE, CLASSES, 3).weights())
+    asked, device = task(model=sizes, codec=code, error_feedback=True), worker()
+    private = device.work(asked, lambda role: read_blob(packed), {}).private
+    tracemalloc.start()
+    try:
+        outcome = device.work(asked, lambda role: read_blob(packed), private)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert outcome.status == "ok", outcome.reason
+    assert peak < most * len(packed)

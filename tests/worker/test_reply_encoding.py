@@ -100,5 +100,5 @@ def test_what_is_given_is_not_changed() -> None:
     delta: Tensors = {"w": np.array([1.003], np.float32)}
     memory: dict[str, Tensors] = {FEEDBACK + "delta": {"w": np.array([0.5], np.float32)}}
     before = bits([delta, memory])
-    encode_groups({"delta": Group(delta)}, "bf16", 1, memory)
+    encode_groups({"delta": Group(delta)}, "bf16", 1, dict(memory))
     assert bits([delta, memory]) == before

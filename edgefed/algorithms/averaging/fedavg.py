@@ -173,10 +173,11 @@ class FedAvg(CompleteAlgorithm[AveragingSettings]):
             samples += weight
             if directions is not None:
                 directions.add(added.arrays, weight)
+            del answer, added  # before the next one is decoded
         if not samples:
             return State(exchange.round, state.groups, state.params)
         length = math.fsum(lengths) / samples
-        delta = lengthened(mean.mean(samples), length)
+        delta = lengthened(mean.mean(samples, last=True), length)
         after, memory = self.stepped(weights, delta, state.groups["memory"], exchange.round)
         groups = {**state.groups, "weights": after, "memory": memory}
         params = {**state.params, **self.measured(length)}

@@ -133,6 +133,7 @@ class DownlinkEncoder:
         held = self._holds(name, codec)
         if held and self._sent.get(name) is payload.arrays:
             return
+        self._sent.pop(name, None)  # its memory, before that of the next payload is needed
         source = weights_digest(payload.arrays)
         if held and self._sources[name] == source:
             self._sent[name] = payload.arrays
@@ -253,10 +254,9 @@ class DownlinkEncoder:
         base = self._mirror(before, arrays)
         if base is None and CODECS[codec].coder.sparse:
             return self._whole(rounded(arrays))
-        wanted = arrays if base is None else _minus(arrays, base)
-        code = CODECS[codec].encode(wanted, generator(seed, "downlink", name))
-        after = apply_patch(base, decode(code, specs_of(arrays)))
-        packed = pack(after)
+        rng = generator(seed, "downlink", name)
+        code = CODECS[codec].encode(arrays if base is None else _minus(arrays, base), rng)
+        packed = pack(apply_patch(base, decode(code, specs_of(arrays)), in_place=True))
         patch = Patch(
             base=before.digest if base is not None and before is not None else None,
             blob=self._keep(code),

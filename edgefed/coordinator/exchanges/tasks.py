@@ -178,7 +178,7 @@ def single_questions(
 def _max_reply_bytes(exchange: Exchange, model: Model, algorithm: CompleteAlgorithm[Any]) -> int:
     """Return the bytes of blobs that a reply may have; coded, they may take twice the arrays'."""
     return max(
-        2 * sum(array.nbytes for array in model.weights().values()),
+        2 * model.trained_bytes,
         2 * sum(role.nbytes for role in exchange.reply_roles.values()),
         algorithm.max_reply_bytes(exchange, model),
     )

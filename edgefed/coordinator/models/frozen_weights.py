@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load_file
 
-from edgefed.coordinator.storage.state_files import contiguous
+from edgefed.coordinator.storage.state_files import write_arrays
 from edgefed.errors import StorageError
-from edgefed.files.writing import write_atomic
 from edgefed.learn.base.types import Tensors
 
 FILE = "frozen.safetensors"
@@ -18,7 +17,7 @@ FILE = "frozen.safetensors"
 def save_frozen(folder: Path, arrays: Tensors) -> None:
     """Write the frozen weights of a run's model into the run's folder, if there are any."""
     if arrays:
-        write_atomic(folder / FILE, save(contiguous(arrays)))
+        write_arrays(folder / FILE, arrays)
 
 
 def read_frozen(folder: Path) -> Tensors:

@@ -141,7 +141,7 @@ def _merging(recipe: Recipe, model: Model, devices: int) -> dict[str, Any]:
     merging = recipe.merging
     if not (merging.needs_all or recipe.checks.compares):
         return {}
-    update = sum(array.nbytes for array in model.weights().values())
+    update = model.trained_bytes
     memory = merging_bytes(merging, update, devices)
     return {"merging": {"rule": merging.rule, "memory": memory, "held": devices * update}}
 

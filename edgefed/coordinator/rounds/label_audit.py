@@ -106,4 +106,4 @@ def output_bias(model: Model) -> str:
         name = f"{model.output_layer.name}.bias"
     except DataError:
         return ""
-    return name if name in model.weights() else ""
+    return name if name in model.names else ""

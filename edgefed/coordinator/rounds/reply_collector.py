@@ -99,8 +99,11 @@ class ReplyCollector:
 
     def merged(self, answers: Iterable[Answer]) -> Iterator[Answer]:
         """Yield answers with the rule of ``[merging]`` applied."""
-        for answer in answers:
-            yield answer if self._robust is None else self._robust.changed(answer)
+        # Unlike a loop variable, map keeps no answer while the next one is decoded.
+        return map(self._changed, answers)
+
+    def _changed(self, answer: Answer) -> Answer:
+        return answer if self._robust is None else self._robust.changed(answer)
 
     def _arriving_answers(self) -> Iterator[Answer]:
         """Yield each answer when it arrives."""
@@ -111,6 +114,7 @@ class ReplyCollector:
             if answer is None:
                 continue
             yield answer
+            del answer  # before the next one is decoded
             if self.stats.accepted >= opened.wanted:
                 return
 

@@ -23,6 +23,7 @@ from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.stored_runs import Checkpoint, OpenExchange, RunRecord
 from edgefed.errors import StorageError, TimeLimitError
 from edgefed.events.history.early_stopping import history_of
+from edgefed.learn.modeling.model_building import free_initial_weights
 from edgefed.process.clock import timestamp
 from edgefed.seeds import derive
 from edgefed.terminal.units import duration
@@ -109,6 +110,8 @@ def _begun(
     )
     check_training(recipe, deps.algorithm, run_model.model, deps.dataset)
     checkpoint = checkpoint or _first(deps, recorder, admission, run_model)
+    seed = derive(recipe.seed, "weights")  # the state has the weights now
+    free_initial_weights(run_model.model, seed, allow_user=deps.user_models)
     for loss in downlink.losses():
         recorder.warn(loss)
     if restored := recorder.record.restored:

@@ -19,12 +19,10 @@ from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from typing import Any
 
-from safetensors.numpy import save
-
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import Relay, ReplyRole
 from edgefed.coordinator.storage.run_names import only_match
-from edgefed.coordinator.storage.state_files import Layout, StateFiles, contiguous
+from edgefed.coordinator.storage.state_files import Layout, StateFiles, write_arrays
 from edgefed.coordinator.storage.stored_runs import Checkpoint, OpenExchange, RunRecord
 from edgefed.database.database import Database, DatabaseTable, Row, Schema
 from edgefed.errors import NotAllowedError, StorageError, WireError
@@ -515,7 +513,7 @@ class Store:
         """Write a model into the run's folder and return its path."""
         path = self.run_folder(run) / file
         sync = self._durable or file == MODEL_FILE  # a simulation writes the others often
-        write_atomic(path, save(contiguous(weights), dict(metadata)), sync=sync)
+        write_arrays(path, weights, metadata, sync=sync)
         return path
 
     def _put_exchange(self, run: str, exchange: OpenExchange) -> None:

@@ -8,23 +8,35 @@ digest of each file.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import load_file
 
 from edgefed.errors import StorageError
-from edgefed.files.writing import make_folder, open_private, storage_error, write_atomic
+from edgefed.files.writing import make_folder, open_private, private_output, storage_error
 from edgefed.learn.base.types import Tensors
 
 PIECE = 1 << 20
 """Bytes of a file that are digested at a time."""
 
 PATTERN = "state-*.safetensors"
+
+_KINDS = {
+    f"{kind}{bits}": f"{letter}{bits}"
+    for kind, letter, sizes in (
+        ("float", "F", (16, 32, 64)),
+        ("int", "I", (8, 16, 32, 64)),
+        ("uint", "U", (8, 16, 32, 64)),
+    )
+    for bits in sizes
+} | {"bool": "BOOL"}
+"""The names of dtypes in a safetensors file."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +71,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class _KeptGroup:
-    """A group as it was last written; the same object is not written again."""
+    """A group as it was last written; the same arrays are not written again."""
 
     arrays: Tensors
     file: str
@@ -102,7 +114,7 @@ class StateFiles:
             for group, arrays in groups.items()
             if arrays
             and group in kept
-            and kept[group].arrays is arrays
+            and _same(kept[group].arrays, arrays)
             and kept[group].file != file
         }
         fresh = {
@@ -111,13 +123,12 @@ class StateFiles:
             if group not in before
             for name, array in arrays.items()
         }
-        data = save(contiguous(fresh))
-        self._put(folder / file, data)
+        digest = self._put(folder / file, fresh)
         digests = {kept_group.file: kept_group.digest for kept_group in before.values()}
         return Layout(
             {group: before[group].file if group in before else file for group in groups},
             {group: tuple(arrays) for group, arrays in groups.items()},
-            {**digests, file: hashlib.sha256(data).hexdigest()},
+            {**digests, file: digest},
         )
 
     def committed(self, folder: Path, layout: Layout, groups: Mapping[str, Tensors]) -> None:
@@ -158,22 +169,69 @@ class StateFiles:
         for file, digest in layout.digests.items():
             _check(folder / file, digest)
 
-    def _put(self, path: Path, data: bytes) -> None:
+    def _put(self, path: Path, arrays: Tensors) -> str:
+        """Write a file and return its digest."""
         if self._durable:
-            write_atomic(path, data)
-            return
+            return write_arrays(path, arrays)
         make_folder(path.parent)
         try:
             with open_private(path, "wb") as file:
-                file.write(data)
+                return _write(file, arrays, {})
         except OSError as error:
             raise storage_error(path, error) from error
 
 
-def contiguous(arrays: Tensors) -> Tensors:
-    """Return arrays as they can be saved."""
-    # Not np.ascontiguousarray, which makes a scalar an array of shape (1,).
-    return {name: np.asarray(array, order="C") for name, array in arrays.items()}
+def _same(kept: Tensors, arrays: Tensors) -> bool:
+    """Return whether two groups consist of the very same arrays."""
+    if kept is arrays:
+        return True
+    return [*kept] == [*arrays] and all(kept[name] is array for name, array in arrays.items())
+
+
+def write_arrays(
+    path: Path, arrays: Tensors, metadata: Mapping[str, str] | None = None, *, sync: bool = True
+) -> str:
+    """Write a safetensors file, array by array, and return its SHA-256.
+
+    Args:
+        path: the file, which is replaced atomically.
+        arrays: by name.
+        metadata: of the file's header.
+        sync: whether to wait for the disk.
+
+    Raises:
+        StorageError: the disk does not take it; the old file is intact.
+    """
+    size = sum(array.nbytes for array in arrays.values())
+    with private_output(path, size, sync=sync) as file:
+        return _write(file, arrays, metadata or {})
+
+
+def _write(file: BinaryIO, arrays: Tensors, metadata: Mapping[str, str]) -> str:
+    sha = hashlib.sha256()
+    for piece in _pieces(arrays, metadata):
+        sha.update(piece)
+        file.write(piece)
+    return sha.hexdigest()
+
+
+def _pieces(arrays: Tensors, metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
+    """Yield the parts of a safetensors file, without a copy of contiguous arrays."""
+    # The largest items come first, so that every array is aligned.
+    names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    for name in names:
+        start, end = end, end + arrays[name].nbytes
+        kind = _KINDS[arrays[name].dtype.newbyteorder("=").name]
+        shape = list(arrays[name].shape)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in names:
+        dtype = arrays[name].dtype.newbyteorder("<")
+        yield np.asarray(arrays[name], dtype, order="C").reshape(-1).view(np.uint8).data
 
 
 def _check(path: Path, digest: str) -> None:

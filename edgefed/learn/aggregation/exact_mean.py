@@ -135,13 +135,14 @@ class ExactMean:
             return 0
         return round(units)
 
-    def mean(self, weight: float | None = None) -> Tensors:
+    def mean(self, weight: float | None = None, *, last: bool = False) -> Tensors:
         """Return the weighted sum of all that was added over its weight.
 
         Floats are float32, and integers go to the nearest.
 
         Args:
             weight: to divide by, in place of the weight that was added; at least half a unit.
+            last: whether to free the memory of the sums, so that this object is used up.
 
         Raises:
             DataError: ``merge.empty``: nothing was added.
@@ -153,7 +154,8 @@ class ExactMean:
                 hint="keep the weights and ask again",
             )
         divisor = self._units if weight is None else round(weight * 2**self.fraction_bits)
-        return {name: self._mean(total, divisor) for name, total in self._sums.items()}
+        sums = self._sums if last else dict(self._sums)
+        return {name: self._mean(sums.pop(name), divisor) for name in list(sums)}
 
     def _check(self, arrays: Tensors) -> None:
         """Check a set before any of it is added, but for the range of floats."""

@@ -18,6 +18,9 @@ from edgefed.learn.base.types import Array, Tensors
 OptimizerName = Literal["sgd", "momentum", "adam", "yogi", "adagrad"]
 AdamVariant = Literal["reddi", "kingma"]
 
+BLOCK = 64 * 1024
+"""Values of a tensor that are handled at a time, so that float64 copies stay small."""
+
 FIRST = "first/"
 """Before a tensor's name: the memory of its first moment, m."""
 
@@ -106,10 +109,20 @@ class ServerOptimizer:
             if name in plain or old.dtype.kind != "f":
                 stepped[name] = (old + change).astype(old.dtype)
                 continue
-            d = change.astype(np.float64)
-            direction, moments = self._direction(name, d, memory, round)
-            stepped[name] = (old + self.learning_rate * direction).astype(old.dtype)
-            remembered |= {key: value.astype(old.dtype) for key, value in moments.items()}
+            keys = [key for key in (FIRST + name, SECOND + name) if key in memory]
+            before = {key: memory[key].reshape(-1) for key in keys}
+            new, flat = np.empty(old.size, old.dtype), (old.reshape(-1), change.reshape(-1))
+            moments: Tensors = {}
+            for start in range(0, max(1, old.size), BLOCK):
+                block = slice(start, start + BLOCK)
+                d = flat[1][block].astype(np.float64)
+                part = {key: moment[block] for key, moment in before.items()}
+                direction, now = self._direction(name, d, part, round)
+                new[block] = (flat[0][block] + self.learning_rate * direction).astype(old.dtype)
+                for key, moment in now.items():
+                    moments.setdefault(key, np.empty_like(new))[block] = moment.astype(old.dtype)
+            stepped[name] = new.reshape(old.shape)
+            remembered |= {key: moment.reshape(old.shape) for key, moment in moments.items()}
         return stepped, remembered
 
     def _direction(
@@ -119,7 +132,7 @@ class ServerOptimizer:
         memory: Tensors,
         round: int,  # noqa: A002
     ) -> tuple[Array, Tensors]:
-        """Return the factor of the learning rate, and the tensor's new memory, in float64."""
+        """Return the factor of the learning rate, and the block's new memory, in float64."""
         if self.name == "sgd":
             return d, {}
         first, second = FIRST + name, SECOND + name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from math import prod
 from typing import cast
@@ -20,14 +21,16 @@ from edgefed.learn.modeling.model_split import halves
 from edgefed.learn.modeling.output_layer import OutputLayer, captured_inputs, find_output_layer
 from edgefed.learn.modeling.trained_part import still_layers
 from edgefed.learn.networks.base import Shape
+from edgefed.process.memory import discard_pages
 
 
 class Model:
     """A module and the names of its weights.
 
     Attributes:
-        module: the torch module; its own weights are the initial ones. One thread at a time may
-            call ``forward``, which lends the module other weights for the length of the call.
+        module: the torch module; its own weights are the initial ones until ``free_weights``. One
+            thread at a time may call ``forward``, which lends the module other weights for the
+            length of the call.
         shape: shape of one input.
         classes: number of logits.
         vocabulary: inputs are numbers of tokens, from 0 and below this; None where they are real
@@ -74,6 +77,7 @@ class Model:
         self.has_batch_norm = not self.trains_head_only and any(
             isinstance(part, BatchNorm) and part not in self._still for part in module.modules()
         )
+        self._rebuilt: Callable[[], Model] | None = None
         self._halves: dict[int, tuple[Model, Model]] = {}
 
     @property
@@ -141,6 +145,12 @@ class Model:
     def weight_bytes(self) -> int:
         """How many bytes the module's own weights and buffers take."""
         return module_bytes(self.module)
+
+    @property
+    def trained_bytes(self) -> int:
+        """How many bytes the arrays of ``names`` take."""
+        state = self.module.state_dict()
+        return sum(state[name].numel() * state[name].element_size() for name in self.names)
 
     @property
     def float_kind(self) -> type[np.generic]:
@@ -255,8 +265,26 @@ class Model:
         """
         return self.halves(split)[1].forward(params, hidden)
 
+    def free_weights(self, rebuilt: Callable[[], Model], *, in_place: bool) -> None:
+        """Free the memory of the module's trained parameters, whose values are then undefined.
+
+        ``forward`` lends the module other weights. On another device than a CPU nothing is freed.
+
+        Args:
+            rebuilt: makes the model again, for ``weights``.
+            in_place: whether nothing else uses the parameters' memory. Code of a user's own may
+                keep it, which then stays as it is.
+        """
+        self._rebuilt = rebuilt
+        for name, part in self.module.named_parameters():
+            if name in self.names and part.device.type == "cpu" and part.is_contiguous():
+                part.data = part.data if in_place else torch.empty_like(part.data)
+                discard_pages(part.data_ptr(), part.numel() * part.element_size())
+
     def weights(self) -> Tensors:
-        """Return a copy of the module's own trained arrays, in the order of ``names``."""
+        """Return a copy of the initial trained arrays, in the order of ``names``."""
+        if self._rebuilt is not None:
+            return self._rebuilt().weights()
         state = self.module.state_dict()
         return {name: np.array(state[name].cpu().numpy(), order="C") for name in self.names}
 

@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -130,6 +131,15 @@ def build(
             elif section.name not in networks and tokens is None:
                 tokens = try_out(section.name, module, shape, classes)
     return Model(module, shape, classes, tokens, section, frozen_of(section, module, shape, tokens))
+
+
+def free_initial_weights(model: Model, seed: int, *, allow_user: bool = False) -> None:
+    """Free the memory of the initial weights of a model that ``build`` made with this seed."""
+    section = model.section
+    if section is not None:
+        again = partial(build, section, model.shape, model.classes, seed, allow_user=allow_user)
+        in_place = section.name in NETWORKS or is_torchvision(section.name)
+        model.free_weights(again, in_place=in_place)
 
 
 def frozen_of(

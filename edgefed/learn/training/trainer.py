@@ -358,9 +358,9 @@ class _Descent:
         return loss, list(gradients), values
 
     def _context(self) -> Context:
-        """Return the context of the objective: a copy of the start, and the job's extras."""
-        weights = (name for name in self.trained if name not in self.job.variables)
-        anchor = {name: self.params[name].detach().clone() for name in weights}
+        """Return the context of the objective: the weights at the start, and the job's extras."""
+        names = (name for name in self.trained if name not in self.job.variables)
+        anchor = {name: _start(self.params[name], self.job.weights[name]) for name in names}
         return Context(anchor, self.trainer.extras.all(self.job.extra))
 
     def _drawn(self, context: Context, numbers: np.random.Generator, size: int) -> Context:
@@ -371,6 +371,15 @@ class _Descent:
         device = self.trainer.device
         draws = {name: torch.tensor(array, device=device) for name, array in drawn.items()}
         return Context(context.anchor, context.extra, draws)
+
+
+def _start(param: torch.Tensor, array: Array) -> torch.Tensor:
+    """Return a weight before training: the job's own array, where it can be used as it is."""
+    if param.device.type == "cpu" and array.flags.c_contiguous and array.flags.writeable:
+        shared = torch.from_numpy(array)
+        if shared.dtype == param.dtype:
+            return shared
+    return param.detach().clone()
 
 
 def _summed_loss(loss: LossName, logits: torch.Tensor, targets: torch.Tensor) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.learn.base.processors import pick_device
 from edgefed.learn.base.types import Tensors
+from edgefed.learn.modeling.model_building import free_initial_weights
 from edgefed.learn.modeling.model_memory import build_within, default_memory, needed_bytes
 from edgefed.learn.training.trainer import Trainer
 
@@ -87,6 +88,7 @@ class Trainers:
             )
             built.put_frozen(frozen.read() if frozen is not None else {})
             trainer = Trainer(built, self._accelerator)
+            free_initial_weights(built, 0, allow_user=allow_user)
         if self._kept:
             # The others may have grown, and code of a user's own may tell its size only now.
             self._make_room(needed_bytes(trainer.model.module, trainer.model.frozen_names))

@@ -182,7 +182,7 @@ def test_an_event_after_one_that_a_kill_cut_short_has_a_line_of_its_own(tmp_path
 
 
 MOMENTS = ("merge", "evaluate", "scored", "last")
-ORDERS = ("abort", "stop", "restart", "rubbish")
+ORDERS = ("abort", "stop", "restart", "rubbish", "half")
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +214,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> str:
         here.close()
 
 
-@pytest.mark.parametrize("when", MOMENTS)
+@pytest.mark.parametrize("when", [*MOMENTS, "merge:half"])
 def test_a_run_waits_while_the_disk_is_full_and_goes_on_by_itself(
     on_a_small_disk: dict[str, Any], straight: str, when: str
 ) -> None:
@@ -229,6 +229,18 @@ def test_a_run_waits_while_the_disk_is_full_and_goes_on_by_itself(
     assert told["row"] == told["ended"]
     assert told["ended"]["weights_digest"] == straight
     assert told["rounds"] == [4, 4, 4]
+
+
+def test_a_state_that_fits_half_leaves_the_last_one_and_no_part_of_itself(
+    on_a_small_disk: dict[str, Any],
+) -> None:
+    told = on_a_small_disk["merge:half"]
+    (committed,) = told["files"]
+    _, reason = told["shown"]["row"]
+    size = int(reason.split(" bytes to ")[0].rsplit(" ", 1)[1].replace(",", ""))
+    assert size == STATE_BYTES, "the message says how much space it takes"
+    assert "state-" in reason
+    assert committed not in reason
 
 
 def test_a_run_taken_up_on_a_full_disk_keeps_what_devices_hold(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from fractions import Fraction
 
 import numpy as np
@@ -272,3 +273,14 @@ def test_the_total_of_fractional_weights_is_bounded_in_units() -> None:
     ExactMean(arrays([0] * 3), MAX_TOTAL_WEIGHT >> 16, fraction_bits=16)
     with pytest.raises(DataError, match="total weight"):
         ExactMean(arrays([0] * 3), MAX_TOTAL_WEIGHT, fraction_bits=1)
+
+
+def test_a_last_mean_is_the_same_and_frees_its_sums() -> None:
+    merged = merge([([0.5, -3.0, 1.0], 7, 2), ([0.25, 9.0, -1.0], 8, 3)])
+    wanted = merged.mean()
+    before = [weakref.ref(total.cells) for total in merged._sums.values()]
+    last = merged.mean(last=True)
+    assert {name: array.tobytes() for name, array in last.items()} == {
+        name: array.tobytes() for name, array in wanted.items()
+    }
+    assert [reference() for reference in before] == [None] * len(wanted)

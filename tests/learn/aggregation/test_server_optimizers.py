@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgefed.errors import DataError, UsageError
-from edgefed.learn.aggregation.server_optimizers import OptimizerName, ServerOptimizer
+from edgefed.learn.aggregation.server_optimizers import BLOCK, OptimizerName, ServerOptimizer
 from edgefed.learn.base.types import Tensors
 
 NAMES = get_args(OptimizerName)
@@ -161,3 +161,26 @@ def test_a_delta_of_another_model_is_refused(delta: Tensors) -> None:
 def test_settings_out_of_range_are_refused(key: str, value: Any) -> None:
     with pytest.raises(UsageError, match=key):
         ServerOptimizer(**{key: value})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tensor_of_many_blocks_moves_like_its_values_one_by_one(name: OptimizerName) -> None:
+    rng = np.random.default_rng(8)
+    shape = (3, BLOCK // 2 + 5)
+    large = {"w": rng.standard_normal(shape, dtype=np.float32)}
+    places = [(0, 0), (1, BLOCK // 2 - 6), (1, BLOCK // 2 - 5), (2, 7), (2, BLOCK // 2 + 4)]
+    few = {"w": np.array([large["w"][place] for place in places])}
+    optimizer, memory, small_memory = ServerOptimizer(name, **SETTINGS), Tensors(), Tensors()
+    for number in (1, 2, 3):
+        delta = rng.standard_normal(shape, dtype=np.float32)
+        before = {key: array.copy() for key, array in (large | memory).items()}
+        after, remembered = optimizer.step(large, {"w": delta}, memory, number)
+        assert all((array == before[key]).all() for key, array in (large | memory).items())
+        picked = {"w": np.array([delta[place] for place in places])}
+        few, small_memory = optimizer.step(few, picked, small_memory, number)
+        large, memory = after, remembered
+        assert memory.keys() == small_memory.keys()
+        for ours, theirs in ((large, few), (memory, small_memory)):
+            for key, array in theirs.items():
+                assert [ours[key][place] for place in places] == array.tolist()
+                assert ours[key].shape == shape

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from edgefed.errors import DataError, RecipeError
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_building import NETWORKS, build
 from edgefed.learn.networks.base import Network, NetworkSettings
+from tests.algorithms.play import bits
 from tests.learn import worlds
 
 
@@ -145,3 +148,41 @@ def test_the_registry_is_open() -> None:
     linear = Network("own", "ours", NetworkSettings, lambda _s, shape, n: nn.Linear(shape[0], n))
     model = build(ModelSection(name="own"), (4,), 2, 1, {"own": linear})
     assert parameters(model) == 10
+
+
+class Owner(nn.Module):
+    """A module whose parameter is also in use elsewhere."""
+
+    TABLE = torch.ones(5000, 8)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(self.TABLE)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return (inputs @ self.table.T)[:, :3]
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_weights_that_were_freed_are_drawn_again_and_change_no_prediction(in_place: bool) -> None:
+    section = ModelSection.model_validate({"name": "mlp", "hidden": [3000]})
+    model, again = (build(section, (4,), 3, 6) for _ in range(2))
+    first, inputs = model.weights(), torch.ones(2, 4)
+    params = {name: torch.from_numpy(array) for name, array in first.items()}
+    before = model.forward(params, inputs)
+    weight = dict(model.module.named_parameters())["fc1.weight"]
+    start = mmap.PAGESIZE // weight.element_size()  # the first page may hold something else too
+    model.free_weights(lambda: again, in_place=in_place)
+    assert not weight.reshape(-1)[start : 2 * start].any()
+    assert bits(model.weights()) == bits(first)
+    assert torch.equal(model.forward(params, inputs), before)
+    model.check(first)
+    assert model.output_layer.name == "out"
+
+
+def test_memory_that_others_use_stays_as_it_is() -> None:
+    model = Model(Owner(), (8,), 3)
+    model.free_weights(lambda: model, in_place=False)
+    assert bool((Owner.TABLE == 1).all())
+    (table,) = model.module.parameters()
+    assert not table.data.reshape(-1)[4096:8192].any()

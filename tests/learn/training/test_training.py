@@ -184,6 +184,25 @@ def test_the_larger_mu_the_nearer_a_training_stays() -> None:
     assert distances[-1] < 0.5 * distances[0]
 
 
+@pytest.mark.parametrize("form", ["read-only", "strided", "float64"])
+def test_weights_of_any_form_start_the_same_training_and_stay_as_they_are(form: str) -> None:
+    model, data = worlds.model(), worlds.samples(20)
+    objective, start = Proximal(CrossEntropy(), 1.0), model.weights()
+    job = worlds.job(model, Schedule(2, batch_size=4), objective=objective)
+    wanted = train(model, job, data)
+    assert same(start, dict(job.weights)), (
+        "training does not change the weights that it starts from"
+    )
+    given = {name: array.copy() for name, array in start.items()}
+    if form == "strided":
+        given = {name: np.stack([array, -array], axis=-1)[..., 0] for name, array in given.items()}
+    elif form == "float64":
+        given = {name: array.astype(np.float64) for name, array in given.items()}
+    for array in given.values():
+        array.flags.writeable = form != "read-only"
+    assert same(train(model, replace(job, weights=given), data), wanted)
+
+
 def test_bf16_trains_nearly_as_fp32_and_keeps_fp32_weights() -> None:
     model, data = worlds.model("cnn"), worlds.samples(20)
     full = train(model, worlds.job(model, Schedule(2, 6)), data)
