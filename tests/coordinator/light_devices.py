@@ -122,13 +122,15 @@ class LightDevices:
         filters = tuple(TOPICS.every_down(device) for device in devices)
         self.link = Link(address, f"light-{devices[0]}", self._take, subscriptions=filters)
 
-    def join(self) -> None:
+    def join(self, *, introduced: bool = True) -> None:
+        """Connect; devices that never took part speak a second time, as agents do."""
         self.link.start_now(PATIENCE)
         wait_until(lambda: self.subscribed == len(self.devices), "subscriptions")
         for device in self.devices:
             birth = Birth(session=THEIRS, status="online", samples=5)
             self.send(TOPICS.birth(device), birth, retain=True)
-            self.progress(device, "idle")
+            if not introduced:
+                self.progress(device, "idle")
 
     def send(self, topic: str, message: Message, *, qos: int = 1, retain: bool = False) -> None:
         self.link.publish(topic, encode(message), qos=qos, retain=retain)
@@ -209,6 +211,7 @@ class Fleet:
     def __init__(
         self, address: Address, folder: Path, devices: int, connections: int, *, limited: bool
     ) -> None:
+        self._limited = limited
         clock = self.clock = HandClock()
         self._held, self._released = threading.Event(), threading.Event()
         self.names = [f"d-{number:04d}" for number in range(devices)]
@@ -275,7 +278,7 @@ class Fleet:
         self.link.start_now(PATIENCE)
         self.dispatcher.start()
         for group in self.groups:
-            group.join()
+            group.join(introduced=not self._limited)
         self.wait_for(self.names)
 
     def wait_for(self, devices: Sequence[str]) -> None:

@@ -119,7 +119,7 @@ def test_three_thousand_births_at_once_beside_a_flood_all_join(
         try:
             for group in storm:
                 flooded()
-                group.join()
+                group.join(introduced=False)
             wait_until(flooded, "a flood")
             fleet.wait_for([*fleet.names, *names])
         finally:
