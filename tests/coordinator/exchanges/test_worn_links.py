@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.mosquitto import MosquittoBroker
-from device_agent.tasks.reply_resender import MAX_REPEAT
+from device_agent.tasks.reply_resender import MAX_REPEAT, REPEAT
 from edgefed.coordinator.devices.device_reports import EVERY
 from edgefed.coordinator.journal.rate_limited_notes import LOOK_EVERY
 from edgefed.coordinator.storage.stored_runs import OpenExchange
@@ -44,9 +44,9 @@ class Sums:
         self.total = 0
         self._fleet = fleet
 
-    def merge(self, opened: OpenExchange) -> None:
-        """Merge the replies to an exchange that was put."""
-        for delivered in self._fleet.fleet.replies(opened, lambda: False):
+    def merge(self, opened: OpenExchange, most: int) -> None:
+        """Merge the replies to an exchange that was put until there are so many in all."""
+        for delivered in self._fleet.fleet.replies(opened, lambda: self.counts.total() >= most):
             reply = delivered.reply
             (ref,) = reply.blobs.values()
             self.counts[reply.device, reply.exchange] += 1
@@ -54,8 +54,8 @@ class Sums:
             self._fleet.fleet.verdict(reply, "accepted", "")
 
 
-def repeat(fleet: Fleet) -> int:
-    """Let the devices repeat; return how many replies have no receipt once all was handled."""
+def repeat(fleet: Fleet, seconds: float) -> int:
+    """Let time pass and devices repeat; return how many replies have no receipt then."""
     links = [group.link for group in fleet.groups]
 
     def quiet() -> bool:
@@ -64,7 +64,7 @@ def repeat(fleet: Fleet) -> int:
         return arrived and not fleet.inbox.waiting
 
     wait_until(quiet, "an empty line")
-    fleet.clock.seconds += MAX_REPEAT
+    fleet.clock.seconds += seconds
     left = sum(group.repeat() for group in fleet.groups)
     wait_until(quiet, "an empty line")
     return left
@@ -79,16 +79,20 @@ def test_with_a_twentieth_of_the_receipts_lost_every_reply_counts_once(
             draws = random.Random(seed)
             group.loses = lambda draws=draws: draws.random() < 0.05  # type: ignore[misc]
         sums = Sums(fleet)
+        late = fleet.groups[0]
+        late.at_once = False
         for index in range(ROUNDS):
-            opened = exchange(fleet.names, index)
+            opened, before = exchange(fleet.names, index), index * len(fleet.names)
             fleet.fleet.put(opened)
-            sums.merge(opened)
-            assert repeat(fleet), "receipts were lost"
+            sums.merge(opened, before + len(fleet.names) - len(late.devices))
+            assert repeat(fleet, 2 * REPEAT), "receipts were lost"
+            for device in late.devices:
+                late.answer(device, opened.exchange, index)
+            sums.merge(opened, before + len(fleet.names))
             fleet.fleet.drop(opened)
-        fleet.groups[0].at_once = False
         last = exchange(fleet.names[:1], ROUNDS)
         fleet.fleet.put(last)  # while it is open, those before it are over
-        assert any(not repeat(fleet) for _ in range(10)), "word of every reply"
+        assert any(not repeat(fleet, MAX_REPEAT) for _ in range(10)), "word of every reply"
         fleet.fleet.drop(last)
         places = [(device, f"r-1-{index}") for index in range(ROUNDS) for device in fleet.names]
         assert sums.counts == Counter(places)
