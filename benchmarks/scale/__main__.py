@@ -3,9 +3,15 @@
 A start is the CPU time of a new process, imports included, until the first round begins: a
 multinomial logistic regression on 64 inputs, 10 samples a device from an NPZ file of generated
 data, a cohort of 10. Memory is the highest resident of that process. Checkpoints are compared in
-one process, in turn: rounds of a small model with and without ``out``.
+one process, in turn: rounds of a small model with and without ``out``. With several numbers of
+devices, straight lines through the figures tell what a device adds.
 
-    python -m benchmarks.scale [--devices 100000] [--rounds 5] [--repeats 5] [--json]
+With ``--computed``, the costs of a round of connected devices up to a million are computed
+(``computed.py``).
+
+    python -m benchmarks.scale [--devices 1000 10000 100000] [--rounds 5] [--repeats 5] [--json]
+    python -m benchmarks.scale --computed [--uplink fp32] [--reply-ms 5.5] [--site 1000]
+        [--sum-bytes 5.0] [--json]
 """
 
 from __future__ import annotations
@@ -15,7 +21,9 @@ import resource
 import statistics
 import tempfile
 import time
-from argparse import SUPPRESS
+from argparse import SUPPRESS, Namespace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,22 +90,67 @@ def rounds_per_second(*, out: bool) -> float:
         return float(SMALL["rounds"]["count"]) / (time.perf_counter() - begun[0])
 
 
+def measured(devices: int, rounds: int) -> dict[str, float]:
+    """Return the figures of a simulation in a process of its own."""
+    words = ["--devices", str(devices), "--rounds", str(rounds)]
+    with tempfile.TemporaryDirectory() as folder:
+        data = make_data(Path(folder, "data.npz"), devices)
+        figures: dict[str, float] = json.loads(printed_by("scale", *words, "--data", str(data)))
+        return figures
+
+
+def growth(figures: Mapping[str, float], sizes: Sequence[int]) -> dict[str, float]:
+    """Return what each device adds to a figure: the slopes of straight lines through all sizes."""
+    import numpy as np
+
+    units = {"start_cpu_s": 1e6, "round_s": 1e6, "rss_mb": 1024.0}
+    named = {"start_cpu_s": "start_cpu_us", "round_s": "round_us", "rss_mb": "rss_kb"}
+    slopes = {
+        name: np.polyfit(sizes, [figures[f"{name}_{size}"] for size in sizes], 1)[0]
+        for name in (units if len(sizes) > 1 else ())
+    }
+    return {f"{named[name]}_a_device": float(units[name] * slopes[name]) for name in slopes}
+
+
+def show_computed(chosen: Namespace) -> None:
+    """Print the bytes of a task and the table that is computed from them."""
+    from benchmarks.scale.computed import SIZES, row, task_bytes
+
+    task = task_bytes(chosen.uplink)
+    costs = (task, chosen.reply_ms, chosen.site, chosen.sum_bytes)
+    rows = [row(devices, *costs) for devices in SIZES]
+    show(chosen, {"bytes of a task": asdict(task), "computed": rows})
+
+
 def main() -> None:
-    """Measure both, and print the figures."""
-    options = parser("scale", __doc__, devices=100_000, rounds=5, repeats=5)
+    """Measure both, or compute, and print the figures."""
+    options = parser(
+        *("scale", __doc__),
+        rounds=5,
+        repeats=5,
+        uplink="fp32",
+        reply_ms=5.5,
+        site=1000,
+        sum_bytes=5.0,
+    )
+    options.add_argument("--devices", type=int, nargs="+", default=[100_000])
+    options.add_argument("--computed", action="store_true", help="compute connected fleets")
     options.add_argument("--data", help=SUPPRESS)
     chosen = options.parse_args()
     if chosen.data:
-        print(json.dumps(started(chosen.data, chosen.devices, chosen.rounds)))
+        print(json.dumps(started(chosen.data, chosen.devices[0], chosen.rounds)))
         return
-    words = ["--devices", str(chosen.devices), "--rounds", str(chosen.rounds)]
-    with tempfile.TemporaryDirectory() as folder:
-        data = make_data(Path(folder, "data.npz"), chosen.devices)
-        figures = json.loads(printed_by("scale", *words, "--data", str(data)))
+    if chosen.computed:
+        show_computed(chosen)
+        return
+    figures: dict[str, float] = {}
+    for devices in chosen.devices:
+        figures |= measured(devices, chosen.rounds)
+    figures |= growth(figures, chosen.devices)
     ways = {way: partial(rounds_per_second, out=way == "out") for way in ("plain", "out")}
-    measured = in_turn(ways, chosen.repeats, warm=1)
-    figures |= {f"rounds_per_s_{way}": statistics.median(measured[way]) for way in ways}
-    figures["checkpoint_ratio"] = median_ratio(measured["out"], measured["plain"])
+    turns = in_turn(ways, chosen.repeats, warm=1)
+    figures |= {f"rounds_per_s_{way}": statistics.median(turns[way]) for way in ways}
+    figures["checkpoint_ratio"] = median_ratio(turns["out"], turns["plain"])
     show(chosen, figures)
 
 

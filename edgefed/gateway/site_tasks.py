@@ -132,9 +132,22 @@ class SiteTasks:
             return
         self._waiting.pop((task.device, task.exchange))
         self._put[task.device, task.exchange] = inputs
+        task = self._with_held_patches(task)
         if not self._fleet.ask_also(task.exchange, task):
             opened = self._open[task.exchange] = _exchange_of(task)
             self._fleet.put(opened, shared=True)
+
+    def _with_held_patches(self, task: Task) -> Task:
+        """Return a task that names only those direct patches that are here.
+
+        Others lead from versions that single devices hold. At the site a whole blob is cheaper than
+        such a patch over the link.
+        """
+        blobs = {}
+        for role, ref in task.blobs.items():
+            held = tuple(patch for patch in ref.direct if self._cache.has(patch.blob))
+            blobs[role] = ref.model_copy(update={"direct": held})
+        return task.model_copy(update={"blobs": blobs})
 
     def cancel(self, device: str, exchange: str) -> None:
         """Stop asking a device: its reply is not needed any more."""

@@ -166,6 +166,11 @@ SOURCES: Mapping[str, PaperSource] = {
     "mnist": _vision("mnist", "MNIST", "mnist/mnist.npz"),
     "fashion-mnist": _vision("fashion-mnist", "Fashion-MNIST", "fashion_mnist/fashion_mnist.npz"),
     "cifar10": _vision("cifar10", "CIFAR-10", "cifar10/cifar10.npz", "cifar10/cifar10_jpeg.npz"),
+    "cifar10-images": PaperSource(
+        "CIFAR-10 as image files",
+        (Place("cifar10/images", "folder"),),
+        "docs/reproduce.md has the lines that write them",
+    ),
     "cifar100": _vision(
         "cifar100", "CIFAR-100", "cifar100/cifar100.npz", "cifar100/cifar100_jpeg.npz"
     ),

@@ -100,17 +100,19 @@ class LocalFleet(Fleet):
             name: VirtualDevice(number, _member(name, shard, number in newcomers))
             for number, (name, shard) in enumerate(zip(names, shards, strict=True))
         }
+        self._members = tuple(device.member for device in self._devices.values())
         for part in roster_parts(_facts(device, shards) for device in self._devices.values()):
             self._report("roster", **part, joined=True)
 
     def roster(self) -> Roster:
         """Return the virtual devices that are there: all, where no time passes."""
-        devices = self._devices.items()
-        return tuple(device.member for name, device in devices if self._is_present(name))
+        if not self.may_change:
+            return self._members
+        return tuple(member for member in self._members if self._is_present(member.device))
 
     def known(self) -> Roster:
         """Return all virtual devices."""
-        return tuple(device.member for device in self._devices.values())
+        return self._members
 
     def _is_present(self, device: str) -> bool:
         return self._time is None or self._time.is_present(device)

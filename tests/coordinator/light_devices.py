@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 from edgefed.config.values.address import Address
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
+from edgefed.coordinator.devices.sender_limits import SenderLimits, everybody
 from edgefed.coordinator.dispatch.dispatcher import Dispatcher
 from edgefed.coordinator.dispatch.dispatcher_deps import DispatcherDeps
 from edgefed.coordinator.dispatch.mqtt_fleet import MqttFleet
@@ -81,6 +82,11 @@ def exchange(devices: Sequence[str], index: int) -> OpenExchange:
     )
 
 
+def blob_of(device: str, exchange: str) -> bytes:
+    """What a device answers."""
+    return random.Random(f"{device} {exchange}").randbytes(2000)
+
+
 class HandClock(SystemClock):
     """A monotonic clock that a test sets."""
 
@@ -96,12 +102,16 @@ class LightDevices:
 
     Attributes:
         at_once: whether they answer a task when it comes.
+        loses: whether the next receipt does not arrive.
+        lost: receipts that did not arrive.
         replies, tasks, receipts: how many of each there were, by device and exchange.
     """
 
     def __init__(self, address: Address, devices: Sequence[str], clock: HandClock) -> None:
         self.devices = devices
         self.at_once = True
+        self.loses: Callable[[], bool] = lambda: False
+        self.lost = 0
         self.replies: Counter[tuple[str, str]] = Counter()
         self.tasks: Counter[tuple[str, str]] = Counter()
         self.receipts: Counter[tuple[str, str]] = Counter()
@@ -112,12 +122,15 @@ class LightDevices:
         filters = tuple(TOPICS.every_down(device) for device in devices)
         self.link = Link(address, f"light-{devices[0]}", self._take, subscriptions=filters)
 
-    def join(self) -> None:
+    def join(self, *, introduced: bool = True) -> None:
+        """Connect; devices that never took part speak a second time, as agents do."""
         self.link.start_now(PATIENCE)
         wait_until(lambda: self.subscribed == len(self.devices), "subscriptions")
         for device in self.devices:
             birth = Birth(session=THEIRS, status="online", samples=5)
             self.send(TOPICS.birth(device), birth, retain=True)
+            if not introduced:
+                self.progress(device, "idle")
 
     def send(self, topic: str, message: Message, *, qos: int = 1, retain: bool = False) -> None:
         self.link.publish(topic, encode(message), qos=qos, retain=retain)
@@ -131,7 +144,7 @@ class LightDevices:
         for state in STATES:
             self.progress(device, state, exchange)
         self.send(TOPICS.telemetry(device), Telemetry(session=THEIRS, cpu=1.0), qos=0)
-        blob = random.Random(f"{device} {exchange}").randbytes(2000)
+        blob = blob_of(device, exchange)
         name = digest(blob)
         reply = Reply(
             run="r-1",
@@ -147,6 +160,14 @@ class LightDevices:
         )
         with self._lock:
             self._resenders[device].put(reply, self._clock.monotonic())
+
+    def repeat(self) -> int:
+        """Send replies again whose receipt is due; return how many have none."""
+        now = self._clock.monotonic()
+        with self._lock:
+            for resender in self._resenders.values():
+                resender.due(now)
+            return sum(each.next_due() is not None for each in self._resenders.values())
 
     def _send_reply(self, reply: Reply) -> None:
         self.replies[reply.device, reply.exchange] += 1
@@ -165,6 +186,8 @@ class LightDevices:
                 self.tasks[place.who, message.exchange] += 1
                 if self.at_once:
                     self.answer(place.who, message.exchange, message.index)
+            case Receipt() if self.loses():
+                self.lost += 1
             case Receipt():
                 self.receipts[place.who, message.exchange] += 1
                 with self._lock:
@@ -176,15 +199,26 @@ class Fleet:
     """A real dispatcher on a real broker, and light devices on a few connections.
 
     Its clock stands still unless a test sets it, so that nobody repeats anything by itself.
+
+    Args:
+        address: of the broker.
+        folder: of the blobs.
+        devices: how many.
+        connections: that they share.
+        limited: whether the limits of senders hold, and no device has ever taken part.
     """
 
-    def __init__(self, address: Address, folder: Path, devices: int, connections: int) -> None:
+    def __init__(
+        self, address: Address, folder: Path, devices: int, connections: int, *, limited: bool
+    ) -> None:
+        self._limited = limited
         clock = self.clock = HandClock()
         self._held, self._released = threading.Event(), threading.Event()
         self.names = [f"d-{number:04d}" for number in range(devices)]
         self.journal = EventJournal("light", clock)
         self.registry = DeviceRegistry(self.journal, clock)
-        self.inbox: Inbox[NoReturn] = Inbox(clock)
+        limits = SenderLimits(TOPICS, clock, self.registry.knows) if limited else None
+        self.inbox: Inbox[NoReturn] = Inbox(clock, gate=limits)
         self.link = Link(
             address,
             "dispatcher",
@@ -207,6 +241,7 @@ class Fleet:
                 on_request=lambda client, request, signer: self._hold(),
                 on_up=lambda: None,
                 session=OURS,
+                known=(lambda device: False) if limited else everybody,
             )
         )
         self.fleet = MqttFleet(
@@ -243,8 +278,13 @@ class Fleet:
         self.link.start_now(PATIENCE)
         self.dispatcher.start()
         for group in self.groups:
-            group.join()
-        wait_until(lambda: len(self.registry.roster()) == len(self.names), "the devices")
+            group.join(introduced=not self._limited)
+        self.wait_for(self.names)
+
+    def wait_for(self, devices: Sequence[str]) -> None:
+        """Return once these devices have joined, and no others."""
+        wait_until(lambda: len(self.registry.roster()) == len(devices), "the devices")
+        assert [member.device for member in self.registry.roster()] == sorted(devices)
 
     def stop(self) -> None:
         self.release()
@@ -257,10 +297,10 @@ class Fleet:
 
 @contextmanager
 def light_fleet(
-    address: Address, folder: Path, *, devices: int, connections: int = 8
+    address: Address, folder: Path, *, devices: int, connections: int = 8, limited: bool = False
 ) -> Iterator[Fleet]:
     """A fleet whose devices have joined."""
-    made = Fleet(address, folder, devices, connections)
+    made = Fleet(address, folder, devices, connections, limited=limited)
     made.start()
     try:
         yield made

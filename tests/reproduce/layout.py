@@ -13,7 +13,7 @@ from edgefed.reproduce.table import Scale
 FILES = (
     *("mnist/mnist.npz", "mnist/mnist_writers.npz", "cifar10/cifar10.npz"),
     *("fashion_mnist/fashion_mnist.npz", "cifar100/cifar100.npz", "femnist/train/all.json"),
-    *("shakespeare/roles.jsonl", "svhn/svhn.npz"),
+    *("shakespeare/roles.jsonl", "svhn/svhn.npz", "cifar10/images/0/1.png"),
 )
 
 

@@ -36,7 +36,14 @@ def test_all_tables_are_found_in_their_papers_order() -> None:
         *(f"moe-figure{number}" for number in (3, 4, 11, 13)),
         *("moe-rotation", "moe-permutation", "moe-newshard", "moe-vae"),
         "moe-table1",
-        *("niid-fmnist", "pfnm-mnist", "pfnm-grid", "privacy-digits"),
+        *(
+            "niid-fmnist",
+            "nvflare-delayed",
+            "nvflare-devices",
+            "pfnm-mnist",
+            "pfnm-grid",
+            "privacy-digits",
+        ),
     ]
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -212,7 +212,7 @@ class TrustScores:
         announced = self.announced.reasons(others, section.announced_median_factor)
         return announced | dict.fromkeys(quarantined, QUARANTINED)
 
-    def admits(self, device: str, section: ChecksSection, now: str) -> bool:
+    def admits(self, device: str, section: ChecksSection, now: Callable[[], str]) -> bool:
         """Whether a run may ask a device; one whose score is too low for it is quarantined."""
         if device not in self._known:  # nearly all of many devices
             return True
@@ -221,7 +221,7 @@ class TrustScores:
             low = self.is_quarantined(device, below=section.quarantine_below)
             if low and known.standing != "quarantined":
                 with suppress(StorageError):  # a full disk: it is written the next time
-                    self._write([_moved(known, "quarantined", now)])
+                    self._write([_moved(known, "quarantined", now())])
             return not low
 
     def quarantine(self, device: str, operator: str, now: str) -> None:

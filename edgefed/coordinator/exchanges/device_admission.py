@@ -76,7 +76,10 @@ class Admission:
         able = [member for member in roster if member.samples]
         out = left_out(silent, number, able, least_roster(self._recipe))
         for member in able:
-            self._tell(member.device, out.get(member.device, ""))
+            if member.device in out or member.device in self._told:
+                self._tell(member.device, out.get(member.device, ""))
+        if not out:
+            return roster
         return tuple(member for member in roster if member.device not in out)
 
     def misfits(self) -> tuple[Misfit, ...]:
@@ -98,6 +101,8 @@ class Admission:
 
     def _fitting(self, roster: Roster) -> Roster:
         reasons = self._reasons(roster)
+        if not any(reasons.values()):
+            return roster
         return tuple(member for member in roster if not reasons[member.device])
 
     def _reasons(self, roster: Roster) -> dict[str, str]:

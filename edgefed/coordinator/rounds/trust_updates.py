@@ -37,7 +37,7 @@ def make_admission(
     factor = 0.0 if deps.fleet.simulated else checks.announced_median_factor
 
     def quarantined(device: str) -> bool:
-        admitted = deps.trust.admits(device, checks, timestamp(deps.clock.now()))
+        admitted = deps.trust.admits(device, checks, lambda: timestamp(deps.clock.now()))
         if not admitted:
             _tell(deps, warn)
         return not admitted

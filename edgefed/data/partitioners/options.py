@@ -32,6 +32,10 @@ class PartitionOptions(Section):
     """With ``shards``: number of equal pieces of the samples, sorted by label, that each device
     gets."""
 
+    samples_per_device: Annotated[int, Field(ge=0)] = 0
+    """With ``overlap``: number of samples of each device, or all samples of its labels where those
+    are fewer; 0 for the number of samples divided by that of devices."""
+
     coarse_alpha: Annotated[float, Field(gt=0)] = 0.1
     """With ``pachinko``: concentration of a device's coarse labels."""
 

@@ -93,6 +93,11 @@ def _by_class(
     return split
 
 
+def _overlap(request: PartitionRequest, rng: np.random.Generator) -> Parts:
+    classes, samples = request.section.classes_per_device, request.options.samples_per_device
+    return overlap(request.labels, request.devices, classes, rng, samples)
+
+
 def _shards(request: PartitionRequest, rng: np.random.Generator) -> Parts:
     return shards(request.labels, request.devices, request.options.shards_per_device, rng)
 
@@ -183,7 +188,7 @@ def _lacking(request: PartitionRequest, what: str, instead: str) -> DataError:
 
 PARTITIONERS: Mapping[str, Partitioner] = {
     "classes": Partitioner(_by_class(balanced), Cover.LABELS, per_class=True),
-    "overlap": Partitioner(_by_class(overlap), Cover.SHARED, per_class=True),
+    "overlap": Partitioner(_overlap, Cover.SHARED, per_class=True),
     "disjoint-random": Partitioner(_by_class(disjoint_random), Cover.ALL, per_class=True),
     "niid-label": Partitioner(_by_class(niid_label), Cover.LABELS, per_class=True),
     "shards": Partitioner(_shards, Cover.ALL),

@@ -397,7 +397,7 @@ def test_a_run_quarantines_whom_its_threshold_does_not_admit(world: MakeWorld) -
 def test_a_score_at_the_threshold_is_admitted() -> None:
     trust = TrustScores()
     refuse(trust, 0, 1)
-    assert trust.admits(LIAR, ChecksSection(quarantine_below=0.5), NOW)
-    assert trust.admits(LIAR, ChecksSection(quarantine_below=0), NOW)
-    assert not trust.admits(LIAR, ChecksSection(quarantine_below=0.51), NOW)
-    assert not trust.admits(LIAR, ChecksSection(quarantine_below=0), NOW), "until a release"
+    assert trust.admits(LIAR, ChecksSection(quarantine_below=0.5), lambda: NOW)
+    assert trust.admits(LIAR, ChecksSection(quarantine_below=0), lambda: NOW)
+    assert not trust.admits(LIAR, ChecksSection(quarantine_below=0.51), lambda: NOW)
+    assert not trust.admits(LIAR, ChecksSection(quarantine_below=0), lambda: NOW), "until a release"

@@ -268,3 +268,17 @@ def test_each_cover_finds_what_breaks_it(cover: Cover, parts: tuple[tuple[int, .
     labels, groups = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
     with pytest.raises(ValueError, match=r"a sample is|samples of one group"):
         check_parts(arrays, labels, cover, groups)
+
+
+def test_overlap_draws_a_number_of_samples_of_a_devices_labels() -> None:
+    """50 devices draw 30 of the 40 samples of four labels in five: each of 50 is held by 30."""
+    labels = np.repeat(np.arange(5), 10)
+    parts = overlap(labels, 50, 4, np.random.default_rng(1), samples=30)
+    assert {len(part) for part in parts} == {30}
+    assert all(len(set(part.tolist())) == 30 and len(set(labels[part])) == 4 for part in parts)
+    held = np.bincount(np.concatenate(parts), minlength=50)
+    assert abs(held - 30).max() < 4 * (50 * 0.6 * 0.4) ** 0.5  # binomial, 50 draws of 3 in 5
+    whole = overlap(labels, 3, 2, np.random.default_rng(1), samples=30)
+    assert {len(part) for part in whole} == {20}, "all samples of the two labels"
+    again = overlap(labels, 50, 4, np.random.default_rng(1), samples=30)
+    assert all(map(np.array_equal, parts, again))
