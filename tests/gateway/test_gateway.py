@@ -149,7 +149,8 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 def task(index: int = 0) -> Task:
     patch = Patch(base="9" * 64, blob=digest(OLD_PATCH), size=len(OLD_PATCH))
-    ref = BlobRef(digest=digest(WEIGHTS), size=len(WEIGHTS), patches=(patch,))
+    far = Patch(base="8" * 64, blob="7" * 64, size=9)
+    ref = BlobRef(digest=digest(WEIGHTS), size=len(WEIGHTS), patches=(patch,), direct=(far, patch))
     return Task(
         run="r-1",
         exchange=f"r-1-{index}",
@@ -197,7 +198,10 @@ def test_a_task_goes_down_with_its_blobs_and_a_reply_up_until_its_verdict(scene:
     wait_until(lambda: device.of(Task) != [], "the task")
     (given,) = device.of(Task)
     assert isinstance(given, Task)
-    assert given == task().model_copy(update={"session": SESSION})
+    sent = task()
+    ref = sent.blobs["weights"]
+    ref = ref.model_copy(update={"direct": ref.direct[1:]})  # the first is not at the gateway
+    assert given == sent.model_copy(update={"session": SESSION, "blobs": {"weights": ref}})
     assert {need.digest for need in hub.needs} == {digest(WEIGHTS), digest(OLD_PATCH)}
     for wanted in (WEIGHTS, OLD_PATCH):  # an older device may need what the gateway does not
         device.send(SITE.up_need("cam-1"), Need(digest=digest(wanted), first=False, chunks=(0,)))

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from broker.mosquitto import MosquittoBroker
-from device_agent.tasks.reply_resender import MAX_REPEAT, REPEAT
 from edgefed.coordinator.devices.device_reports import EVERY
 from edgefed.coordinator.journal.rate_limited_notes import LOOK_EVERY
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.events.base.model import Event
+from edgefed.transport.reply_resender import MAX_REPEAT, REPEAT
 from edgefed.wire.messages import Progress
 from tests.coordinator.light_devices import (
     THEIRS,
