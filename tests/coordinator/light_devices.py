@@ -105,6 +105,7 @@ class LightDevices:
         loses: whether the next receipt does not arrive.
         lost: receipts that did not arrive.
         replies, tasks, receipts: how many of each there were, by device and exchange.
+        outcomes: how many receipts said each of them.
     """
 
     def __init__(self, address: Address, devices: Sequence[str], clock: HandClock) -> None:
@@ -115,6 +116,7 @@ class LightDevices:
         self.replies: Counter[tuple[str, str]] = Counter()
         self.tasks: Counter[tuple[str, str]] = Counter()
         self.receipts: Counter[tuple[str, str]] = Counter()
+        self.outcomes: Counter[str] = Counter()
         self.subscribed = 0
         self._clock = clock
         self._lock = threading.Lock()
@@ -189,6 +191,7 @@ class LightDevices:
             case Receipt() if self.loses():
                 self.lost += 1
             case Receipt():
+                self.outcomes[message.outcome] += 1
                 self.receipts[place.who, message.exchange] += 1
                 with self._lock:
                     self._resenders[place.who].heard(message.exchange)

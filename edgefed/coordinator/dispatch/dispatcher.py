@@ -215,8 +215,7 @@ class Dispatcher:
 
     def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
         """Send a device the verdict on its reply, which is not read again."""
-        self._publisher.receipt(device, exchange, outcome, reason)
-        self._replies.settle(device, exchange)
+        self._replies.judge(device, exchange, outcome, reason)
 
     def send(self, device: str, message: Ping | LogRequest) -> None:
         """Send a device a message, best effort."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from edgefed.coordinator.dispatch.device_publisher import DevicePublisher
-from edgefed.coordinator.exchanges.fleet import Delivered
+from edgefed.coordinator.exchanges.fleet import Delivered, Verdict
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.exchanges.reply_checks import LOST_BLOB, fetch_problem
@@ -20,6 +21,9 @@ from edgefed.wire.messages import Chunk, Reply
 from edgefed.wire.tensors import digest
 
 log = logging.getLogger(__name__)
+
+MOST_VERDICTS = 16_384
+"""Last verdicts that are remembered, for devices whose receipt was lost."""
 
 
 class ReplyReceiver:
@@ -61,6 +65,8 @@ class ReplyReceiver:
         self._blobs: dict[str, set[str]] = {}
         self._dropped: dict[str, tuple[str, int]] = {}
         self._pinned: dict[tuple[str, str], list[str]] = {}
+        self._verdicts: OrderedDict[tuple[str, str], tuple[Verdict, str]] = OrderedDict()
+        self._lock = threading.Lock()
 
     # -- what devices send --------------------------------------------------------------------
 
@@ -191,11 +197,24 @@ class ReplyReceiver:
         for name in self._pinned.pop((device, exchange), ()):
             self._cache.unpin(name)
 
+    def judge(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
+        """Send the verdict on a reply, whose blobs are not read again; safe from any thread."""
+        self._publisher.receipt(device, exchange, outcome, reason)
+        self.settle(device, exchange)
+        with self._lock:
+            self._verdicts[device, exchange] = outcome, reason
+            self._verdicts.move_to_end((device, exchange))
+            if len(self._verdicts) > MOST_VERDICTS:
+                self._verdicts.popitem(last=False)
+
     def _decline(self, reply: Reply) -> None:
-        """Tell a device that its reply is late, unless its exchange may be put again."""
-        if self._exchanges.is_over(reply):
-            late = "its exchange is closed"
-            self._publisher.receipt(reply.device, reply.exchange, "late", late)
+        """Repeat the verdict on a reply, or say that it is late if nobody will put its exchange."""
+        with self._lock:
+            verdict = self._verdicts.get((reply.device, reply.exchange))
+        if verdict is None and self._exchanges.is_over(reply):
+            verdict = "late", "its exchange is closed"
+        if verdict is not None:
+            self._publisher.receipt(reply.device, reply.exchange, *verdict)
 
     def _go_on(self, asks: list[Ask], whole: list[Reply]) -> None:
         self._ask(asks)

@@ -96,6 +96,8 @@ def test_with_a_twentieth_of_the_receipts_lost_every_reply_counts_once(
         fleet.fleet.drop(last)
         places = [(device, f"r-1-{index}") for index in range(ROUNDS) for device in fleet.names]
         assert sums.counts == Counter(places)
+        outcomes = {outcome for group in fleet.groups for outcome in group.outcomes}
+        assert outcomes == {"accepted"}, "also where the exchange was over"
         assert sums.total == sum(number(blob_of(*place)) for place in places)
         lost = sum(group.lost for group in fleet.groups)
         assert lost > len(places) / 40
