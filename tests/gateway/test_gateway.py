@@ -13,7 +13,6 @@ from broker.mosquitto import MosquittoBroker
 from edgefed.config.values.address import Address
 from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.gateway.gateway import Gateway, Upstream
-from edgefed.process.clock import SystemClock
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.wire.blobs import chunk
 from edgefed.wire.envelope import decode
@@ -38,6 +37,7 @@ from edgefed.wire.site_messages import (
 )
 from edgefed.wire.tensors import digest, pack
 from edgefed.wire.topics import Topics
+from tests.coordinator.light_devices import HandClock
 from tests.transport.listening import PATIENCE, wait_until
 
 pytestmark = pytest.mark.mosquitto
@@ -120,7 +120,7 @@ class Scene:
         self.gateway = Gateway(
             Upstream("plant", "gw", upstream, folder / "gateway"),
             ServiceSettings(site, "hall", folder / "site", gateway="gw"),
-            SystemClock(),
+            HandClock(),  # it stands still: nothing is sent again by itself
         )
         self.thread = threading.Thread(target=self.gateway.serve)
         self.thread.start()
