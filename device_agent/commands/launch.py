@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import signal
 import threading
@@ -28,6 +29,7 @@ from edgefed.learn.base.processors import pick_device, set_threads
 from edgefed.natural_noise.cache import NoiseCache
 from edgefed.process.clock import SystemClock
 from edgefed.process.lock import FolderLock
+from edgefed.process.service_manager import ServiceManager
 from edgefed.process.stop_signals import StopSignals
 from edgefed.sharing.means import own_word
 from edgefed.sharing.policy import Policy
@@ -96,6 +98,7 @@ def run_agent(
         renewal,
         ring,
         lambda report: DataWatch(own, partial(described, settings), report),
+        ServiceManager(os.environ, clock),
     )
     # The handler runs inside whatever this thread does, perhaps inside the inbox's lock.
     signals.call(lambda: threading.Thread(target=agent.stop, daemon=True).start())

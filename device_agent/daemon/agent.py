@@ -31,6 +31,7 @@ from edgefed.errors import EdgeFedError, NotAllowedError, StorageError
 from edgefed.events.base.coordinator_states import STOPPED
 from edgefed.events.base.model import UNFINISHED
 from edgefed.process.clock import Clock, timestamp
+from edgefed.process.service_manager import ServiceManager
 from edgefed.transport.blob_intake import BlobIntake
 from edgefed.transport.downloads import Downloads
 from edgefed.transport.inbox import Inbox, InboxLimits
@@ -61,6 +62,9 @@ INBOX_LIMITS = InboxLimits(urgent=16 * 1024**2, chunks=64 * 1024**2, latest=1024
 TELEMETRY_EVERY = 10.0
 COMPLAIN_EVERY = 60.0
 
+LONGEST_WAIT = 5.0
+"""Seconds after which the loop turns without a message: the service manager waits for it."""
+
 
 class _Stop:
     """Ends the agent's loop."""
@@ -83,6 +87,7 @@ class Agent:
         log: the last lines of the log; None where the device's owner does not share them.
         watch: returns the thread that rereads the device's data, given the receiver of its items;
             None for no such thread.
+        manager: the service manager that started this process; None for none.
     """
 
     def __init__(
@@ -96,7 +101,9 @@ class Agent:
         renewal: Renewal | None = None,
         log: LogRing | None = None,
         watch: Callable[[Callable[[DataRead | DataUnused], None]], DataWatch] | None = None,
+        manager: ServiceManager | None = None,
     ) -> None:
+        self._manager = manager or ServiceManager({}, clock)
         self._identity = identity
         self._address = address
         self._device = identity.device
@@ -165,10 +172,13 @@ class Agent:
         self._link.start()
         if self._watch is not None:
             self._watch.start()
+        self._manager.ready()
         try:
             while not self._stopping.is_set():
                 self._turn()
+                self._manager.beat()
         finally:
+            self._manager.stopping()
             self._close()
         if self._problem is not None:
             raise self._problem
@@ -213,7 +223,7 @@ class Agent:
             self._reporter.next_due(),
         )
         nearest = min(due for due in dues if due is not None)
-        return min(5.0, max(0.001, nearest - self._clock.monotonic()))
+        return min(LONGEST_WAIT, max(0.001, nearest - self._clock.monotonic()))
 
     def _tick(self) -> None:
         now = self._clock.monotonic()

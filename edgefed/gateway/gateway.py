@@ -22,6 +22,7 @@ from edgefed.errors import NotAllowedError, WireError
 from edgefed.events.base.model import Event
 from edgefed.gateway.site_tasks import SiteParts, SiteTasks
 from edgefed.process.clock import Clock
+from edgefed.process.service_manager import ServiceManager
 from edgefed.transport.batch_sender import BatchSender
 from edgefed.transport.blob_intake import BlobIntake
 from edgefed.transport.downloads import Downloads
@@ -92,12 +93,19 @@ class Gateway:
         upstream: the fleet to which its site belongs.
         settings: of the site's coordinator.
         clock: the only source of time.
+        manager: the service manager that started this process; None for none.
 
     Raises:
         EdgeFedError: as ``Service``.
     """
 
-    def __init__(self, upstream: Upstream, settings: ServiceSettings, clock: Clock) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        settings: ServiceSettings,
+        clock: Clock,
+        manager: ServiceManager | None = None,
+    ) -> None:
         self._name = upstream.name
         self._topics = Topics(upstream.fleet)
         self._clock = clock
@@ -105,7 +113,7 @@ class Gateway:
         self._state = GatewayState(
             session=self._session, status="online", agent=VERSION, site=settings.fleet
         )
-        self._site = Service(settings, clock, self._heard)
+        self._site = Service(settings, clock, self._heard, manager)
         self._site.registry.listen(self._announce)
         self._site.journal.listen(self._note)
         self._inbox: Inbox[Own] = Inbox(clock)

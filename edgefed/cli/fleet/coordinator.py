@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -37,10 +38,11 @@ def coordinator(context: typer.Context) -> None:
         from edgefed.coordinator.process.service import Service
         from edgefed.errors import InterruptedRunError
         from edgefed.process.clock import SystemClock
+        from edgefed.process.service_manager import ServiceManager
 
         clock = SystemClock()
         chosen = service_settings(settings, clock)
-        service = Service(chosen, clock)
+        service = Service(chosen, clock, manager=ServiceManager(os.environ, clock))
         signals.call(service.stop)
         if not options.quiet:
             fleet, state = settings.fleet, chosen.folder

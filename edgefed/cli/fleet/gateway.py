@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,11 +62,12 @@ def run(
         from edgefed.errors import InterruptedRunError
         from edgefed.gateway.gateway import Gateway
         from edgefed.process.clock import SystemClock
+        from edgefed.process.service_manager import ServiceManager
 
         clock = SystemClock()
         there = _upstream(settings, upstream_fleet, name, upstream)
         site = service_settings(settings, clock, gateway=name)
-        gateway = Gateway(there, site, clock)
+        gateway = Gateway(there, site, clock, ServiceManager(os.environ, clock))
         signals.call(gateway.stop)
         if not options.quiet:
             talk(

@@ -246,6 +246,7 @@ class Dispatcher:
                     self._notes.warn("coordinator", error.code, error.message)
                 except Exception:
                     log.exception("error in the dispatcher")
+            self._deps.on_turn()
 
     def _full(self) -> None:
         """Make room; until there is some, no deadline comes nearer and chunks are asked again."""

@@ -51,6 +51,7 @@ class DispatcherDeps:
         on_diagnostic: takes devices' answers to pings and log requests.
         sites: the gateways, and their devices.
         on_heard: called with each message of a device that is a member and has joined.
+        on_turn: called in each turn of the message loop, at least once in two seconds.
     """
 
     link: Link
@@ -74,3 +75,4 @@ class DispatcherDeps:
     on_diagnostic: Callable[[str, Pong | LogTail], None] = lambda device, answer: None
     sites: Sites = field(default_factory=lambda: Sites(everybody))
     on_heard: Callable[[str, Message], None] = lambda device, message: None
+    on_turn: Callable[[], None] = lambda: None

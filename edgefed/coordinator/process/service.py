@@ -65,6 +65,7 @@ from edgefed.learn.base.processors import set_threads
 from edgefed.process.clock import Clock, timestamp
 from edgefed.process.lock import FolderLock
 from edgefed.process.memory import release_memory
+from edgefed.process.service_manager import ServiceManager
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
 from edgefed.trust.certificates import Certificate
@@ -82,6 +83,7 @@ class Service:
         settings: of the process.
         clock: the only source of time.
         on_heard: called with each message of a device that has joined.
+        manager: the service manager that started this process; None for none.
 
     Attributes:
         cache: the coordinator's blobs.
@@ -102,9 +104,11 @@ class Service:
         settings: ServiceSettings,
         clock: Clock,
         on_heard: Callable[[str, Message], None] = lambda device, message: None,
+        manager: ServiceManager | None = None,
     ) -> None:
         set_threads(1)
         self._settings, self._clock, self._on_heard = settings, clock, on_heard
+        self._manager = manager or ServiceManager({}, clock)
         self._lock = FolderLock(settings.folder, "a coordinator")
         self._owner, self._session = owner_of(settings.folder), secrets.token_hex(8)
         self._topics = Topics(settings.fleet)
@@ -121,9 +125,7 @@ class Service:
         self._trust, self._pauses = TrustScores(settings.folder), DevicePauses(settings.folder)
         self._membership = open_membership(settings.membership, clock)
         self._sites = self._make_sites()
-        self._enrolled: Callable[[str], bool] = everybody
-        if self._membership is not None:
-            self._enrolled = either(self._membership.parties.is_enrolled, self._sites.owns)
+        self._enrolled = self._make_enrolled()
         self.registry = DeviceRegistry(
             *(self.journal, clock, self._trust, self._enrolled, self._pauses),
             self._sites.gateway_of,
@@ -167,6 +169,11 @@ class Service:
             return self._enrolled
         joined = either(self.registry.knows, self._known.__contains__)
         return either(joined, self._sites.is_gateway)
+
+    def _make_enrolled(self) -> Callable[[str], bool]:
+        if self._membership is None:
+            return everybody
+        return either(self._membership.parties.is_enrolled, self._sites.owns)
 
     def _make_sites(self) -> Sites:
         membership = self._membership
@@ -242,6 +249,7 @@ class Service:
                 on_diagnostic=self._diagnostics.take,
                 sites=self._sites,
                 on_heard=self._on_heard,
+                on_turn=self._manager.beat,
             )
         )
 
@@ -274,6 +282,7 @@ class Service:
         self._link.start_now(timeout=10)
         self._events.begin(self.journal)
         self._take_up_unfinished()  # before a request could start another run
+        self._manager.ready()
         self.dispatcher.start()
         if self._members is not None:
             self._members.start()
@@ -285,6 +294,7 @@ class Service:
                     work()
                     release_memory()  # a run's parts, with its data set, refer to each other
         finally:
+            self._manager.stopping()
             self._close()
 
     def stop(self) -> None:
