@@ -53,7 +53,7 @@ def password_acl(fleet: str) -> str:
 
     The coordinator may use every topic of the fleet. A device publishes to its topics below
     ``up/DEVICE`` and reads ``down/DEVICE``, ``all`` and its own presence, by which it detects
-    another of its name; ``%u`` is its user name.
+    another of its name, as a gateway does; ``%u`` is its user name.
     """
     topics = Topics(fleet)
     root = topics.root
@@ -68,6 +68,7 @@ topic readwrite {root}/#
 # Every device: its user name is its name in the fleet.
 {writes}
 pattern read {root}/up/%u/birth
+pattern read {root}/up/%u/gateway
 pattern read {root}/down/%u/#
 pattern read {root}/all/#
 """
@@ -92,6 +93,7 @@ def _rules(topics: Topics, user: str) -> list[str]:
     return [
         *(f"write {topic}" for topic in topics.written_by_device(user)),
         f"read {topics.birth(user)}",
+        f"read {topics.gateway(user)}",
         f"read {topics.every_down(user)}",
         f"read {root}/all/#",
     ]

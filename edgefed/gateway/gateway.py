@@ -56,6 +56,12 @@ log = logging.getLogger(__name__)
 UPSTREAM = ""
 """The only receiver of the batches that a gateway sends."""
 
+REPEAT_EVERY = 60.0
+"""Seconds between two announcements of all devices: one may have been refused for a while."""
+
+MOST_OTHERS = 3
+"""Kept announcements of another gateway of this name, from which on there is one."""
+
 ANNOUNCE_EVERY = 10.0
 """Seconds between two announcements of a gateway whose devices nobody has asked for yet."""
 
@@ -134,8 +140,9 @@ class Gateway:
             SiteParts(self._site.fleet, self._site.cache, self._downloads, self._send_reply, clock)
         )
         self._problem: NotAllowedError | None = None
-        self._welcome = False
-        self._next_announcement = clock.monotonic()
+        self._welcome = self._announced = False
+        self._others = 0
+        self._next_announcement = self._next_repetition = clock.monotonic()
         self._closing = threading.Event()
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
@@ -149,7 +156,11 @@ class Gateway:
             f"edgefed-{upstream.fleet}-{upstream.name}-{secrets.token_hex(8)}",
             self._inbox.put,
             will=(topics.gateway(self._name), self._state.model_copy(update={"status": "lost"})),
-            subscriptions=(topics.coordinator(), topics.every_down(self._name)),
+            subscriptions=(
+                topics.coordinator(),
+                topics.every_down(self._name),
+                topics.gateway(self._name),
+            ),
         )
 
     # -- life ---------------------------------------------------------------------------------
@@ -223,6 +234,8 @@ class Gateway:
         if not self._welcome and now >= self._next_announcement:
             self._next_announcement = now + ANNOUNCE_EVERY
             self._link.send(self._topics.gateway(self._name), self._state, retain=True)
+        elif self._welcome and now >= self._next_repetition:
+            self._announce_all()
 
     # -- from upstream ------------------------------------------------------------------------
 
@@ -256,8 +269,31 @@ class Gateway:
                 self._tasks.received(read.message.digest)
             case Need():
                 self._give(read.message)
+            case GatewayState():
+                self._meet(read.message, live=not arrival.retained)
             case _:
                 self._take_membership(read.message)
+
+    def _meet(self, state: GatewayState, *, live: bool) -> None:
+        """Take the last announcement of a gateway of this name: an earlier life, or another one.
+
+        Two gateways with one certificate end each other's connection, and see each other only by
+        the message that the broker kept. After a crash it may have kept one of an earlier life.
+        """
+        if state.session == self._session:
+            self._announced = self._announced or state.status == "online"
+        if state.session == self._session or not self._announced:
+            return
+        self._next_announcement, self._welcome = self._clock.monotonic(), False
+        self._others += state.status == "online"
+        if state.status == "lost" or not (live or self._others == MOST_OTHERS):
+            return
+        self._problem = NotAllowedError(
+            f"Another gateway {self._name} of fleet {self._topics.fleet} is connected.",
+            code="gateway.taken",
+            hint="stop one of the two; each gateway needs a name and credentials of its own",
+        )
+        self.stop()
 
     def _take_membership(self, message: Message) -> None:
         """Take a message about the gateway's own certificate."""
@@ -297,8 +333,7 @@ class Gateway:
     def _take_batch(self, messages: SiteMessages) -> None:
         self._welcome = True
         if not messages.batch:
-            for device in self._site.registry.devices():
-                self._announce(device)
+            self._announce_all()
             return
         try:
             for device, message, _ in unpack_batch(messages.batch, *TO_DEVICES):
@@ -346,6 +381,11 @@ class Gateway:
         del number
         if event.kind == "device" and "paused_by" in event.fields:
             self._announce(event.fields["device"], whole=False)
+
+    def _announce_all(self) -> None:
+        self._next_repetition = self._clock.monotonic() + REPEAT_EVERY
+        for device in self._site.registry.devices():
+            self._announce(device)
 
     def _announce(self, device: str, *, whole: bool = True) -> None:
         """Tell of a device that has come, has other data, or is lost; or of its progress alone."""

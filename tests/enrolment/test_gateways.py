@@ -11,7 +11,7 @@ from broker.mosquitto import MosquittoBroker
 from edgefed.transport.link import Link
 from edgefed.wire.messages import Birth, Progress
 from edgefed.wire.topics import Topics
-from tests.enrolment.hub import FLEET, running_hub
+from tests.enrolment.hub import FLEET, Hub, running_hub
 from tests.forked_programs import ForkedProgram, run_module
 from tests.processes import clean_environment
 from tests.transport.listening import PATIENCE, wait_until
@@ -27,6 +27,12 @@ def device(site: Link, name: str, samples: int) -> None:
     birth = Birth(session=SESSION, status="online", samples=samples)
     site.send(SITE.birth(name), birth, retain=True)
     site.send(SITE.progress(name), Progress(session=SESSION, state="idle"))
+
+
+def shown(hub: Hub) -> dict[str, object]:
+    """Return the only gateway, as its list has it."""
+    (row,) = json.loads(hub.edgefed("gateway", "list", "--json")[1])
+    return dict(row)
 
 
 def test_a_gateway_is_invited_with_limits_and_removed(
@@ -54,6 +60,9 @@ def test_a_gateway_is_invited_with_limits_and_removed(
         )  # fmt: skip
         assert code == 4 and "trust.missing" in said
 
+        assert shown(hub)["state"] == "enrolled"
+        code, _, said = edgefed("gateway", "run", "--upstream-fleet", FLEET, "--name", "gw-9")
+        assert code == 4 and "no credentials of gateway gw-9" in said
         (log := tmp_path / "gateway.log").touch()
         broker = ("--broker", str(mosquitto.address))
         run = ("gateway", "run", "--upstream-fleet", FLEET, "--name", "gw-2")
@@ -63,16 +72,12 @@ def test_a_gateway_is_invited_with_limits_and_removed(
         site = Link(mosquitto.address, "devices", lambda arrival: None)
         site.start_now(PATIENCE)
 
-        def shown() -> dict[str, object]:
-            rows: list[dict[str, object]] = json.loads(hub.edgefed("gateway", "list", "--json")[1])
-            return rows[0] if rows else {}
-
         for name, samples in (("cam-1", 40), ("cam-2", 61), ("cam-3", 60)):
             wait_until(lambda: "connected to fleet" in log.read_text(), "the gateway")
             device(site, name, samples)
             wait_until(lambda: f"device {name} joined" in log.read_text(), name)  # noqa: B023
-        wait_until(lambda: shown().get("devices") == 2, "two devices")
-        assert shown() == {
+        wait_until(lambda: shown(hub)["devices"] == 2, "two devices")
+        assert shown(hub) == {
             "name": "gw-2", "site": "hall-2", "state": "online",
             "devices": 2, "online": 2, "samples": 100,
         }  # fmt: skip
@@ -85,9 +90,17 @@ def test_a_gateway_is_invited_with_limits_and_removed(
         code, _, said = edgefed(*broker, "run", "start", str(tmp_path / "own.toml"))
         assert (code, "run.gateway" in said) == (4, True)
         assert hub.members()["gw-2"]["role"] == "gateway"
+        for words, reason in (
+            (("device", "remove", "gw-2"), "gw-2 is a gateway, not a device"),
+            (("gateway", "remove", "cam-9"), "No party named cam-9"),
+            (("device", "remove", "cam-1"), "cam-1 is at the site of gateway gw-2"),
+            (("device", "invite", "gw-2"), "edgefed gateway remove gw-2"),
+        ):
+            code, _, said = hub.edgefed(*words, *(["--yes"] if words[1] == "remove" else []))
+            assert code in (4, 5) and reason in said
         assert hub.edgefed("gateway", "remove", "gw-2", "--yes")[0] == 0
         assert gateway.wait(PATIENCE) == 4
         assert "was removed from fleet" in log.read_text()
-        wait_until(lambda: hub.ask("gateways") == [], "the end of its site")
+        wait_until(lambda: shown(hub)["state"] == "revoked", "the end of its site")
         assert hub.ask("snapshot")["snapshot"]["devices"] == []
         site.stop()

@@ -12,10 +12,11 @@ from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
 from edgefed.config.values.address import Address
 from edgefed.coordinator.process.service_settings import ServiceSettings
-from edgefed.gateway.gateway import Gateway, Upstream
+from edgefed.errors import EdgeFedError
+from edgefed.gateway.gateway import MOST_OTHERS, Gateway, Upstream
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.wire.blobs import chunk
-from edgefed.wire.envelope import decode
+from edgefed.wire.envelope import decode, encode
 from edgefed.wire.message_parts import BlobRef, Patch
 from edgefed.wire.messages import (
     Birth,
@@ -54,6 +55,7 @@ class Hub:
     def __init__(self, address: Address) -> None:
         self.blobs = {digest(data): data for data in (WEIGHTS, OLD_PATCH)}
         self.session = ""
+        self.states: list[GatewayState] = []
         self.heard: list[tuple[str, Message]] = []
         self.needs: list[Need] = []
         self.chunks: list[Chunk] = []
@@ -74,7 +76,8 @@ class Hub:
             return
         match decode(arrival.payload, parsed.spec.message):
             case GatewayState() as state:
-                self.session = state.session
+                self.session = self.session or state.session
+                self.states.append(state)
             case SiteMessages() as messages:
                 pairs = unpack_batch(messages.batch, *FROM_DEVICES)
                 self.heard += [(device, message) for device, message, _ in pairs]
@@ -122,12 +125,19 @@ class Scene:
             ServiceSettings(site, "hall", folder / "site", gateway="gw"),
             HandClock(),  # it stands still: nothing is sent again by itself
         )
-        self.thread = threading.Thread(target=self.gateway.serve)
+        self.errors: list[EdgeFedError] = []
+        self.thread = threading.Thread(target=self._serve)
         self.thread.start()
         wait_until(lambda: self.hub.session != "", "the gateway")
         self.hub.say()
         self.device = Device(site)
         wait_until(lambda: self.hub.of(Birth) != [], "the device")
+
+    def _serve(self) -> None:
+        try:
+            self.gateway.serve()
+        except EdgeFedError as error:
+            self.errors.append(error)
 
     def close(self) -> None:
         self.gateway.stop()
@@ -261,3 +271,26 @@ def test_what_is_meant_for_another_life_of_a_gateway_is_ignored(scene: Scene) ->
     scene.hub.say(("cam-1", task(3)))
     wait_until(lambda: scene.device.of(Task) != [], "a task")
     assert [given.exchange for given in scene.device.of(Task)] == ["r-1-3"]  # type: ignore[attr-defined]
+
+
+def test_of_two_gateways_of_one_name_the_older_one_ends(scene: Scene) -> None:
+    other = GatewayState(session="d" * 16, status="online", site="hall")
+    lost = other.model_copy(update={"status": "lost"})
+    scene.hub.link.send(UP.gateway("gw"), lost, retain=True)  # a will that came late
+    wait_until(lambda: scene.hub.states[-1].status == "online", "its announcement again")
+    assert scene.hub.states[-1].session == scene.hub.session
+    scene.hub.link.send(UP.gateway("gw"), other, retain=True)
+    scene.thread.join(PATIENCE)
+    assert not scene.thread.is_alive()
+    assert [error.code for error in scene.errors] == ["gateway.taken"]
+
+
+def test_an_announcement_that_the_broker_kept_too_long_ends_no_gateway(scene: Scene) -> None:
+    other = GatewayState(session="d" * 16, status="online", site="hall")
+    payload = encode(other)
+    for _ in range(MOST_OTHERS - 1):
+        scene.gateway._take_message(Incoming(UP.gateway("gw"), payload, retained=True))
+    assert scene.thread.is_alive()
+    scene.gateway._take_message(Incoming(UP.gateway("gw"), payload, retained=True))
+    scene.thread.join(PATIENCE)
+    assert [error.code for error in scene.errors] == ["gateway.taken"]

@@ -87,7 +87,7 @@ def _upstream(settings: Settings, fleet: str, name: str, broker: str) -> Upstrea
         NotAllowedError: there are no credentials, or the connection would not be encrypted.
     """
     from edgefed.config.fleet.broker_address import broker_address
-    from edgefed.errors import UsageError
+    from edgefed.errors import NotAllowedError, UsageError
     from edgefed.gateway.gateway import Upstream
     from edgefed.trust.certificates import NAME
 
@@ -105,8 +105,15 @@ def _upstream(settings: Settings, fleet: str, name: str, broker: str) -> Upstrea
             hint="name the site with --fleet, before the command: edgefed --fleet SITE gateway run",
         )
     there = settings.model_copy(update={"fleet": fleet, "broker": broker or None})
-    folder = settings.state / "gateways" / fleet / name
-    return Upstream(fleet, name, broker_address(there, (name,)), folder)
+    address = broker_address(there, (name,))
+    if not broker and address.credentials is None:
+        raise NotAllowedError(
+            f"This machine has no credentials of gateway {name} of fleet {fleet}.",
+            code="trust.missing",
+            hint="check --name and --upstream-fleet, or enrol: edgefed gateway enroll TOKEN;"
+            " for a fleet without certificates, name its broker with --upstream",
+        )
+    return Upstream(fleet, name, address, settings.state / "gateways" / fleet / name)
 
 
 @app.command(
@@ -154,7 +161,8 @@ def enroll(
     elif not options.quiet:
         data("gateway {name} of fleet {fleet}".format(**answer))
         talk(
-            f"next: edgefed --fleet SITE gateway run --upstream-fleet {made.fleet}"
+            "next, for a new site: edgefed --fleet SITE init, and edgefed --fleet SITE broker up\n"
+            f"then: edgefed --fleet SITE gateway run --upstream-fleet {made.fleet}"
             f" --name {answer['name']}"
         )
 
@@ -180,4 +188,4 @@ def list_(context: typer.Context) -> None:
 def remove(context: typer.Context, name: Name, *, yes: Yes = False) -> None:
     """Remove a gateway permanently, with all devices of its site: its certificate is revoked."""
     done = "removed: gateway {name}; its certificate is revoked"
-    end_membership(globals_of(context), done, name, yes=yes)
+    end_membership(globals_of(context), done, "gateway", name, yes=yes)

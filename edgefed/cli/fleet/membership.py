@@ -59,10 +59,10 @@ def order(options: Globals, action: str, done: str, **arguments: str) -> None:
     options.done(answer, done.format(**answer))
 
 
-def end_membership(options: Globals, done: str, user: str, *, yes: bool) -> None:
+def end_membership(options: Globals, done: str, role: str, user: str, *, yes: bool) -> None:
     """End a membership permanently, after a confirmation."""
     confirm("Removing", f"Revoke the certificate of {user} for good?", yes=yes)
-    order(options, "member.remove", done, user=user)
+    order(options, "member.remove", done, user=user, role=role)
 
 
 def listing(options: Globals, roles: tuple[str, ...]) -> None:
@@ -185,7 +185,7 @@ def remove(context: typer.Context, device: Enrolled, *, yes: Yes = False) -> Non
         "removed: {name}; its certificate is revoked\n"
         "  a broker that is run as a system service: sudo systemctl reload mosquitto"
     )
-    end_membership(globals_of(context), done, device, yes=yes)
+    end_membership(globals_of(context), done, "device", device, yes=yes)
 
 
 def enrolled(context: typer.Context) -> None:

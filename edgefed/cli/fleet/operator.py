@@ -110,7 +110,8 @@ def remove(context: typer.Context, name: Name, *, viewer: Viewer = False, yes: Y
     """Remove an operator or viewer permanently: the certificate is revoked at once."""
     done = "removed: {role} {name}; the certificate is revoked"
     options = globals_of(context)
-    end_membership(options, done, f"{_role(viewer)}.{name}", yes=yes)
+    role = _role(viewer)
+    end_membership(options, done, role, f"{role}.{name}", yes=yes)
 
 
 @app.command(

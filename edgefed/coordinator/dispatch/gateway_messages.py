@@ -70,8 +70,7 @@ class GatewayMessages:
             self.lose(gateway)
         if state.status == "lost":
             if before == state.session:
-                text = f"gateway {gateway} is lost, with its devices"
-                self._journal.emit("note", level="warning", text=text)
+                self._journal.emit("note", text=f"gateway {gateway} is lost, with its devices")
             return
         if before != state.session:
             self._journal.emit("note", text=f"gateway {gateway} of site {state.site} is connected")
@@ -99,10 +98,23 @@ class GatewayMessages:
             online = self._registry.online(device)
             refused = self._sites.refusal(gateway, device, message, online=online)
             if refused:
-                self._notes.warn(gateway, device, f"device {device} was refused: {refused}")
-                return
-            self._handler.join(device, message)
-        elif self._sites.gateway_of(device) == gateway:
+                text = f"device {device} was refused: {refused}"
+                self._notes.warn(gateway, text, text)
+            elif self._is_news(device, message):
+                self._handler.join(device, message)
+        elif self._sites.gateway_of(device) == gateway and self._registry.knows(device):
             self._handler.take(device, message, size)
         else:
             self._notes.warn(gateway, "sender", f"it speaks for {device}, which is not at its site")
+
+    def _is_news(self, device: str, birth: Birth) -> bool:
+        """Whether an announcement says more than the last one: a gateway repeats them."""
+        known = self._registry.announced(device)
+        if known is None:
+            return True
+        before = known[0]
+        return (birth.session, birth.status, birth.revision) != (
+            before.session,
+            before.status,
+            before.revision,
+        )

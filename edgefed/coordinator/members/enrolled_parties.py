@@ -331,7 +331,8 @@ class EnrolledParties:
             raise NotAllowedError(
                 f"{user} is enrolled already.",
                 code="enrol.name",
-                hint=f"choose another name, or end that membership: edgefed device remove {user}",
+                hint="choose another name, or end that membership:"
+                f" edgefed {self._parties[user].role} remove {self._parties[user].name}",
             )
 
     def _enrolled(self, user: str) -> Party:

@@ -294,7 +294,7 @@ class Enrolment:
             or (
                 invitation.state == "open"
                 and invitation.named
-                and (invitation.role, invitation.name) == (made.role, made.name)
+                and user_of(invitation.role, invitation.name) == user_of(made.role, made.name)
             )
         ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -14,6 +14,7 @@ from edgefed.coordinator.members.membership_messages import MembershipMessages
 from edgefed.coordinator.process.request_actions import Arguments, Nothing, RequestAction
 from edgefed.errors import NotAllowedError
 from edgefed.process.clock import timestamp
+from edgefed.trust.certificates import REMOTE
 from edgefed.trust.tokens import fingerprint
 
 MAX_SECONDS = 30 * 86400.0
@@ -37,15 +38,24 @@ class _Name(Arguments):
 
 class _User(Arguments):
     user: str
+    role: str = ""
+    """Of the party that is meant; empty for any."""
 
 
 class _Users(Arguments):
     users: Annotated[list[str], Field(default_factory=list, max_length=MAX_USERS)]
 
 
-def enrolment_actions(members: MembershipMessages | None) -> Mapping[str, RequestAction]:
-    """Return the actions about membership, by name; ``members`` is None without an authority."""
-    orders = _Orders(members)
+def enrolment_actions(
+    members: MembershipMessages | None, site_of: Callable[[str], str] = lambda device: ""
+) -> Mapping[str, RequestAction]:
+    """Return the actions about membership, by name.
+
+    Args:
+        members: of the fleet; None without an authority.
+        site_of: returns the gateway that speaks for a device; empty for one without.
+    """
+    orders = _Orders(members, site_of)
     return {
         "member.list": RequestAction(Nothing, orders.list_all),
         "member.invite": RequestAction(_Invite, orders.invite, order=True),
@@ -57,8 +67,9 @@ def enrolment_actions(members: MembershipMessages | None) -> Mapping[str, Reques
 
 
 class _Orders:
-    def __init__(self, members: MembershipMessages | None) -> None:
+    def __init__(self, members: MembershipMessages | None, site_of: Callable[[str], str]) -> None:
         self._members = members
+        self._site_of = site_of
 
     def list_all(self, arguments: Nothing) -> list[dict[str, object]]:
         del arguments
@@ -94,7 +105,23 @@ class _Orders:
         return {"name": arguments.name}
 
     def remove(self, arguments: _User) -> dict[str, Any]:
-        party = self._known().remove(arguments.user, "removed")
+        members, user = self._known(), arguments.user
+        gateway = self._site_of(user)
+        if gateway:
+            raise NotAllowedError(
+                f"Device {user} is at the site of gateway {gateway}.",
+                code="site.device",
+                hint=f"on the machine of that gateway: edgefed device remove {user}",
+            )
+        known = members.membership.parties.party(user)
+        if known is not None and arguments.role not in ("", known.role):
+            group = known.role if known.role in REMOTE else "operator"
+            raise NotAllowedError(
+                f"{known.name} is a {known.role}, not a {arguments.role}.",
+                code="enrol.role",
+                hint=f"edgefed {group} remove {known.name}",
+            )
+        party = members.remove(user, "removed")
         return {"name": party.name, "role": party.role, "ended": party.ended}
 
     def rotate(self, arguments: _Users) -> list[Rotated]:

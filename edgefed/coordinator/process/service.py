@@ -213,9 +213,12 @@ class Service:
             self._evaluations.result,
             {
                 **device_actions(self._make_device_orders(), self._diagnostics),
-                **enrolment_actions(self._members),
+                **enrolment_actions(self._members, self._sites.gateway_of),
                 **event_actions(self._events),
-                **site_actions(self._sites, self.registry),
+                **site_actions(
+                    *(self._sites, self.registry),
+                    self._membership.listing if self._membership is not None else tuple,
+                ),
             },
         )
 

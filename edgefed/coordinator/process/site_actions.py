@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.devices.sites import Sites
 from edgefed.coordinator.process.request_actions import Nothing, RequestAction
 
+_NEVER = {"name": "", "site": "", "state": "", "devices": 0, "online": 0, "samples": 0}
+"""A gateway that has not connected to this coordinator process."""
 
-def site_actions(sites: Sites, registry: DeviceRegistry) -> Mapping[str, RequestAction]:
-    """Return the actions about gateways, by name."""
+
+def site_actions(
+    sites: Sites,
+    registry: DeviceRegistry,
+    members: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
+) -> Mapping[str, RequestAction]:
+    """Return the actions about gateways, by name.
+
+    Args:
+        sites: the gateways that have connected.
+        registry: knows which devices are online.
+        members: returns the rows of the fleet's members, gateways among them.
+    """
 
     def read(arguments: Nothing) -> list[dict[str, Any]]:
         del arguments
-        return [
+        connected = [
             {
                 "name": gateway,
                 "site": site,
@@ -26,5 +39,12 @@ def site_actions(sites: Sites, registry: DeviceRegistry) -> Mapping[str, Request
             }
             for gateway, site, samples in sites.all()
         ]
+        names = {row["name"] for row in connected}
+        others = [
+            {**_NEVER, "name": row["name"], "state": row["state"]}
+            for row in members()
+            if row["role"] == "gateway" and row["name"] not in names
+        ]
+        return sorted([*connected, *others], key=lambda row: str(row["name"]))
 
     return {"gateways": RequestAction(Nothing, read)}
