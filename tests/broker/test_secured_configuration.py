@@ -33,7 +33,10 @@ from tests.broker.tls_fleet import (
 from tests.docs.pages import ROOT
 
 LAB = Topics(FLEET)
-LEAVES = ["birth", "progress", "telemetry", "reply", "need", "c", "renewal", "leave", "ping", "log"]
+LEAVES = (
+    *("birth", "progress", "telemetry", "reply", "need", "c", "renewal", "leave", "ping", "log"),
+    *("gateway", "site"),
+)
 """What a device may write below its name."""
 PARTIES: tuple[tuple[Role, str], ...] = (
     ("device", "cam-1"),
@@ -69,6 +72,7 @@ def test_only_own_topics_are_a_devices() -> None:
     assert text.splitlines() == [
         *(f"topic write edgefed/lab/up/cam-1/{leaf}" for leaf in LEAVES),
         "topic read edgefed/lab/up/cam-1/birth",
+        "topic read edgefed/lab/up/cam-1/gateway",
         "topic read edgefed/lab/down/cam-1/#",
         "topic read edgefed/lab/all/#",
     ]
