@@ -155,7 +155,7 @@ class Checkpoints:
             return
         fleet.restore(self.found.fleet)
         trust.restore(self.found.trust)
-        self._pinned = frozenset(self._store.blobs(self.found.record.run))
+        self._pinned = frozenset(self._store.blobs(self.found.record.run, versions=True))
         if missing := [digest for digest in sorted(self._pinned) if not cache.intact(digest)]:
             raise StorageError(
                 f"The run cannot go on: its blob {missing[0][:12]} is missing or damaged.",
@@ -186,7 +186,7 @@ class Checkpoints:
             "sizes": {name: _size(folder / name) for name in (EVENTS, AUDIT)},
             "trust": [asdict(trust) for trust in self._trust.all()],
         }
-        pinned = frozenset(self._store.blobs(run))
+        pinned = frozenset(self._store.blobs(run, versions=True))
         self._pin(pinned - self._pinned)
         try:
             with self._db.transaction():

@@ -271,7 +271,9 @@ class Simulation:
             self.journal.open(folder / EVENTS)
         work = work_folder(folder, lambda: goes_on and not self._ended())
         stored = self.store.relays() if goes_on else ()
-        return open_blobs(opened.enter_context(work), stored=stored, needed=self.store.blobs(run))
+        return open_blobs(
+            opened.enter_context(work), stored=stored, needed=self.store.blobs(run, versions=True)
+        )
 
     def _end_early(self, error: BaseException) -> None:
         """Write into the run's row that something ended the program's work on it."""

@@ -410,16 +410,16 @@ class Store:
             self._open_exchanges(run)
         return bool(rows)
 
-    def blobs(self, run: str) -> set[str]:
-        """Return the digests of the blobs that a run needs to go on: devices may ask for them."""
+    def blobs(self, run: str, *, versions: bool = False) -> set[str]:
+        """Return the digests of the blobs that a run needs to go on: devices may ask for them.
+
+        With ``versions``, also of the older ones from which patches for devices are made.
+        """
         with _readable(f"the state of run {run}"):
-            held = [json.loads(str(row[4])) for row in self._db.rows("checkpoints", run)]
+            sent = [json.loads(str(row[4])) for row in self._db.rows("checkpoints", run)]
+            payloads = [payload for each in sent for payload in each.values()]
             refs = [
-                *(
-                    BlobRef.model_validate_json(reply["ref"])
-                    for sent in held
-                    for reply in sent.values()
-                ),
+                *(BlobRef.model_validate_json(payload["ref"]) for payload in payloads),
                 *(
                     ref
                     for opened in self._open_exchanges(run)
@@ -428,6 +428,8 @@ class Store:
                 ),
             ]
         digests = {digest for ref in refs for digest in ref.blobs}
+        if versions:
+            digests.update(row[0] for payload in payloads for row in payload.get("held", ()))
         return digests | {str(row[4]) for row in self._db.rows("relays") if row[0] == run}
 
     @contextmanager
