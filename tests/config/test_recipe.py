@@ -111,7 +111,7 @@ def test_every_problem_is_one_line_with_file_line_and_key(
         "run.toml:4: training.batch_size: must be at least 1, got 0",
         'run.toml:5: training.learning_rate: must be a number, got "fast"',
         "run.toml:6: training.momentum: must be less than 1, got 1",
-        'run.toml:8: wire.uplink: must be one of "fp32", "bf16" or "int8", got "bf6"; '
+        'run.toml:8: wire.uplink: must be one of "fp32", "bf16", "int8" or "topk", got "bf6"; '
         'did you mean "bf16"?',
         'run.toml:9: wire.error_feedback: must be true or false, got "yes"',
         'run.toml:10: wire.count: unknown key; did you mean "rounds.count"?',
