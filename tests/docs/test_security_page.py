@@ -11,6 +11,7 @@ PAGE = ROOT / "docs" / "security.md"
 ATTACKERS = (
     "A stranger on the network",
     "A stolen or malicious device",
+    "A stolen gateway",
     "An operator, or a viewer",
     "A web page, or another user, of an operator's machine",
     "A broken broker",

@@ -102,8 +102,8 @@ def tasks(scene: Scene, device: str) -> list[str]:
 def collect(scene: Scene, opened: OpenExchange) -> list[tuple[str, str, str]]:
     found = []
     for delivered in scene.fleet.replies(opened, never):
-        scene.fleet.verdict(delivered.reply, "accepted", "")
         found.append(told(delivered))
+        scene.fleet.verdict(delivered.reply, "accepted", "")
     return sorted(found)
 
 
