@@ -235,7 +235,7 @@ class Gateway:
             self._next_announcement = now + ANNOUNCE_EVERY
             self._link.send(self._topics.gateway(self._name), self._state, retain=True)
         elif self._welcome and now >= self._next_repetition:
-            self._announce_all()
+            self._announce_all(progress=False)  # which would pass for a sign of life
 
     # -- from upstream ------------------------------------------------------------------------
 
@@ -372,7 +372,7 @@ class Gateway:
     def _heard(self, device: str, message: Message) -> None:
         """Pass on what a device says; called on the site's dispatcher's thread."""
         if isinstance(message, (Birth, Progress)):
-            self._announce(device, whole=isinstance(message, Birth))
+            self._announce(device, birth=isinstance(message, Birth))
         elif isinstance(message, _PASSED_ON) and self._link.connected:
             self._batches.put(UPSTREAM, device, message)
 
@@ -380,23 +380,22 @@ class Gateway:
         """Pass on that an operator of the site has paused or resumed a device."""
         del number
         if event.kind == "device" and "paused_by" in event.fields:
-            self._announce(event.fields["device"], whole=False)
+            self._announce(event.fields["device"], birth=False)
 
-    def _announce_all(self) -> None:
+    def _announce_all(self, *, progress: bool = True) -> None:
         self._next_repetition = self._clock.monotonic() + REPEAT_EVERY
         for device in self._site.registry.devices():
-            self._announce(device)
+            self._announce(device, progress=progress)
 
-    def _announce(self, device: str, *, whole: bool = True) -> None:
-        """Tell of a device that has come, has other data, or is lost; or of its progress alone."""
+    def _announce(self, device: str, *, birth: bool = True, progress: bool = True) -> None:
+        """Tell of a device that has come, has other data, or is lost; and of its progress."""
         announced = self._site.registry.announced(device)
         if announced is None or not self._link.connected:
             return
-        birth, progress = announced
-        if whole:
-            self._batches.put(UPSTREAM, device, birth)
-        if birth.status == "online":
-            self._batches.put(UPSTREAM, device, progress)
+        if birth:
+            self._batches.put(UPSTREAM, device, announced[0])
+        if progress and announced[0].status == "online":
+            self._batches.put(UPSTREAM, device, announced[1])
 
     def _send_reply(self, reply: Reply) -> None:
         if self._link.connected:

@@ -13,7 +13,7 @@ from broker.mosquitto import MosquittoBroker
 from edgefed.config.values.address import Address
 from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.errors import EdgeFedError
-from edgefed.gateway.gateway import MOST_OTHERS, Gateway, Upstream
+from edgefed.gateway.gateway import MOST_OTHERS, REPEAT_EVERY, Gateway, Upstream
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.wire.blobs import chunk
 from edgefed.wire.envelope import decode, encode
@@ -119,11 +119,11 @@ class Device:
 
 class Scene:
     def __init__(self, upstream: Address, site: Address, folder: Path) -> None:
-        self.hub = Hub(upstream)
+        self.hub, self.clock = Hub(upstream), HandClock()
         self.gateway = Gateway(
             Upstream("plant", "gw", upstream, folder / "gateway"),
             ServiceSettings(site, "hall", folder / "site", gateway="gw"),
-            HandClock(),  # it stands still: nothing is sent again by itself
+            self.clock,  # it stands still: nothing is sent again by itself
         )
         self.errors: list[EdgeFedError] = []
         self.thread = threading.Thread(target=self._serve)
@@ -271,6 +271,14 @@ def test_what_is_meant_for_another_life_of_a_gateway_is_ignored(scene: Scene) ->
     scene.hub.say(("cam-1", task(3)))
     wait_until(lambda: scene.device.of(Task) != [], "a task")
     assert [given.exchange for given in scene.device.of(Task)] == ["r-1-3"]  # type: ignore[attr-defined]
+
+
+def test_devices_are_announced_again_without_a_sign_of_life(scene: Scene) -> None:
+    """One may have been refused until now."""
+    births, states = len(scene.hub.of(Birth)), len(scene.hub.of(Progress))
+    scene.clock.seconds += REPEAT_EVERY
+    wait_until(lambda: len(scene.hub.of(Birth)) > births, "the device again")
+    assert len(scene.hub.of(Progress)) == states
 
 
 def test_of_two_gateways_of_one_name_the_older_one_ends(scene: Scene) -> None:
