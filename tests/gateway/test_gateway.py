@@ -95,8 +95,10 @@ class Device:
 
     def __init__(self, address: Address) -> None:
         self.heard: list[Message] = []
-        self.link = Link(address, "cam", self._take, subscriptions=(SITE.every_down("cam-1"),))
+        filters = (SITE.every_down("cam-1"), SITE.coordinator())
+        self.link = Link(address, "cam", self._take, subscriptions=filters)
         self.link.start_now(PATIENCE)
+        wait_until(lambda: self.of(CoordinatorState) != [], "the site")
         birth = Birth(session=SESSION, status="online", samples=5)
         self.link.send(SITE.birth("cam-1"), birth, retain=True)
         self.progress("idle")

@@ -287,6 +287,7 @@ class Enrolment:
     def _over(self, made: Invitation) -> list[Invitation]:
         """Return the invitations to forget: ended long ago, or replaced by a new one."""
         limit = timestamp(self._clock.now() - KEPT_FOR)
+        user = user_of(made.role, made.name) if made.name else ""
         return [
             invitation
             for invitation in self._invitations.values()
@@ -294,7 +295,7 @@ class Enrolment:
             or (
                 invitation.state == "open"
                 and invitation.named
-                and user_of(invitation.role, invitation.name) == user_of(made.role, made.name)
+                and user_of(invitation.role, invitation.name) == user
             )
         ]
 

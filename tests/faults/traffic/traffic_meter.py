@@ -55,6 +55,10 @@ class Meter:
         """Return the digests that tasks name for a role."""
         return {task.blobs[role].digest for task in self.tasks if role in task.blobs}
 
+    def ways(self, role: str) -> set[str]:
+        """Return the digests of all blobs from which devices may get a role's arrays."""
+        return {name for t in self.tasks if role in t.blobs for name in t.blobs[role].blobs}
+
     def _take(self, arrival: Arrival) -> None:
         if not isinstance(arrival, Incoming):
             return
