@@ -18,7 +18,7 @@ from edgefed.config.values.address import Address
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.process.service import Service
 from edgefed.coordinator.process.service_settings import ServiceSettings
-from edgefed.errors import NotAllowedError, WireError
+from edgefed.errors import EdgeFedError, NotAllowedError, WireError
 from edgefed.events.base.model import Event
 from edgefed.gateway.site_tasks import SiteParts, SiteTasks
 from edgefed.process.clock import Clock
@@ -215,6 +215,8 @@ class Gateway:
                 if item is not None:
                     self._take(item)
                 self._tick()
+            except EdgeFedError as error:
+                log.warning("%s", error.as_line())
             except Exception:
                 log.exception("error in the gateway")
 

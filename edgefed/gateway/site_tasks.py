@@ -14,6 +14,7 @@ from edgefed.process.clock import Clock
 from edgefed.transport.downloads import Downloads
 from edgefed.transport.reply_resender import ReplyResender
 from edgefed.wire.blobs import BlobCache
+from edgefed.wire.limits import MAX_DEADLINE
 from edgefed.wire.messages import Reply, Task
 from edgefed.worker.task_inputs import TaskInputs
 
@@ -69,6 +70,7 @@ class SiteTasks:
         self._held: dict[Key, Reply] = {}
         self._resenders: defaultdict[str, ReplyResender] = defaultdict(self._new_resender)
         self._open: dict[str, OpenExchange] = {}
+        self._asked_for: set[str] = set()
 
     def _new_resender(self) -> ReplyResender:
         return ReplyResender(self._send)
@@ -82,7 +84,10 @@ class SiteTasks:
         if held is not None:
             self._resenders[task.device].put(held, self._clock.monotonic())
             return
-        if key in self._put or key in self._waiting:
+        if key in self._put:
+            return
+        if key in self._waiting:  # a full disk may have been in the way
+            self._go_on(self._waiting[key])
             return
         inputs = TaskInputs(task, self._cache)
         for patch in (patch for ref in task.blobs.values() for patch in ref.patches):
@@ -92,9 +97,8 @@ class SiteTasks:
         self._fetch(inputs)
 
     def _fetch(self, inputs: TaskInputs) -> None:
-        others = (other for other in self._waiting.values() if other is not inputs)
-        wanted = {digest for other in others for digest in other.lacking}
-        lacking = {name: size for name, size in inputs.lacking.items() if name not in wanted}
+        lacking = {n: size for n, size in inputs.lacking.items() if n not in self._asked_for}
+        self._asked_for |= lacking.keys()
         private = {name: size for name, size in lacking.items() if name in inputs.private}
         self._downloads.want({name: lacking[name] for name in lacking.keys() - private.keys()})
         self._downloads.pull(private, self._clock.monotonic())
@@ -111,6 +115,7 @@ class SiteTasks:
         """Pass on the tasks for which a blob was missing, if it is whole."""
         waiting = [inputs for inputs in self._waiting.values() if digest in inputs.lacking]
         if waiting and self._downloads.arrived(digest):
+            self._asked_for.discard(digest)
             for inputs in waiting:
                 self._go_on(inputs)
 
@@ -152,11 +157,7 @@ class SiteTasks:
     def cancel(self, device: str, exchange: str) -> None:
         """Stop asking a device: its reply is not needed any more."""
         self._fleet.withdraw(exchange, device)
-        self._end(device, exchange)
-
-    def settle(self, device: str, exchange: str) -> None:
-        """Note that a reply has its verdict."""
-        self._end(device, exchange)
+        self.settle(device, exchange)
 
     def close(self, run: str, through: int) -> None:
         """End the exchanges of a run up to an index."""
@@ -164,10 +165,10 @@ class SiteTasks:
         for opened in over:
             for device, exchange in [*self._waiting, *self._put, *self._held]:
                 if exchange == opened.exchange:
-                    self._end(device, exchange)
+                    self.settle(device, exchange)
 
-    def _end(self, device: str, exchange: str) -> None:
-        """Forget a task and its reply, and its exchange with the last one."""
+    def settle(self, device: str, exchange: str) -> None:
+        """Forget a task, its reply, which has its verdict, and its exchange with the last one."""
         key = device, exchange
         for inputs in (self._waiting.pop(key, None), self._put.pop(key, None)):
             if inputs is not None:
@@ -198,9 +199,8 @@ class SiteTasks:
     def due(self, now: float) -> None:
         """Repeat replies that were not confirmed, and requests for blobs."""
         if self._downloads.due(now):
-            lacking = self.lacks()
             log.warning("blobs of %d tasks did not arrive; asking again", len(self._waiting))
-            self._downloads.want(lacking)
+            self._downloads.want(self.lacks())
         for resender in self._resenders.values():
             resender.due(now)
 
@@ -234,6 +234,6 @@ def _exchange_of(task: Task) -> OpenExchange:
         tasks=(task,),
         wanted=1,
         quorum=0,
-        deadline=task.deadline,
+        deadline=MAX_DEADLINE,  # the coordinator upstream decides who is late
         max_reply_bytes=max(LEAST_REPLY_BYTES, REPLY_TIMES_TASK * sent),
     )

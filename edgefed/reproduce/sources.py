@@ -169,7 +169,7 @@ SOURCES: Mapping[str, PaperSource] = {
     "cifar10-images": PaperSource(
         "CIFAR-10 as image files",
         (Place("cifar10/images", "folder"),),
-        "docs/reproduce.md has the lines that write them",
+        "docs/scale.md has the lines that write them",
     ),
     "cifar100": _vision(
         "cifar100", "CIFAR-100", "cifar100/cifar100.npz", "cifar100/cifar100_jpeg.npz"

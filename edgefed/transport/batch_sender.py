@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from edgefed.errors import EdgeFedError
+from edgefed.transport.inbox import COALESCED
 from edgefed.wire.messages import Message
 from edgefed.wire.site_messages import pack_batches
 
@@ -14,9 +15,6 @@ log = logging.getLogger(__name__)
 
 GATHER = 0.02
 """Seconds for which messages are collected."""
-
-_LATEST = ("progress", "telemetry")
-"""Kinds of which only the last message of a device in a batch counts."""
 
 
 class BatchSender:
@@ -78,7 +76,7 @@ def without_old_states(
     last = {
         (device, message.kind): index
         for index, (device, message) in enumerate(messages)
-        if message.kind in _LATEST
+        if message.kind in COALESCED
     }
     return [
         (device, message)

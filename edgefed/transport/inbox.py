@@ -37,7 +37,7 @@ URGENT_IN_A_ROW = 15
 """Urgent items after which one of another queue is taken, so that none starves."""
 
 COALESCED = ("progress", "telemetry")
-"""Last levels of the topics of which only the latest message counts."""
+"""Kinds of messages, and last levels of their topics, of which only the latest one counts."""
 
 
 @dataclass(frozen=True)

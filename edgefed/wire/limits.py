@@ -71,6 +71,9 @@ MAX_PAUSE_REASON = 200
 MAX_TENSORS = 10_000
 """Most tensors in one blob."""
 
+MAX_DEADLINE = 30 * 86400
+"""Longest deadline of a task, in seconds."""
+
 MAX_DIMENSIONS = 8
 """Most dimensions of a tensor."""
 

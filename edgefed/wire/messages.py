@@ -143,7 +143,7 @@ class Task(Message):
     rounds: Count = 0
     question: Word
     device: Name
-    deadline: Annotated[float, Field(gt=0, le=30 * 86400)]
+    deadline: Annotated[float, Field(gt=0, le=limits.MAX_DEADLINE)]
     seed: Annotated[int, Field(ge=0, lt=2**63)]
     algorithm: Word
     settings: dict[str, Any]

@@ -76,9 +76,14 @@ def test_without_a_watchdog_nothing_beats(
     assert manager.hear() == ["READY=1"]
 
 
-def test_a_manager_that_has_gone_is_no_error(tmp_path: Path) -> None:
-    ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "none")}, HandClock()).ready()
+def test_a_manager_that_has_gone_is_a_warning_and_none_is_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     ServiceManager({}, HandClock()).ready()
+    assert caplog.messages == []
+    ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "none")}, HandClock()).ready()
+    (warning,) = caplog.messages
+    assert "does not take READY=1" in warning
 
 
 @pytest.mark.parametrize("program", ["agent", "coordinator"])

@@ -61,7 +61,7 @@ def break_one(home: SiteProcesses, part: str) -> None:
 
 
 def in_round(home: SiteProcesses, run: str, number: int) -> Callable[[], bool]:
-    """Whether devices of both sites train in a round."""
+    """Whether a device trains in a round, or that round is over."""
 
     def trains() -> bool:
         ended = len(home.events(run, "round"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,9 @@ import pytest
 from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
 from edgefed.config.values.address import Address
+from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.process.service_settings import ServiceSettings
-from edgefed.errors import EdgeFedError
+from edgefed.errors import EdgeFedError, StorageError
 from edgefed.gateway.gateway import MOST_OTHERS, REPEAT_EVERY, Gateway, Upstream
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.wire.blobs import chunk
@@ -38,6 +41,7 @@ from edgefed.wire.site_messages import (
 )
 from edgefed.wire.tensors import digest, pack
 from edgefed.wire.topics import Topics
+from edgefed.worker.task_inputs import TaskInputs
 from tests.coordinator.light_devices import HandClock
 from tests.transport.listening import PATIENCE, wait_until
 
@@ -273,6 +277,41 @@ def test_what_is_meant_for_another_life_of_a_gateway_is_ignored(scene: Scene) ->
     scene.hub.say(("cam-1", task(3)))
     wait_until(lambda: scene.device.of(Task) != [], "a task")
     assert [given.exchange for given in scene.device.of(Task)] == ["r-1-3"]  # type: ignore[attr-defined]
+
+
+def test_a_task_that_met_a_full_disk_is_passed_on_when_it_is_repeated(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(inputs: TaskInputs) -> bool:
+        failed.set()
+        raise StorageError("The disk is full.", code="storage.full")
+
+    failed = threading.Event()
+    with monkeypatch.context() as patched:
+        patched.setattr(TaskInputs, "assemble", full)
+        scene.hub.say(("cam-1", task()))
+        assert failed.wait(PATIENCE)
+    assert scene.device.of(Task) == []
+    scene.hub.say(("cam-1", task()))
+    wait_until(lambda: scene.device.of(Task) != [], "the task")
+
+
+def test_an_exchange_past_its_deadline_is_waited_for_without_turning(scene: Scene) -> None:
+    """Upstream decides who is late; the link may be cut for longer than a deadline."""
+    scene.hub.say(("cam-1", task()))
+    wait_until(lambda: scene.device.of(Task) != [], "the task")
+    scene.clock.seconds += 10 * PATIENCE
+    turns = scene.gateway._site.fleet.next_reply
+    counted = Counter[str]()
+
+    def counting(until: float, stop: Callable[[], bool]) -> Delivered | None:
+        counted["turns"] += 1
+        return turns(until, stop)
+
+    scene.gateway._site.fleet.next_reply = counting  # type: ignore[method-assign]
+    time.sleep(1.5)
+    assert counted["turns"] < 20
+    answer(scene)
 
 
 def test_devices_are_announced_again_without_a_sign_of_life(scene: Scene) -> None:

@@ -10,7 +10,15 @@ import typer
 
 from edgefed.cli.common.context import globals_of
 from edgefed.cli.common.help import examples
-from edgefed.cli.fleet.membership import EXPIRES, Expires, Qr, Yes, end_membership, invite
+from edgefed.cli.fleet.membership import (
+    EXPIRES,
+    Expires,
+    Qr,
+    Yes,
+    end_membership,
+    enroll_here,
+    invite,
+)
 from edgefed.process.stop_signals import stop_signals
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import columns, data, json_out, talk
@@ -147,22 +155,15 @@ def enroll(
     The private key is made here and stays here. After a kill at any moment, the same command
     resumes.
     """
-    from edgefed.control.enrolment_client import Applicant
-    from edgefed.control.enrolment_client import enroll as trade
-    from edgefed.process.clock import SystemClock
-    from edgefed.trust.tokens import parse_token
-
     options = globals_of(context)
-    applicant = Applicant(parse_token(token), "", ("gateway",), options.settings().value.state)
-    made = trade(applicant, SystemClock(), talk)
-    answer = {"fleet": made.fleet, "name": made.certificate.name, "broker": made.broker}
+    answer = enroll_here(options, token, ("gateway",))
     if options.json:
         json_out(answer)
     elif not options.quiet:
         data("gateway {name} of fleet {fleet}".format(**answer))
         talk(
             "next, for a new site: edgefed --fleet SITE init, and edgefed --fleet SITE broker up\n"
-            f"then: edgefed --fleet SITE gateway run --upstream-fleet {made.fleet}"
+            f"then: edgefed --fleet SITE gateway run --upstream-fleet {answer['fleet']}"
             f" --name {answer['name']}"
         )
 

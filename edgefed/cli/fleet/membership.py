@@ -14,6 +14,7 @@ from edgefed.terminal.console import columns, confirm, talk
 
 if TYPE_CHECKING:
     from edgefed.cli.common.context import Globals
+    from edgefed.trust.certificates import Role
 
 EXPIRES = "15m"
 
@@ -50,6 +51,27 @@ def _explanation(answer: dict[str, Any]) -> str:
     )
     here = "" if answer["name"] else "\n  here, once it waits: edgefed device approve NAME"
     return f"for {whom}; once, until {answer['expires']}\n  there: {command} TOKEN{here}"
+
+
+def enroll_here(options: Globals, token: str, roles: tuple[Role, ...]) -> dict[str, str]:
+    """Exchange a token for credentials on this machine; return their fleet, name, role and broker.
+
+    Raises:
+        UsageError, NotAllowedError, UnreachableError: as the token, the fleet and its broker are.
+    """
+    from edgefed.control.enrolment_client import Applicant, enroll
+    from edgefed.process.clock import SystemClock
+    from edgefed.trust.tokens import parse_token
+
+    applicant = Applicant(parse_token(token), "", roles, options.settings().value.state)
+    made = enroll(applicant, SystemClock(), talk)
+    certificate = made.certificate
+    return {
+        "fleet": made.fleet,
+        "name": certificate.name,
+        "role": certificate.role,
+        "broker": made.broker,
+    }
 
 
 def order(options: Globals, action: str, done: str, **arguments: str) -> None:

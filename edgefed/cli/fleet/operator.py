@@ -8,7 +8,16 @@ import typer
 
 from edgefed.cli.common.context import globals_of
 from edgefed.cli.common.help import examples
-from edgefed.cli.fleet.membership import EXPIRES, Expires, Qr, Yes, end_membership, invite, listing
+from edgefed.cli.fleet.membership import (
+    EXPIRES,
+    Expires,
+    Qr,
+    Yes,
+    end_membership,
+    enroll_here,
+    invite,
+    listing,
+)
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import data, json_out, talk
 
@@ -45,27 +54,13 @@ def enroll(
     The private key is made here and stays here. After a kill at any moment, the same command
     resumes.
     """
-    from edgefed.control.enrolment_client import Applicant
-    from edgefed.control.enrolment_client import enroll as trade
-    from edgefed.process.clock import SystemClock
-    from edgefed.trust.tokens import parse_token
-
     options = globals_of(context)
-    parsed = parse_token(token)
-    state = options.settings().value.state
-    applicant = Applicant(parsed, "", ("operator", "viewer"), state)
-    made = trade(applicant, SystemClock(), talk)
-    answer = {
-        "fleet": made.fleet,
-        "name": made.certificate.name,
-        "role": made.certificate.role,
-        "broker": made.broker,
-    }
+    answer = enroll_here(options, token, ("operator", "viewer"))
     if options.json:
         json_out(answer)
     elif not options.quiet:
         data("{role} {name} of fleet {fleet}".format(**answer))
-        talk(f"next: edgefed --fleet {made.fleet} status")
+        talk(f"next: edgefed --fleet {answer['fleet']} status")
 
 
 @app.command(epilog=examples("edgefed operator address mqtts://hub.example:8883"))

@@ -89,11 +89,11 @@ class Sites:
             if known is None:
                 self._gateways[gateway] = _Gateway(state.session, True, state.site)
                 return False
-            known.session, known.online = state.session, True
+            known.session, known.online, known.site = state.session, True, state.site
             return not same
 
-    def refusal(self, gateway: str, device: str, birth: Birth, *, online: bool) -> str:
-        """Return why a device cannot be at a site; note that it is there where it can.
+    def admit(self, gateway: str, device: str, birth: Birth, *, online: bool) -> str:
+        """Note that a device is at a site, or return why it cannot be there.
 
         Args:
             gateway: its gateway.

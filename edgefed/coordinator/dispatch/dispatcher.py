@@ -79,9 +79,6 @@ MAX_LOOKS = 1024
 MAX_DEVICES = 10_000
 """Devices that may join."""
 
-NO_SESSION = "0" * 16
-"""Session in a message to a gateway that has gone meanwhile."""
-
 
 class Dispatcher:
     """The dispatch thread.
@@ -304,8 +301,10 @@ class Dispatcher:
         self.send(device, Ping(nonce=secrets.token_hex(8), session=self._registry.session(device)))
 
     def _publish_batch(self, gateway: str, batch: bytes) -> None:
-        message = SiteMessages(session=self._deps.sites.session(gateway) or NO_SESSION, batch=batch)
-        self._deps.link.send(self._deps.topics.down_site(gateway), message)
+        session = self._deps.sites.session(gateway)
+        if session:  # else it has gone meanwhile
+            message = SiteMessages(session=session, batch=batch)
+            self._deps.link.send(self._deps.topics.down_site(gateway), message)
 
     def _take(self, arrival: Arrival) -> None:
         match arrival:
@@ -396,6 +395,8 @@ class Dispatcher:
     ) -> None:
         if self._deps.members is not None:
             self._deps.members.note_use(signer)
+        if not self._leaves_its_site(device, birth):
+            return
         known = signer is not None or self._registry.knows(device) or self._deps.known(device)
         if not self._deps.enrolled(device):
             self._notes.warn_of_stranger(device, "it is not enrolled and was refused")
@@ -403,6 +404,16 @@ class Dispatcher:
             self._join(device, birth, signer, live=not arrival.retained)
         else:
             self._new.take(device, birth, len(arrival.payload))
+
+    def _leaves_its_site(self, device: str, birth: Birth) -> bool:
+        """Whether a device that announces itself without a gateway is not connected by one."""
+        gateway = self._deps.sites.gateway_of(device)
+        if gateway and birth.status == "online":
+            if self._registry.online(device):
+                self._notes.warn(device, "site", f"{device} is at site {gateway}; refused")
+                return False
+            self._deps.sites.forget(device)
+        return True
 
     def _join(self, device: str, birth: Birth, signer: Certificate | None, *, live: bool) -> None:
         if birth.status == "lost":

@@ -96,7 +96,7 @@ class GatewayMessages:
     def _take(self, gateway: str, device: str, message: Message, size: int) -> None:
         if isinstance(message, Birth):
             online = self._registry.online(device)
-            refused = self._sites.refusal(gateway, device, message, online=online)
+            refused = self._sites.admit(gateway, device, message, online=online)
             if refused:
                 text = f"device {device} was refused: {refused}"
                 self._notes.warn(gateway, text, text)

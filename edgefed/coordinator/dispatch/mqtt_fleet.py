@@ -104,7 +104,7 @@ class MqttFleet(Fleet):
         return True
 
     def withdraw(self, exchange: str, device: str) -> None:
-        """Stop asking one device of an exchange; drop the exchange when it has asked no other."""
+        """Stop asking one device of an exchange, which stays open."""
         opened = self._open.get(exchange)
         if opened is not None:
             self._dispatcher.withdraw(opened.pending, device)

@@ -178,3 +178,27 @@ def test_a_run_whose_devices_send_across_sites_is_refused(
             with pytest.raises(NotAllowedError) as caught:
                 put("cam-2", far)
             assert caught.value.code == "site.relays"
+
+
+def test_a_device_leaves_a_site_only_after_it_was_lost_there(
+    mosquitto: MosquittoBroker, service: Service
+) -> None:
+    direct = Link(mosquitto.address, "direct", lambda arrival: None)
+    direct.start_now(PATIENCE)
+
+    def appears() -> None:
+        direct.send(TOPICS.birth("cam-1"), birth(TWO))
+        direct.send(TOPICS.progress("cam-1"), Progress(session=TWO, state="idle"))
+
+    with gateway(mosquitto, "gw-a") as one:
+        one.say(("cam-1", birth()))
+        wait_until(lambda: there(service) == {"cam-1"}, "the device at the site")
+        appears()
+        wait_until(lambda: warned(service, "cam-1 is at site gw-a"), "a warning")
+        assert service.registry.session("cam-1") == ONE
+        one.say(("cam-1", birth(status="lost")))
+        wait_until(lambda: there(service) == set(), "the loss")
+        appears()
+        wait_until(lambda: service.registry.session("cam-1") == TWO, "the device by itself")
+        assert service._sites.gateway_of("cam-1") == ""
+    direct.stop()
