@@ -17,7 +17,8 @@ from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.errors import EdgeFedError, StorageError
 from edgefed.gateway.gateway import MOST_OTHERS, REPEAT_EVERY, Gateway, Upstream
-from edgefed.transport.link import Arrival, Incoming, Link
+from edgefed.transport.link import Arrival, Incoming, Link, LinkUp
+from edgefed.transport.reply_resender import MAX_REPEAT
 from edgefed.wire.blobs import chunk
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.message_parts import BlobRef, Patch
@@ -230,6 +231,9 @@ def test_a_task_goes_down_with_its_blobs_and_a_reply_up_until_its_verdict(scene:
     wait_until(lambda: len(hub.of(Reply)) == 2, "the reply again")
     assert len(device.of(Task)) == asked, "the device is left in peace"
 
+    scene.gateway._inbox.put(LinkUp())  # what was on its way may be lost
+    wait_until(lambda: len(hub.of(Reply)) == 3, "the reply after a connection that was lost")
+
     hub.link.send(UP.down_need("gw"), Need(digest=digest(WEIGHTS), first=False, chunks=(0,)))
     hub.link.send(UP.down_need("gw"), Need(digest=digest(DELTA), first=False, chunks=(0,)))
     wait_until(lambda: hub.chunks != [], "the delta")
@@ -237,6 +241,10 @@ def test_a_task_goes_down_with_its_blobs_and_a_reply_up_until_its_verdict(scene:
 
     hub.say(("cam-1", Receipt(exchange="r-1-0", outcome="accepted")))
     wait_until(lambda: device.of(Receipt) != [], "the receipt")
+    births = len(hub.of(Birth))
+    scene.clock.seconds += MAX_REPEAT
+    wait_until(lambda: len(hub.of(Birth)) > births, "news of later")
+    assert len(hub.of(Reply)) == 3, "and no reply that has its verdict"
     state = CoordinatorState(
         session=HUB, owner="hub", status="online", run="r-1", run_status="running", closed_through=0
     )
