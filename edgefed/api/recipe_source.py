@@ -88,10 +88,12 @@ def _anchored(loaded: Loaded[Recipe]) -> Recipe:
     weights, a run, or a file of the coordinator's.
     """
     recipe = loaded.value
-    path = recipe.data.settings().get("path")
-    if isinstance(path, str):
-        place = _place(loaded, "data.path", path, only_files=recipe.data.name in HUBS)
-        recipe = _with(recipe, "data", "path", place)
+    for key in ("path", "histograms"):
+        path = recipe.data.settings().get(key)
+        if isinstance(path, str):
+            only_files = key == "path" and recipe.data.name in HUBS
+            place = _place(loaded, f"data.{key}", path, only_files=only_files)
+            recipe = _with(recipe, "data", key, place)
     for key in ("weights", "start"):
         place = _place(loaded, f"model.{key}", getattr(recipe.model, key), only_files=True)
         recipe = _with(recipe, "model", key, place)

@@ -17,7 +17,7 @@ from edgefed.cli.fleet import (
     status,
     up,
 )
-from edgefed.cli.laboratory import algo, data, noise, plugin, privacy, reproduce, sim
+from edgefed.cli.laboratory import advise, algo, data, noise, plugin, privacy, reproduce, sim
 from edgefed.cli.runs import label, predict, run, tables
 from edgefed.cli.support import backup, bug_report, cache, config, ui, version
 from edgefed.terminal.command_line import program
@@ -49,6 +49,7 @@ app.add_typer(tables.match, name="match")
 app.add_typer(algo.app, name="algo")
 app.add_typer(plugin.app, name="plugin")
 app.add_typer(sim.app, name="sim")
+app.add_typer(advise.app, name="advise")
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 app.add_typer(noise.app, name="noise")

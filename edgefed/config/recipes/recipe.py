@@ -74,8 +74,8 @@ class DataSection(OpenSection):
     partition: str = "classes"
     """How the training data is partitioned over virtual devices: ``classes``, ``overlap``,
     ``disjoint-random``, ``niid-label``, ``shards``, ``dirichlet``, ``dirichlet-equal``,
-    ``pachinko``, ``natural``, ``quantity``, ``growing``, ``clusters``, ``iid``; one of a plug-in;
-    or ``package.module:name`` for one of your own."""
+    ``pachinko``, ``natural``, ``quantity``, ``growing``, ``clusters``, ``histograms``, ``iid``; one
+    of a plug-in; or ``package.module:name`` for one of your own."""
 
     classes_per_device: Annotated[int, Field(ge=1)] = 2
     """With ``classes``, ``overlap``, ``disjoint-random`` or ``niid-label``: number of labels that

@@ -19,6 +19,11 @@ from edgefed.data.partitioners.dirichlet import dirichlet
 from edgefed.data.partitioners.dirichlet_equal import dirichlet_equal
 from edgefed.data.partitioners.disjoint_random import disjoint_random
 from edgefed.data.partitioners.growing import growing
+from edgefed.data.partitioners.histograms import (
+    HistogramOptions,
+    histograms,
+    read_histograms,
+)
 from edgefed.data.partitioners.iid import iid
 from edgefed.data.partitioners.natural import natural
 from edgefed.data.partitioners.niid_label import niid_label
@@ -173,6 +178,10 @@ def _clusters(request: PartitionRequest, rng: np.random.Generator) -> Parts:
     return _dirichlet(replace(request, labels=clusters), rng)
 
 
+def _histograms(request: PartitionRequest, rng: np.random.Generator) -> Parts:
+    return histograms(request.labels, read_histograms(request.own, request.devices), rng)
+
+
 def _iid(request: PartitionRequest, rng: np.random.Generator) -> Parts:
     return iid(request.labels, request.devices, rng)
 
@@ -199,6 +208,7 @@ PARTITIONERS: Mapping[str, Partitioner] = {
     "quantity": Partitioner(_quantity, Cover.ALL, by_label=False),
     "growing": Partitioner(_growing, Cover.SOME),
     "clusters": Partitioner(_clusters, Cover.ALL, by_label=False, by_inputs=True),
+    "histograms": Partitioner(_histograms, Cover.SHARED, options=HistogramOptions),
     "iid": Partitioner(_iid, Cover.ALL, by_label=False),
 }
 """By the name that the recipe's ``partition`` has."""

@@ -1,0 +1,204 @@
+"""The answer of an advice: a table of the candidates, one recommendation, and its recipe.
+
+Of the candidates that reached the last level, the simplest is recommended whose accuracy is within
+one standard error of the best one's, paired by seed (the one-standard-error rule: Breiman et al.,
+"Classification and Regression Trees", 1984, section 3.4.3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+from edgefed.advise.candidates import CANDIDATES, candidate
+from edgefed.advise.race import Score
+from edgefed.algorithms.private.privacy_plan import privacy_plan
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.errors import UnknownNameError
+from edgefed.simulator.sweep.statistics import Spread, paired, spread
+from edgefed.terminal.units import counted
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate of the table.
+
+    Attributes:
+        level: the last level that it was in, from 0.
+        rounds: of its runs there.
+        accuracy: a share, over seeds.
+        bytes: up and down of one device for all rounds of the recipe, from the bytes of a round.
+        seconds: of all rounds of the recipe, in the fleet's time; None if unknown.
+        leaves: the data that leave a device.
+        epsilon: of the whole run; None without differential privacy.
+        reason: why its runs failed.
+    """
+
+    candidate: str
+    level: int
+    rounds: int
+    accuracy: Spread
+    bytes: float | None
+    seconds: float | None
+    leaves: str
+    epsilon: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The answer.
+
+    Attributes:
+        rows: the candidates, the best first.
+        refused: candidates that did not enter, with reasons.
+        recommended: name of the candidate.
+        reason: for it, with its uncertainty.
+        rounds: of the recipe.
+        seeds: of each candidate.
+        notes: assumptions of the twin.
+        record: how good earlier advice was; empty without any.
+    """
+
+    rows: tuple[Row, ...]
+    refused: Mapping[str, str]
+    recommended: str
+    reason: str
+    rounds: int
+    seeds: tuple[int, ...]
+    notes: tuple[str, ...] = ()
+    record: str = ""
+
+    @property
+    def best(self) -> Row:
+        """The recommended candidate's row."""
+        return next(row for row in self.rows if row.candidate == self.recommended)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of ``--json`` and ``advice.json``."""
+        return asdict(self)
+
+
+def answer(
+    scores: Sequence[Score],
+    refused: Mapping[str, str],
+    recipe: Recipe,
+    seeds: Sequence[int],
+    devices: int,
+    *,
+    timed: bool,
+    notes: Sequence[str] = (),
+    record: str = "",
+) -> Advice:
+    """Return the advice that follows from a race.
+
+    Args:
+        scores: of the race.
+        refused: candidates that did not enter, with reasons.
+        recipe: that is advised on.
+        seeds: of the race.
+        devices: of the fleet.
+        timed: whether the twin's clock shows the fleet's time.
+        notes: assumptions of the twin.
+        record: how good earlier advice was.
+
+    Raises:
+        UnknownNameError: ``advise.failed``: no candidate finished a run.
+    """
+    chosen, reason = recommend(scores)
+    rows = tuple(
+        predicted(score, recipe, devices, timed=timed, leaves=candidate(score.case.name).leaves)
+        for score in scores
+    )
+    return Advice(
+        rows,
+        dict(refused),
+        chosen.case.name,
+        reason,
+        recipe.rounds.count,
+        tuple(seeds),
+        tuple(notes),
+        record,
+    )
+
+
+def recommend(scores: Sequence[Score]) -> tuple[Score, str]:
+    """Return the recommended candidate of a race, and the reason.
+
+    Raises:
+        UnknownNameError: ``advise.failed``: no candidate finished a run.
+    """
+    last = max((score.level for score in scores if score.accuracies), default=-1)
+    final = [score for score in scores if score.level == last and score.accuracies]
+    if not final:
+        why = next((score.reason for score in scores if score.reason), "no run was tested")
+        raise UnknownNameError(
+            f"No candidate finished a run: {why}",
+            code="advise.failed",
+            hint="try the recipe alone: edgefed sim run; its test needs data of the coordinator",
+        )
+    best = max(final, key=lambda score: score.mean)
+    for score in sorted(final, key=lambda score: CANDIDATES.index(candidate(score.case.name))):
+        behind = paired(best.accuracies, score.accuracies)
+        if score is best or (behind.mean is not None and behind.mean <= _standard_error(behind)):
+            return score, _reason(score, best, behind, final)
+    return best, ""
+
+
+def _standard_error(differences: Spread) -> float:
+    if differences.deviation is None:
+        return 0.0
+    return differences.deviation / math.sqrt(differences.count)
+
+
+def _reason(chosen: Score, best: Score, behind: Spread, final: Sequence[Score]) -> str:
+    seeds = len(best.accuracies)
+    if chosen is not best:
+        return (
+            f"the simplest that is within the noise of {best.case.name}, the most accurate:"
+            f" {_points(behind)} behind it, over {counted(seeds, 'seed')}."
+        )
+    others = [score for score in final if score is not best]
+    if not others:
+        return "the only candidate of the last level that finished."
+    second = max(others, key=lambda score: score.mean)
+    ahead = _points(paired(best.accuracies, second.accuracies))
+    return f"the most accurate: {ahead} ahead of {second.case.name}, over {counted(seeds, 'seed')}."
+
+
+def _points(difference: Spread) -> str:
+    mean = 100 * (difference.mean or 0.0)
+    if difference.margin is None:
+        return f"{mean:.1f} points (one seed: how sure is unknown)"
+    return f"{mean:.1f} ± {100 * difference.margin:.1f} points (95 %)"
+
+
+def predicted(score: Score, recipe: Recipe, devices: int, *, timed: bool, leaves: str = "") -> Row:
+    """Return the values of a candidate's run on the fleet.
+
+    Args:
+        score: of its runs on the twin.
+        recipe: whose rounds the values are for.
+        devices: of the fleet.
+        timed: whether the twin's clock shows the fleet's time.
+        leaves: the data that leave a device.
+    """
+    rounds = recipe.rounds.count
+    results = list(score.results.values())
+    moved = [(r.bytes_up + r.bytes_down) / max(1, r.rounds) / devices * rounds for r in results]
+    seconds = [r.seconds / max(1, r.rounds) * rounds for r in results]
+    privacy = recipe.privacy
+    return Row(
+        candidate=score.case.name,
+        level=score.level,
+        rounds=score.rounds,
+        accuracy=spread(list(score.accuracies.values())),
+        bytes=fmean(moved) if moved else None,
+        seconds=fmean(seconds) if seconds and timed else None,
+        leaves=leaves,
+        epsilon=privacy_plan(privacy, recipe.rounds).epsilon if privacy.wanted else None,
+        reason=score.reason,
+    )

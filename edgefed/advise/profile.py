@@ -1,0 +1,204 @@
+"""The profile of a fleet: its devices as they announced themselves and as a run measured them.
+
+It is a TOML or JSON file that a user may edit, and all that an advice knows of the fleet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from edgefed.config.loading.write import tables_toml
+from edgefed.config.recipes.sections import Section
+from edgefed.config.values.toml import read_toml
+from edgefed.errors import DataError, EdgeFedError
+from edgefed.events.base.snapshot import Snapshot
+from edgefed.files.writing import write_output
+from edgefed.report.speeds import MeasuredSpeed
+from edgefed.terminal.units import counted
+
+Count = Annotated[int, Field(ge=0, le=10**12)]
+Rate = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
+Shared = Literal["means", "mixes"]
+
+LEAST_DEVICES = 2
+
+
+class DeviceProfile(Section):
+    """One device of a profile."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128)]
+    """Its name in the fleet."""
+
+    samples: Annotated[int, Field(ge=1, le=10**9)]
+    """Number of its training samples."""
+
+    labels: tuple[Count, ...] = ()
+    """Number of its samples by label; left out if its owner does not share them."""
+
+    seconds_per_sample: Rate | None = None
+    """Measured seconds to train on one sample once; left out if unknown."""
+
+    uplink: Rate | None = None
+    """Measured bytes per second from the device; left out if unknown or without a limit."""
+
+    downlink: Rate | None = None
+    """Bytes per second to the device; left out if unknown or without a limit."""
+
+    memory: Count | None = None
+    """Bytes of memory of the board; left out if unknown."""
+
+    absent: Annotated[float, Field(ge=0, le=0.9)] = 0.0
+    """Share of the time in which the device is away."""
+
+
+class Profile(Section):
+    """The profile of a fleet."""
+
+    fleet: str = ""
+    """Name of the fleet."""
+
+    time: str = ""
+    """UTC time at which it was read."""
+
+    run: str = ""
+    """The run whose rounds measured the speeds; empty for none."""
+
+    classes: Annotated[int, Field(ge=0, le=2**16)] = 0
+    """Number of labels that the devices distinguish."""
+
+    refuses: tuple[Shared, ...] = ("mixes",)
+    """The data that owners do not let leave their devices besides model updates: ``means``,
+    averages of samples; ``mixes``, mixes of single samples."""
+
+    devices: tuple[DeviceProfile, ...] = ()
+    """The devices."""
+
+    @field_validator("devices")
+    @classmethod
+    def _differ(cls, devices: tuple[DeviceProfile, ...]) -> tuple[DeviceProfile, ...]:
+        """Check the names, and that all histograms have the same labels."""
+        names = [device.name for device in devices]
+        if doubled := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two devices are named {doubled[0]}")
+        if len({len(device.labels) for device in devices if device.labels}) > 1:
+            raise ValueError("the devices state different numbers of labels")
+        return devices
+
+    @property
+    def with_labels(self) -> tuple[DeviceProfile, ...]:
+        """The devices whose histogram is known."""
+        return tuple(device for device in self.devices if any(device.labels))
+
+
+def profile_of(snapshot: Snapshot, speeds: Iterable[MeasuredSpeed], run: str) -> Profile:
+    """Return the profile of a fleet.
+
+    Args:
+        snapshot: of the fleet; devices without samples and quarantined ones are left out.
+        speeds: of the devices of a run.
+        run: its name; empty for none.
+    """
+    measured = {speed.device: speed for speed in speeds}
+    devices = []
+    for device in snapshot.devices:
+        if not device.samples or device.standing == "quarantined":
+            continue
+        speed = measured.get(device.device)
+        devices.append(
+            DeviceProfile(
+                name=device.device,
+                samples=device.samples,
+                labels=device.labels,
+                seconds_per_sample=(speed and speed.seconds_per_sample) or None,
+                uplink=(speed and speed.uplink) or None,
+                memory=device.memory_total,
+            )
+        )
+    classes = max((len(device.labels) for device in devices), default=0)
+    return Profile(
+        fleet=snapshot.fleet,
+        time=snapshot.time,
+        run=run if measured else "",
+        classes=classes,
+        devices=tuple(
+            device.model_copy(
+                update={"labels": device.labels + (0,) * (classes - len(device.labels))}
+            )
+            if device.labels
+            else device
+            for device in devices
+        ),
+    )
+
+
+def read_profile(path: Path) -> Profile:
+    """Read a profile from a TOML or JSON file, by the ending of its name.
+
+    Raises:
+        DataError: ``advise.profile``: it cannot be read, or has fewer than two devices.
+    """
+    try:
+        if path.suffix == ".json":
+            profile = Profile.model_validate_json(path.read_bytes())
+        else:
+            # Strict models take arrays as tuples only from JSON.
+            values = json.dumps(read_toml(path).values, default=str)
+            profile = Profile.model_validate_json(values)
+    except (OSError, ValidationError, EdgeFedError) as error:
+        raise DataError(
+            f"The profile {path} cannot be used: {_why(error)}.",
+            code="advise.profile",
+            hint="make one with: edgefed advise profile --out profile.toml",
+        ) from error
+    if len(profile.devices) < LEAST_DEVICES:
+        raise too_few_devices(len(profile.devices))
+    return profile
+
+
+def too_few_devices(count: int) -> DataError:
+    """Return the error for a fleet that is too small for advice."""
+    return DataError(
+        f"The profile has {counted(count, 'device')} with data; advice compares methods for at"
+        f" least {LEAST_DEVICES}.",
+        code="advise.profile",
+        hint="start more agents and make it again, or add [[devices]] to the file",
+    )
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        return f"{place}: {first['msg']}"
+    if isinstance(error, EdgeFedError):
+        return error.message.rstrip(".")
+    return str(getattr(error, "strerror", error))
+
+
+def write_profile(profile: Profile, path: Path) -> None:
+    """Write a profile as TOML or JSON, by the ending of the file's name.
+
+    Raises:
+        StorageError: the disk does not take it.
+    """
+    values = profile.model_dump(mode="json", exclude_none=True)
+    if path.suffix == ".json":
+        write_output(path, f"{json.dumps(values, indent=2)}\n".encode())
+    else:
+        write_output(path, profile_toml(profile).encode())
+
+
+def profile_toml(profile: Profile) -> str:
+    """Return a profile as TOML, with a table for each device."""
+    values = profile.model_dump(mode="json", exclude_none=True)
+    devices = values.pop("devices")
+    tables = [tables_toml(values)]
+    for device in devices:
+        kept = {key: value for key, value in device.items() if value not in ([], 0.0)}
+        tables.append(f"[[devices]]\n{tables_toml(kept)}")
+    return "\n".join(tables)

@@ -1,0 +1,132 @@
+"""The twin of a fleet: a simulation of as many devices, dealt and timed as the profile says.
+
+The stand-in data, which the coordinator has, are dealt with the devices' own histograms. Speeds,
+uplinks and absences are the measured ones, so that the simulation's clock shows the fleet's time.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+from edgefed.advise.profile import DeviceProfile, Profile
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.files.writing import write_output
+from edgefed.seeds import generator
+from edgefed.simulator.local_fleet import device_names
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A simulation in a fleet's place.
+
+    Attributes:
+        tables: of the simulation's recipe.
+        notes: assumptions, a sentence each.
+        timed: whether its clock shows the fleet's time.
+    """
+
+    tables: dict[str, Any]
+    notes: tuple[str, ...]
+    timed: bool
+
+
+def make_twin(
+    recipe: Recipe, profile: Profile, folder: Path, stand_in: dict[str, Any] | None = None
+) -> Twin:
+    """Return the twin of a fleet for a recipe, and write its files into a folder.
+
+    Args:
+        recipe: of the run that is advised on.
+        profile: of the fleet.
+        folder: for the files; their names change with their contents, so that results of earlier
+            twins are not taken for this one's.
+        stand_in: keys of the ``[data]`` table of the stand-in data; None for the recipe's.
+
+    Raises:
+        StorageError: the disk does not take the files.
+    """
+    names = device_names(len(profile.devices))
+    tables = recipe.model_dump(mode="json")
+    if stand_in is not None:
+        tables["data"] = stand_in
+    tables["simulation"] |= {"devices": len(names), "newcomers": 0, "sharing": 1.0}
+    notes = []
+    if profile.with_labels:
+        filled = _with_all_labels(profile)
+        if missing := len(profile.devices) - len(profile.with_labels):
+            notes.append(
+                f"{missing} of {len(names)} devices do not share their labels: each is taken to be"
+                " skewed as a random other one."
+            )
+        rows = [[name, *counts] for name, counts in zip(names, filled, strict=True)]
+        head = ["device", *map(str, range(len(filled[0])))]
+        file = _write(folder, "histograms", head, rows)
+        tables["data"] |= {"partition": "histograms", "histograms": str(file)}
+    else:
+        partition = tables["data"].get("partition", "classes")
+        notes.append(
+            "No device shares its labels: the data are dealt by the recipe's partition"
+            f" {partition}. Add labels to the profile if you know them."
+        )
+    speeds, timed = _speeds(profile.devices, names)
+    if timed:
+        file = _write(folder, "speeds", ["device", *_RATES], speeds)
+        tables["speeds"] = {"file": str(file)}
+        if away := fmean(device.absent for device in profile.devices):
+            tables["speeds"]["absent"] = min(0.9, round(away, 4))
+    else:
+        tables["speeds"] = {}
+        notes.append("No run has measured the devices: times are unknown.")
+    return Twin(tables, tuple(notes), timed)
+
+
+_RATES = ("seconds_per_sample", "uplink", "downlink")
+
+
+def _with_all_labels(profile: Profile) -> list[tuple[int, ...]]:
+    """Return a histogram for each device; one that is unknown is another's, of as many samples."""
+    known = profile.with_labels
+    rng = generator(0, "advise", "histograms")
+    filled = []
+    for device in profile.devices:
+        counts = device.labels
+        if not any(counts):
+            other = np.array(known[int(rng.integers(len(known)))].labels, np.float64)
+            counts = tuple(rng.multinomial(device.samples, other / other.sum()).tolist())
+        filled.append(counts)
+    return filled
+
+
+def _speeds(
+    devices: Sequence[DeviceProfile], names: Sequence[str]
+) -> tuple[list[list[object]], bool]:
+    """Return rows of names and rates, and whether any is known; unknown speeds are the median."""
+    known = [d.seconds_per_sample for d in devices if d.seconds_per_sample is not None]
+    if not known:
+        return [], False
+    usual = median(known)
+    rows: list[list[object]] = [
+        [name, device.seconds_per_sample or usual, device.uplink or "", device.downlink or ""]
+        for name, device in zip(names, devices, strict=True)
+    ]
+    return rows, True
+
+
+def _write(folder: Path, name: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> Path:
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(head)
+    table.writerows(rows)
+    content = text.getvalue().encode()
+    file = folder / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.csv"
+    write_output(file, content)
+    return file

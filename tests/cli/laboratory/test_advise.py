@@ -1,0 +1,123 @@
+"""``edgefed advise``: over a real fleet, after a kill, and what users get wrong."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgefed.advise.profile import read_profile, write_profile
+from tests.advise.fleets import one_label_each
+from tests.cli.commands import Told, edgefed
+from tests.cli.conftest import SmallFleet
+from tests.forked_programs import run_module
+from tests.processes import edgefed as start_edgefed
+from tests.processes import outcome
+from tests.simulator.sweep.test_sweep_kill import finished
+from tests.transport.listening import wait_until
+
+pytest.importorskip("sklearn", reason="the digits are not installed")
+
+SMALL = """name = "small"
+[model]
+name = "mlp"
+hidden = [4]
+[rounds]
+count = 3
+"""
+
+
+def _words(folder: Path, *more: str) -> tuple[str, ...]:
+    """Return the words of a race of three candidates with one seed."""
+    recipe, profile = folder / "recipe.toml", folder / "profile.toml"
+    recipe.write_text(SMALL)
+    write_profile(one_label_each(), profile)
+    out = ("--profile", str(profile), "--out", str(folder / "advice" / "small"))
+    methods = ("--methods", "fedavg,fedopt", "--seeds", "1", "--minutes", "5")
+    return ("advise", "race", str(recipe), *out, *methods, *more)
+
+
+def _answer(text: str) -> Any:
+    return {key: value for key, value in json.loads(text).items() if key != "folder"}
+
+
+@pytest.mark.slow
+def test_a_killed_race_goes_on_to_the_same_advice(tmp_path: Path) -> None:
+    (tmp_path / "straight").mkdir()
+    (tmp_path / "killed").mkdir()
+    state = ("--state", str(tmp_path / "state"), "--json")
+    code, straight, error = run_module("edgefed.cli.main", *state, *_words(tmp_path / "straight"))
+    assert code == 0, error
+    words = (*state, *_words(tmp_path / "killed"))
+    process = start_edgefed(*words)
+    out = tmp_path / "killed" / "advice" / "small"
+    wait_until(lambda: len(finished(out)) > 1, "two runs of the race")
+    process.send_signal(signal.SIGKILL)
+    outcome(process)
+    assert not (out / "advice.json").exists()
+    code, answered, error = run_module("edgefed.cli.main", *words)
+    assert (code, "done before" in error) == (0, True), error
+    assert _answer(answered) == _answer(straight)
+    assert _answer((out / "advice.json").read_text()) == _answer(answered)
+    recipe = edgefed("config", "check", out / "recommended.toml")
+    assert recipe.code == 0, recipe
+
+
+def _failed(folder: Path, *more: str) -> Told:
+    return edgefed(*_words(folder, *more), state=folder / "state")
+
+
+def test_a_budget_that_is_too_small_says_what_would_do(tmp_path: Path) -> None:
+    words = ("--minutes", "0.01", "--set", "rounds.count=500")
+    told = edgefed(*_words(tmp_path), *words, state=tmp_path / "state")
+    assert (told.code, told.out) == (2, "")
+    assert "[advise.budget]" in told.err
+    assert "A race of 3 candidates with 1 seed needs about" in told.err
+
+
+def test_data_that_lack_a_class_cannot_stand_in(tmp_path: Path) -> None:
+    words = _words(tmp_path)
+    write_profile(one_label_each(11), tmp_path / "profile.toml")
+    told = edgefed(*words, state=tmp_path / "state")
+    assert told.code != 0
+    assert "The data have no sample of label 10, which the histograms name." in told.err
+
+
+def test_without_a_broker_a_profile_is_asked_for(tmp_path: Path) -> None:
+    nowhere = ("--broker", "mqtt://127.0.0.1:1", "--no-config")
+    edgefed(*nowhere, "advise", "race", state=tmp_path).failed(3, "broker.unreachable")
+
+
+@pytest.mark.mosquitto
+def test_advice_from_a_real_fleet_is_checked_against_its_run(
+    fleet: SmallFleet, tmp_path: Path
+) -> None:
+    measured = fleet.begin("--rounds", "1")
+    fleet.wait_for(measured, "finished")
+    file = tmp_path / "profile.toml"
+    told = fleet("advise", "profile", "--out", file, "--json")
+    assert told.code == 0, told
+    profile = read_profile(file)
+    assert (profile.fleet, profile.run, len(profile.devices)) == ("small", measured, 2)
+    assert all(d.samples == sum(d.labels) for d in profile.devices)
+    assert all(d.seconds_per_sample for d in profile.devices)
+    assert "label skew" in told.err
+    out = tmp_path / "advice"
+    words = ("--profile", file, "--out", out, "--seeds", "1", "--set", "rounds.count=2")
+    race = fleet("advise", "race", fleet.recipe, *words, "--methods", "fedavg,fedprox", "--json")
+    assert race.code == 0, race
+    assert race.json["recommended"] in ("fedavg", "fedprox mu=0.01", "fedprox mu=0.1")
+    assert race.json["rows"][0]["seconds"] > 0
+    fleet("advise", "check", "--out", tmp_path).failed(5, "advise.none")
+    started = fleet("--quiet", "run", "start", out / "recommended.toml").out.strip()
+    fleet.wait_for(started, "finished")
+    compared = {row["name"]: row for row in fleet("advise", "check", "--out", out, "--json").json}
+    # The same codecs and messages: a twin sends nearly the bytes of the fleet.
+    assert abs(compared["bytes"]["error"]) < 0.2, compared
+    assert json.loads((out / "checks.json").read_text()).keys() == {started}
+    other = ("--out", tmp_path / "other", *words[:2], *words[4:])
+    later = fleet("advise", "race", fleet.recipe, *other, "--methods", "fedavg")
+    assert "1 earlier run by advice" in later.err, later
