@@ -7,14 +7,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from edgefed.advise.advice import Advice, answer
 from edgefed.advise.candidates import Check, Entrants, entrants, recipe_from, with_candidate
 from edgefed.advise.checks import ADVICE, record_of
 from edgefed.advise.profile import Profile
 from edgefed.advise.race import Run, Score, affordable_rounds, race
-from edgefed.advise.twin import Twin, make_twin
+from edgefed.advise.stand_in import StandIn
+from edgefed.advise.twin import RECIPES_OWN, Twin, make_twin
 from edgefed.config.loading.write import to_toml
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import DataError, UsageError
@@ -54,7 +54,7 @@ def advise(
     check: Check,
     run: Run,
     clock: Clock,
-    stand_in: dict[str, Any] | None = None,
+    stand_in: StandIn = RECIPES_OWN,
 ) -> Advice:
     """Return the advice, and write it and the recommended recipe into a folder.
 
@@ -66,7 +66,7 @@ def advise(
         check: checks a recipe to the last key.
         run: runs the trials of a plan in the folder.
         clock: measures a round.
-        stand_in: keys of the ``[data]`` table of the stand-in data; None for the recipe's.
+        stand_in: the data in place of the devices'.
 
     Raises:
         UsageError: ``advise.budget``: not even the shortest race fits; ``advise.refused``: no
@@ -113,7 +113,7 @@ def predict(
     seeds: Sequence[int],
     check: Check,
     run: Run,
-    stand_in: dict[str, Any] | None = None,
+    stand_in: StandIn = RECIPES_OWN,
 ) -> tuple[Score, Twin]:
     """Return the score of a recipe as it is on the fleet's twin, and the twin; see `advise`.
 

@@ -100,7 +100,8 @@ def record_of(place: Path) -> str:
         return ""
     return (
         f"{counted(len(errors), 'earlier run')} by advice: the reached accuracy differed from the"
-        f" predicted by {100 * fmean(errors):.1f} points on average, {100 * max(errors):.1f} at most."
+        f" predicted by {100 * fmean(errors):.1f} points on average and by"
+        f" {100 * max(errors):.1f} at most."
     )
 
 

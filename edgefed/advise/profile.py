@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
 from edgefed.config.loading.write import tables_toml
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.recipes.sections import Section
 from edgefed.config.values.toml import read_toml
 from edgefed.errors import DataError, EdgeFedError
@@ -71,6 +72,15 @@ class Profile(Section):
     classes: Annotated[int, Field(ge=0, le=2**16)] = 0
     """Number of labels that the devices distinguish."""
 
+    shape: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """Shape of one input; empty if unknown."""
+
+    batch_size: Annotated[int, Field(ge=0)] = 0
+    """Of the run that measured the speeds; 0 if unknown."""
+
+    model: dict[str, Any] = Field(default_factory=dict)
+    """The ``[model]`` table of that run, whose training was measured; empty if unknown."""
+
     refuses: tuple[Shared, ...] = ("mixes",)
     """The data that owners do not let leave their devices besides model updates: ``means``,
     averages of samples; ``mixes``, mixes of single samples."""
@@ -95,13 +105,19 @@ class Profile(Section):
         return tuple(device for device in self.devices if any(device.labels))
 
 
-def profile_of(snapshot: Snapshot, speeds: Iterable[MeasuredSpeed], run: str) -> Profile:
+def profile_of(
+    snapshot: Snapshot,
+    speeds: Iterable[MeasuredSpeed] = (),
+    run: str = "",
+    recipe: Recipe | None = None,
+) -> Profile:
     """Return the profile of a fleet.
 
     Args:
         snapshot: of the fleet; devices without samples and quarantined ones are left out.
         speeds: of the devices of a run.
         run: its name; empty for none.
+        recipe: of that run.
     """
     measured = {speed.device: speed for speed in speeds}
     devices = []
@@ -124,6 +140,11 @@ def profile_of(snapshot: Snapshot, speeds: Iterable[MeasuredSpeed], run: str) ->
         fleet=snapshot.fleet,
         time=snapshot.time,
         run=run if measured else "",
+        shape=next((device.shape for device in snapshot.devices if device.shape), ()),
+        batch_size=recipe.training.batch_size if recipe and measured else 0,
+        model=recipe.model.model_dump(mode="json", exclude_none=True)
+        if recipe and measured
+        else {},
         classes=classes,
         devices=tuple(
             device.model_copy(

@@ -17,11 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from edgefed.advise.model_cost import cost_ratio
 from edgefed.advise.profile import DeviceProfile, Profile
+from edgefed.advise.stand_in import StandIn, in_form
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.files.writing import write_output
 from edgefed.seeds import generator
 from edgefed.simulator.local_fleet import device_names
+
+RECIPES_OWN = StandIn()
+"""The data that the recipe names."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Twin:
 
 
 def make_twin(
-    recipe: Recipe, profile: Profile, folder: Path, stand_in: dict[str, Any] | None = None
+    recipe: Recipe, profile: Profile, folder: Path, stand_in: StandIn = RECIPES_OWN
 ) -> Twin:
     """Return the twin of a fleet for a recipe, and write its files into a folder.
 
@@ -49,17 +54,17 @@ def make_twin(
         profile: of the fleet.
         folder: for the files; their names change with their contents, so that results of earlier
             twins are not taken for this one's.
-        stand_in: keys of the ``[data]`` table of the stand-in data; None for the recipe's.
+        stand_in: the data in place of the devices'.
 
     Raises:
-        StorageError: the disk does not take the files.
+        EdgeFedError: the data or the model cannot be used, or the disk does not take the files.
     """
     names = device_names(len(profile.devices))
     tables = recipe.model_dump(mode="json")
-    if stand_in is not None:
-        tables["data"] = stand_in
+    data = tables["data"] if stand_in.section is None else stand_in.section
+    tables["data"], note = in_form(data, profile.shape, folder, stand_in)
     tables["simulation"] |= {"devices": len(names), "newcomers": 0, "sharing": 1.0}
-    notes = []
+    notes = [note] if note else []
     if profile.with_labels:
         filled = _with_all_labels(profile)
         if missing := len(profile.devices) - len(profile.with_labels):
@@ -77,7 +82,7 @@ def make_twin(
             "No device shares its labels: the data are dealt by the recipe's partition"
             f" {partition}. Add labels to the profile if you know them."
         )
-    speeds, timed = _speeds(profile.devices, names)
+    speeds, timed = _speeds(profile.devices, names, _slower(recipe, profile, folder))
     if timed:
         file = _write(folder, "speeds", ["device", *_RATES], speeds)
         tables["speeds"] = {"file": str(file)}
@@ -106,8 +111,24 @@ def _with_all_labels(profile: Profile) -> list[tuple[int, ...]]:
     return filled
 
 
+def _slower(recipe: Recipe, profile: Profile, folder: Path) -> float:
+    """Return how many times longer a sample takes than in the run that measured the devices."""
+    if not (profile.model and profile.shape and profile.classes):
+        return 1.0
+    model = recipe.model.model_dump(mode="json", exclude_none=True)
+    return cost_ratio(
+        model,
+        recipe.training.batch_size,
+        profile.model,
+        profile.batch_size or recipe.training.batch_size,
+        profile.shape,
+        profile.classes,
+        folder,
+    )
+
+
 def _speeds(
-    devices: Sequence[DeviceProfile], names: Sequence[str]
+    devices: Sequence[DeviceProfile], names: Sequence[str], slower: float
 ) -> tuple[list[list[object]], bool]:
     """Return rows of names and rates, and whether any is known; unknown speeds are the median."""
     known = [d.seconds_per_sample for d in devices if d.seconds_per_sample is not None]
@@ -115,7 +136,12 @@ def _speeds(
         return [], False
     usual = median(known)
     rows: list[list[object]] = [
-        [name, device.seconds_per_sample or usual, device.uplink or "", device.downlink or ""]
+        [
+            name,
+            slower * (device.seconds_per_sample or usual),
+            device.uplink or "",
+            device.downlink or "",
+        ]
         for name, device in zip(names, devices, strict=True)
     ]
     return rows, True

@@ -8,6 +8,7 @@ import pytest
 
 from edgefed.advise.profile import DeviceProfile, Profile, profile_of, read_profile, write_profile
 from edgefed.advise.skew import skew_of
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import DataError
 from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
 from edgefed.report.speeds import MeasuredSpeed
@@ -19,15 +20,18 @@ def test_a_profile_joins_announcements_and_measured_speeds() -> None:
         fleet="plant",
         time="2026-11-29T10:00:00Z",
         devices=(
-            DeviceSnapshot(device="a", samples=30, labels=(10, 20), memory_total=8_000),
+            DeviceSnapshot(device="a", samples=30, labels=(10, 20), shape=(4,), memory_total=8_000),
             DeviceSnapshot(device="b", samples=5, labels=(5,)),
             DeviceSnapshot(device="c", samples=7),
             DeviceSnapshot(device="bad", samples=9, standing="quarantined"),
             DeviceSnapshot(device="empty"),
         ),
     )
-    made = profile_of(snapshot, [MeasuredSpeed("a", 0.5, 100.0), MeasuredSpeed("c", 0.25)], "r-1")
-    assert (made.fleet, made.run, made.classes) == ("plant", "r-1", 2)
+    made = profile_of(
+        snapshot, [MeasuredSpeed("a", 0.5, 100.0), MeasuredSpeed("c", 0.25)], "r-1", Recipe()
+    )
+    assert (made.fleet, made.run, made.classes, made.shape) == ("plant", "r-1", 2, (4,))
+    assert (made.model["name"], made.batch_size) == ("cnn", 16)
     assert made.devices == (
         DeviceProfile(
             name="a",

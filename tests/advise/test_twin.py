@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edgefed.advise.candidates import CANDIDATES, candidate, entrants
 from edgefed.advise.profile import Profile, Shared
+from edgefed.advise.stand_in import StandIn, scaled
 from edgefed.advise.twin import make_twin
 from edgefed.api.recipe_source import checked
-from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.recipes.recipe import DataSection, Recipe
+from edgefed.data.sets.datasets import load
 from edgefed.errors import UnknownNameError
 from tests.advise.fleets import one_label_each
 
@@ -57,7 +60,7 @@ def test_unknown_labels_and_speeds_are_assumed_and_said(tmp_path: Path) -> None:
             for device in profile.devices
         )
     )
-    blind = make_twin(Recipe(), nothing, tmp_path, {"name": "digits", "partition": "iid"})
+    blind = make_twin(Recipe(), nothing, tmp_path, StandIn({"name": "digits", "partition": "iid"}))
     assert (blind.tables["data"], blind.timed) == ({"name": "digits", "partition": "iid"}, False)
     assert "dealt by the recipe's partition iid" in blind.notes[0]
     assert blind.notes[1] == "No run has measured the devices: times are unknown."
@@ -114,3 +117,49 @@ def test_only_wanted_methods_enter_and_unknown_ones_are_named(tmp_path: Path) ->
     with pytest.raises(UnknownNameError, match="named 'fedav'") as raised:
         entrants(tables, profile, checked, ["fedav"])
     assert raised.value.code == "advise.method"
+
+
+def test_stand_in_images_get_the_form_of_the_devices(tmp_path: Path) -> None:
+    profile = one_label_each(10).model_copy(update={"shape": (3, 16, 12)})
+    section = {"name": "digits", "partition": "iid"}
+    twin = make_twin(Recipe(), profile, tmp_path, StandIn(section))
+    data = np.load(twin.tables["data"]["path"])
+    assert data["x_train"].shape[1:] == data["x_test"].shape[1:] == (3, 16, 12)
+    before = load(DataSection.model_validate(section), None, seed=0)
+    assert np.array_equal(data["y_train"], before.train.targets)
+    assert np.allclose(
+        data["x_train"].mean((1, 2, 3)), before.train.inputs.mean((1, 2, 3)), atol=0.02
+    )
+    same = one_label_each(10).model_copy(update={"shape": (1, 8, 8)})
+    assert make_twin(Recipe(), same, tmp_path, StandIn(section)).tables["data"]["name"] == "digits"
+    flat = one_label_each(10).model_copy(update={"shape": (64,)})
+    (note,) = make_twin(Recipe(), flat, tmp_path, StandIn(section)).notes
+    assert note.startswith(
+        "The stand-in data have inputs of shape (1, 8, 8), the devices' of (64,)"
+    )
+
+
+def test_images_are_scaled_by_area_and_channels_by_their_mean() -> None:
+    image = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    both = np.concatenate([image, image + 2], axis=1)
+    same = scaled(both, (3, 4, 4))
+    assert np.array_equal(same, np.repeat(image + 1, 3, axis=1))
+    assert scaled(np.full((2, 1, 8, 8), 0.25), (1, 5, 3)) == pytest.approx(
+        np.full((2, 1, 5, 3), 0.25)
+    )
+
+
+def test_a_larger_model_takes_as_much_longer_as_it_does_here(tmp_path: Path) -> None:
+    small, large = ({"name": "mlp", "hidden": [width]} for width in (8, 4096))
+    profile = one_label_each(10, shape=(1, 8, 8), batch_size=16, model=small)
+    recipe = Recipe.model_validate({"model": large, "training": {"batch_size": 16}})
+    first = make_twin(recipe, profile, tmp_path).tables["speeds"]["file"]
+    seconds = float(_rows(first)[1][1])
+    assert seconds > 2 * 0.01
+    assert make_twin(recipe, profile, tmp_path).tables["speeds"]["file"] == first  # kept
+    measured = recipe.model.model_dump(mode="json", exclude_none=True)
+    same = profile.model_copy(update={"model": measured})
+    assert _rows(make_twin(recipe, same, tmp_path).tables["speeds"]["file"])[1][1] == "0.01"
+    # Half the batch: twice as many steps, so more time for each sample.
+    other = Recipe.model_validate({"model": large, "training": {"batch_size": 2}})
+    assert float(_rows(make_twin(other, same, tmp_path).tables["speeds"]["file"])[1][1]) > 0.01

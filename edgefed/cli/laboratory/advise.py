@@ -21,6 +21,7 @@ from edgefed.terminal.units import counted, duration, size
 if TYPE_CHECKING:
     from edgefed.advise.advice import Advice, Row
     from edgefed.advise.profile import Profile
+    from edgefed.advise.stand_in import StandIn
     from edgefed.config.recipes.recipe import Recipe
 
 app = CommandLine(
@@ -37,7 +38,7 @@ ProfileFile = Annotated[
         metavar="FILE",
     ),
 ]
-StandIn = Annotated[
+StandInData = Annotated[
     str,
     typer.Option(
         "--stand-in",
@@ -122,7 +123,7 @@ def twin(
     recipe: RecipeFile = None,
     *,
     profile: ProfileFile = None,
-    stand_in: StandIn = "",
+    stand_in: StandInData = "",
     seeds: Seeds = "1",
     sets: Sets = None,
     out: Out = None,
@@ -136,7 +137,7 @@ def twin(
     made, known, folder = _given(options, recipe, sets, profile, out)
     run = partial(run_plan, options, folder=folder)
     score, prepared = predict(
-        made, known, folder, parse_seeds(seeds), checked, run, _stand_in(stand_in)
+        made, known, folder, parse_seeds(seeds), checked, run, _stand_in(options, stand_in)
     )
     row = predicted(score, made, len(known.devices), timed=prepared.timed)
     options.answer({**asdict(row), "notes": prepared.notes}, columns(_prediction(row)))
@@ -156,7 +157,7 @@ def race(
     recipe: RecipeFile = None,
     *,
     profile: ProfileFile = None,
-    stand_in: StandIn = "",
+    stand_in: StandInData = "",
     minutes: Minutes = DEFAULT_MINUTES,
     seeds: Seeds = "1,2,3",
     methods: Methods = "",
@@ -177,7 +178,9 @@ def race(
     names = tuple(filter(None, methods.replace(" ", "").split(",")))
     wishes = Wishes(60 * minutes, parse_seeds(seeds), names, jobs)
     run = partial(run_plan, options, folder=folder, jobs=jobs)
-    answer = advise(made, known, folder, wishes, checked, run, SystemClock(), _stand_in(stand_in))
+    answer = advise(
+        made, known, folder, wishes, checked, run, SystemClock(), _stand_in(options, stand_in)
+    )
     options.answer({**answer.to_json(), "folder": str(folder)}, _table(answer))
     if not options.json:
         data(f"\n{answer.recommended}: {answer.reason}")
@@ -250,6 +253,7 @@ def _folder(options: Globals, name: str, out: Path | None) -> Path:
 def _fleet_profile(options: Globals, run: str) -> Profile:
     from edgefed.advise.profile import profile_of
     from edgefed.cli.common.run_folders import is_folder, typed_folder
+    from edgefed.config.recipes.recipe import Recipe
     from edgefed.errors import EdgeFedError
     from edgefed.events.base.snapshot import Snapshot
     from edgefed.report.speeds import MeasuredSpeed, speeds_of_folder
@@ -257,11 +261,12 @@ def _fleet_profile(options: Globals, run: str) -> Profile:
     with options.connected() as coordinator:
         snapshot = Snapshot.model_validate(coordinator.ask("snapshot")["snapshot"])
         named = run or (snapshot.run.run if snapshot.run else "")
-        folder = Path()
+        folder, recipe = Path(), None
         if is_folder(run):
             folder = typed_folder(run)
         elif named:
-            folder = Path(coordinator.ask("run.show", run=named)["folder"])
+            record = coordinator.ask("run.show", run=named)
+            folder, recipe = Path(record["folder"]), Recipe.model_validate(record["recipe"])
     speeds: tuple[MeasuredSpeed, ...] = ()
     try:
         if named:
@@ -270,13 +275,16 @@ def _fleet_profile(options: Globals, run: str) -> Profile:
         if run:
             raise
         options.note(f"  times are unknown: {error.message}")
-    return profile_of(snapshot, speeds, named)
+    return profile_of(snapshot, speeds, named, recipe)
 
 
-def _stand_in(text: str) -> dict[str, Any] | None:
+def _stand_in(options: Globals, text: str) -> StandIn:
+    from edgefed.advise.stand_in import StandIn
+
     name, _, path = text.partition(":")
     place = {"path": str(Path(path).expanduser().absolute())} if path else {}
-    return {"name": name, **place} if name else None
+    section = {"name": name, **place} if name else None
+    return StandIn(section, options.settings().value.state / "data")
 
 
 def _say(options: Globals, lines: Any) -> None:

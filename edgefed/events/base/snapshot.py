@@ -182,6 +182,7 @@ class DeviceSnapshot(View):
         rounds: the last rounds of the current run in which it was asked, oldest first.
         held_out: samples on which it tests the model.
         labels: training samples by label; empty if the device does not share them.
+        shape: of one input.
         ignored: files of its data that it cannot use.
         class_names: names of those labels; empty when they have none.
         sent, received: payload bytes, from the device's side.
@@ -223,6 +224,7 @@ class DeviceSnapshot(View):
     ignored: int = 0
     labels: tuple[int, ...] = ()
     class_names: tuple[str, ...] = ()
+    shape: tuple[int, ...] = ()
     hardware: str = ""
     site: str = ""
     accelerator: str = ""
