@@ -69,6 +69,11 @@ class Applicant:
     state: Path
 
     @property
+    def invited_by(self) -> str:
+        """The group of commands that makes its tokens."""
+        return next((role for role in self.roles if role in ("device", "gateway")), "operator")
+
+    @property
     def trust(self) -> Path:
         """The fleet's folder of credentials."""
         return self.state / "trust" / self.token.fleet
@@ -128,7 +133,7 @@ def _earlier(applicant: Applicant, user: str, now: datetime) -> Credentials:
         raise NotAllowedError(
             f"The token was used already on this machine, and {user} has left since.",
             code="enrol.used",
-            hint="ask for a new one: edgefed device invite",
+            hint=f"ask for a new one: edgefed {applicant.invited_by} invite",
         )
     return load_credentials(folder, now)
 
@@ -213,7 +218,7 @@ def _credentials(
         raise NotAllowedError(
             "The coordinator's answer is not a certificate for this machine's key.",
             code="enrol.answer",
-            hint="ask for a new token: edgefed device invite",
+            hint=f"ask for a new token: edgefed {applicant.invited_by} invite",
         )
     check_validity(certificate, now)
     folder = applicant.trust / user_of(certificate.role, certificate.name)

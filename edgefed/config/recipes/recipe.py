@@ -183,7 +183,7 @@ class WireSection(Section):
 
     uplink: CodecName = "bf16"
     """Codec from devices to the coordinator. ``topk`` sends the quarter of an update's values with
-    the largest magnitude, and needs ``error_feedback`` for the others."""
+    the largest magnitude; without ``error_feedback`` the others are lost."""
 
     error_feedback: bool = True
     """Whether devices add the error of a lossy codec to their next reply."""

@@ -171,8 +171,8 @@ class Enrolment:
                     raise NotAllowedError(
                         "The fleet does not know this token.",
                         code="enrol.unknown_token",
-                        hint="ask for a new one: edgefed device invite; to invite a name again "
-                        "replaces its token",
+                        hint="ask for a new one: edgefed device, operator or gateway invite; to "
+                        "invite a name again replaces its token",
                     )
                 response = self._answer(known, asked)
             except EdgeFedError as error:
@@ -206,7 +206,7 @@ class Enrolment:
             raise NotAllowedError(
                 "An operator has rejected this device.",
                 code="enrol.rejected",
-                hint="ask for a new token: edgefed device invite",
+                hint=f"ask for a new token: edgefed {_group(known.role)} invite",
             )
         if known.key and known.key != key:
             raise NotAllowedError(
@@ -219,7 +219,7 @@ class Enrolment:
             raise NotAllowedError(
                 f"The token expired at {known.expires}.",
                 code="enrol.expired",
-                hint="ask for a new one: edgefed device invite",
+                hint=f"ask for a new one: edgefed {_group(known.role)} invite",
             )
 
     def _check_name(self, known: Invitation, user: str) -> None:
@@ -252,7 +252,7 @@ class Enrolment:
             raise NotAllowedError(
                 f"{known.name} was removed from the fleet.",
                 code="enrol.revoked",
-                hint="ask for a new token: edgefed device invite",
+                hint=f"ask for a new token: edgefed {_group(known.role)} invite",
             )
         self.parties.tell_again()
         return self._with(certificate)
