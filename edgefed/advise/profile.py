@@ -6,7 +6,7 @@ It is a TOML or JSON file that a user may edit, and all that an advice knows of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -110,6 +110,7 @@ def profile_of(
     speeds: Iterable[MeasuredSpeed] = (),
     run: str = "",
     recipe: Recipe | None = None,
+    presence: Mapping[str, float] | None = None,
 ) -> Profile:
     """Return the profile of a fleet.
 
@@ -118,6 +119,7 @@ def profile_of(
         speeds: of the devices of a run.
         run: its name; empty for none.
         recipe: of that run.
+        presence: share of the time in which a device was connected.
     """
     measured = {speed.device: speed for speed in speeds}
     devices = []
@@ -133,6 +135,7 @@ def profile_of(
                 seconds_per_sample=(speed and speed.seconds_per_sample) or None,
                 uplink=(speed and speed.uplink) or None,
                 memory=device.memory_total,
+                absent=min(0.9, round(1 - (presence or {}).get(device.device, 1.0), 4)),
             )
         )
     classes = max((len(device.labels) for device in devices), default=0)

@@ -260,6 +260,7 @@ def _fleet_profile(options: Globals, run: str) -> Profile:
 
     with options.connected() as coordinator:
         snapshot = Snapshot.model_validate(coordinator.ask("snapshot")["snapshot"])
+        presence = coordinator.ask("device.presence")
         named = run or (snapshot.run.run if snapshot.run else "")
         folder, recipe = Path(), None
         if is_folder(run):
@@ -275,7 +276,7 @@ def _fleet_profile(options: Globals, run: str) -> Profile:
         if run:
             raise
         options.note(f"  times are unknown: {error.message}")
-    return profile_of(snapshot, speeds, named, recipe)
+    return profile_of(snapshot, speeds, named, recipe, presence)
 
 
 def _stand_in(options: Globals, text: str) -> StandIn:

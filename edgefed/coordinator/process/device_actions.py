@@ -10,7 +10,8 @@ from pydantic import Field
 
 from edgefed.coordinator.devices.device_diagnostics import DeviceDiagnostics
 from edgefed.coordinator.devices.device_orders import DeviceOrders
-from edgefed.coordinator.process.request_actions import Arguments, RequestAction
+from edgefed.coordinator.devices.presence import Presence
+from edgefed.coordinator.process.request_actions import Arguments, Nothing, RequestAction
 from edgefed.wire.limits import MAX_LOG_LINES, MAX_PAUSE_REASON
 
 MAX_DEVICES = 4096
@@ -51,9 +52,9 @@ class _Log(Arguments):
 
 
 def device_actions(
-    orders: DeviceOrders, diagnostics: DeviceDiagnostics
+    orders: DeviceOrders, diagnostics: DeviceDiagnostics, presence: Presence
 ) -> Mapping[str, RequestAction]:
-    """Return the actions about single devices, by name."""
+    """Return the actions about devices, by name."""
     actions = _Actions(orders, diagnostics)
     return {
         "device.forget": RequestAction(_Forget, actions.forget, order=True),
@@ -63,6 +64,7 @@ def device_actions(
             _OneDevice, actions.quarantine, order=True, by_user=True
         ),
         "device.release": RequestAction(_OneDevice, actions.release, order=True),
+        "device.presence": RequestAction(Nothing, lambda arguments: presence.shares()),
         "device.ping": RequestAction(_Ping, actions.ping, costly=True),
         "device.log": RequestAction(_Log, actions.log, costly=True),
     }

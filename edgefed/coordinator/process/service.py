@@ -19,6 +19,7 @@ from edgefed.coordinator.devices.device_orders import DeviceOrders
 from edgefed.coordinator.devices.device_pauses import DevicePauses
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.devices.known_devices import KnownDevices
+from edgefed.coordinator.devices.presence import Presence
 from edgefed.coordinator.devices.sender_limits import SenderLimits, either, everybody
 from edgefed.coordinator.devices.sites import Sites
 from edgefed.coordinator.devices.trust_scores import TrustScores
@@ -130,6 +131,7 @@ class Service:
             *(self.journal, clock, self._trust, self._enrolled, self._pauses),
             self._sites.gateway_of,
         )
+        self._presence = Presence(settings.folder, clock, self._online)
         self._run_check = RunCheck(
             settings, lambda checks: self._trust.exclusions(self.registry.known(), checks)
         )
@@ -212,7 +214,7 @@ class Service:
             lambda: inbox.counts,
             self._evaluations.result,
             {
-                **device_actions(self._make_device_orders(), self._diagnostics),
+                **device_actions(self._make_device_orders(), self._diagnostics, self._presence),
                 **enrolment_actions(self._members, self._sites.gateway_of),
                 **event_actions(self._events),
                 **site_actions(
@@ -252,7 +254,7 @@ class Service:
                 on_diagnostic=self._diagnostics.take,
                 sites=self._sites,
                 on_heard=self._on_heard,
-                on_turn=self._manager.beat,
+                on_turn=self._turn,
             )
         )
 
@@ -311,6 +313,7 @@ class Service:
         self._alerts.stop()
         self.announcements.change(status="lost")
         self.dispatcher.stop()
+        self._presence.save()
         if self._members is not None:
             self._members.stop()
         self.journal.emit("note", text=STOPPED)
@@ -323,6 +326,14 @@ class Service:
         if self._membership is not None:
             self._membership.close()
         self._lock.release()
+
+    def _online(self) -> list[str]:
+        return [device for device in self.registry.devices() if self.registry.online(device)]
+
+    def _turn(self) -> None:
+        """Do the work of each turn of the message loop."""
+        self._manager.beat()
+        self._presence.due()
 
     def _take_up_unfinished(self) -> None:
         with self._guard:
@@ -495,6 +506,7 @@ class Service:
     def _clear(self, device: str) -> None:
         """Forget that a device took part, and delete the broker's retained messages of it."""
         self._known.forget(device)
+        self._presence.forget(device)
         self._sites.forget(device)
         self._link.clear(*self._topics.written_by_device(device))
 
