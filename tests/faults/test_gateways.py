@@ -24,7 +24,7 @@ PARTS = ("gw-a", DEVICES[0], "coordinator", "broker-gw-b", "broker", "cut")
 CUT_SECONDS = 3.0
 
 
-def recipe() -> Recipe:
+def recipe(site_sums: str = "auto") -> Recipe:
     return Recipe.model_validate(
         {
             "name": "sites",
@@ -43,6 +43,7 @@ def recipe() -> Recipe:
                 "lost_grace": "deadline",
                 "quorum": 1.0,
                 "min_devices": len(DEVICES),
+                "site_sums": site_sums,
             },
             "wire": {"downlink": "bf16", "uplink": "int8"},
             "simulation": {"devices": len(DEVICES), "holdout": 0.0},
@@ -71,9 +72,13 @@ def in_round(home: SiteProcesses, run: str, number: int) -> Callable[[], bool]:
     return trains
 
 
-@pytest.mark.parametrize("signed", (False, True), ids=("open", "signed"))
-def test_kills_of_every_part_leave_the_flat_run_s_bits(tmp_path: Path, signed: bool) -> None:
-    plan = recipe()
+@pytest.mark.parametrize(
+    ("signed", "site_sums"), [(False, "never"), (True, "always")], ids=("open", "signed-sums")
+)
+def test_kills_of_every_part_leave_the_flat_run_s_bits(
+    tmp_path: Path, signed: bool, site_sums: str
+) -> None:
+    plan = recipe(site_sums)
     with sites(tmp_path / "fleet", plan, SITES, signed=signed) as home:
         home.wait_for_devices(len(DEVICES))
         run = home.begin()

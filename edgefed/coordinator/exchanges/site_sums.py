@@ -1,0 +1,196 @@
+"""Sums of sites: ask gateways for them, and turn one into equivalent answers of its devices.
+
+A gateway rounds each value of an update to the grid of the whole cohort and multiplies it by the
+weight of its device, as ``ExactMean`` does, and sends the sum S of these whole numbers. With the
+devices' weights w_k, W = sum_k w_k, S = W q + r and 0 <= r < W, the answers are q, and q + r for
+one unit of the last device's weight. Their weighted sum is S, so the merge has the bits of one
+answer of each device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from edgefed.algorithms.averaging.fedavg import MOST_SAMPLES
+from edgefed.algorithms.composed.site_sums_check import single_updates_reason
+from edgefed.algorithms.interface.answer import Answer, Group
+from edgefed.algorithms.interface.exchange import Exchange, ReplyRole
+from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.exchanges.fleet import Delivered
+from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
+from edgefed.coordinator.exchanges.reply_checks import (
+    LOST_BLOB,
+    Rejection,
+    check_stated,
+    fetch_problem,
+)
+from edgefed.coordinator.storage.stored_runs import OpenExchange, SiteSumsChoice
+from edgefed.errors import WireError
+from edgefed.learn.aggregation.exact_mean import grid_bits
+from edgefed.learn.aggregation.summed_grid import COUNT_BITS, LARGEST, MAX_TOTAL, SummedGrid
+from edgefed.learn.base.types import Array
+from edgefed.wire.messages import Task
+from edgefed.wire.site_messages import MAX_SUMMED, SUM, SumRequest
+from edgefed.wire.summed_numbers import decode_numbers
+from edgefed.wire.tensors import specs_of
+
+DELTA = "delta"
+WEIGHTS = "weights"
+
+
+def choice_of(
+    exchange: Exchange, recipe: Recipe, algorithm: CompleteAlgorithm[Any]
+) -> SiteSumsChoice:
+    """Return whether gateways may sum the answers to an exchange."""
+    choice = recipe.rounds.site_sums
+    if choice == "never" or exchange.name != "fit" or exchange.preparatory:
+        return "never"
+    if single_updates_reason(recipe, algorithm) or exchange.wanted < len(exchange.questions):
+        return "never"
+    # A gateway knows the form of a delta from the weights of its task.
+    payload = exchange.payloads.get(WEIGHTS)
+    named = all(question.blobs.get(WEIGHTS) == WEIGHTS for question in exchange.questions)
+    roles = exchange.reply_roles
+    if payload is None or not named or roles.keys() != {DELTA}:
+        return "never"
+    fits = roles[DELTA].tensors == specs_of(payload.arrays)
+    total = _total(question.samples for question in exchange.questions)
+    return choice if fits and total <= MAX_TOTAL else "never"
+
+
+def sum_requests(
+    pending: PendingExchange,
+    site_of: Callable[[str], str],
+    known: Callable[[str], bool],
+    now: float,
+) -> Iterator[tuple[str, SumRequest]]:
+    """Yield each gateway that is to sum answers to an exchange, with the request to it.
+
+    Args:
+        pending: the exchange.
+        site_of: returns the gateway that speaks for a device; empty for one without.
+        known: whether a device has been heard of since the coordinator's start. One that has not
+            may appear at any site.
+        now: the monotonic second.
+    """
+    opened, sites = pending.exchange, dict[str, list[str]]()
+    if opened.site_sums == "never":
+        return
+    unknown = []
+    for device in pending.wanted():
+        if gateway := site_of(device):
+            sites.setdefault(gateway, []).append(device)
+        elif not known(device):
+            unknown.append(device)
+    for gateway, devices in sites.items():
+        if len(devices) + len(unknown) <= MAX_SUMMED:
+            yield (
+                gateway,
+                SumRequest(
+                    run=opened.tasks[0].run,
+                    exchange=opened.exchange,
+                    index=opened.index,
+                    total=_total(task.samples for task in opened.tasks),
+                    always=opened.site_sums == "always",
+                    lost_grace=opened.lost_grace,
+                    seconds=max(0.0, pending.deadline - now),
+                    devices=tuple(sorted((*devices, *unknown))),
+                ),
+            )
+
+
+def _total(samples: Iterable[int]) -> int:
+    """Return the most that the answers of a cohort may weigh, as a merge bounds it."""
+    return max(1, sum(min(number, MOST_SAMPLES) for number in samples))
+
+
+def grid_of(role: ReplyRole, total: int) -> SummedGrid:
+    """Return the grid of a merge of updates of this form, with this total weight."""
+    specs = role.tensors or {}
+    tensors = tuple((name, specs[name].dtype, tuple(specs[name].shape)) for name in sorted(specs))
+    return SummedGrid(tensors, total, grid_bits(total))
+
+
+def weight_of(task: Task, samples: int) -> int:
+    """Return the weight of an answer to a task in the merge, in units."""
+    return 1 if task.settings["weighting"] == "uniform" else min(samples, MOST_SAMPLES)
+
+
+def check_sum(
+    delivered: Delivered,
+    exchange: OpenExchange,
+    reject_reason: Callable[[Answer], str],
+    announced_factor: float = 0.0,
+) -> list[Answer]:
+    """Return answers of the devices in a sum, whose merge is the merge of their own.
+
+    Args:
+        delivered: the sum; each part of it has the share of one device.
+        exchange: the question.
+        reject_reason: the algorithm's own check of an answer.
+        announced_factor: as in ``check``.
+
+    Raises:
+        Rejection: the sum must not be merged.
+    """
+    if delivered.problem:
+        raise Rejection(delivered.problem)
+    if delivered.reply.status != "ok" or {*delivered.reply.blobs} != {SUM}:
+        raise Rejection("its site sent something else than a sum")
+    if reason := fetch_problem(delivered.reply, exchange):
+        raise Rejection(reason)
+    weights = []
+    for reply in (part.reply for part in delivered.parts):
+        task = check_stated(reply, exchange, announced_factor)
+        if reply.samples > task.samples:
+            raise Rejection(
+                f"in the sum of its site, {reply.device} counts {reply.samples} samples, and it"
+                f" announced {task.samples}"
+            )
+        weights.append(weight_of(task, reply.samples))
+    groups = _groups(delivered, exchange, sum(weights))
+    answers = list(_equivalent(delivered.parts, weights, groups))
+    for answer in answers:
+        if reason := reject_reason(answer):
+            raise Rejection(reason)
+    return answers
+
+
+def _groups(delivered: Delivered, exchange: OpenExchange, weight: int) -> list[Group]:
+    """Return the update of all but one unit of a sum's weight, and that of the last unit."""
+    role = exchange.reply_roles[DELTA]
+    grid = grid_of(role, _total(task.samples for task in exchange.tasks))
+    try:
+        numbers = decode_numbers(delivered.read(delivered.reply.blobs[SUM].digest), grid.count)
+    except WireError as error:
+        raise Rejection(f"{SUM}: {error.message}", blamed=error.code != LOST_BLOB) from error
+    sums = grid.sums(numbers)
+    for name, dtype, _ in grid.tensors:
+        largest = min(LARGEST, role.largest)
+        bound = int(largest * 2**grid.bits) if dtype.startswith("float") else 2**COUNT_BITS
+        _check_bound(name, sums[name], bound * weight, weight)
+    parts = grid.parts_of_sum(sums, [weight - 1, 1] if weight > 1 else [1])
+    return [Group(arrays) for arrays in parts]
+
+
+def _check_bound(name: str, numbers: Array, bound: int, weight: int) -> None:
+    if numbers.size and not -bound <= int(numbers.min()) <= int(numbers.max()) <= bound:
+        raise Rejection(
+            f"the sum of its site holds values of {name} beyond those of updates that weigh"
+            f" {weight} together"
+        )
+
+
+def _equivalent(
+    parts: Sequence[Delivered], weights: Sequence[int], groups: Sequence[Group]
+) -> Iterator[Answer]:
+    """Yield an answer of each device, of the last one two if it weighs more than one unit."""
+    first, last = groups[0], groups[-1]
+    for part, weight in zip(parts[:-1], weights[:-1], strict=True):
+        yield Answer(part.reply.device, weight, {DELTA: first}, part.reply.metrics)
+    reply = parts[-1].reply
+    if weights[-1] > 1:
+        yield Answer(reply.device, weights[-1] - 1, {DELTA: first}, reply.metrics)
+    yield Answer(reply.device, 1, {DELTA: last}, reply.metrics)
