@@ -90,13 +90,15 @@ def test_kills_of_every_part_leave_the_flat_run_s_bits(
         assert record["weights_digest"] == simulated(plan, tmp_path / "sim")
 
 
-def test_a_model_crosses_the_link_of_a_site_once(tmp_path: Path) -> None:
-    plan = recipe().model_copy(update={"rounds": recipe().rounds.model_copy(update={"count": 1})})
+def test_a_model_and_a_sum_cross_the_link_of_a_site_once(tmp_path: Path) -> None:
+    rounds = recipe("always").rounds.model_copy(update={"count": 1})
+    plan = recipe().model_copy(update={"rounds": rounds})
     with sites(tmp_path, plan, SITES) as home:
         home.wait_for_devices(len(DEVICES))
         before = [list(home.links[gateway].carried) for gateway in SITES]
         record = home.finish(home.begin())
         assert record["status"] == "finished", home.logs()
         model = 4 * (64 * 600 + 600 + 600 * 600 + 600 + 600 * 10 + 10)
-        for (down, _), link in zip(before, home.links.values(), strict=True):
+        for (down, up), link in zip(before, home.links.values(), strict=True):
             assert 0.3 * model < link.carried[0] - down < 0.5 * model, "as bf16, compressed"
+            assert 1.0 * model < link.carried[1] - up < 1.3 * model, "4 to 5 bytes a weight"
