@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgefed.coordinator.exchanges.reply_checks import Rejection
+from edgefed.coordinator.exchanges.site_sums import check_sum
 from edgefed.learn.base.types import Tensors
+from edgefed.wire.message_parts import SentRelay
 from edgefed.wire.messages import BlobRef, Reply
 from edgefed.wire.site_messages import SUM, SumReply
 from edgefed.wire.summed_numbers import decode_numbers, encode_numbers
@@ -26,7 +29,7 @@ PAIR = {"cam-1": 30, "cam-2": 12}
 def cohorts(draw: st.DrawFn) -> tuple[dict[str, int], dict[str, int], dict[str, int], int, str]:
     """Announced samples, samples in the replies, the site of each device (0 for none), a seed."""
     names = [f"cam-{number}" for number in range(draw(st.integers(1, 7)))]
-    announced = {name: draw(st.integers(1, 5000)) for name in names}
+    announced = {name: draw(st.integers(1, 300_000)) for name in names}
     samples = {name: draw(st.integers(1, announced[name])) for name in names}
     sites = {name: draw(st.integers(0, 2)) for name in names}
     codec = draw(st.sampled_from(["fp32", "bf16", "int8"]))
@@ -105,7 +108,11 @@ def bad(cohort: Cohort, kind: str) -> Reply:
         "metric": {"metrics": {"loss": float("inf")}},
         "role": {"blobs": {**reply.blobs, "other": reply.blobs["delta"]}},
         "lost": {"blobs": {"delta": BlobRef(digest="1" * 64, size=5)}},
+        "relay": {"relays": {"cam-2": SentRelay(digest="1" * 64, size=5)}},
     }
+    if kind == "relay":
+        may_send = {"receivers": ("cam-2",), "max_relay_bytes": 9}
+        cohort.tasks["cam-1"] = cohort.tasks["cam-1"].model_copy(update=may_send)
     return reply.model_copy(update=changes.get(kind, {}))
 
 
@@ -123,6 +130,7 @@ def bad(cohort: Cohort, kind: str) -> Reply:
         "metric",
         "role",
         "lost",
+        "relay",
     ),
 )
 def test_what_the_coordinator_may_refuse_is_passed_on_singly(tmp_path: Path, kind: str) -> None:
@@ -143,6 +151,20 @@ def test_replies_that_take_fewer_bytes_than_their_sum_are_passed_on_singly(tmp_p
     reply = reply.model_copy(update={"blobs": {"delta": ref}})
     assert Site(cohort, [*PAIR], always=False).take(reply) == [reply]
     assert Site(cohort, [*PAIR, "cam-3"], always=False).take(reply) == []
+
+
+def test_replies_from_other_bases_than_the_first_are_passed_on_singly(tmp_path: Path) -> None:
+    cohort = Cohort(tmp_path, PAIR)
+    site = Site(cohort, [*PAIR])
+    assert site.take(cohort.reply("cam-1", drawn_delta(1))) == []
+    own = cohort.tasks["cam-2"]
+    more = {**own.blobs, "own": BlobRef(digest="1" * 64, size=5)}
+    cohort.tasks["cam-2"] = own.model_copy(update={"blobs": more})
+    reply = cohort.reply("cam-2", drawn_delta(2))
+    reply = reply.model_copy(update={"bases": {**reply.bases, "own": "1" * 64}})
+    single, made = site.take(reply)
+    assert single == reply
+    assert isinstance(made, SumReply)
 
 
 def test_without_a_request_nothing_is_summed(tmp_path: Path) -> None:
@@ -270,6 +292,21 @@ def test_what_is_no_sum_is_refused(tmp_path: Path, changes: dict[str, object], r
     cohort = Cohort(tmp_path, PAIR)
     with pytest.raises(Rejection, match=reason):
         cohort.answers(made_sum(cohort).model_copy(update=changes))
+
+
+def test_what_was_found_before_or_by_the_algorithm_refuses_a_sum(tmp_path: Path) -> None:
+    cohort = Cohort(tmp_path, PAIR)
+    delivered = cohort.delivered(made_sum(cohort))
+    with pytest.raises(Rejection, match="found before"):
+        check_sum(replace(delivered, problem="found before"), cohort.opened, lambda answer: "")
+    with pytest.raises(Rejection, match="cam-2 has its own reason"):
+        check_sum(
+            delivered,
+            cohort.opened,
+            lambda answer: "cam-2 has its own reason" if answer.device == "cam-2" else "",
+        )
+    with pytest.raises(Rejection, match=r"checks\.announced_factor"):
+        check_sum(delivered, cohort.opened, lambda answer: "", 0.5)
 
 
 def test_a_sum_with_a_forged_share_is_refused(tmp_path: Path) -> None:

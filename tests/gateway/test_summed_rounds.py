@@ -9,13 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from edgefed.algorithms.composed.registry import make
+from edgefed.algorithms.interface.exchange import Exchange
+from edgefed.algorithms.interface.member import Member
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
-from edgefed.coordinator.exchanges.site_sums import sum_requests
+from edgefed.coordinator.exchanges.site_sums import choice_of, sum_requests
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import RecipeError
 from edgefed.gateway.site_sums import SiteSums
@@ -119,6 +123,23 @@ def test_of_a_refused_sum_nothing_is_merged(tmp_path: Path) -> None:
     assert [row["replies"] for row in rows] == [2, 2, 2]
 
 
+def test_a_sum_with_the_answer_of_a_quarantined_device_is_refused(tmp_path: Path) -> None:
+    plan = recipe(rounds={"site_sums": "always", "count": 1})
+    trust = TrustScores()
+    with closing(World(tmp_path, plan)) as here:
+        gateways = at_sites(here.cache)
+
+        def tamper(opened: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
+            trust.quarantine("device-02", "operator.ann", "now")
+            return gateways(opened, replies)
+
+        fleet = TamperedFleet(here.devices, tamper)
+        assert here.engine(fleet, trust=trust).run().status == "finished"
+    refused = [(device, why) for device, outcome, why in fleet.verdicts if outcome == "rejected"]
+    why = "the sum of its site has an answer of device-02, which is quarantined"
+    assert refused == [("device-00", why), ("device-02", why)]
+
+
 SINGLE: dict[str, dict[str, Any]] = {
     "merging.rule = median": {"merging": {"rule": "median"}},
     "[checks]": {"checks": {"norm_factor": 9.0}},
@@ -139,6 +160,29 @@ NOT_IN_A_SIMULATION: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("reason", SINGLE)
 def test_what_needs_single_updates_is_never_summed(tmp_path: Path, reason: str) -> None:
     assert ran(tmp_path, recipe(**SINGLE[reason]), site_sums="auto")[1][3] == {"never"}
+
+
+def test_which_exchanges_are_summed() -> None:
+    plan = recipe(rounds={"site_sums": "always"})
+    algorithm = make(plan)
+    roster = tuple(Member(device, 5) for device in SITES)
+    state = algorithm.start({"w": np.zeros(3, np.float32)}, roster, 0)
+    asked = algorithm.plan(state, roster, 0)
+    assert isinstance(asked, Exchange)
+    assert choice_of(asked, plan, algorithm) == "always"
+    role = asked.reply_roles["delta"]
+    many = tuple(replace(question, samples=2**27) for question in asked.questions)
+    for other in (
+        replace(asked, name="evaluate"),
+        replace(asked, preparatory=True),
+        replace(asked, wanted=3),
+        replace(asked, reply_roles={"delta": role, "control": role}),
+        replace(asked, reply_roles={"delta": replace(role, tensors=None)}),
+    ):
+        assert choice_of(other, plan, algorithm) == "never"
+    assert choice_of(replace(asked, questions=many), plan, algorithm) == "always"
+    larger = many * 16
+    assert choice_of(replace(asked, questions=larger, wanted=64), plan, algorithm) == "never"
 
 
 @pytest.mark.parametrize("reason", [*SINGLE, *NOT_IN_A_SIMULATION])

@@ -17,7 +17,7 @@ from edgefed.wire.message_parts import BlobRef
 from edgefed.wire.messages import Cancel, Receipt, Task
 from edgefed.wire.site_messages import SummedAnswer, SumReply, SumRequest
 from edgefed.wire.tensors import digest
-from tests.coordinator.dispatch.test_dispatcher import exchange, task
+from tests.coordinator.dispatch.test_dispatcher import exchange, reply, task
 from tests.coordinator.dispatch.test_gateway_messages import (
     TWO,
     FakeGateway,
@@ -136,6 +136,17 @@ def test_a_sum_answers_for_its_devices_and_the_others_are_given_up(scene: Scene)
     pending = scene.service.dispatcher.exchanges.get("r-1-0")
     assert pending is not None
     assert pending.wanted() == ["cam-8"], "of another site, it is waited for"
+
+
+def test_a_device_whose_own_reply_is_on_its_way_is_not_given_up(scene: Scene) -> None:
+    asked = opened("cam-1", "cam-2")
+    scene.service.fleet.put(asked)
+    coming = reply("cam-2", 5, "1" * 64)
+    scene.a.say(("cam-2", coming), ("cam-1", made_sum("cam-1", without=("cam-2",))))
+    scene.replies(asked, 1)
+    pending = scene.service.dispatcher.exchanges.get("r-1-0")
+    assert pending is not None
+    assert pending.wanted() == ["cam-2"]
 
 
 def test_a_second_different_sum_is_refused(scene: Scene) -> None:
