@@ -29,7 +29,7 @@ from edgefed.wire.summed_numbers import SUM_BYTES, encode_numbers
 from edgefed.wire.tensors import TensorSpec, digest, unpack
 
 SENDING = 0.1
-"""The part of an exchange's deadline that is left for sending a sum."""
+"""The part of the time until an exchange's deadline that is left for sending a sum."""
 
 LostSince = Callable[[Collection[str], float], Mapping[str, float]]
 """Returns which devices are lost and since when, but not before a monotonic second."""
@@ -42,34 +42,33 @@ class _OpenSum:
     Attributes:
         request: the last one of the coordinator.
         since: when the first one came.
-        deadline: of the exchange.
-        seconds: from its beginning to its deadline; 0 before the first reply.
-        grid: of the numbers; None before the first reply.
-        wanted: whether a sum is made; None before the first reply.
+        closes: when it is made at the latest.
         replies: those to be summed, with their tasks.
         singly: devices whose replies were passed on.
         made: the sum; None before it is made.
+        grid, wanted: from the first reply on, the grid of its numbers, and whether it is made.
     """
 
     request: SumRequest
     since: float
-    deadline: float
-    seconds: float = 0.0
-    grid: SummedGrid | None = None
-    wanted: bool | None = None
+    closes: float = 0.0
     replies: dict[str, tuple[Task, Reply]] = field(default_factory=dict)
     singly: set[str] = field(default_factory=set)
     made: SumReply | None = None
+    grid: SummedGrid | None = None
+    wanted: bool | None = None
 
     @property
     def out(self) -> list[str]:
         """The devices that have not answered."""
         return sorted({*self.request.devices} - self.replies.keys() - self.singly)
 
-    def is_complete(self, now: float, lost_since: LostSince) -> bool:
-        """Whether no device is waited for any more."""
+    def is_due(self, now: float, lost_since: LostSince) -> bool:
+        """Whether it is to be made: no device is waited for any more."""
         out, grace = self.out, self.request.lost_grace
-        if not out or now >= self.deadline - SENDING * self.seconds:
+        if self.made is not None or not self.replies:
+            return False
+        if not out or now >= self.closes:
             return True
         lost = {} if grace is None else lost_since(out, self.since)
         return len(lost) == len(out) and max(lost.values()) + (grace or 0.0) <= now
@@ -90,11 +89,8 @@ class SiteSums:
 
     def request(self, request: SumRequest, now: float) -> None:
         """Take the coordinator's request for a sum."""
-        known = self._open.get(request.exchange)
-        if known is None:
-            self._open[request.exchange] = _OpenSum(request, now, now + request.seconds)
-        else:
-            known.request, known.deadline = request, now + request.seconds
+        known = self._open.setdefault(request.exchange, _OpenSum(request, now))
+        known.request, known.closes = request, now + (1 - SENDING) * request.seconds
 
     def take(self, task: Task, reply: Reply) -> Reply | None:
         """Take a device's reply.
@@ -121,25 +117,23 @@ class SiteSums:
         """
         made: list[Reply] = []
         for known in self._open.values():
-            due = known.made is None and known.replies
-            if due and known.is_complete(now, self._lost_since):
+            if known.is_due(now, self._lost_since):
                 try:
                     known.made = self._sum(known)
                     made.append(known.made)
-                except (
-                    Rejection,
-                    EdgeFedError,
-                ):  # a blob is lost, or there is too much for one message
+                except (Rejection, EdgeFedError):  # a blob is lost, or it is no one message
                     made += [reply for _, reply in known.replies.values()]
                     known.wanted, known.singly = False, known.singly | known.replies.keys()
                     known.replies.clear()
         return made
 
-    def forget(self, device: str, exchange: str) -> None:
-        """Forget a device that is not asked any more."""
+    def forget(self, device: str, exchange: str, *, asked: bool = False) -> None:
+        """Forget the reply of a device that is not asked any more, or is ``asked`` again."""
         known = self._open.get(exchange)
         if known is not None and known.made is None:
             known.replies.pop(device, None)
+            if asked:
+                known.singly.discard(device)
 
     def close(self, run: str, through: int) -> None:
         """End the exchanges of a run up to an index, and those of other runs."""
@@ -157,41 +151,24 @@ class SiteSums:
         if others and others[0].bases != reply.bases:
             return False
         try:
-            known.grid = grid = known.grid or self._grid(known.request, task)
-            self._weighted(grid, task, reply)
+            if known.grid is None:
+                weights = unpack(self._read(task.blobs[WEIGHTS].digest), None)
+                known.grid = grid_of(delta_role(weights), known.request.total)
+            self._weighted(known.grid, task, reply)
         except (Rejection, EdgeFedError, KeyError):
             return False
         if known.wanted is None:
             single = sum(ref.size for ref in reply.blobs.values())
             devices = len(known.request.devices)
-            known.wanted = known.request.always or single * devices > SUM_BYTES * grid.count
-            known.seconds = task.deadline
+            known.wanted = known.request.always or single * devices > SUM_BYTES * known.grid.count
         return known.wanted
 
-    def _grid(self, request: SumRequest, task: Task) -> SummedGrid:
-        weights = unpack(self._read(task.blobs[WEIGHTS].digest), None)
-        return grid_of(delta_role(weights), request.total)
-
     def _weighted(self, grid: SummedGrid, task: Task, reply: Reply) -> Array:
-        """Return a reply's update times its weight, on the grid.
-
-        Raises:
-            Rejection, EdgeFedError: the coordinator would refuse it, or a value is too large.
-        """
+        """Return a reply's update times its weight, on the grid; raise if it may be refused."""
         specs = {name: TensorSpec(dtype, shape) for name, dtype, shape in grid.tensors}
         role = ReplyRole(specs, MAX_DELTA, trained=True)
-        opened = OpenExchange(
-            exchange=task.exchange,
-            index=task.index,
-            name=task.question,
-            round=task.round,
-            tasks=(task,),
-            wanted=1,
-            quorum=1,
-            deadline=task.deadline,
-            max_reply_bytes=2 * role.nbytes,
-            reply_roles={DELTA: role},
-        )
+        own = (task.exchange, task.index, task.question, task.round, (task,), 1, 1, task.deadline)
+        opened = OpenExchange(*own, max_reply_bytes=2 * role.nbytes, reply_roles={DELTA: role})
         answer = check(Delivered(reply, self._read, 0.0, 0), opened, lambda answer: "")
         return grid.weighted(answer.groups[DELTA].arrays, weight_of(task, reply.samples))
 
@@ -202,29 +179,16 @@ class SiteSums:
         for task, reply in ordered:
             total += self._weighted(known.grid, task, reply)
         blob = encode_numbers(total.view(np.int64))
-        _, first = ordered[0]
-        made = SumReply(
-            run=first.run,
-            exchange=first.exchange,
-            index=first.index,
-            device=first.device,
-            session=first.session,
-            bases=first.bases,
-            status="ok",
-            samples=sum(reply.samples for _, reply in ordered),
-            blobs={SUM: BlobRef(digest=digest(blob), size=len(blob))},
-            nonce=first.nonce,
-            answers=tuple(
-                SummedAnswer(
-                    device=reply.device,
-                    samples=reply.samples,
-                    metrics=reply.metrics,
-                    nonce=reply.nonce,
-                )
-                for _, reply in ordered
-            ),
-            without=tuple(known.out),
-        )
+        replies = [reply for _, reply in ordered]
+        shares = (SummedAnswer.model_validate(reply, from_attributes=True) for reply in replies)
+        changed = {
+            "samples": sum(reply.samples for reply in replies),
+            "metrics": {},
+            "blobs": {SUM: BlobRef(digest=digest(blob), size=len(blob))},
+            "answers": tuple(shares),
+            "without": tuple(known.out),
+        }
+        made = SumReply(**{**dict(replies[0]), **changed})
         encode(made)
         self._cache.put(blob)
         return made

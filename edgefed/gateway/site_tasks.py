@@ -100,12 +100,12 @@ class SiteTasks:
             if not self._cache.has(patch.blob):  # a device may hold an older base than we do
                 inputs.lacking[patch.blob] = patch.size
         self._waiting[key] = inputs
+        self._sums.forget(*key, asked=True)
         self._fetch(inputs)
 
     def request_sum(self, request: SumRequest) -> None:
         """Take the coordinator's request for a sum of the site."""
         self._sums.request(request, self._clock.monotonic())
-        self._pass_on_sums()
 
     def _fetch(self, inputs: TaskInputs) -> None:
         lacking = {n: size for n, size in inputs.lacking.items() if n not in self._asked_for}
@@ -204,17 +204,12 @@ class SiteTasks:
             passed = self._sums.take(inputs.task, reply)
             if passed is not None:
                 self._pass_on(passed)
-            self._pass_on_sums()
 
     def _pass_on(self, reply: Reply) -> None:
         """Send a reply or a sum upstream, until each of its devices has the verdict."""
         for one in reply.answers if isinstance(reply, SumReply) else (reply,):
             self._held[one.device, reply.exchange] = reply
         self._resenders[reply.device].put(reply, self._clock.monotonic())
-
-    def _pass_on_sums(self) -> None:
-        for made in self._sums.complete(self._clock.monotonic()):
-            self._pass_on(made)
 
     def named(self) -> set[str]:
         """Return the blobs that the replies name which wait for their verdicts."""
@@ -224,7 +219,8 @@ class SiteTasks:
 
     def due(self, now: float) -> None:
         """Repeat replies that were not confirmed, and requests for blobs; make the sums due."""
-        self._pass_on_sums()
+        for made in self._sums.complete(now):
+            self._pass_on(made)
         if self._downloads.due(now):
             log.warning("blobs of %d tasks did not arrive; asking again", len(self._waiting))
             self._downloads.want(self.lacks())

@@ -125,10 +125,8 @@ class SummedAnswer(Part):
 class SumReply(Reply):
     """The answers of a site's devices in one: the sum of their weighted updates.
 
-    It has the fields of a reply. ``device`` is the first of the devices, ``samples`` their sum, and
-    the blob ``sum`` holds the numbers.
-
     Attributes:
+        device, samples, blobs: the first of the devices, all their samples, and the ``sum``.
         answers: of the devices in the sum, by name.
         without: devices that were asked and have not answered; their replies are late from now on.
     """
@@ -146,15 +144,11 @@ class SumReply(Reply):
 
 
 FROM_DEVICES: tuple[type[Message], ...] = (
-    *(Birth, Progress, Telemetry, Reply, Pong, LogTail),
-    SumReply,
+    *(Birth, Progress, Telemetry, Reply, Pong, LogTail, SumReply),
 )
 """Messages of devices that a gateway passes on, and its sums of them."""
 
-TO_DEVICES: tuple[type[Message], ...] = (
-    *(Task, Receipt, Cancel, Ping, LogRequest),
-    SumRequest,
-)
+TO_DEVICES: tuple[type[Message], ...] = (Task, Receipt, Cancel, Ping, LogRequest, SumRequest)
 """Messages to devices that a gateway passes on, and those to itself."""
 
 SITE_MESSAGES: tuple[type[Message], ...] = (GatewayState, SiteMessages, SumRequest, SumReply)

@@ -31,17 +31,15 @@ def single_updates_reason(recipe: Recipe, algorithm: CompleteAlgorithm[Any]) -> 
     if not (algorithm.sums_deltas and isinstance(settings, AveragingSettings)):
         return f"{algorithm.name}: it does more with updates than to sum them"
     tables = ("labels", "privacy", "secure_aggregation")
-    used = [name for name in tables if getattr(recipe, name).wanted]
+    rule = recipe.merging.rule
     reasons = {
         "algorithm.divergence, which compares single updates": settings.divergence,
-        f"merging.rule = {recipe.merging.rule}, which needs single updates": (
-            recipe.merging.rule != "mean"
-        ),
+        f"merging.rule = {rule}, which needs single updates": rule != "mean",
         "[checks], which compare single updates": recipe.checks.compares,
         "buffered rounds, which merge single updates": rounds.buffered,
-        "rounds.over_selection: who is among the first would depend on the links": (
+        "rounds.over_selection: the links would decide which updates come first": (
             rounds.over_selection > 0
         ),
-        f"the [{''.join(used[:1])}] table": bool(used),
+        **{f"the [{name}] table": getattr(recipe, name).wanted for name in tables},
     }
     return next((reason for reason, applies in reasons.items() if applies), "")

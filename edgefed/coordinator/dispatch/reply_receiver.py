@@ -66,7 +66,7 @@ class ReplyReceiver:
         self._blobs: dict[str, set[str]] = {}
         self._dropped: dict[str, tuple[str, int]] = {}
         self._pinned: dict[tuple[str, str], list[str]] = {}
-        self._sums: dict[tuple[str, str], SumReply] = {}
+        self._sums: dict[str, dict[str, SumReply]] = {}
         self._verdicts: OrderedDict[tuple[str, str], tuple[Verdict, str]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -77,8 +77,7 @@ class ReplyReceiver:
         if reply.device != device:
             self._notes.warn(device, "name", f"it replied in the name of {reply.device}")
             return
-        if isinstance(reply, SumReply) and (problem := self._sum_problem(reply)):
-            self._refuse_sum(reply, problem)
+        if isinstance(reply, SumReply) and self._refuses_sum(reply):
             return
         pending = self._exchanges.wanting(reply)
         if pending is None:
@@ -140,7 +139,7 @@ class ReplyReceiver:
     def open(self, pending: PendingExchange) -> None:
         """Note that an exchange is put, perhaps again."""
         self._dropped.pop(pending.exchange.exchange, None)
-        self._forget_sums(pending.exchange.exchange)
+        self._sums.pop(pending.exchange.exchange, None)
 
     def close(self, pending: PendingExchange) -> None:
         """Stop receiving replies of an exchange that was dropped; its blobs are still read."""
@@ -168,7 +167,7 @@ class ReplyReceiver:
         gone: set[str] = set()
         for exchange in over:
             self._dropped.pop(exchange, None)
-            self._forget_sums(exchange)
+            self._sums.pop(exchange, None)
             gone |= self._blobs.pop(exchange, set())
         kept = self._named_by(self._blobs)
         try:
@@ -231,55 +230,47 @@ class ReplyReceiver:
 
     # -- sums of sites ------------------------------------------------------------------------
 
-    def _forget_sums(self, exchange: str) -> None:
-        self._sums = {key: one for key, one in self._sums.items() if key[0] != exchange}
-
-    def _sum_problem(self, reply: SumReply) -> str:
-        """Return why a sum is refused whatever it holds, or nothing."""
-        first = self._sums.get((reply.exchange, self._gateway_of(reply.device)))
-        if first is not None and (first.blobs, first.answers) != (reply.blobs, reply.answers):
-            return "its site has sent another sum already"
-        pending = self._exchanges.get(reply.exchange)
-        if pending is not None and pending.exchange.site_sums == "never":
-            return "this exchange takes no sums of sites"
-        return ""
-
-    def _refuse_sum(self, reply: SumReply, problem: str) -> None:
+    def _refuses_sum(self, reply: SumReply) -> bool:
+        """Refuse a sum that is not taken whatever it holds; whether it is one."""
         gateway = self._gateway_of(reply.device)
+        pending = self._exchanges.get(reply.exchange)
+        first = self._sums.get(reply.exchange, {}).get(gateway, reply)
+        if (first.blobs, first.answers) != (reply.blobs, reply.answers):
+            problem = "its site has sent another sum already"
+        elif pending is not None and pending.exchange.site_sums == "never":
+            problem = "this exchange takes no sums of sites"
+        else:
+            return False
         self._notes.warn(gateway, "sum", f"a sum for {reply.exchange} was refused: {problem}")
         self._decline(reply, ("rejected", problem))
+        return True
 
-    def _with_parts(
+    def _shared_out(
         self, delivered: Delivered, reply: SumReply, pending: PendingExchange
     ) -> Delivered:
-        """Return a sum with the share of each of its devices."""
+        """Return a sum with the share of each of its devices, and give up those without one.
+
+        A device whose own reply is on its way is not given up.
+        """
         gateway, now = self._gateway_of(reply.device), self._clock.monotonic()
-        self._sums[reply.exchange, gateway] = reply
+        self._sums.setdefault(reply.exchange, {})[gateway] = reply
         size = delivered.size // len(reply.answers)
         parts: dict[str, Delivered] = {}
         problem = ""
         for one in reply.replies:
-            if one.device in parts or self._gateway_of(one.device) != gateway:
-                problem = f"the sum of its site names {one.device}, which is not one more of it"
-            elif not pending.wants(one):
-                problem = f"the sum of its site names {one.device}, which was not to answer"
+            device = one.device
+            if device in parts or self._gateway_of(device) != gateway or not pending.wants(one):
+                problem = f"the sum of its site names {device}, which was not to answer there"
             else:
-                times = pending.measured(one.device, now)
-                parts[one.device] = Delivered(one, self._read, delivered.seconds, size, *times)
-        return replace(delivered, parts=tuple(parts.values()), problem=problem)
-
-    def _give_up(self, reply: SumReply, pending: PendingExchange) -> None:
-        """Stop asking the devices without which a site was summed.
-
-        A device whose own reply is on its way still counts.
-        """
-        gateway = self._gateway_of(reply.device)
+                times = pending.measured(device, now)
+                parts[device] = Delivered(one, self._read, delivered.seconds, size, *times)
         for device in reply.without:
             running = self._uploads.knows(device, reply.exchange)
             if self._gateway_of(device) == gateway and pending.task(device) and not running:
                 pending.withdraw(device)
                 self._publisher.cancel(device, reply.exchange)
                 self._on_delivered(device)
+        return replace(delivered, parts=tuple(parts.values()), problem=problem)
 
     def _go_on(self, asks: list[Ask], whole: list[Reply]) -> None:
         self._ask(asks)
@@ -299,8 +290,7 @@ class ReplyReceiver:
             measured = pending.measured(reply.device, now)
             delivered = Delivered(reply, self._read, now - pending.started, size, *measured)
             if isinstance(reply, SumReply):
-                delivered = self._with_parts(delivered, reply, pending)
-                self._give_up(reply, pending)
+                delivered = self._shared_out(delivered, reply, pending)
             pending.deliver(delivered)
             for device in (one.device for one in delivered.replies):
                 self._on_delivered(device)

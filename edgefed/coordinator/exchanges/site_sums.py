@@ -30,8 +30,7 @@ from edgefed.coordinator.storage.stored_runs import OpenExchange, SiteSumsChoice
 from edgefed.errors import WireError
 from edgefed.learn.aggregation.exact_mean import grid_bits
 from edgefed.learn.aggregation.summed_grid import COUNT_BITS, LARGEST, MAX_TOTAL, SummedGrid
-from edgefed.learn.base.types import Array
-from edgefed.wire.messages import Task
+from edgefed.wire.messages import Reply, Task
 from edgefed.wire.site_messages import MAX_SUMMED, SUM, SumRequest
 from edgefed.wire.summed_numbers import decode_numbers
 
@@ -44,16 +43,13 @@ def choice_of(
     exchange: Exchange, recipe: Recipe, algorithm: CompleteAlgorithm[Any]
 ) -> SiteSumsChoice:
     """Return whether gateways may sum the answers to an exchange."""
-    choice = recipe.rounds.site_sums
-    if choice == "never" or exchange.name != "fit" or exchange.preparatory:
+    roles, questions = exchange.reply_roles, exchange.questions
+    summed = exchange.name == "fit" and not exchange.preparatory
+    summed &= exchange.wanted == len(questions) and roles.keys() == {DELTA}
+    if not summed or roles[DELTA].tensors is None or single_updates_reason(recipe, algorithm):
         return "never"
-    if single_updates_reason(recipe, algorithm) or exchange.wanted < len(exchange.questions):
-        return "never"
-    roles = exchange.reply_roles
-    total = _total(question.samples for question in exchange.questions)
-    if roles.keys() != {DELTA} or roles[DELTA].tensors is None or total > MAX_TOTAL:
-        return "never"
-    return choice
+    fits = _total(question.samples for question in questions) <= MAX_TOTAL
+    return recipe.rounds.site_sums if fits else "never"
 
 
 def sum_requests(
@@ -67,8 +63,7 @@ def sum_requests(
     Args:
         pending: the exchange.
         site_of: returns the gateway that speaks for a device; empty for one without.
-        known: whether a device has been heard of since the coordinator's start. One that has not
-            may appear at any site.
+        known: whether a device was heard of since the start; any other may appear at any site.
         now: the monotonic second.
     """
     opened, sites = pending.exchange, dict[str, list[str]]()
@@ -80,21 +75,20 @@ def sum_requests(
             sites.setdefault(gateway, []).append(device)
         elif not known(device):
             unknown.append(device)
+    request = SumRequest(
+        run=opened.tasks[0].run,
+        exchange=opened.exchange,
+        index=opened.index,
+        total=_total(task.samples for task in opened.tasks),
+        always=opened.site_sums == "always",
+        lost_grace=opened.lost_grace,
+        seconds=max(0.0, pending.deadline - now),
+        devices=(),
+    )
     for gateway, devices in sites.items():
         if len(devices) + len(unknown) <= MAX_SUMMED:
-            yield (
-                gateway,
-                SumRequest(
-                    run=opened.tasks[0].run,
-                    exchange=opened.exchange,
-                    index=opened.index,
-                    total=_total(task.samples for task in opened.tasks),
-                    always=opened.site_sums == "always",
-                    lost_grace=opened.lost_grace,
-                    seconds=max(0.0, pending.deadline - now),
-                    devices=tuple(sorted((*devices, *unknown))),
-                ),
-            )
+            every = tuple(sorted((*devices, *unknown)))
+            yield gateway, request.model_copy(update={"devices": every})
 
 
 def _total(samples: Iterable[int]) -> int:
@@ -122,11 +116,7 @@ def check_sum(
 ) -> list[Answer]:
     """Return answers of the devices in a sum, whose merge is the merge of their own.
 
-    Args:
-        delivered: the sum; each part of it has the share of one device.
-        exchange: the question.
-        reject_reason: the algorithm's own check of an answer.
-        announced_factor: as in ``check``.
+    The arguments are those of ``check``.
 
     Raises:
         Rejection: the sum must not be merged.
@@ -138,7 +128,7 @@ def check_sum(
     if reason := fetch_problem(delivered.reply, exchange):
         raise Rejection(reason)
     weights = []
-    for reply in (part.reply for part in delivered.parts):
+    for reply in delivered.replies:
         task = check_stated(reply, exchange, announced_factor)
         if reply.samples > task.samples:
             raise Rejection(
@@ -147,7 +137,7 @@ def check_sum(
             )
         weights.append(weight_of(task, reply.samples))
     groups = _groups(delivered, exchange, sum(weights))
-    answers = list(_equivalent(delivered.parts, weights, groups))
+    answers = list(_equivalent(delivered.replies, weights, groups))
     for answer in answers:
         if reason := reject_reason(answer):
             raise Rejection(reason)
@@ -164,29 +154,24 @@ def _groups(delivered: Delivered, exchange: OpenExchange, weight: int) -> list[G
         raise Rejection(f"{SUM}: {error.message}", blamed=error.code != LOST_BLOB) from error
     sums = grid.sums(numbers)
     for name, dtype, _ in grid.tensors:
-        largest = min(LARGEST, role.largest)
-        bound = int(largest * 2**grid.bits) if dtype.startswith("float") else 2**COUNT_BITS
-        _check_bound(name, sums[name], bound * weight, weight)
+        floating = dtype.startswith("float")
+        bound = int(min(LARGEST, role.largest) * 2**grid.bits) if floating else 2**COUNT_BITS
+        values = sums[name]
+        if values.size and max(int(values.max()), -int(values.min())) > bound * weight:
+            raise Rejection(
+                f"the sum of its site holds values of {name} beyond those of updates that weigh"
+                f" {weight} together"
+            )
     parts = grid.parts_of_sum(sums, [weight - 1, 1] if weight > 1 else [1])
     return [Group(arrays) for arrays in parts]
 
 
-def _check_bound(name: str, numbers: Array, bound: int, weight: int) -> None:
-    if numbers.size and not -bound <= int(numbers.min()) <= int(numbers.max()) <= bound:
-        raise Rejection(
-            f"the sum of its site holds values of {name} beyond those of updates that weigh"
-            f" {weight} together"
-        )
-
-
 def _equivalent(
-    parts: Sequence[Delivered], weights: Sequence[int], groups: Sequence[Group]
+    replies: Sequence[Reply], weights: Sequence[int], groups: Sequence[Group]
 ) -> Iterator[Answer]:
     """Yield an answer of each device, of the last one two if it weighs more than one unit."""
-    first, last = groups[0], groups[-1]
-    for part, weight in zip(parts[:-1], weights[:-1], strict=True):
-        yield Answer(part.reply.device, weight, {DELTA: first}, part.reply.metrics)
-    reply = parts[-1].reply
-    if weights[-1] > 1:
-        yield Answer(reply.device, weights[-1] - 1, {DELTA: first}, reply.metrics)
-    yield Answer(reply.device, 1, {DELTA: last}, reply.metrics)
+    last = replies[-1]
+    for reply, weight in zip(replies, (*weights[:-1], weights[-1] - 1), strict=True):
+        if weight:
+            yield Answer(reply.device, weight, {DELTA: groups[0]}, reply.metrics)
+    yield Answer(last.device, 1, {DELTA: groups[-1]}, last.metrics)

@@ -194,23 +194,18 @@ class ReplyCollector:
 
     def _summed(self, delivered: Delivered) -> list[Answer]:
         """Accept the sum of a site and return answers that have it, or refuse it."""
-        parts = delivered.parts
+        deps = self._deps
         try:
-            for device in (part.reply.device for part in parts):
-                if self._deps.quarantined(device):
-                    reason = f"the sum of its site has an answer of {device}, which is quarantined"
-                    raise Rejection(reason, blamed=False)
-            answers = check_sum(
-                delivered,
-                self._opened,
-                self._deps.reject_reason,
-                self._deps.checks.announced_factor,
-            )
+            if out := [one.device for one in delivered.replies if deps.quarantined(one.device)]:
+                reason = f"the sum of its site has an answer of {out[0]}, which is quarantined"
+                raise Rejection(reason, blamed=False)
+            factor = deps.checks.announced_factor
+            answers = check_sum(delivered, self._opened, deps.reject_reason, factor)
         except Rejection as rejection:
-            for part in parts:
+            for part in delivered.parts:
                 self._refuse(part, rejection)
             return []
-        for part in parts:
+        for part in delivered.parts:
             self._accept(part)
         return answers
 
