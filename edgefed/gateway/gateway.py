@@ -48,7 +48,13 @@ from edgefed.wire.messages import (
     Task,
     Telemetry,
 )
-from edgefed.wire.site_messages import TO_DEVICES, GatewayState, SiteMessages, unpack_batch
+from edgefed.wire.site_messages import (
+    TO_DEVICES,
+    GatewayState,
+    SiteMessages,
+    SumRequest,
+    unpack_batch,
+)
 from edgefed.wire.topics import ParsedTopic, Topics
 
 log = logging.getLogger(__name__)
@@ -137,7 +143,10 @@ class Gateway:
         )
         self._downloads = Downloads(self._link, self._topics, intake, self._ask)
         self._tasks = SiteTasks(
-            SiteParts(self._site.fleet, self._site.cache, self._downloads, self._send_reply, clock)
+            SiteParts(
+                *(self._site.fleet, self._site.cache, self._downloads, self._send_reply),
+                *(self._site.registry.lost_since, clock),
+            )
         )
         self._problem: NotAllowedError | None = None
         self._welcome = self._announced = False
@@ -347,6 +356,8 @@ class Gateway:
         match message:
             case Task() if message.device == device:
                 self._tasks.take(message)
+            case SumRequest():
+                self._tasks.request_sum(message)
             case Receipt():
                 self._site.dispatcher.send_receipt(
                     device, message.exchange, message.outcome, message.reason

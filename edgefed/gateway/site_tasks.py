@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from edgefed.coordinator.dispatch.mqtt_fleet import MqttFleet
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.errors import WireError
+from edgefed.gateway.site_sums import LostSince, SiteSums
 from edgefed.process.clock import Clock
 from edgefed.transport.downloads import Downloads
 from edgefed.transport.reply_resender import ReplyResender
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.limits import MAX_DEADLINE
 from edgefed.wire.messages import Reply, Task
+from edgefed.wire.site_messages import SumReply, SumRequest
 from edgefed.worker.task_inputs import TaskInputs
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,7 @@ class SiteParts:
         cache: the gateway's blobs.
         downloads: fetches blobs from the coordinator upstream.
         send: sends a reply of a device upstream.
+        lost_since: of the site's devices.
         clock: for repetitions.
     """
 
@@ -46,14 +49,16 @@ class SiteParts:
     cache: BlobCache
     downloads: Downloads
     send: Callable[[Reply], None]
+    lost_since: LostSince
     clock: Clock
 
 
 class SiteTasks:
     """Puts tasks to the devices of a site, and keeps their replies; owned by one thread.
 
-    A task is put once its blobs are here, so that a blob crosses the link upstream once. A reply is
-    sent upstream, and again until its verdict comes, which goes to the device.
+    A task is put once its blobs are here, so that a blob crosses the link upstream once. A reply,
+    or the sum of several, is sent upstream, and again until its verdict comes, which goes to the
+    device.
 
     Args:
         parts: of the gateway.
@@ -68,6 +73,7 @@ class SiteTasks:
         self._waiting: dict[Key, TaskInputs] = {}
         self._put: dict[Key, TaskInputs] = {}
         self._held: dict[Key, Reply] = {}
+        self._sums = SiteSums(parts.cache, parts.lost_since)
         self._resenders: defaultdict[str, ReplyResender] = defaultdict(self._new_resender)
         self._open: dict[str, OpenExchange] = {}
         self._asked_for: set[str] = set()
@@ -94,7 +100,12 @@ class SiteTasks:
             if not self._cache.has(patch.blob):  # a device may hold an older base than we do
                 inputs.lacking[patch.blob] = patch.size
         self._waiting[key] = inputs
+        self._sums.forget(*key, asked=True)
         self._fetch(inputs)
+
+    def request_sum(self, request: SumRequest) -> None:
+        """Take the coordinator's request for a sum of the site."""
+        self._sums.request(request, self._clock.monotonic())
 
     def _fetch(self, inputs: TaskInputs) -> None:
         lacking = {n: size for n, size in inputs.lacking.items() if n not in self._asked_for}
@@ -166,6 +177,7 @@ class SiteTasks:
             for device, exchange in [*self._waiting, *self._put, *self._held]:
                 if exchange == opened.exchange:
                     self.settle(device, exchange)
+        self._sums.close(run, through)
 
     def settle(self, device: str, exchange: str) -> None:
         """Forget a task, its reply, which has its verdict, and its exchange with the last one."""
@@ -174,6 +186,7 @@ class SiteTasks:
             if inputs is not None:
                 inputs.clear()
         self._held.pop(key, None)
+        self._sums.forget(device, exchange)
         self._resenders[device].heard(exchange)
         left = (name for _, name in (*self._waiting, *self._put, *self._held))
         if exchange not in left and exchange in self._open:
@@ -183,12 +196,20 @@ class SiteTasks:
     # -- from devices -------------------------------------------------------------------------
 
     def answered(self, reply: Reply) -> None:
-        """Take a whole reply of a device, and send it upstream."""
-        key = reply.device, reply.exchange
-        if key in self._put:
+        """Take a whole reply of a device, and send it upstream or keep it for the site's sum."""
+        inputs = self._put.get((reply.device, reply.exchange))
+        if inputs is not None:
             # Larger ones are asked for as blobs, like all that are not inside.
-            self._held[key] = reply.model_copy(update={"inline": {}})
-            self._resenders[reply.device].put(self._held[key], self._clock.monotonic())
+            reply = reply.model_copy(update={"inline": {}})
+            passed = self._sums.take(inputs.task, reply)
+            if passed is not None:
+                self._pass_on(passed)
+
+    def _pass_on(self, reply: Reply) -> None:
+        """Send a reply or a sum upstream, until each of its devices has the verdict."""
+        for one in reply.answers if isinstance(reply, SumReply) else (reply,):
+            self._held[one.device, reply.exchange] = reply
+        self._resenders[reply.device].put(reply, self._clock.monotonic())
 
     def named(self) -> set[str]:
         """Return the blobs that the replies name which wait for their verdicts."""
@@ -197,7 +218,9 @@ class SiteTasks:
     # -- what time brings ---------------------------------------------------------------------
 
     def due(self, now: float) -> None:
-        """Repeat replies that were not confirmed, and requests for blobs."""
+        """Repeat replies that were not confirmed, and requests for blobs; make the sums due."""
+        for made in self._sums.complete(now):
+            self._pass_on(made)
         if self._downloads.due(now):
             log.warning("blobs of %d tasks did not arrive; asking again", len(self._waiting))
             self._downloads.want(self.lacks())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from edgefed.errors import EdgeFedError
 from edgefed.transport.inbox import COALESCED
 from edgefed.wire.messages import Message
-from edgefed.wire.site_messages import pack_batches
+from edgefed.wire.site_messages import SumRequest, pack_batches
 
 log = logging.getLogger(__name__)
 
@@ -72,11 +72,11 @@ class BatchSender:
 def without_old_states(
     messages: list[tuple[str, Message]],
 ) -> list[tuple[str, Message]]:
-    """Return messages without the progress and telemetry that later ones replace."""
+    """Return messages without those of a kind of which only the latest one counts."""
     last = {
         (device, message.kind): index
         for index, (device, message) in enumerate(messages)
-        if message.kind in COALESCED
+        if message.kind in (*COALESCED, SumRequest.kind)
     }
     return [
         (device, message)

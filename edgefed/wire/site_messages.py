@@ -18,11 +18,12 @@ from edgefed.trust.certificates import NAME
 from edgefed.wire import limits
 from edgefed.wire.diagnostic_messages import LogRequest, LogTail, Ping, Pong
 from edgefed.wire.envelope import decode, encode
-from edgefed.wire.message_parts import Word
+from edgefed.wire.message_parts import Count, MetricName, Name, Part, Word
 from edgefed.wire.messages import (
     Birth,
     Cancel,
     Message,
+    Nonce,
     Progress,
     Receipt,
     Reply,
@@ -40,11 +41,11 @@ MAX_BATCH_BYTES = 4 * 1024**2
 _PACKED_BYTES = limits.MAX_MESSAGE_BYTES - 4096
 """Most bytes of a compressed batch: a message less its envelope, signature and certificate."""
 
-FROM_DEVICES: tuple[type[Message], ...] = (Birth, Progress, Telemetry, Reply, Pong, LogTail)
-"""Messages of devices that a gateway passes on."""
+MAX_SUMMED = 512
+"""Most devices in the sum of a site, whose samples and metrics then fit into one message."""
 
-TO_DEVICES: tuple[type[Message], ...] = (Task, Receipt, Cancel, Ping, LogRequest)
-"""Messages to devices that a gateway passes on."""
+SUM = "sum"
+"""The role of the blob of a ``SumReply``."""
 
 
 class GatewayState(Message):
@@ -79,7 +80,78 @@ class SiteMessages(Message):
     batch: Annotated[bytes, Field(max_length=limits.MAX_MESSAGE_BYTES)] = b""
 
 
-SITE_MESSAGES: tuple[type[Message], ...] = (GatewayState, SiteMessages)
+class SumRequest(Message):
+    """Ask a gateway to send one sum in place of its devices' replies to an exchange.
+
+    It is sent again whenever the devices change; the last one counts.
+
+    Attributes:
+        run, exchange, index: of the tasks.
+        total: the most that the answers of the whole cohort may weigh, which sets the grid.
+        always: whether to sum in any case; otherwise only where that takes fewer bytes.
+        lost_grace: seconds that the sum waits for lost devices if all others have answered; None
+            for as long as for any other one.
+        seconds: from now until the deadline of the exchange.
+        devices: those whose replies are still out, of the site or of an unknown place.
+    """
+
+    kind = "sum_request"
+    run: Word
+    exchange: Word
+    index: Count
+    total: Annotated[int, Field(ge=1, le=2**53)]
+    always: bool
+    lost_grace: Annotated[float, Field(ge=0, le=limits.MAX_DEADLINE)] | None
+    seconds: Annotated[float, Field(ge=0, le=limits.MAX_DEADLINE)]
+    devices: Annotated[tuple[Name, ...], Field(max_length=limits.MAX_ITEMS)]
+
+
+class SummedAnswer(Part):
+    """A device's share in a sum: all of its reply but the update.
+
+    Attributes:
+        device: its name.
+        samples: how many samples its answer rests on.
+        metrics: numbers about its training.
+        nonce: of its task.
+    """
+
+    device: Name
+    samples: Count
+    metrics: dict[MetricName, float]
+    nonce: Nonce
+
+
+class SumReply(Reply):
+    """The answers of a site's devices in one: the sum of their weighted updates.
+
+    Attributes:
+        device, samples, blobs: the first of the devices, all their samples, and the ``sum``.
+        answers: of the devices in the sum, by name.
+        without: devices that were asked and have not answered; their replies are late from now on.
+    """
+
+    kind = "sum_reply"
+    answers: Annotated[tuple[SummedAnswer, ...], Field(min_length=1, max_length=MAX_SUMMED)]
+    without: Annotated[tuple[Name, ...], Field(max_length=limits.MAX_ITEMS)] = ()
+
+    @property
+    def replies(self) -> tuple[Reply, ...]:
+        """The reply of each device, which names the sum as its blob."""
+        shared = {name: getattr(self, name) for name in Reply.model_fields}
+        shared |= {"relays": {}, "inline": {}}
+        return tuple(Reply(**{**shared, **dict(answer)}) for answer in self.answers)
+
+
+FROM_DEVICES: tuple[type[Message], ...] = (
+    *(Birth, Progress, Telemetry, Reply, Pong, LogTail, SumReply),
+)
+"""Messages of devices that a gateway passes on, and its sums of them."""
+
+TO_DEVICES: tuple[type[Message], ...] = (Task, Receipt, Cancel, Ping, LogRequest, SumRequest)
+"""Messages to devices that a gateway passes on, and those to itself."""
+
+SITE_MESSAGES: tuple[type[Message], ...] = (GatewayState, SiteMessages, SumRequest, SumReply)
 
 
 def pack_batches(messages: Iterable[tuple[str, Message]]) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ PARTS = ("gw-a", DEVICES[0], "coordinator", "broker-gw-b", "broker", "cut")
 CUT_SECONDS = 3.0
 
 
-def recipe() -> Recipe:
+def recipe(site_sums: str = "auto") -> Recipe:
     return Recipe.model_validate(
         {
             "name": "sites",
@@ -43,6 +43,7 @@ def recipe() -> Recipe:
                 "lost_grace": "deadline",
                 "quorum": 1.0,
                 "min_devices": len(DEVICES),
+                "site_sums": site_sums,
             },
             "wire": {"downlink": "bf16", "uplink": "int8"},
             "simulation": {"devices": len(DEVICES), "holdout": 0.0},
@@ -71,9 +72,13 @@ def in_round(home: SiteProcesses, run: str, number: int) -> Callable[[], bool]:
     return trains
 
 
-@pytest.mark.parametrize("signed", (False, True), ids=("open", "signed"))
-def test_kills_of_every_part_leave_the_flat_run_s_bits(tmp_path: Path, signed: bool) -> None:
-    plan = recipe()
+@pytest.mark.parametrize(
+    ("signed", "site_sums"), [(False, "never"), (True, "always")], ids=("open", "signed-sums")
+)
+def test_kills_of_every_part_leave_the_flat_run_s_bits(
+    tmp_path: Path, signed: bool, site_sums: str
+) -> None:
+    plan = recipe(site_sums)
     with sites(tmp_path / "fleet", plan, SITES, signed=signed) as home:
         home.wait_for_devices(len(DEVICES))
         run = home.begin()
@@ -85,13 +90,15 @@ def test_kills_of_every_part_leave_the_flat_run_s_bits(tmp_path: Path, signed: b
         assert record["weights_digest"] == simulated(plan, tmp_path / "sim")
 
 
-def test_a_model_crosses_the_link_of_a_site_once(tmp_path: Path) -> None:
-    plan = recipe().model_copy(update={"rounds": recipe().rounds.model_copy(update={"count": 1})})
+def test_a_model_and_a_sum_cross_the_link_of_a_site_once(tmp_path: Path) -> None:
+    rounds = recipe("always").rounds.model_copy(update={"count": 1})
+    plan = recipe().model_copy(update={"rounds": rounds})
     with sites(tmp_path, plan, SITES) as home:
         home.wait_for_devices(len(DEVICES))
         before = [list(home.links[gateway].carried) for gateway in SITES]
         record = home.finish(home.begin())
         assert record["status"] == "finished", home.logs()
         model = 4 * (64 * 600 + 600 + 600 * 600 + 600 + 600 * 10 + 10)
-        for (down, _), link in zip(before, home.links.values(), strict=True):
+        for (down, up), link in zip(before, home.links.values(), strict=True):
             assert 0.3 * model < link.carried[0] - down < 0.5 * model, "as bf16, compressed"
+            assert 1.0 * model < link.carried[1] - up < 1.3 * model, "4 to 5 bytes a weight"

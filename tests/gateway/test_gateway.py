@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from broker.address import LOOPBACK, free_port
@@ -20,10 +21,12 @@ from edgefed.gateway.gateway import MOST_OTHERS, REPEAT_EVERY, Gateway, Upstream
 from edgefed.transport.link import Arrival, Incoming, Link, LinkUp
 from edgefed.transport.reply_resender import MAX_REPEAT
 from edgefed.wire.blobs import chunk
+from edgefed.wire.codecs import CODECS
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.message_parts import BlobRef, Patch
 from edgefed.wire.messages import (
     Birth,
+    Cancel,
     Chunk,
     CoordinatorState,
     Message,
@@ -37,6 +40,8 @@ from edgefed.wire.site_messages import (
     FROM_DEVICES,
     GatewayState,
     SiteMessages,
+    SumReply,
+    SumRequest,
     pack_batches,
     unpack_batch,
 )
@@ -98,19 +103,19 @@ class Hub:
 class Device:
     """A device at the site."""
 
-    def __init__(self, address: Address) -> None:
-        self.heard: list[Message] = []
-        filters = (SITE.every_down("cam-1"), SITE.coordinator())
-        self.link = Link(address, "cam", self._take, subscriptions=filters)
+    def __init__(self, address: Address, name: str = "cam-1") -> None:
+        self.name, self.heard = name, list[Message]()
+        filters = (SITE.every_down(name), SITE.coordinator())
+        self.link = Link(address, name, self._take, subscriptions=filters)
         self.link.start_now(PATIENCE)
         wait_until(lambda: self.of(CoordinatorState) != [], "the site")
         birth = Birth(session=SESSION, status="online", samples=5)
-        self.link.send(SITE.birth("cam-1"), birth, retain=True)
+        self.link.send(SITE.birth(self.name), birth, retain=True)
         self.progress("idle")
 
     def progress(self, state: str) -> None:
         said = Progress.model_validate({"session": SESSION, "state": state})
-        self.link.send(SITE.progress("cam-1"), said)
+        self.link.send(SITE.progress(self.name), said)
 
     def send(self, topic: str, message: Message) -> None:
         self.link.send(topic, message)
@@ -258,6 +263,87 @@ def test_a_task_goes_down_with_its_blobs_and_a_reply_up_until_its_verdict(scene:
 
     wait_until(told, "the end of the exchange at the site")
     closed.stop()
+
+
+def test_a_sum_goes_up_in_place_of_the_replies_until_each_has_its_verdict(scene: Scene) -> None:
+    hub = scene.hub
+    devices = {"cam-1": scene.device, "cam-2": Device(scene.device.link.address, "cam-2")}
+    asked = {
+        name: task().model_copy(
+            update={"device": name, "settings": {"weighting": "examples"}, "nonce": SESSION}
+        )
+        for name in devices
+    }
+    request = SumRequest(
+        run="r-1",
+        exchange="r-1-0",
+        index=0,
+        total=10,
+        always=True,
+        lost_grace=None,
+        seconds=PATIENCE,
+        devices=(*devices,),
+    )
+    delta = CODECS["fp32"].encode({}, np.random.default_rng(0))
+    answered = Reply(
+        run="r-1",
+        exchange="r-1-0",
+        index=0,
+        device="cam-1",
+        session=SESSION,
+        bases={"weights": digest(WEIGHTS)},
+        status="ok",
+        samples=5,
+        blobs={"delta": BlobRef(digest=digest(delta), size=len(delta))},
+        inline={digest(delta): delta},
+        nonce=SESSION,
+    )
+
+    def ask(name: str) -> None:
+        before = len(devices[name].of(Task))
+        hub.say(("gw", request), (name, asked[name]))
+        wait_until(lambda: len(devices[name].of(Task)) > before, "the task")
+
+    def answer_again(name: str) -> None:
+        devices[name].send(SITE.reply(name), answered.model_copy(update={"device": name}))
+
+    ask("cam-1")
+    answer_again("cam-1")
+    ask("cam-2")
+    hub.say(("cam-1", Cancel(exchange="r-1-0")), ("gw", request))
+    wait_until(lambda: scene.device.of(Cancel) != [], "the cancelling")
+    answer_again("cam-2")
+    ask("cam-1")
+    assert hub.of(Reply) == [], "what cam-1 answered before does not count"
+    answer_again("cam-1")
+    wait_until(lambda: hub.of(SumReply) != [], "the sum")
+    (made,) = hub.of(SumReply)
+    assert isinstance(made, SumReply)
+    assert [one.device for one in made.answers] == [*devices]
+    name = made.blobs["sum"].digest
+    for wanted in (digest(delta), name):
+        hub.link.send(UP.down_need("gw"), Need(digest=wanted, first=False, chunks=(0,)))
+    wait_until(lambda: hub.chunks != [], "the sum's blob")
+    assert [piece.digest for piece in hub.chunks] == [name], "and no update"
+
+    hub.say(("cam-1", Cancel(exchange="r-1-0")))  # as when the coordinator is stopped
+    wait_until(lambda: len(scene.device.of(Cancel)) == 2, "the cancelling")
+    ask("cam-1")
+    answer_again("cam-1")
+    wait_until(lambda: len(hub.of(SumReply)) == 2, "the sum again")
+    hub.say(("cam-1", Receipt(exchange="r-1-0", outcome="accepted")))
+    wait_until(lambda: scene.device.of(Receipt) != [], "the receipt")
+    hub.say(("cam-2", asked["cam-2"]))
+    wait_until(lambda: len(hub.of(SumReply)) == 3, "the sum, for the other receipt")
+    assert hub.of(Reply) == [made] * 3, "and never a reply"
+    state = CoordinatorState(
+        session=HUB, owner="hub", status="online", run="r-1", run_status="running", closed_through=0
+    )
+    cache = scene.gateway._site.cache
+    assert cache.has(name)
+    hub.link.send(UP.coordinator(), state, retain=True)
+    wait_until(lambda: not cache.has(name), "the end of the exchange")
+    devices["cam-2"].link.stop()
 
 
 def test_a_pause_at_the_site_reaches_the_fleet(scene: Scene) -> None:

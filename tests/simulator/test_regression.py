@@ -192,11 +192,14 @@ def test_the_default_loss_spelt_out_is_the_same_result_and_another_is_not(tmp_pa
     assert names[0] == names[1] != names[2]
 
 
-def test_how_long_lost_devices_are_waited_for_changes_no_result_of_a_simulation(
+def test_what_only_fleets_have_changes_no_result_of_a_simulation(
     tmp_path: Path,
 ) -> None:
-    graces: tuple[dict[str, Any], ...] = ({}, {"lost_grace": 5}, {"lost_grace": "deadline"})
-    names = {trial_digest(recipe(tmp_path / "data.npz", rounds=each)) for each in graces}
+    fleets: tuple[dict[str, Any], ...] = (
+        *({}, {"lost_grace": 5}, {"lost_grace": "deadline"}),
+        {"site_sums": "never"},
+    )
+    names = {trial_digest(recipe(tmp_path / "data.npz", rounds=each)) for each in fleets}
     assert len(names) == 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgefed.transport.batch_sender import BatchSender, without_old_states
 from edgefed.wire.messages import Birth, Message, Progress, Telemetry
-from edgefed.wire.site_messages import FROM_DEVICES, unpack_batch
+from edgefed.wire.site_messages import FROM_DEVICES, SumRequest, unpack_batch
 from tests.transport.listening import wait_until
 
 SESSION = "a" * 16
@@ -13,6 +13,19 @@ BIRTH = Birth(session=SESSION, status="online")
 
 def progress(fraction: float) -> Progress:
     return Progress(session=SESSION, state="train", fraction=fraction)
+
+
+def request(*devices: str) -> SumRequest:
+    return SumRequest(
+        run="r-1",
+        exchange="r-1-0",
+        index=0,
+        total=9,
+        always=True,
+        lost_grace=None,
+        seconds=9.0,
+        devices=devices,
+    )
 
 
 def test_of_a_state_the_last_one_counts_and_nothing_else_is_left_out() -> None:
@@ -24,8 +37,10 @@ def test_of_a_state_the_last_one_counts_and_nothing_else_is_left_out() -> None:
         ("a", telemetry),
         ("a", BIRTH),
         ("a", progress(0.3)),
+        ("gw", request("a", "b")),
+        ("gw", request("b")),
     ]
-    assert without_old_states(messages) == [messages[index] for index in (0, 2, 3, 4, 5)]
+    assert without_old_states(messages) == [messages[index] for index in (0, 2, 3, 4, 5, 7)]
 
 
 def test_each_gateway_gets_its_messages_and_the_last_ones_at_the_end() -> None:

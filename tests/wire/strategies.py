@@ -31,7 +31,14 @@ from edgefed.wire.messages import (
     Task,
     Telemetry,
 )
-from edgefed.wire.site_messages import SITE_MESSAGES, GatewayState, SiteMessages
+from edgefed.wire.site_messages import (
+    SITE_MESSAGES,
+    GatewayState,
+    SiteMessages,
+    SummedAnswer,
+    SumReply,
+    SumRequest,
+)
 from edgefed.wire.tensors import DTYPES, Array
 
 words = st.text(max_size=20)
@@ -86,6 +93,14 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
 }
 """What fields of these names hold, whatever the message."""
 
+summed_answers = st.builds(
+    SummedAnswer,
+    device=names,
+    samples=counts,
+    metrics=st.dictionaries(metric_names, finite, max_size=3),
+    nonce=sessions,
+)
+
 OWN: dict[type[Message], dict[str, st.SearchStrategy[Any]]] = {
     CoordinatorState: {
         "status": st.sampled_from(["online", "lost"]),
@@ -137,6 +152,13 @@ OWN: dict[type[Message], dict[str, st.SearchStrategy[Any]]] = {
     },
     GatewayState: {"status": st.sampled_from(["online", "lost"]), "site": words},
     SiteMessages: {"batch": st.binary(max_size=200)},
+    SumRequest: {
+        "total": st.integers(1, 2**53),
+        "always": st.booleans(),
+        "lost_grace": st.none() | st.floats(0, limits.MAX_DEADLINE),
+        "seconds": st.floats(0, limits.MAX_DEADLINE),
+        "devices": st.lists(names, max_size=4).map(tuple),
+    },
     RenewalOrder: {"key": st.binary(min_size=8, max_size=8)},
     LogRequest: {
         "lines": st.integers(1, limits.MAX_LOG_LINES),
@@ -147,6 +169,12 @@ OWN: dict[type[Message], dict[str, st.SearchStrategy[Any]]] = {
         "first": counts,
         "lines": st.lists(words, max_size=4).map(tuple),
     },
+}
+
+OWN[SumReply] = {
+    **OWN[Reply],
+    "answers": st.lists(summed_answers, min_size=1, max_size=3).map(tuple),
+    "without": st.lists(names, max_size=3).map(tuple),
 }
 
 

@@ -13,7 +13,7 @@ from edgefed.wire.diagnostic_messages import DIAGNOSTIC_MESSAGES
 from edgefed.wire.enrolment_messages import ENROLMENT_MESSAGES
 from edgefed.wire.message_parts import BlobRef, DeliveredRelay, Part, Patch, SentRelay
 from edgefed.wire.messages import MESSAGES, Message
-from edgefed.wire.site_messages import SITE_MESSAGES
+from edgefed.wire.site_messages import SITE_MESSAGES, SummedAnswer
 from edgefed.wire.topics import TOPIC_SPECS, TopicSpec
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
@@ -50,7 +50,7 @@ def test_every_topic_is_told(spec: TopicSpec) -> None:
     "model",
     [
         *(*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES),
-        *(BlobRef, Patch, SentRelay, DeliveredRelay),
+        *(BlobRef, Patch, SentRelay, DeliveredRelay, SummedAnswer),
     ],
     ids=lambda model: model.__name__,
 )

@@ -17,6 +17,7 @@ from edgefed.algorithms.composed.composition import compose
 from edgefed.algorithms.composed.local_work import check_local_work
 from edgefed.algorithms.composed.merging_check import check_merging
 from edgefed.algorithms.composed.method import Method
+from edgefed.algorithms.composed.site_sums_check import check_site_sums
 from edgefed.algorithms.interface.base import Algorithm, AlgorithmSettings
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.algorithms.private.private_updates import CoordinatorRandomness, from_operating_system
@@ -124,8 +125,9 @@ def make(
         UsageError: ``train.optimizer``, ``train.labels``: settings of ``[training]`` do not belong
             together; ``merging.*``: the rule of ``[merging]`` does not fit.
         RecipeError: ``secure.unfit``: secure aggregation does not go with the rest; or
-            ``rounds.buffered``: buffered rounds do not; or ``selection.unfit``: the choice of
-            devices does not; or ``training.seconds``: a time budget cannot be kept.
+            ``rounds.buffered``: buffered rounds do not; or ``rounds.site_sums``: sums of sites do
+            not; or ``selection.unfit``: the choice of devices does not; or ``training.seconds``:
+            a time budget cannot be kept.
         PluginFailedError: the code of a plug-in fails.
     """
     kind = find(recipe.algorithm.name)
@@ -138,6 +140,7 @@ def make(
     check_secure_aggregation(recipe, algorithm)
     composed = compose(algorithm, method, randomness)
     check_buffering(recipe, composed)
+    check_site_sums(recipe, composed)
     check_selection(recipe, layer)
     check_local_work(recipe)
     return composed

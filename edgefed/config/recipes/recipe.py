@@ -140,6 +140,11 @@ class RoundsSection(Section):
     is still working, counted from the quorum or from the loss, whichever is later. ``deadline``:
     until the deadline, as for any other device."""
 
+    site_sums: Literal["auto", "always", "never"] = "auto"
+    """Whether a gateway sends one sum in place of the updates of its site: ``auto``, where the sum
+    takes fewer bytes and the method only adds updates up; ``always``; or ``never``. The model is
+    the same."""
+
     checkpoint_every: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Rounds between two copies of the model that are kept, as
     ``checkpoints/round-0010.safetensors`` in the run's folder; 0 for no copies."""

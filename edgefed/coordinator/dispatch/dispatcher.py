@@ -26,6 +26,7 @@ from edgefed.coordinator.dispatch.gateway_messages import GatewayMessages, SiteD
 from edgefed.coordinator.dispatch.reply_receiver import ReplyReceiver
 from edgefed.coordinator.exchanges.fleet import Verdict
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
+from edgefed.coordinator.exchanges.site_sums import sum_requests
 from edgefed.coordinator.journal.rate_limited_notes import OverflowNotes, RateLimitedNotes
 from edgefed.errors import EdgeFedError, NotAllowedError
 from edgefed.files.writing import free_bytes
@@ -169,6 +170,7 @@ class Dispatcher:
         """Put an exchange's tasks to their devices."""
         with self._lock:
             self._replies.open(pending)
+            self._request_sums(pending)
             self._tasks.put(pending)
 
     def ask_also(self, pending: PendingExchange, task: Task) -> None:
@@ -300,6 +302,12 @@ class Dispatcher:
         """Ping a device; any message of it is an answer."""
         self.send(device, Ping(nonce=secrets.token_hex(8), session=self._registry.session(device)))
 
+    def _request_sums(self, pending: PendingExchange) -> None:
+        """Ask gateways for sums of their sites, where an exchange takes them."""
+        site_of, now = self._deps.sites.gateway_of, self._clock.monotonic()
+        for gateway, request in sum_requests(pending, site_of, self._registry.knows, now):
+            self._batches.put(gateway, gateway, request)
+
     def _publish_batch(self, gateway: str, batch: bytes) -> None:
         session = self._deps.sites.session(gateway)
         if session:  # else it has gone meanwhile
@@ -426,6 +434,10 @@ class Dispatcher:
         if begins or (online and live):
             self._unheard.hear(device, self._clock.monotonic())
         if begins:
+            task = self.exchanges.task(device)
+            pending = self.exchanges.get(task.exchange) if task is not None else None
+            if pending is not None:
+                self._request_sums(pending)
             self._tasks.give_again(device)
         elif not online:
             self._replies.leave(device)

@@ -131,9 +131,9 @@ class MqttFleet(Fleet):
             devices = self._registry.steady_since(wanted, began)
             self._missed[exchange.exchange] = (exchange.index, devices)
         self._dispatcher.close(opened.pending)
-        for unread in opened.pending.drop():
+        for reply in (reply for unread in opened.pending.drop() for reply in unread.replies):
             if not put_again:
-                self.verdict(unread.reply, "late", "enough others had answered")
+                self.verdict(reply, "late", "enough others had answered")
 
     def missed_deadline(self, exchange: OpenExchange) -> frozenset[str]:
         """Return the devices that could have answered an exchange and let its deadline pass."""

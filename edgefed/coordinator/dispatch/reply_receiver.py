@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from edgefed.coordinator.dispatch.device_publisher import DevicePublisher
 from edgefed.coordinator.exchanges.fleet import Delivered, Verdict
@@ -18,6 +18,7 @@ from edgefed.errors import StorageError, WireError
 from edgefed.process.clock import Clock
 from edgefed.transport.blob_intake import Ask, BlobIntake
 from edgefed.wire.messages import Chunk, Reply
+from edgefed.wire.site_messages import SumReply
 from edgefed.wire.tensors import digest
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class ReplyReceiver:
         self._blobs: dict[str, set[str]] = {}
         self._dropped: dict[str, tuple[str, int]] = {}
         self._pinned: dict[tuple[str, str], list[str]] = {}
+        self._sums: dict[str, dict[str, SumReply]] = {}
         self._verdicts: OrderedDict[tuple[str, str], tuple[Verdict, str]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -74,6 +76,8 @@ class ReplyReceiver:
         """Take a reply: pull the blobs that it names, decline it, or ignore it."""
         if reply.device != device:
             self._notes.warn(device, "name", f"it replied in the name of {reply.device}")
+            return
+        if isinstance(reply, SumReply) and self._refuses_sum(reply):
             return
         pending = self._exchanges.wanting(reply)
         if pending is None:
@@ -135,6 +139,7 @@ class ReplyReceiver:
     def open(self, pending: PendingExchange) -> None:
         """Note that an exchange is put, perhaps again."""
         self._dropped.pop(pending.exchange.exchange, None)
+        self._sums.pop(pending.exchange.exchange, None)
 
     def close(self, pending: PendingExchange) -> None:
         """Stop receiving replies of an exchange that was dropped; its blobs are still read."""
@@ -162,6 +167,7 @@ class ReplyReceiver:
         gone: set[str] = set()
         for exchange in over:
             self._dropped.pop(exchange, None)
+            self._sums.pop(exchange, None)
             gone |= self._blobs.pop(exchange, set())
         kept = self._named_by(self._blobs)
         try:
@@ -207,14 +213,64 @@ class ReplyReceiver:
             if len(self._verdicts) > MOST_VERDICTS:
                 self._verdicts.popitem(last=False)
 
-    def _decline(self, reply: Reply) -> None:
-        """Repeat the verdict on a reply, or say that it is late if nobody will put its exchange."""
-        with self._lock:
-            verdict = self._verdicts.get((reply.device, reply.exchange))
+    def _decline(self, reply: Reply, verdict: tuple[Verdict, str] | None = None) -> None:
+        """Repeat the verdict on a reply, or say that it is late if nobody will put its exchange.
+
+        Args:
+            reply: a device's, or a sum of several.
+            verdict: on those that have none yet.
+        """
         if verdict is None and self._exchanges.is_over(reply):
             verdict = "late", "its exchange is closed"
-        if verdict is not None:
-            self._publisher.receipt(reply.device, reply.exchange, *verdict)
+        for one in reply.replies if isinstance(reply, SumReply) else (reply,):
+            with self._lock:
+                given = self._verdicts.get((one.device, one.exchange), verdict)
+            if given is not None:
+                self._publisher.receipt(one.device, one.exchange, *given)
+
+    # -- sums of sites ------------------------------------------------------------------------
+
+    def _refuses_sum(self, reply: SumReply) -> bool:
+        """Refuse a sum that is not taken whatever it holds; whether it is one."""
+        gateway = self._gateway_of(reply.device)
+        pending = self._exchanges.get(reply.exchange)
+        first = self._sums.get(reply.exchange, {}).get(gateway, reply)
+        if (first.blobs, first.answers) != (reply.blobs, reply.answers):
+            problem = "its site has sent another sum already"
+        elif pending is not None and pending.exchange.site_sums == "never":
+            problem = "this exchange takes no sums of sites"
+        else:
+            return False
+        self._notes.warn(gateway, "sum", f"a sum for {reply.exchange} was refused: {problem}")
+        self._decline(reply, ("rejected", problem))
+        return True
+
+    def _shared_out(
+        self, delivered: Delivered, reply: SumReply, pending: PendingExchange
+    ) -> Delivered:
+        """Return a sum with the share of each of its devices, and give up those without one.
+
+        A device whose own reply is on its way is not given up.
+        """
+        gateway, now = self._gateway_of(reply.device), self._clock.monotonic()
+        self._sums.setdefault(reply.exchange, {})[gateway] = reply
+        size = delivered.size // len(reply.answers)
+        parts: dict[str, Delivered] = {}
+        problem = ""
+        for one in reply.replies:
+            device = one.device
+            if device in parts or self._gateway_of(device) != gateway or not pending.wants(one):
+                problem = f"the sum of its site names {device}, which was not to answer there"
+            else:
+                times = pending.measured(device, now)
+                parts[device] = Delivered(one, self._read, delivered.seconds, size, *times)
+        for device in reply.without:
+            running = self._uploads.knows(device, reply.exchange)
+            if self._gateway_of(device) == gateway and pending.task(device) and not running:
+                pending.withdraw(device)
+                self._publisher.cancel(device, reply.exchange)
+                self._on_delivered(device)
+        return replace(delivered, parts=tuple(parts.values()), problem=problem)
 
     def _go_on(self, asks: list[Ask], whole: list[Reply]) -> None:
         self._ask(asks)
@@ -232,8 +288,12 @@ class ReplyReceiver:
             now = self._clock.monotonic()
             size = self._sizes.pop((reply.device, reply.exchange), 0)
             measured = pending.measured(reply.device, now)
-            pending.deliver(Delivered(reply, self._read, now - pending.started, size, *measured))
-            self._on_delivered(reply.device)
+            delivered = Delivered(reply, self._read, now - pending.started, size, *measured)
+            if isinstance(reply, SumReply):
+                delivered = self._shared_out(delivered, reply, pending)
+            pending.deliver(delivered)
+            for device in (one.device for one in delivered.replies):
+                self._on_delivered(device)
 
     def _read(self, digest: str) -> bytes:
         data = self._cache.get(digest)

@@ -24,6 +24,8 @@ class Delivered:
         size: payload bytes of the reply and its blobs.
         training, upload: seconds of the training, and from its end to the arrival of the last
             blob; None where they were not measured.
+        parts: of the sum of a site, the share of each of its devices; empty for any other reply.
+        problem: why it may not be merged, as was found when it arrived; empty otherwise.
     """
 
     reply: Reply
@@ -32,6 +34,13 @@ class Delivered:
     size: int
     training: float | None = None
     upload: float | None = None
+    parts: tuple[Delivered, ...] = ()
+    problem: str = ""
+
+    @property
+    def replies(self) -> tuple[Reply, ...]:
+        """The replies of the devices that it answers for."""
+        return tuple(part.reply for part in self.parts) or (self.reply,)
 
 
 Verdict = Literal["accepted", "rejected", "late"]

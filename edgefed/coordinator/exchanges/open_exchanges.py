@@ -178,11 +178,11 @@ class PendingExchange:
 
     def deliver(self, delivered: Delivered) -> None:
         """Hand a whole reply to the engine; it is not out any more."""
-        device = delivered.reply.device
         with self.lock:
-            self.wanting.pop(device, None)
-            self.lost.pop(device, None)
-            self._repeats.pop(device, None)
+            for device in (reply.device for reply in delivered.replies):
+                self.wanting.pop(device, None)
+                self.lost.pop(device, None)
+                self._repeats.pop(device, None)
             self.arrivals.put(delivered)
 
     def sent(self, device: str, now: float) -> None:

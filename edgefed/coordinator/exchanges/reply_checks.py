@@ -74,6 +74,28 @@ def check(
         Rejection: it is not an answer to this, or must not be merged.
     """
     reply = delivered.reply
+    task = check_stated(reply, exchange, announced_factor)
+    if reason := fetch_problem(reply, exchange):
+        raise Rejection(reason)
+    _check_roles(reply, exchange.reply_roles)
+    groups = _read(delivered, task, exchange)
+    if exchange.name == "evaluate" and (
+        reason := evaluation_problem(reply, groups, task, exchange.held_out.get(reply.device))
+    ):
+        raise Rejection(reason)
+    relayed = sent_relays(reply)
+    answer = Answer(reply.device, reply.samples, groups, reply.metrics, relayed=relayed)
+    if reason := reject_reason(answer):
+        raise Rejection(reason)
+    return answer
+
+
+def check_stated(reply: Reply, exchange: OpenExchange, announced_factor: float = 0.0) -> Task:
+    """Check all that a reply states beside its blobs, and return the task that it answers.
+
+    Raises:
+        Rejection: it is not an answer to this task, or counts or measures something impossible.
+    """
     if reply.exchange != exchange.exchange:
         raise Rejection("it answers another exchange", blamed=False)
     task = _task_of(reply, exchange)
@@ -90,19 +112,7 @@ def check(
     for name, value in reply.metrics.items():
         if not abs(value) <= MAX_METRIC:  # neither is NaN
             raise Rejection(f"its metric {name} is {value:.3g}")
-    if reason := fetch_problem(reply, exchange):
-        raise Rejection(reason)
-    _check_roles(reply, exchange.reply_roles)
-    groups = _read(delivered, task, exchange)
-    if exchange.name == "evaluate" and (
-        reason := evaluation_problem(reply, groups, task, exchange.held_out.get(reply.device))
-    ):
-        raise Rejection(reason)
-    relayed = sent_relays(reply)
-    answer = Answer(reply.device, reply.samples, groups, reply.metrics, relayed=relayed)
-    if reason := reject_reason(answer):
-        raise Rejection(reason)
-    return answer
+    return task
 
 
 def _check_bases(reply: Reply, task: Task) -> None:

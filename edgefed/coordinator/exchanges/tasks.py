@@ -15,6 +15,7 @@ from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.config.recipes.recipe import ModelSection, Recipe
 from edgefed.coordinator.exchanges.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.exchanges.relayed_blobs import task_relays
+from edgefed.coordinator.exchanges.site_sums import choice_of
 from edgefed.coordinator.models.run_model import RunModel
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.learn.modeling.model import Model
@@ -113,6 +114,7 @@ def open_exchange(
         lost_grace=None if grace == "deadline" else grace,
         reply_roles=exchange.reply_roles,
         held_out={tester.device: tester.held_out for tester in testers if tester.device in asked},
+        site_sums=choice_of(exchange, recipe, algorithm),
     )
 
 

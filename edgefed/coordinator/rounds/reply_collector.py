@@ -20,6 +20,7 @@ from edgefed.config.recipes.merging_section import MergingSection
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.exchanges.reply_checks import Rejection, check
+from edgefed.coordinator.exchanges.site_sums import check_sum
 from edgefed.coordinator.exchanges.tasks import asked_exchange
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.models.run_model import RunModel
@@ -110,6 +111,9 @@ class ReplyCollector:
         opened = self._opened
         self._robust = self.merging((), None)
         for delivered in self._fleet.ask(opened, self._deps.controls.interrupted):
+            if delivered.parts:
+                yield from self._summed(delivered)
+                continue
             answer = self.take(delivered)
             if answer is None:
                 continue
@@ -188,6 +192,23 @@ class ReplyCollector:
         answer = self._checked(delivered)
         return answer if answer is not None and self._accepted(delivered, answer) else None
 
+    def _summed(self, delivered: Delivered) -> list[Answer]:
+        """Accept the sum of a site and return answers that have it, or refuse it."""
+        deps = self._deps
+        try:
+            if out := [one.device for one in delivered.replies if deps.quarantined(one.device)]:
+                reason = f"the sum of its site has an answer of {out[0]}, which is quarantined"
+                raise Rejection(reason, blamed=False)
+            factor = deps.checks.announced_factor
+            answers = check_sum(delivered, self._opened, deps.reject_reason, factor)
+        except Rejection as rejection:
+            for part in delivered.parts:
+                self._refuse(part, rejection)
+            return []
+        for part in delivered.parts:
+            self._accept(part)
+        return answers
+
     def merging(
         self, accepted: Sequence[HeldReply], medians: Medians | None
     ) -> RobustMerging | None:
@@ -226,12 +247,14 @@ class ReplyCollector:
         except Rejection as rejection:
             self._refuse(delivered, rejection)
             return False
-        reply = delivered.reply
         self.relayed += answer.relayed
-        self.stats.accept(reply, delivered.seconds)
-        self._fleet.verdict(reply, "accepted", "")
-        self._note(delivered, "accepted", "")
+        self._accept(delivered)
         return True
+
+    def _accept(self, delivered: Delivered) -> None:
+        self.stats.accept(delivered.reply, delivered.seconds)
+        self._fleet.verdict(delivered.reply, "accepted", "")
+        self._note(delivered, "accepted", "")
 
     def _refuse(self, delivered: Delivered, rejection: Rejection) -> None:
         reply, reason = delivered.reply, str(rejection)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import ReplyRole
@@ -13,6 +13,9 @@ from edgefed.coordinator.storage.compatibility import DataSpec
 from edgefed.events.base.model import RunStatus
 from edgefed.files.code_versions import UNKNOWN_VERSIONS, CodeVersions
 from edgefed.wire.messages import Task
+
+SiteSumsChoice = Literal["auto", "always", "never"]
+"""Whether gateways may sum the answers to an exchange: where it takes fewer bytes, or always."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,7 @@ class OpenExchange:
         held_out: of a test, how many samples each device had announced to hold out.
         number: of a question in buffered rounds, which asks one device: how many the device was
             asked before, in this run. None for an exchange of any other kind.
+        site_sums: whether gateways may sum its answers.
     """
 
     exchange: str
@@ -146,6 +150,7 @@ class OpenExchange:
     held_out: Mapping[str, int] = field(default_factory=dict)
     detail: str = ""
     number: int | None = None
+    site_sums: SiteSumsChoice = "never"
 
     @cached_property
     def task_of(self) -> Mapping[str, Task]:

@@ -197,17 +197,18 @@ def _case(
 def trial_digest(recipe: Recipe) -> str:
     """Return the name of a recipe's result: a digest over all that a result depends on.
 
-    The recipe's name, the number of worker processes and the grace for lost devices, which a
-    simulation does not have, are left out, and so are the tables and keys that the recipe does not
-    use. The algorithm's settings count with their defaults, so that a changed default causes a new
-    run. So do the sources of plug-ins and of users' own modules, if the recipe uses any.
+    The recipe's name, the number of worker processes, and the grace for lost devices and the sums
+    of sites, which a simulation does not have, are left out, and so are the tables and keys that
+    the recipe does not use. The algorithm's settings count with their defaults, so that a changed
+    default causes a new run. So do the sources of plug-ins and of users' own modules, if the recipe
+    uses any.
 
     Raises:
         StorageError: ``source.unreadable``: these sources are not known.
     """
     values = recipe.model_dump(
         mode="json",
-        exclude={"name": True, "simulation": {"workers"}, "rounds": {"lost_grace"}},
+        exclude={"name": True, "simulation": {"workers"}, "rounds": {"lost_grace", "site_sums"}},
     )
     if recipe.training.loss == "cross_entropy":
         del values["training"]["loss"]  # spelt out or not, it is the same result

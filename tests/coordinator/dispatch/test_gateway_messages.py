@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -18,7 +19,13 @@ from edgefed.process.clock import SystemClock
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.wire.envelope import decode
 from edgefed.wire.messages import Birth, Message, Progress
-from edgefed.wire.site_messages import GatewayState, SiteMessages, pack_batches
+from edgefed.wire.site_messages import (
+    TO_DEVICES,
+    GatewayState,
+    SiteMessages,
+    pack_batches,
+    unpack_batch,
+)
 from edgefed.wire.topics import Topics
 from tests.coordinator.dispatch.test_dispatcher import exchange
 from tests.transport.listening import PATIENCE, wait_until
@@ -26,6 +33,7 @@ from tests.transport.listening import PATIENCE, wait_until
 pytestmark = pytest.mark.mosquitto
 
 TOPICS = Topics("plant")
+M = TypeVar("M", bound=Message)
 ONE, TWO = "1" * 16, "2" * 16
 
 
@@ -39,6 +47,7 @@ class FakeGateway:
     def __init__(self, broker: MosquittoBroker, name: str, session: str = ONE) -> None:
         self.name, self.session = name, session
         self.asked = 0
+        self.heard: list[tuple[str, Message]] = []
         self.link = Link(
             broker.address,
             f"gateway-{name}-{session}",
@@ -62,7 +71,14 @@ class FakeGateway:
 
     def _take(self, arrival: Arrival) -> None:
         if isinstance(arrival, Incoming):
-            self.asked += not decode(arrival.payload, SiteMessages).batch
+            batch = decode(arrival.payload, SiteMessages).batch
+            self.asked += not batch
+            unpacked = unpack_batch(batch, *TO_DEVICES)
+            self.heard += [(device, message) for device, message, _ in unpacked]
+
+    def of(self, kind: type[M]) -> list[tuple[str, M]]:
+        """Return the messages of a class to its devices or itself."""
+        return [(to, message) for to, message in self.heard if isinstance(message, kind)]
 
 
 @pytest.fixture
