@@ -61,9 +61,9 @@ def test_the_second_time_no_source_is_opened_and_the_bits_are_the_same(tmp_path:
 
 def test_a_cached_array_is_mapped_and_writing_to_it_changes_no_file(tmp_path: Path) -> None:
     _npz(tmp_path)
-    load(NORMALIZED, tmp_path, 1)
     mapped, other = (load(NORMALIZED, tmp_path, 1).train.inputs for _ in range(2))
     assert isinstance(mapped.base, np.memmap)
+    assert isinstance(other.base, np.memmap)
     before = other.copy()
     mapped[:] = 7
     assert np.array_equal(other, before)
