@@ -17,6 +17,7 @@ from edgefed.data.devices.partition import deal
 from edgefed.files.samples import Samples
 from edgefed.process.clock import SystemClock
 from edgefed.simulator import executors
+from edgefed.simulator.device_policies import with_policies
 from edgefed.simulator.executors import Sequential
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.wire.blobs import BlobCache
@@ -87,6 +88,14 @@ def test_a_fleet_of_many_devices_copies_no_inputs(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert {(member.samples, member.shape) for member in fleet.roster()} == {(2, (300,))}
     assert taken < dataset.train.inputs.nbytes / 2
+
+
+def test_a_share_of_the_devices_gets_a_policy_against_averages() -> None:
+    shards = deal(_dataset(), section(partition="iid"), 8, 0, seed=3)
+    assert with_policies(shards, 1.0, seed=1) is shards
+    some = with_policies(shards, 0.75, seed=1)
+    assert [shard.policy.share_means for shard in some].count(False) == 2
+    assert all(one.train is other.train for one, other in zip(some, shards, strict=True))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
