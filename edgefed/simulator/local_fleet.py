@@ -6,6 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 
 from edgefed.algorithms.composed.local_work import trained_samples
 from edgefed.algorithms.interface.member import Member, Roster
@@ -336,12 +337,18 @@ def _member(name: str, shard: Shard, newcomer: bool) -> Member:
     return Member(
         name,
         len(shard.train),
-        tuple(shard.train.inputs.shape[1:]),
+        _shared(tuple(shard.train.inputs.shape[1:])),
         shard.classes,
         class_names=shard.class_names,
         held_out=len(shard.test),
         newcomer=newcomer,
     )
+
+
+@cache
+def _shared(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return one tuple for all equal shapes."""
+    return shape
 
 
 def _facts(member: Member, shard: Shard) -> dict[str, object]:

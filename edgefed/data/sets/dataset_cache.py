@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import mmap
 import os
 import shutil
 import zlib
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -54,6 +56,9 @@ LIMIT_BYTES = 8 * 2**30
 
 BLOCK_BYTES = 2**20
 """Bytes of a file that are read at a time."""
+
+_maps: WeakSet[mmap.mmap] = WeakSet()
+"""The maps of this process."""
 
 _warned: set[Path] = set()
 
@@ -131,6 +136,24 @@ def cached(source: CachedSource, read: Callable[[], Dataset]) -> Dataset:
     return dataset
 
 
+def release(array: Array) -> None:
+    """Take the pages of a mapped array out of this process's memory, and with them its changes.
+
+    They are mapped again when they are read. Any other array stays as it is.
+    """
+    mapped = _map_of(array)
+    if mapped in _maps:
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _map_of(array: Array) -> Any:
+    """Return the object that holds an array's memory; None for the array itself."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base
+
+
 def _state(source: CachedSource) -> str | None:
     """Return a fingerprint of the files; None without files, and nothing if an entry is no use."""
     try:
@@ -155,6 +178,7 @@ def _opened(folder: Path, files: str) -> Dataset | None:
             if _stored_checksum(path, mapped) != checksum:
                 return None
             arrays[name] = np.asarray(mapped)
+            _maps.add(_map_of(mapped))
         os.utime(folder / INDEX)
         return _dataset(arrays, index)
     # NumPy's reader of headers fails in many ways, and the entry is built again after each.
