@@ -130,7 +130,7 @@ def cached(source: CachedSource, read: Callable[[], Dataset]) -> Dataset:
             dataset = read()
             after = _state(source)
             if after and before in (None, after) and _keep(source.root, folder, after, dataset):
-                # All that read the entry share its memory, and this process its part of it.
+                # What was read takes memory of this process's own, and the entry's is shared.
                 dataset = _opened(folder, after) or dataset
         _remove_unused(source.root, folder)
     return dataset
@@ -142,12 +142,12 @@ def release(array: Array) -> None:
     They are mapped again when they are read. Any other array stays as it is.
     """
     mapped = _map_of(array)
-    if mapped in _maps:
+    if isinstance(mapped, mmap.mmap) and mapped in _maps:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _map_of(array: Array) -> Any:
-    """Return the object that holds an array's memory; None for the array itself."""
+    """Return the object that holds an array's memory; None where numpy does."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -214,7 +214,7 @@ def _dataset(arrays: dict[str, Array], index: _Index) -> Dataset:
 
 
 def _keep(root: Path, folder: Path, files: str, dataset: Dataset) -> bool:
-    """Write a data set into its entry, and return whether it is there, whole or not at all."""
+    """Write a data set into its entry; return False if that failed and nothing is left there."""
     arrays = _arrays(dataset)
     if sum(array.nbytes for array in arrays.values()) > LIMIT_BYTES:
         return False
