@@ -2,9 +2,11 @@
 
 A start is the CPU time of a new process, imports included, until the first round begins: a
 multinomial logistic regression on 64 inputs, 10 samples a device from an NPZ file of generated
-data, a cohort of 10. Memory is the highest resident of that process. Checkpoints are compared in
-one process, in turn: rounds of a small model with and without ``out``. With several numbers of
-devices, straight lines through the figures tell what a device adds.
+data, a cohort of 10. A first process decodes the file, and a second one, whose figures end in
+``_again``, maps what the first one kept. Memory is the highest resident of the process, with the
+pages of mapped files, and at the end that of its own, without them. Checkpoints are compared in one
+process, in turn: rounds of a small model with and without ``out``. With several numbers of devices,
+straight lines through the figures tell what a device adds.
 
 With ``--computed``, the costs of a round of connected devices up to a million are computed
 (``computed.py``).
@@ -71,7 +73,14 @@ def started(data: str, devices: int, rounds: int) -> dict[str, float]:
         f"start_cpu_s_{devices}": cpu,
         f"round_s_{devices}": (time.perf_counter() - begun) / rounds,
         f"rss_mb_{devices}": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        f"own_mb_{devices}": _own_bytes() / 2**20,
     }
+
+
+def _own_bytes() -> int:
+    """Return the resident memory of this process without the pages of files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
 
 
 def rounds_per_second(*, out: bool) -> float:
@@ -91,12 +100,14 @@ def rounds_per_second(*, out: bool) -> float:
 
 
 def measured(devices: int, rounds: int) -> dict[str, float]:
-    """Return the figures of a simulation in a process of its own."""
+    """Return the figures of a simulation in a process of its own, and again in another."""
     words = ["--devices", str(devices), "--rounds", str(rounds)]
     with tempfile.TemporaryDirectory() as folder:
         data = make_data(Path(folder, "data.npz"), devices)
-        figures: dict[str, float] = json.loads(printed_by("scale", *words, "--data", str(data)))
-        return figures
+        once, again = (
+            json.loads(printed_by("scale", *words, "--data", str(data))) for _ in range(2)
+        )
+        return {**once, **{f"{name}_again": value for name, value in again.items()}}
 
 
 def growth(figures: Mapping[str, float], sizes: Sequence[int]) -> dict[str, float]:

@@ -10,7 +10,7 @@ from edgefed.seeds import generator
 from edgefed.sharing.policy import Policy
 
 
-def with_policies(shards: Sequence[Shard], sharing: float, seed: int) -> list[Shard]:
+def with_policies(shards: Sequence[Shard], sharing: float, seed: int) -> Sequence[Shard]:
     """Return the shards; a random fraction of them gets a policy that shares averages.
 
     Args:
@@ -20,6 +20,8 @@ def with_policies(shards: Sequence[Shard], sharing: float, seed: int) -> list[Sh
     """
     order = generator(seed, "policies").permutation(len(shards))
     silent = set(order[round(sharing * len(shards)) :].tolist())
+    if not silent:
+        return shards
     return [
         replace(shard, policy=Policy(share_means=False)) if number in silent else shard
         for number, shard in enumerate(shards)

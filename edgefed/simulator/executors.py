@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Protocol
 
 from edgefed.config.recipes.recipe import SimulationSection
@@ -84,7 +85,7 @@ class Sequential:
     ) -> None:
         shared = trainers or TrainerCache(user_models=True, memory=UNBOUNDED)
         self._clock = clock or SystemClock()
-        self._workers = [worker_of(shard, shared, private_randomness) for shard in shards]
+        self._worker = kept_workers(shards, shared, private_randomness)
 
     def outcomes(
         self,
@@ -98,7 +99,7 @@ class Sequential:
             if stop():
                 return
             try:
-                worker = self._workers[order.device]
+                worker = self._worker(order.device)
                 outcome = perform(worker, order, read, decoded, stop, self._clock)
             except Stopped:
                 return
@@ -106,6 +107,24 @@ class Sequential:
 
     def close(self) -> None:
         """Do nothing: no process was started."""
+
+
+KEPT_WORKERS = 1000
+"""Devices whose workers are kept for their next task, with copies of samples that shards make."""
+
+
+def kept_workers(
+    shards: Sequence[Shard],
+    trainers: TrainerCache,
+    private_randomness: PrivateRandomness = from_operating_system,
+) -> Callable[[int], Worker]:
+    """Return a function from a device's number to its worker; the most recent ones are kept."""
+
+    @lru_cache(KEPT_WORKERS)
+    def worker(number: int) -> Worker:
+        return worker_of(shards[number], trainers, private_randomness)
+
+    return worker
 
 
 def worker_of(

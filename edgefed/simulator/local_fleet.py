@@ -6,6 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 
 from edgefed.algorithms.composed.local_work import trained_samples
 from edgefed.algorithms.interface.member import Member, Roster
@@ -14,6 +15,7 @@ from edgefed.coordinator.exchanges.contributions import Contributions
 from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Overdue, Verdict
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.data.base.types import Shard
+from edgefed.data.devices.dealt_shards import outlines
 from edgefed.data.devices.partition import label_counts
 from edgefed.events.base.device_columns import roster_parts
 from edgefed.events.base.model import EventKind
@@ -98,10 +100,10 @@ class LocalFleet(Fleet):
         names = names or device_names(len(shards))
         self._devices = {
             name: VirtualDevice(number, _member(name, shard, number in newcomers))
-            for number, (name, shard) in enumerate(zip(names, shards, strict=True))
+            for number, (name, shard) in enumerate(zip(names, outlines(shards), strict=True))
         }
         self._members = tuple(device.member for device in self._devices.values())
-        for part in roster_parts(_facts(device, shards) for device in self._devices.values()):
+        for part in roster_parts(map(_facts, self._members, outlines(shards))):
             self._report("roster", **part, joined=True)
 
     def roster(self) -> Roster:
@@ -335,7 +337,7 @@ def _member(name: str, shard: Shard, newcomer: bool) -> Member:
     return Member(
         name,
         len(shard.train),
-        tuple(shard.train.inputs.shape[1:]),
+        _shared(tuple(shard.train.inputs.shape[1:])),
         shard.classes,
         class_names=shard.class_names,
         held_out=len(shard.test),
@@ -343,14 +345,16 @@ def _member(name: str, shard: Shard, newcomer: bool) -> Member:
     )
 
 
-def _facts(device: VirtualDevice, shards: Sequence[Shard]) -> dict[str, object]:
+@cache
+def _shared(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return one tuple for all equal shapes."""
+    return shape
+
+
+def _facts(member: Member, shard: Shard) -> dict[str, object]:
     """Return the fields of an event about a device that joins."""
-    train, classes = shards[device.number].train, shards[device.number].classes
-    return {
-        "device": device.member.device,
-        "samples": device.member.samples,
-        "labels": label_counts(train, classes),
-    }
+    labels = label_counts(shard.train, shard.classes)
+    return {"device": member.device, "samples": member.samples, "labels": labels}
 
 
 def _silence(kind: EventKind, **fields: object) -> None:

@@ -29,12 +29,11 @@ from edgefed.learn.base.types import Tensors
 from edgefed.learn.training.trainer import Stopped
 from edgefed.learn.training.warm_trainers import UNBOUNDED
 from edgefed.process.clock import SystemClock
-from edgefed.simulator.executors import WorkOrder, perform, worker_of
+from edgefed.simulator.executors import WorkOrder, kept_workers, perform
 from edgefed.simulator.serialization import order_bytes, outcome_bytes, read_order, read_outcome
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
 from edgefed.worker.replies import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
-from edgefed.worker.worker import Worker
 
 POLL = 0.5
 """Seconds between two questions whether to stop."""
@@ -251,15 +250,13 @@ def _work(
         connection.close()
     set_threads(1)
     trainers, clock = TrainerCache(user_models=True, memory=UNBOUNDED), SystemClock()
-    workers: dict[int, Worker] = {}
+    worker_for = kept_workers(shards, trainers, private_randomness)
     decoded: dict[str, Tensors] = {}
     with contextlib.suppress(EOFError, OSError, Stopped):
         while True:
             ordered, places = msgpack.unpackb(pipe.recv_bytes())
             order = read_order(ordered)
-            shard = shards[order.device]
-            made = worker_of(shard, trainers, private_randomness)
-            worker = workers.setdefault(order.device, made)
+            worker = worker_for(order.device)
             for stale in decoded.keys() - places.keys():
                 del decoded[stale]
 

@@ -42,6 +42,7 @@ from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.coordinator.trackers.base import Row, Tracker
 from edgefed.data.base.pixel_range import to_pixels
 from edgefed.data.base.types import Dataset, Shard, take
+from edgefed.data.devices.dealt_shards import outlines
 from edgefed.data.devices.partition import deal_recipe
 from edgefed.data.sets.given import GivenData, given_shards
 from edgefed.errors import DataError, UsageError
@@ -360,7 +361,8 @@ def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shar
                 hint="choose another condition, or data with this column; data.transform ="
                 ' "rotation" makes the column rotation',
             )
-    trained, wanted = sum(len(shard.train) > 0 for shard in shards), recipe.rounds.min_devices
+    trained = sum(len(shard.train) > 0 for shard in outlines(shards))
+    wanted = recipe.rounds.min_devices
     if problem := least_devices(recipe).told(trained):
         raise UsageError(
             problem, code="simulation.devices", hint="simulate more devices: simulation.devices"
@@ -373,7 +375,7 @@ def _check_shards(recipe: Recipe, algorithm: AnyAlgorithm, shards: Sequence[Shar
             hint=f"set rounds.min_devices to {max(1, trained)} at most, or simulate more devices",
         )
     place = evaluation_place(recipe, algorithm)
-    if place == "devices" and not any(len(shard.test) for shard in shards):
+    if place == "devices" and not any(len(shard.test) for shard in outlines(shards)):
         raise UsageError(
             "The recipe tests the run on devices, but no device holds out samples.",
             code="evaluation.holdout",
@@ -440,11 +442,11 @@ def _shards(
     dataset: Dataset,
     noise_folder: Path,
     given: GivenData | None,
-) -> list[Shard]:
+) -> Sequence[Shard]:
     """Return the data of each virtual device."""
     holdout = holdout_of(recipe, algorithm)
     if given and given.devices:
-        dealt = given_shards(given, holdout, recipe.seed)
+        dealt: Sequence[Shard] = given_shards(given, holdout, recipe.seed)
     else:
         dealt = deal_recipe(dataset, recipe, holdout)
     shards = with_policies(dealt, recipe.simulation.sharing, recipe.seed)

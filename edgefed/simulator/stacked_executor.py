@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from edgefed.data.base.types import Shard
+from edgefed.data.devices.dealt_shards import outlines
 from edgefed.errors import UsageError
 from edgefed.learn.base.types import Job, Tensors
 from edgefed.learn.training.stacked_trainer import CHUNK, StackedTrainer
 from edgefed.learn.training.trainer import Stopped, Trainer
 from edgefed.learn.training.warm_trainers import UNBOUNDED
 from edgefed.process.clock import Clock, SystemClock
-from edgefed.simulator.executors import WorkOrder, arrays_of, worker_of
+from edgefed.simulator.executors import WorkOrder, arrays_of, kept_workers
 from edgefed.worker.completion import Prepared, complete, finish
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
 from edgefed.worker.replies import Outcome
@@ -64,8 +65,8 @@ class StackedExecutor:
     ) -> None:
         shared = trainers or TrainerCache(user_models=True, memory=UNBOUNDED)
         self._clock = clock or SystemClock()
-        self._workers = [worker_of(shard, shared, private_randomness) for shard in shards]
-        self._sizes = [len(shard.train) for shard in shards]
+        self._worker = kept_workers(shards, shared, private_randomness)
+        self._sizes = [len(shard.train) for shard in outlines(shards)]
         self._chunk = chunk
         self._tell = tell
         self._told: set[str] = set()
@@ -86,7 +87,7 @@ class StackedExecutor:
                 if stop():
                     return
                 start = self._clock.monotonic()
-                begun = self._workers[order.device].begin(
+                begun = self._worker(order.device).begin(
                     order.task,
                     arrays_of(order, read, decoded),
                     order.private,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -80,6 +81,65 @@ def test_a_roster_is_as_good_as_an_event_for_each_device() -> None:
         many.apply(Event(time=NOW, kind="roster", fields=part))
     assert many.snapshot() == one.snapshot()
     assert many.snapshot().devices[6].labels == (1,) * 10
+
+
+BOUNTY = {"device": "device-00011", "label": 1, "count": 9, "mixes": 4}
+
+LATER: list[tuple[str, dict[str, Any]]] = [
+    ("device", {"device": "device-00001", "excluded": "its data do not fit"}),
+    ("run", {"run": "r-1", "status": "running"}),
+    ("device", {"device": "device-00002", "excluded": "its labels do not fit"}),
+    ("device", {"device": "device-00003", "state": "train", "fraction": 0.5}),
+    ("device", {"device": "device-00004", "forgotten": True}),
+    ("roster", {"devices": ["device-00005", "device-00009"], "samples": [3, 4]}),
+    ("labels", {"run": "r-1", "bounties": [BOUNTY], "budgets": [], "removed": [], "totals": {}}),
+    ("roster", {"devices": ["device-00011", "device-00012"], "samples": [5, 6]}),
+    ("roster", {"devices": ["device-00010"], "samples": [5], "state": ["lost"]}),
+    ("run", {"run": "r-1", "status": "finished"}),
+    ("run", {"run": "r-2", "status": "running"}),
+    ("device", {"device": "device-00006", "samples": 5, "joined": True}),
+]
+
+
+def test_devices_that_joined_at_once_change_as_those_that_joined_alone() -> None:
+    one, many = SnapshotBuilder(Snapshot()), SnapshotBuilder(Snapshot())
+    for part in roster_parts(devices(8)):
+        many.apply(Event(time=NOW, kind="roster", fields=part))
+    for row in devices(8):
+        one.apply(Event(time=NOW, kind="device", fields=row))
+    excluded, open_bounties = [], []
+    for number, (kind, fields) in enumerate(LATER):
+        time = NOW.replace("08:09", f"08:{10 + number}")
+        many.apply(Event.from_flat({"time": time, "kind": kind, **fields}))
+        alone = roster_rows(fields) if kind == "roster" else [fields]
+        for row in alone:
+            one.apply(
+                Event.from_flat({"time": time, "kind": kind.replace("roster", "device"), **row})
+            )
+        assert {**many.devices} == {**one.devices}
+        open_bounties.append(sum(view.open_bounties for view in many.devices.values()))
+        assert many.devices.excluded() == one.devices.excluded()
+        excluded.append(sorted(many.devices.excluded()))
+    assert many.snapshot() == one.snapshot()
+    assert many.devices["device-00007"].samples == 10
+    assert open_bounties[7] == 1
+    assert excluded[0] == ["device-00001"] and excluded[2:6] == [["device-00002"]] * 4
+    assert excluded[10] == []
+
+
+def test_devices_that_nobody_looks_at_take_little_memory() -> None:
+    parts, builder = list(roster_parts(devices(2000))), SnapshotBuilder(Snapshot())
+    events = [Event(time=NOW, kind="roster", fields=part) for part in parts]
+    events.append(Event(time=NOW, kind="run", fields={"run": "r-1", "status": "running"}))
+    tracemalloc.start()
+    try:
+        for event in events:
+            builder.apply(event)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(builder.devices) == 2000
+    assert taken / 2000 < 600, "bytes a device; one that is looked at takes 2,500"
 
 
 def test_columns_of_several_lengths_change_nothing() -> None:

@@ -39,7 +39,7 @@ class Admission:
             reasons.
         excluded: called with each change of the reason why a device is left out, except quarantine,
             which is reported elsewhere.
-        shown: returns the reason that each device has now; one that was forgotten has none.
+        shown: returns the reason of each device that has one now; none of one that was forgotten.
     """
 
     def __init__(

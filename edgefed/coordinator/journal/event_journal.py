@@ -5,21 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from edgefed.events.base.device_columns import roster_parts
+from edgefed.events.base.device_columns import LASTING, roster_parts
 from edgefed.events.base.model import Event, EventKind
-from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
+from edgefed.events.base.snapshot import Snapshot
 from edgefed.events.state.fold import SnapshotBuilder
 from edgefed.files.writing import append_whole, make_folder, open_private
 from edgefed.process.clock import Clock, timestamp
 
 log = logging.getLogger(__name__)
-
-LASTING = {"device", "samples", "labels", "hardware", "accelerator", "agent", "torch"}
-"""Fields of a device that do not change while it is connected."""
 
 
 class EventJournal:
@@ -50,11 +47,10 @@ class EventJournal:
         """How many events there were."""
         return self._number
 
-    @property
-    def devices(self) -> Mapping[str, DeviceSnapshot]:
-        """The devices by id after all events so far, without the cost of a whole snapshot."""
+    def excluded(self) -> dict[str, str]:
+        """Return why the run does not ask a device, for each that it does not ask."""
         with self._lock:
-            return dict(self._builder.devices)
+            return self._builder.devices.excluded()
 
     def current(self) -> tuple[Snapshot, int]:
         """Return the snapshot and the number of events in it, as one."""
@@ -90,7 +86,7 @@ class EventJournal:
                 self._write(self._outage)
             self._outage = None
             there = (view for view in self.snapshot.devices if view.state != "lost")
-            for part in roster_parts(view.model_dump(include=LASTING) for view in there):
+            for part in roster_parts(view.model_dump(include=set(LASTING)) for view in there):
                 self._write(self._event("roster", part))
 
     def close(self) -> None:

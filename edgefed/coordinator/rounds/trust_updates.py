@@ -47,10 +47,7 @@ def make_admission(
 
     parts = (deps.fleet, deps.prepared_recipe, spec, warn, deps.clock)
 
-    def shown() -> dict[str, str]:
-        return {device: view.excluded for device, view in deps.journal.devices.items()}
-
-    return Admission(*parts, quarantined, announced, excluded, shown)
+    return Admission(*parts, quarantined, announced, excluded, deps.journal.excluded)
 
 
 def update_trust(

@@ -12,6 +12,9 @@ from edgefed.wire import limits
 CHANNELS = (1, 3, 4)
 """How many values a pixel may have: grey, RGB, RGBA."""
 
+BLOCK = 4096
+"""Samples that are checked at a time; a check of all would take a quarter of their memory."""
+
 
 def checked_samples(inputs: Array, labels: Array, where: str) -> Samples:
     """Return float32 inputs and int64 labels, checked; zero samples are allowed.
@@ -188,7 +191,8 @@ def _finite(array: Array, what: str, where: str) -> Array:
     """Return numbers (n, …) as float32."""
     with np.errstate(over="ignore"):
         values = np.ascontiguousarray(array, np.float32)
-    if not np.isfinite(values).all():
+    blocks = (values[start : start + BLOCK] for start in range(0, len(values), BLOCK))
+    if not all(np.isfinite(block).all() for block in blocks):
         bad = int(np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(axis=1))[0])
         raise DataError(
             f"{where} has {what} that is not a finite number, in sample {bad}.",

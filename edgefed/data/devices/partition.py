@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from pydantic import ConfigDict
 from edgefed.config.recipes.recipe import DataSection, Recipe
 from edgefed.data.base.holdout import hold_out
 from edgefed.data.base.types import Array, Dataset, Indices, Shard, joined, take
+from edgefed.data.devices.dealt_shards import MANY_DEVICES, DealtShards
 from edgefed.data.partitioners.cover import Parts, check_parts, too_few
 from edgefed.data.partitioners.dirichlet_equal import equal_concentration
 from edgefed.data.partitioners.keys import partition_keys_of, partition_options
@@ -26,6 +28,7 @@ from edgefed.data.transforms.apply import order_number, spread_of, transform_dev
 from edgefed.errors import DataError, EdgeFedError, RecipeError
 from edgefed.files.samples import Samples
 from edgefed.seeds import generator
+from edgefed.sharing.policy import ANYTHING
 
 PARTITIONS = tuple(PARTITIONERS)
 
@@ -92,8 +95,10 @@ def deal(
     seed: int,
     *,
     in_order: bool = False,
-) -> tuple[Shard, ...]:
+) -> Sequence[Shard]:
     """Return each virtual device's shard of ``dataset.train``, transformed as the section says.
+
+    Shards of many devices that are neither transformed nor split are copied when they are read.
 
     Args:
         dataset: the data to partition; its test part stays with the coordinator.
@@ -131,19 +136,23 @@ def deal(
 
     plain = options.transform == "none" and not holdout
     nothing = take(dataset.train, np.zeros(0, np.int64))
+    form = dataset.classes, dataset.preparation, ANYTHING, dataset.class_names
+    if plain and devices >= MANY_DEVICES:
+        pooled = range(0, len(parts), per_device)
+        parts = tuple(np.concatenate(parts[place : place + per_device]) for place in pooled)
+        return DealtShards(dataset.train, parts, Shard(nothing, nothing, *form))
 
     def dealt(device: int) -> Shard:
         train = joined([seen(device * per_device + place) for place in range(per_device)])
         test = nothing  # one for all devices: a generator for each, and its test part, take seconds
         if not plain:
             train, test = hold_out(train, holdout, generator(seed, "partition", "holdout", device))
-        form = dataset.classes, dataset.preparation
-        return Shard(train, test, *form, class_names=dataset.class_names)
+        return Shard(train, test, *form)
 
     return tuple(map(dealt, range(devices)))
 
 
-def deal_recipe(dataset: Dataset, recipe: Recipe, holdout: float) -> tuple[Shard, ...]:
+def deal_recipe(dataset: Dataset, recipe: Recipe, holdout: float) -> Sequence[Shard]:
     """Return each virtual device's shard in runs of a recipe; see `deal`."""
     return deal(
         dataset,

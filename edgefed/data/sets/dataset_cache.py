@@ -10,13 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import mmap
 import os
 import shutil
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -49,6 +53,12 @@ SMALL_BYTES = 2**20
 LIMIT_BYTES = 8 * 2**30
 """Most bytes of all entries; those that were used least recently are removed."""
 
+
+BLOCK_BYTES = 2**20
+"""Bytes of a file that are read at a time."""
+
+_maps: WeakSet[mmap.mmap] = WeakSet()
+"""The maps of this process."""
 
 _warned: set[Path] = set()
 
@@ -119,10 +129,29 @@ def cached(source: CachedSource, read: Callable[[], Dataset]) -> Dataset:
         if dataset is None:
             dataset = read()
             after = _state(source)
-            if after and before in (None, after):
-                _keep(source.root, folder, after, dataset)
+            if after and before in (None, after) and _keep(source.root, folder, after, dataset):
+                # What was read takes memory of this process's own, and the entry's is shared.
+                dataset = _opened(folder, after) or dataset
         _remove_unused(source.root, folder)
     return dataset
+
+
+def release(array: Array) -> None:
+    """Take the pages of a mapped array out of this process's memory, and with them its changes.
+
+    They are mapped again when they are read. Any other array stays as it is.
+    """
+    mapped = _map_of(array)
+    if isinstance(mapped, mmap.mmap) and mapped in _maps:
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _map_of(array: Array) -> Any:
+    """Return the object that holds an array's memory; None where numpy does."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return base
 
 
 def _state(source: CachedSource) -> str | None:
@@ -142,9 +171,14 @@ def _opened(folder: Path, files: str) -> Dataset | None:
     """Return the data set of an entry; None if there is none of these files, or a damaged one."""
     try:
         index = _Index.model_validate_json((folder / INDEX).read_bytes())
-        arrays = {name: _mapped(_path(folder, files, name)) for name in index.checksums}
-        if any(_checksum(array) != index.checksums[name] for name, array in arrays.items()):
-            return None
+        arrays = {}
+        for name, checksum in index.checksums.items():
+            path = _path(folder, files, name)
+            mapped = np.load(path, mmap_mode="c", allow_pickle=False)
+            if _stored_checksum(path, mapped) != checksum:
+                return None
+            arrays[name] = np.asarray(mapped)
+            _maps.add(_map_of(mapped))
         os.utime(folder / INDEX)
         return _dataset(arrays, index)
     # NumPy's reader of headers fails in many ways, and the entry is built again after each.
@@ -179,11 +213,11 @@ def _dataset(arrays: dict[str, Array], index: _Index) -> Dataset:
     )
 
 
-def _keep(root: Path, folder: Path, files: str, dataset: Dataset) -> None:
-    """Write a data set into its entry; one that cannot be written leaves nothing behind."""
+def _keep(root: Path, folder: Path, files: str, dataset: Dataset) -> bool:
+    """Write a data set into its entry; return False if that failed and nothing is left there."""
     arrays = _arrays(dataset)
     if sum(array.nbytes for array in arrays.values()) > LIMIT_BYTES:
-        return
+        return False
     index = _Index(
         checksums={name: _checksum(array) for name, array in arrays.items()},
         scales=(dataset.train.scale, dataset.test.scale),
@@ -198,6 +232,8 @@ def _keep(root: Path, folder: Path, files: str, dataset: Dataset) -> None:
     except (OSError, StorageError) as error:
         shutil.rmtree(folder, ignore_errors=True)
         _warn(root, error)
+        return False
+    return True
 
 
 def _write(folder: Path, files: str, index: _Index, arrays: dict[str, Array]) -> None:
@@ -236,14 +272,22 @@ def _path(folder: Path, files: str, name: str) -> Path:
     return folder / f"{digest[:16]}.npy"
 
 
-def _mapped(path: Path) -> Array:
-    """Return a file's array, mapped; what is written to it stays in this process."""
-    return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
-
-
 def _checksum(array: Array) -> int:
-    form = zlib.crc32(f"{array.dtype.str} {array.shape}".encode())
-    return zlib.crc32(array.reshape(-1).view(np.uint8).data, form)
+    return zlib.crc32(array.reshape(-1).view(np.uint8).data, _form_checksum(array))
+
+
+def _stored_checksum(path: Path, mapped: np.memmap[Any, Any]) -> int:
+    """Return the checksum of a mapped array; what is read from its file takes no memory."""
+    checksum = _form_checksum(mapped)
+    with path.open("rb") as file:
+        file.seek(mapped.offset)
+        for block in iter(partial(file.read, BLOCK_BYTES), b""):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
+
+
+def _form_checksum(array: Array) -> int:
+    return zlib.crc32(f"{array.dtype.str} {array.shape}".encode())
 
 
 def _warn(root: Path, error: OSError | StorageError) -> None:

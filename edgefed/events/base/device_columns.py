@@ -8,6 +8,9 @@ from typing import Any
 
 from edgefed.wire.limits import MAX_ITEMS
 
+LASTING = frozenset({"device", "samples", "labels", "hardware", "accelerator", "agent", "torch"})
+"""Fields of a device that do not change while it is connected."""
+
 MAX_DEVICES = MAX_ITEMS
 """Devices in one event: as many as a list in a message may have entries."""
 

@@ -15,7 +15,7 @@ from edgefed.events.base.best_rounds import latest_rounds
 from edgefed.events.base.bounty_tables import BOUNTIES, bounty_of
 from edgefed.events.base.confusion_events import with_confusion
 from edgefed.events.base.coordinator_states import with_state
-from edgefed.events.base.device_columns import roster_rows
+from edgefed.events.base.device_columns import LASTING, roster_rows
 from edgefed.events.base.device_rounds import (
     NO_TEST,
     DeviceTests,
@@ -38,6 +38,7 @@ from edgefed.events.base.snapshot import (
 from edgefed.events.base.waiting import without
 from edgefed.events.methods.expert_tables import MIXTURES, mixture_of
 from edgefed.events.methods.old_tables import KINDS, changes_of
+from edgefed.events.state.device_views import DeviceViews, Joined, JoinedDevice
 from edgefed.events.state.lines import describe
 
 MAX_LINES = 200
@@ -46,7 +47,7 @@ MAX_LINES = 200
 Devices = Mapping[str, DeviceSnapshot]
 """Devices by id."""
 
-Changes = Mapping[str, DeviceSnapshot | None]
+Changes = Mapping[str, DeviceSnapshot | JoinedDevice | None]
 """Devices that an event changed, by id; None for one that is forgotten."""
 
 _COUNTERS = {"accepted": "accepted", "rejected": "rejected", "refused": "rejected", "late": "late"}
@@ -128,7 +129,7 @@ class SnapshotBuilder:
     """
 
     def __init__(self, start: Snapshot) -> None:
-        self.devices = {view.device: view for view in start.devices}
+        self.devices = DeviceViews(start.devices)
         self._names: list[str] = []
         self._lines = _Lines(start.lines)
         self._tables = MethodTables(start.tables)
@@ -150,12 +151,13 @@ class SnapshotBuilder:
         test = device_test(event.fields) if event.kind == "reply" else None
         line = describe(event)
         if _run_id(rest) != _run_id(self._rest):
-            changed = {view.device: _unshared(view, event.time) for view in self.devices.values()}
+            views = self.devices.changed()
+            changed = {view.device: _unshared(view, event.time) for view in views}
             self._lines.clear()
             self._tables.clear()
             self._tests.clear()
         elif _is_at_work(rest.run) and not _is_at_work(self._rest.run):  # it is taken up again
-            views = [view for view in self.devices.values() if view.excluded]
+            views = [view for view in self.devices.changed() if view.excluded]
             changed = {view.device: _not_excluded(view, event.time) for view in views}
         self._rest, self._time = rest, event.time
         if line is not None:
@@ -177,14 +179,17 @@ class SnapshotBuilder:
         changes = changes_of(event.kind, event.fields, self._tables)
         return changes if event.fields["run"] == _run_id(self._rest) else ()
 
-    def _put(self, device: str, view: DeviceSnapshot | None) -> None:
+    def _put(self, device: str, view: DeviceSnapshot | JoinedDevice | None) -> None:
         """Put a device's new view in its place; the run may know one that is new already."""
         if view is None:
             self.devices.pop(device, None)
             self._names = []
+        elif device in self.devices:
+            self.devices[device] = view
         else:
-            known = device in self.devices
-            self.devices[device] = view if known else self._with_run(view)
+            made = view.view(device) if isinstance(view, JoinedDevice) else view
+            of_run = self._with_run(made)
+            self.devices[device] = view if of_run is made else of_run
 
     def _with_run(self, view: DeviceSnapshot) -> DeviceSnapshot:
         """Return a device with its bounties, its mixture of experts and its test."""
@@ -211,7 +216,7 @@ class SnapshotBuilder:
         if self._frozen is None:
             if len(self._names) != len(self.devices):
                 self._names = sorted(self.devices)
-            devices = tuple(map(self.devices.__getitem__, self._names))
+            devices = tuple(map(self.devices.kept, self._names))
             update = {
                 "time": self._time,
                 "devices": devices,
@@ -411,7 +416,18 @@ def _doing(view: DeviceSnapshot) -> str:
 
 def _roster(devices: Devices, fields: dict[str, Any], time: str, run: RunView | None) -> Changes:
     rows = roster_rows(fields)
-    return {row["device"]: _changed(devices, row, time, run) for row in rows}
+    if not rows or not LASTING.issuperset(rows[0]):
+        return {row["device"]: _changed(devices, row, time, run) for row in rows}
+    names = tuple(name for name in rows[0] if name != "device")
+    joined = Joined(_changed({}, {"device": ""}, time, run), names)
+
+    def changed(row: dict[str, Any]) -> DeviceSnapshot | JoinedDevice:
+        if row["device"] in devices:
+            return _changed(devices, row, time, run)
+        known = _known(DeviceSnapshot, row)
+        return JoinedDevice(joined, tuple(known[name] for name in names))
+
+    return {row["device"]: changed(row) for row in rows}
 
 
 def _no_devices(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from edgefed.files.samples import Samples
 from tests.data.helpers import section, write_npz
 
 
-def _shards(holdout: float) -> tuple[Shard, ...]:
+def _shards(holdout: float) -> Sequence[Shard]:
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(60, 1, 4, 4)).astype(np.float32)
     # Bits that a careless conversion loses: the smallest denormal and a negative zero.

@@ -15,9 +15,10 @@ import pytest
 
 from edgefed.api.simulate import simulate
 from edgefed.data.base.types import Dataset, Preparation
+from edgefed.data.devices import partition
 from edgefed.data.images.image_cache import UNUSED_SECONDS
 from edgefed.data.sets import dataset_cache
-from edgefed.data.sets.dataset_cache import INDEX, SMALL_BYTES, CachedSource, cached
+from edgefed.data.sets.dataset_cache import INDEX, SMALL_BYTES, CachedSource, cached, release
 from edgefed.data.sets.datasets import load
 from edgefed.errors import DataError
 from edgefed.files.samples import PixelScale, Samples
@@ -61,13 +62,32 @@ def test_the_second_time_no_source_is_opened_and_the_bits_are_the_same(tmp_path:
 
 def test_a_cached_array_is_mapped_and_writing_to_it_changes_no_file(tmp_path: Path) -> None:
     _npz(tmp_path)
-    load(NORMALIZED, tmp_path, 1)
     mapped, other = (load(NORMALIZED, tmp_path, 1).train.inputs for _ in range(2))
     assert isinstance(mapped.base, np.memmap)
+    assert isinstance(other.base, np.memmap)
     before = other.copy()
     mapped[:] = 7
     assert np.array_equal(other, before)
     assert np.array_equal(load(NORMALIZED, tmp_path, 1).train.inputs, before)
+
+
+def test_pages_of_the_cache_s_own_maps_are_released_and_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _npz(tmp_path)
+    dataset = load(NORMALIZED, tmp_path, 1)
+    mapped = dataset.train.inputs
+    before = mapped.copy()
+    mapped[0] = 7
+    monkeypatch.setattr(partition, "MANY_DEVICES", 2)
+    assert len(partition.deal(dataset, section(), 2, 0, seed=1)[1].train)
+    assert np.array_equal(mapped, before), "a shard that was read leaves no page"
+    np.save(tmp_path / "own.npy", before)
+    own = np.load(tmp_path / "own.npy", mmap_mode="c")
+    own[0] = before[0] = 7
+    for array in (own, np.asarray(own), before):
+        release(array)
+        assert (array[0] == 7).all()
 
 
 def test_a_run_has_the_same_digest_with_and_without_the_cache(tmp_path: Path) -> None:

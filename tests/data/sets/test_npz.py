@@ -108,6 +108,10 @@ def _bad(**changes: Any) -> dict[str, Any]:
         (_bad(y=LABELS + limits.MAX_ITEMS), "classes; at most"),
         (_bad(x=np.array([[0], [0], [np.nan], [0]])), "not a finite number, in sample 2"),
         (_bad(x=np.array([[0.0], [1e300], [0], [0]])), "not a finite number, in sample 1"),
+        (
+            _bad(x=np.append(np.zeros((4999, 1)), [[np.inf]], axis=0), y=LABELS[[0] * 5000]),
+            "in sample 4999",
+        ),
         (_bad(x=np.array([["a"]] * 4)), "inputs of type <U1, not numbers"),
         (_bad(x=np.zeros(4)), "inputs of shape (4,), not (samples, …)"),
         (_bad(x=np.zeros((4, 0))), "inputs of shape (4, 0)"),
