@@ -26,7 +26,7 @@ def unit(kind: ServiceKind) -> str:
     words = tuple(f"/opt/edgefed/bin/{COMMANDS[kind]}".split())
     program = COMMANDS[kind].split()[0]
     head = HEAD.format(program=program, words="" if kind == "agent" else f" {kind}")
-    return head + ServiceUnit(kind, words).text()
+    return head + ServiceUnit(kind, words, f"edgefed-{kind}.service").text()
 
 
 if __name__ == "__main__":

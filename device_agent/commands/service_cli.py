@@ -2,53 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
 import typer
 
 from device_agent.commands.options import Data, Name, agent_settings
+from edgefed.terminal import service_commands as service
 from edgefed.terminal.command_line import CommandLine
-from edgefed.terminal.common_options import common_options
-from edgefed.terminal.service_commands import (
-    Cpu,
-    DryRun,
-    Force,
-    Further,
-    InstallChoices,
-    Memory,
-    RunAs,
-    Start,
-    install_unit,
-    make_unit,
-    one_unit,
-    remove_unit,
-    show_status,
-    state_of,
-    systemd_here,
-)
-
-if TYPE_CHECKING:
-    from edgefed.config.fleet.settings import AgentSettings
+from edgefed.terminal.common_options import CommonOptions, common_options
 
 app = CommandLine(help="Run the agent as a service of systemd.")
 
-UNIT = "edgefed-agent"
+UNIT = service.unit_name("agent", None)
 
 
 @app.command(json=True)
 def install(
     context: typer.Context,
-    further: Further = None,
+    further: service.Further = None,
     *,
     name: Name = None,
     source: Data = None,
-    memory: Memory = "",
-    cpu: Cpu = "",
-    run_as: RunAs = "edgefed",
-    start: Start = True,
-    dry_run: DryRun = False,
-    force: Force = False,
+    memory: service.Memory = "",
+    cpu: service.Cpu = "",
+    run_as: service.RunAs = "edgefed",
+    start: service.Start = True,
+    dry_run: service.DryRun = False,
+    force: service.Force = False,
 ) -> None:
     """Write the systemd unit of the agent, enable it, and start it.
 
@@ -56,19 +34,17 @@ def install(
     service of their own. The common options before `service` are those of the service; further
     options of `edgefed-agent run` follow a `--`.
     """
-    options = common_options(context)
-    choices = InstallChoices(memory, cpu, run_as, start, dry_run, force, tuple(further or ()))
     typed = (("--name", name), ("--data", source))
-    words = [word for option, value in typed if value for word in (option, value)]
-    unit = make_unit(options, "agent", ("run", *words), choices)
-    if not dry_run:
-        here = replace(options, state=state_of(options, "agent"))
-        settings = agent_settings(here, name=name, source=source)
-        _check(settings, names_broker=systemd_here().names_broker("agent"))
-    install_unit(options, unit, choices)
+    words = ["run", *(word for pair in typed if pair[1] for word in pair if word), *(further or ())]
+    choices = service.Choices(memory, cpu, run_as, start, dry_run, force)
+
+    def check(options: CommonOptions) -> None:
+        _check(options, name, source)
+
+    service.install(common_options(context), "agent", words, choices, check)
 
 
-def _check(settings: AgentSettings, *, names_broker: bool) -> None:
+def _check(options: CommonOptions, name: str | None, source: str | None) -> None:
     """Check that the service would start: it is enrolled, or a broker is set, and it has data.
 
     Raises:
@@ -79,11 +55,12 @@ def _check(settings: AgentSettings, *, names_broker: bool) -> None:
     from edgefed.config.fleet.broker_address import credentials_folder, trust_folder
     from edgefed.errors import NotAllowedError, UsageError
 
-    name = device_name(settings)
+    settings = agent_settings(options, name=name, source=source)
+    device = device_name(settings)
     plain = settings.broker is not None and not settings.broker.startswith("mqtts://")
-    if not (plain or names_broker or credentials_folder(trust_folder(settings), (name,))):
+    if not (plain or credentials_folder(trust_folder(settings), (device,))):
         raise NotAllowedError(
-            f"Device {name} is not enrolled in {settings.state}.",
+            f"Device {device} is not enrolled in {settings.state}.",
             code="trust.missing",
             hint="as the service's user: edgefed-agent --state FOLDER enroll TOKEN",
         )
@@ -98,10 +75,10 @@ def _check(settings: AgentSettings, *, names_broker: bool) -> None:
 @app.command(json=True)
 def status(context: typer.Context) -> None:
     """Show whether the service is installed and active, since when, restarts and watchdog."""
-    show_status(common_options(context), [f"{UNIT}.service"])
+    service.show(common_options(context), [UNIT])
 
 
 @app.command(json=True)
-def uninstall(context: typer.Context, *, force: Force = False) -> None:
+def uninstall(context: typer.Context, *, force: service.Force = False) -> None:
     """Stop the service and delete its unit; state, credentials and settings stay."""
-    remove_unit(common_options(context), one_unit([UNIT]), force=force)
+    service.uninstall(common_options(context), UNIT, force=force)

@@ -35,7 +35,7 @@ ENDS = ("done", "failed", "late", "rejected")
 
 
 class AgentActivity:
-    """Counts what an agent does.
+    """Counts of an agent's tasks and connections.
 
     Args:
         clock: measures the time of work.
@@ -50,7 +50,7 @@ class AgentActivity:
         self.ended: Counter[str] = Counter()
         self._worked, self._since = 0.0, 0.0
 
-    def told(self, state: DeviceState, exchange: str) -> None:
+    def note(self, state: DeviceState, exchange: str) -> None:
         """Note the state that the agent reports."""
         if (state, exchange) == (self.state, self.exchange):
             return

@@ -33,7 +33,7 @@ class ProgressReporter:
         publish: sends a progress message; does nothing while the broker is away.
 
     Attributes:
-        activity: counts of what it has reported.
+        activity: counts of the reported states.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ProgressReporter:
         reason: str = "",
     ) -> None:
         """Set the state and report it."""
-        self.activity.told(state, exchange)
+        self.activity.note(state, exchange)
         self._progress = Progress(
             session=self._identity.birth.session,
             state=state,

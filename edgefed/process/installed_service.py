@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import subprocess
@@ -178,10 +177,6 @@ class Systemd:
             watchdog_at=self._time(got.get("WatchdogTimestampMonotonic", "")) if active else "",
         )
 
-    def installed(self, pattern: str) -> list[str]:
-        """Return the unit files that match a pattern, sorted."""
-        return sorted(path.name for path in self.units.glob(pattern))
-
     def names_broker(self, kind: ServiceKind) -> bool:
         """Whether a service's file with variables names its broker."""
         try:
@@ -189,10 +184,6 @@ class Systemd:
         except OSError:
             return False
         return re.search(r"^EDGEFED_BROKER=.", text, re.MULTILINE) is not None
-
-    def lingers(self) -> bool:
-        """Whether the services of this user run without a session; always for system services."""
-        return not self.user or Path("/var/lib/systemd/linger", getpass.getuser()).exists()
 
     def _check_unedited(self, path: Path, verb: str, *, force: bool) -> None:
         if force or not path.exists() or is_unedited(path.read_text(encoding="utf-8")):

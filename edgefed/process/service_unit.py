@@ -11,13 +11,6 @@ from typing import Literal
 
 ServiceKind = Literal["agent", "coordinator", "broker", "gateway"]
 
-DESCRIPTIONS: dict[ServiceKind, str] = {
-    "agent": "EdgeFed device agent",
-    "coordinator": "EdgeFed coordinator",
-    "broker": "EdgeFed broker",
-    "gateway": "EdgeFed gateway",
-}
-
 BACK_OFF_SINCE = 254
 """The first version of systemd that waits longer after each failure."""
 
@@ -52,9 +45,8 @@ class ServiceUnit:
     """A service and its limits.
 
     Attributes:
-        kind: the service.
         command: the program's absolute path and its arguments.
-        name: name of the unit, without ``.service``; ``edgefed-KIND`` by default.
+        name: of the unit's file.
         run_as: the user that runs a system service; empty for a user's own service.
         state: state folder; None for the default one.
         memory: value of ``MemoryMax``, such as ``4G``; empty for no limit.
@@ -66,7 +58,7 @@ class ServiceUnit:
 
     kind: ServiceKind
     command: tuple[str, ...]
-    name: str = ""
+    name: str
     run_as: str = "edgefed"
     state: Path | None = None
     memory: str = ""
@@ -74,11 +66,6 @@ class ServiceUnit:
     watchdog: int = 180
     fields: tuple[tuple[str, str], ...] = ()
     systemd: int = BACK_OFF_SINCE
-
-    @property
-    def unit(self) -> str:
-        """The unit's file name."""
-        return f"{self.name or f'edgefed-{self.kind}'}.service"
 
     @property
     def folder(self) -> str:
@@ -94,7 +81,7 @@ class ServiceUnit:
     def _about(self) -> Iterator[str]:
         after = "edgefed-broker.service mosquitto.service"
         local = self.kind in ("coordinator", "gateway")
-        yield f"Description={DESCRIPTIONS[self.kind]}"
+        yield f"Description=EdgeFed {self.kind}"
         if self.run_as:  # a user's manager has no such targets
             yield "Wants=network-online.target"
             yield f"After=network-online.target{f' {after}' if local else ''}"
@@ -130,7 +117,7 @@ class ServiceUnit:
         if self.kind == "agent":
             yield "# The number of torch's threads is a setting."
             yield "UnsetEnvironment=OMP_NUM_THREADS MKL_NUM_THREADS"
-        yield f"SyslogIdentifier={self.unit.removesuffix('.service')}"
+        yield f"SyslogIdentifier={self.name.removesuffix('.service')}"
         pairs = (("EDGEFED_SERVICE", self.kind), *self.fields)
         yield f"LogExtraFields={' '.join(quoted(f'{key}={value}') for key, value in pairs)}"
 

@@ -51,21 +51,27 @@ def main(folder: Path) -> None:
     word = 'a "quoted" $HOME %h\\ word'
     command = (sys.executable, str(folder / "program.py"), str(folder / "started"), word)
     unit = ServiceUnit(
-        "agent", command, run_as="", memory="500M", watchdog=1, systemd=systemd.version()
+        "agent",
+        command,
+        "edgefed-agent.service",
+        run_as="",
+        memory="500M",
+        watchdog=1,
+        systemd=systemd.version(),
     )
     text = sealed(unit.text().replace("RestartSec=5", "RestartSec=0"), "edgefed-agent")
     text += f"# {folder}\n"
-    systemd.install(unit.unit, text, force=False, start=True)
+    systemd.install(unit.name, text, force=False, start=True)
     started = until(systemd, lambda state: state.active)
     restarted = until(systemd, lambda state: state.restarts == 1 and state.active)
     limit = subprocess.run(
-        ["systemctl", "--user", "show", unit.unit, "--property=MemoryMax", "--value"],
+        ["systemctl", "--user", "show", unit.name, "--property=MemoryMax", "--value"],
         capture_output=True,
         text=True,
         check=True,
     )
-    systemd.uninstall(unit.unit, force=True)
-    removed = systemd.status(unit.unit)
+    systemd.uninstall(unit.name, force=True)
+    removed = systemd.status(unit.name)
     shown = {"started": started, "restarted": restarted, "removed": removed}
     answer = {name: asdict(state) for name, state in shown.items()}
     word_there = (folder / "started").read_text() == word

@@ -42,7 +42,7 @@ def test_systemd_accepts_all_units(tmp_path: Path) -> None:
         for run_as, state in (("root", None), ("", None), ("root", tmp_path / "a state")):
             unit = ServiceUnit(
                 *(kind, (sys.executable, "-c", 'a "b" %h')),
-                name=f"edgefed-{kind}-{len(names)}",
+                name=f"edgefed-{kind}-{len(names)}.service",
                 run_as=run_as,
                 state=state,
                 memory="1.5G",
@@ -50,7 +50,7 @@ def test_systemd_accepts_all_units(tmp_path: Path) -> None:
                 fields=(("EDGEFED_FLEET", "hall-2"),),
                 systemd=240,
             )
-            names.append(tmp_path / unit.unit)
+            names.append(tmp_path / unit.name)
             names[-1].write_text(unit.text())
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *names],
@@ -62,16 +62,20 @@ def test_systemd_accepts_all_units(tmp_path: Path) -> None:
 
 
 def test_a_unit_has_its_limits_and_leaves_a_gpu_visible() -> None:
-    unit = ServiceUnit("agent", ("/opt/agent", "run"), memory="4G", cpu="150%", systemd=254)
+    unit = ServiceUnit(
+        "agent", ("/opt/agent", "run"), "a.service", memory="4G", cpu="150%", systemd=254
+    )
     lines = unit.text().splitlines()
     assert {"Type=notify", "WatchdogSec=180", "MemoryMax=4G", "CPUQuota=150%"} <= set(lines)
     assert {"RestartSteps=6", "RestartMaxDelaySec=300", "SupplementaryGroups=video"} <= set(lines)
     assert not {"PrivateDevices=yes", "ProtectClock=yes", "ProtectHome=yes"} & set(lines)
-    own = ServiceUnit("agent", ("/opt/agent", "run"), run_as="").text()
+    own = ServiceUnit("agent", ("/opt/agent", "run"), "a.service", run_as="").text()
     # A user's manager may not drop capabilities or change users.
     assert not any(word in own for word in ("User=", "CapabilityBoundingSet", "StateDirectory"))
     assert "NoNewPrivileges=yes" in own and "WantedBy=default.target" in own
-    at_home = ServiceUnit("coordinator", ("/opt/x",), state=Path("/home/ann/fleet")).text()
+    at_home = ServiceUnit(
+        "coordinator", ("/opt/x",), "a.service", state=Path("/home/ann/fleet")
+    ).text()
     assert "ProtectHome=read-only" in at_home and "ReadWritePaths=/home/ann/fleet" in at_home
 
 
@@ -91,7 +95,7 @@ def test_words_are_quoted_for_systemd(word: str, text: str) -> None:
 
 
 def test_an_edit_of_a_unit_is_noticed() -> None:
-    text = sealed(ServiceUnit("agent", ("/opt/agent",)).text(), "edgefed-agent")
+    text = sealed(ServiceUnit("agent", ("/opt/agent",), "a.service").text(), "edgefed-agent")
     assert is_unedited(text)
     assert not is_unedited(text.replace("WatchdogSec=180", "WatchdogSec=18"))
     assert not is_unedited(text.partition("\n")[2])

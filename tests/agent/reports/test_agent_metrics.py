@@ -34,7 +34,7 @@ def test_work_is_timed_from_task_to_task() -> None:
         (13, "failed", "e2"),
         (17, "train", "e3"),
     ):
-        activity.told(state, exchange)  # type: ignore[arg-type]
+        activity.note(state, exchange)  # type: ignore[arg-type]
         clock.seconds += seconds
     # Each number is the time from its state to the next one.
     assert activity.worked == 2 + 3 + 11 + 17

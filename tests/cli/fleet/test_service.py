@@ -64,7 +64,7 @@ def test_what_would_keep_a_service_from_starting_is_said_first(
     monkeypatch.setattr("sys.executable", str(tmp_path / "bin" / "python"))
     (tmp_path / "bin").mkdir()
     tmp_path.chmod(0o700)
-    edgefed(*broker, *install, "--run-as", nobody).failed(4, "service.program", str(tmp_path))
+    edgefed(*broker, *install, "--run-as", nobody).failed(2, "service.user", "closed to others")
 
 
 def test_a_password_and_a_wrong_limit_are_refused() -> None:
@@ -91,5 +91,5 @@ def test_services_that_are_not_installed(tmp_path: Path) -> None:
     (tmp_path / "units").mkdir()
     for name in ("edgefed-broker", "edgefed-broker-hall-2"):
         (tmp_path / "units" / f"{name}.service").touch()
-    edgefed("service", "uninstall", "broker").failed(2, "service.several", "--fleet")
+    edgefed("service", "status").failed(3, "service.no_systemd")
     edgefed("--fleet", "hall-2", "service", "uninstall", "broker").failed(3, "service.no_systemd")
