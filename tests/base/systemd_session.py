@@ -48,7 +48,7 @@ def main(folder: Path) -> None:
     """Print what the service manager shows of the service at each step."""
     systemd = Systemd(SystemClock(), os.environ, user=True)
     (folder / "program.py").write_text(PROGRAM)
-    word = 'a "quoted" $HOME %h\\ word'
+    word = 'a "quoted" ${HOME} %h\\ word'
     command = (sys.executable, str(folder / "program.py"), str(folder / "started"), word)
     unit = ServiceUnit(
         "agent",
