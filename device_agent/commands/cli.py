@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from device_agent.commands import membership_cli, mixes_cli
+from device_agent.commands import membership_cli, mixes_cli, service_cli
 from device_agent.commands.options import (
     Data,
     Holdout,
@@ -20,8 +20,10 @@ from edgefed.prediction.options import Csv, Inputs, ModelName, Processor, Top, U
 from edgefed.process.clock import SystemClock, moment_of
 from edgefed.process.stop_signals import stop_signals
 from edgefed.terminal.command_line import program
-from edgefed.terminal.common_options import common_options
+from edgefed.terminal.common_options import Check, common_options
 from edgefed.terminal.console import checks, columns, data, json_out, start, talk
+from edgefed.terminal.logs import LogFormat, LogFormatOption, start_log
+from edgefed.terminal.metrics_server import MetricsAddress
 from edgefed.terminal.units import ago, counted
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ app = program(
     help="Take part in a fleet: train on this device's data, and share what its owner allows.",
 )
 app.add_typer(mixes_cli.app, name="mixes")
+app.add_typer(service_cli.app, name="service")
 app.command()(membership_cli.enroll)
 app.command()(membership_cli.address)
 app.command()(membership_cli.leave)
@@ -46,6 +49,8 @@ def run(
     source: Data = None,
     holdout: Holdout = None,
     threads: Threads = None,
+    metrics: MetricsAddress = "",
+    log_format: LogFormatOption = LogFormat.text,
 ) -> None:
     """Run the agent in the foreground until Ctrl-C or SIGTERM.
 
@@ -54,12 +59,10 @@ def run(
     """
     options = common_options(context)
     with stop_signals() as signals:
-        from edgefed.terminal.logs import start_log
-
         settings = agent_settings(
             options, name=name, source=source, holdout=holdout, threads=threads
         )
-        start_log(verbose=options.verbose, quiet=options.quiet)
+        start_log(verbose=options.verbose, quiet=options.quiet, form=log_format)
         from device_agent.daemon.own_data import OwnData
         from device_agent.daemon.refused_data import publish_refusal
         from device_agent.identity.device_name import device_name
@@ -78,7 +81,7 @@ def run(
 
         if not options.quiet:
             talk(f"agent {name} of fleet {settings.fleet} on {address}")
-        run_agent(settings, own, device_data, signals)
+        run_agent(settings, own, device_data, signals, metrics)
 
 
 @app.command("data")
@@ -221,15 +224,53 @@ def status(
     context: typer.Context,
     *,
     name: Name = None,
+    check: Check = False,
 ) -> None:
-    """Show the current activity of the agent on this device."""
+    """Show the current activity of the agent on this device, or check it.
+
+    With --check: one line. Exit code 0 if the agent works, 3 if it does not run or the broker is
+    not connected, 5 if it never ran, 8 for any other problem.
+    """
     from device_agent.identity.device_name import agent_folder, device_name
     from device_agent.reports.status_file import read_status_file
 
     options = common_options(context)
     settings = agent_settings(options, name=name)
     status = read_status_file(agent_folder(settings), device_name(settings))
+    if check:
+        _check_health(status)
+        options.answer(status, "healthy: {device} {state}, {samples} samples".format(**status))
+        return
     options.answer(status, columns([(key, _in_words(key, value)) for key, value in status.items()]))
+
+
+def _check_health(status: dict[str, Any]) -> None:
+    """Check a status for monitoring.
+
+    Raises:
+        UnreachableError: ``agent.stopped``, ``broker.unreachable``.
+        CheckFailedError: ``agent.unhealthy``.
+    """
+    from edgefed.errors import CheckFailedError, UnreachableError
+
+    device = status["device"]
+    if not status["running"]:
+        raise UnreachableError(
+            f"The agent {device} does not run.", code="agent.stopped", hint="edgefed-agent run"
+        )
+    if not status["connected"]:
+        raise UnreachableError(
+            f"The agent {device} is not connected to {status['broker']}.",
+            hint="edgefed-agent doctor",
+        )
+    if status["state"] in ("failed", "paused", "rejected") or (
+        status["reason"] and status["state"] != "late"
+    ):
+        raise CheckFailedError(
+            f"The agent {device} is in state {status['state']}: {status['reason'] or 'no reason'}",
+            code="agent.unhealthy",
+            hint="edgefed-agent doctor, and its log",
+        )
 
 
 def _in_words(key: str, value: object) -> str:

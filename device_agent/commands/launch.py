@@ -16,6 +16,7 @@ from device_agent.daemon.data_watch import DataWatch
 from device_agent.daemon.own_data import OwnData
 from device_agent.identity.device_name import agent_folder, device_name
 from device_agent.identity.identity import Identity
+from device_agent.reports.agent_metrics import AGENT_METRICS
 from device_agent.reports.log_ring import keep_log
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
@@ -33,6 +34,7 @@ from edgefed.process.service_manager import ServiceManager
 from edgefed.process.stop_signals import StopSignals
 from edgefed.sharing.means import own_word
 from edgefed.sharing.policy import Policy
+from edgefed.terminal.metrics_server import serve_metrics
 from edgefed.transport.renewal import Renewal
 from edgefed.trust.known_keys import KnownKeys
 from edgefed.version import VERSION
@@ -51,7 +53,11 @@ NOISE_BYTES = 512 * 1024**2
 
 
 def run_agent(
-    settings: AgentSettings, own: OwnData, data: DeviceData, signals: StopSignals
+    settings: AgentSettings,
+    own: OwnData,
+    data: DeviceData,
+    signals: StopSignals,
+    metrics: str = "",
 ) -> None:
     """Run the agent until a signal.
 
@@ -60,6 +66,7 @@ def run_agent(
         own: source of its samples, which are read again when they change between two runs.
         data: the samples read from it.
         signals: end the agent.
+        metrics: address at which its metrics are served; empty for none.
 
     Raises:
         InterruptedRunError: it was Ctrl-C.
@@ -100,6 +107,7 @@ def run_agent(
         lambda report: DataWatch(own, partial(described, settings), report),
         ServiceManager(os.environ, clock),
     )
+    serve_metrics(metrics, AGENT_METRICS, agent.metrics)
     # The handler runs inside whatever this thread does, perhaps inside the inbox's lock.
     signals.call(lambda: threading.Thread(target=agent.stop, daemon=True).start())
     try:

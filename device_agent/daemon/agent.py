@@ -18,6 +18,7 @@ from device_agent.daemon.data_watch import DataRead, DataUnused, DataWatch
 from device_agent.identity.duplicate_name_guard import DuplicateNameGuard, EarlierLives
 from device_agent.identity.identity import Identity, agent_link, agent_verifier
 from device_agent.identity.presence_check import PresenceCheck, unheard
+from device_agent.reports.agent_metrics import agent_values
 from device_agent.reports.diagnostics import Diagnostics
 from device_agent.reports.log_ring import LogRing
 from device_agent.reports.progress_reporter import ProgressReporter, log_receipt
@@ -32,6 +33,7 @@ from edgefed.events.base.coordinator_states import STOPPED
 from edgefed.events.base.model import UNFINISHED
 from edgefed.process.clock import Clock, timestamp
 from edgefed.process.service_manager import ServiceManager
+from edgefed.terminal.metrics_server import Values
 from edgefed.transport.blob_intake import BlobIntake
 from edgefed.transport.downloads import Downloads
 from edgefed.transport.inbox import Inbox, InboxLimits
@@ -52,6 +54,7 @@ from edgefed.wire.messages import (
     Need,
     Receipt,
     Task,
+    Telemetry,
 )
 from edgefed.wire.topics import ParsedTopic, Topics
 from edgefed.worker.worker import Worker
@@ -137,6 +140,7 @@ class Agent:
         self._presence = PresenceCheck(self._session)
         self._watch = None if watch is None else watch(self._inbox.post)
         self._next_telemetry = clock.monotonic()
+        self._health: Telemetry | None = None
         self._problem: EdgeFedError | None = None
         self._stopping = threading.Event()
 
@@ -187,6 +191,11 @@ class Agent:
         """End ``run`` soon; replies and private state are on disk. Not for a signal handler."""
         self._stopping.set()
         self._inbox.post(_Stop())
+
+    def metrics(self) -> Values:
+        """Return the values of its metrics; safe from any thread."""
+        activity, counts = self._reporter.activity, self._inbox.counts
+        return agent_values(activity, self._link, counts, self._health, self._manager)
 
     def _turn(self) -> None:
         item = self._inbox.get(timeout=self._patience())
@@ -243,6 +252,7 @@ class Agent:
         if now >= self._next_telemetry:
             self._next_telemetry = now + TELEMETRY_EVERY
             health = self._sensors.read(self._session, self._link.sent, self._link.received)
+            self._health = health
             self._publisher.telemetry(health)
 
     def _check_presence(self, now: float) -> None:
@@ -426,9 +436,12 @@ class Agent:
         self._reporter.note_refused(self._refused)
 
     def _take_receipt(self, receipt: Receipt) -> None:
-        if self._resender.heard(receipt.exchange):
-            log_receipt(receipt)
-        if self._tasks.active:
-            return
         states: dict[str, DeviceState] = {"accepted": "done", "late": "late"}
-        self._tasks.tell(states.get(receipt.outcome, "rejected"), reason=receipt.reason)
+        state = states.get(receipt.outcome, "rejected")
+        waited = self._resender.heard(receipt.exchange)
+        if waited:
+            log_receipt(receipt)
+        if self._tasks.active:  # its own state is shown
+            self._reporter.activity.ended[state] += waited
+        else:
+            self._tasks.tell(state, reason=receipt.reason)

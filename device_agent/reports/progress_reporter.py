@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from device_agent.identity.identity import Identity
+from device_agent.reports.agent_metrics import AgentActivity
 from device_agent.reports.status_file import write_status_file
 from edgefed.config.values.address import Address
 from edgefed.errors import StorageError
@@ -30,6 +31,9 @@ class ProgressReporter:
         folder: of the status file.
         clock: for the status file.
         publish: sends a progress message; does nothing while the broker is away.
+
+    Attributes:
+        activity: counts of the reported states.
     """
 
     def __init__(
@@ -54,7 +58,8 @@ class ProgressReporter:
         self._refused = 0
         self._unheard = ""
         self._data_problem = ""
-        self._samples = identity.birth.samples
+        self.activity = AgentActivity(clock)
+        self._samples = self.activity.samples = identity.birth.samples
         self._was_down = False
 
     def tell(
@@ -67,6 +72,7 @@ class ProgressReporter:
         reason: str = "",
     ) -> None:
         """Set the state and report it."""
+        self.activity.note(state, exchange)
         self._progress = Progress(
             session=self._identity.birth.session,
             state=state,
@@ -78,6 +84,7 @@ class ProgressReporter:
 
     def connected(self) -> None:
         """Report that the broker is connected, for the first time or again."""
+        self.activity.connections += 1
         restored = "connection to the broker restored"
         log.info("%s", restored if self._was_down else "connected to the broker")
         self._was_down = False
@@ -114,7 +121,7 @@ class ProgressReporter:
 
     def note_samples(self, samples: int) -> None:
         """Show the new number of samples."""
-        self._samples = samples
+        self._samples = self.activity.samples = samples
         self.due(self._clock.monotonic())
 
     def note_data(self, problem: str, connected: bool) -> None:

@@ -14,6 +14,7 @@ from edgefed.cli.fleet import (
     init,
     operator,
     rotate_keys,
+    service,
     status,
     up,
 )
@@ -35,6 +36,7 @@ app.command(epilog=status.EPILOG, json=True)(status.status)
 app.command(epilog=events.EPILOG, json=True)(events.events)
 app.command(epilog=ui.EPILOG)(ui.ui)
 app.command(epilog=coordinator.EPILOG)(coordinator.coordinator)
+app.add_typer(service.app, name="service")
 app.add_typer(run.app, name="run")
 app.command(epilog=predict.EPILOG, json=True)(predict.predict)
 app.add_typer(device.app, name="device")

@@ -107,6 +107,9 @@ class Gateway:
         clock: the only source of time.
         manager: the service manager that started this process; None for none.
 
+    Attributes:
+        metrics: the values of its site's metrics.
+
     Raises:
         EdgeFedError: as ``Service``.
     """
@@ -126,6 +129,7 @@ class Gateway:
             session=self._session, status="online", agent=VERSION, site=settings.fleet
         )
         self._site = Service(settings, clock, self._heard, manager)
+        self.metrics = self._site.metrics
         self._site.registry.listen(self._announce)
         self._site.journal.listen(self._note)
         self._inbox: Inbox[Own] = Inbox(clock)

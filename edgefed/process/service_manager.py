@@ -32,7 +32,7 @@ class ServiceManager:
         self._address = environment.get("NOTIFY_SOCKET", "")
         self._clock = clock
         self._interval = _interval(environment)
-        self._next = clock.monotonic()
+        self._next = self._last = clock.monotonic()
 
     def ready(self) -> None:
         """Report that the program has started."""
@@ -44,9 +44,14 @@ class ServiceManager:
 
     def beat(self) -> None:
         """Report that the main loop makes progress; called in each of its turns."""
-        if self._interval and self._clock.monotonic() >= self._next:
-            self._next = self._clock.monotonic() + self._interval
+        self._last = self._clock.monotonic()
+        if self._interval and self._last >= self._next:
+            self._next = self._last + self._interval
             self._send("WATCHDOG=1")
+
+    def age(self) -> float:
+        """Return the seconds since the last turn of the main loop, or since the program started."""
+        return self._clock.monotonic() - self._last
 
     def _send(self, message: str) -> None:
         if not self._address:

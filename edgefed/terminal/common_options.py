@@ -20,6 +20,10 @@ from typer.core import TyperOption
 from edgefed.terminal.console import data, json_out, talk
 from edgefed.terminal.terminals import without_colour
 
+Check = Annotated[
+    bool, typer.Option("--check", help="Check for monitoring: one line, and an exit code.")
+]
+
 _KEY = "edgefed.terminal.common_options"
 _PREFIX = "common_"
 """Keeps the parameters' names apart from those of a command's own parameters."""

@@ -12,7 +12,8 @@ from edgefed.cli.common.context import globals_of
 from edgefed.cli.common.help import examples
 from edgefed.process.stop_signals import stop_signals
 from edgefed.terminal.console import talk
-from edgefed.terminal.logs import start_log
+from edgefed.terminal.logs import LogFormat, LogFormatOption, start_log
+from edgefed.terminal.metrics_server import MetricsAddress, serve_metrics
 
 if TYPE_CHECKING:
     from edgefed.config.fleet.settings import Settings
@@ -25,7 +26,12 @@ EPILOG = examples(
 )
 
 
-def coordinator(context: typer.Context) -> None:
+def coordinator(
+    context: typer.Context,
+    *,
+    metrics: MetricsAddress = "",
+    log_format: LogFormatOption = LogFormat.text,
+) -> None:
     """Run the coordinator in the foreground until Ctrl-C or SIGTERM.
 
     The coordinator owns runs, state and files. If it is killed, it resumes when it is started
@@ -34,8 +40,9 @@ def coordinator(context: typer.Context) -> None:
     options = globals_of(context)
     with stop_signals() as signals:
         settings = options.settings().value
-        start_log(quiet=options.quiet, verbose=options.verbose)
+        start_log(quiet=options.quiet, verbose=options.verbose, form=log_format)
         from edgefed.coordinator.process.service import Service
+        from edgefed.coordinator.process.service_metrics import SERVICE_METRICS
         from edgefed.errors import InterruptedRunError
         from edgefed.process.clock import SystemClock
         from edgefed.process.service_manager import ServiceManager
@@ -44,6 +51,7 @@ def coordinator(context: typer.Context) -> None:
         chosen = service_settings(settings, clock)
         service = Service(chosen, clock, manager=ServiceManager(os.environ, clock))
         signals.call(service.stop)
+        serve_metrics(metrics, SERVICE_METRICS, service.metrics.read)
         if not options.quiet:
             fleet, state = settings.fleet, chosen.folder
             talk(f"coordinator of fleet {fleet} on {chosen.address}, state in {state}")

@@ -22,7 +22,8 @@ from edgefed.cli.fleet.membership import (
 from edgefed.process.stop_signals import stop_signals
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import columns, data, json_out, talk
-from edgefed.terminal.logs import start_log
+from edgefed.terminal.logs import LogFormat, LogFormatOption, start_log
+from edgefed.terminal.metrics_server import MetricsAddress, serve_metrics
 
 if TYPE_CHECKING:
     from edgefed.config.fleet.settings import Settings
@@ -55,6 +56,8 @@ def run(
             metavar="URL", help="Broker of that fleet; without, that of the gateway's credentials."
         ),
     ] = "",
+    metrics: MetricsAddress = "",
+    log_format: LogFormatOption = LogFormat.text,
 ) -> None:
     """Run the gateway of a site in the foreground until Ctrl-C or SIGTERM.
 
@@ -65,8 +68,9 @@ def run(
     options = globals_of(context)
     with stop_signals() as signals:
         settings = options.settings().value
-        start_log(quiet=options.quiet, verbose=options.verbose)
+        start_log(quiet=options.quiet, verbose=options.verbose, form=log_format)
         from edgefed.cli.fleet.coordinator import service_settings
+        from edgefed.coordinator.process.service_metrics import SERVICE_METRICS
         from edgefed.errors import InterruptedRunError
         from edgefed.gateway.gateway import Gateway
         from edgefed.process.clock import SystemClock
@@ -77,6 +81,7 @@ def run(
         site = service_settings(settings, clock, gateway=name)
         gateway = Gateway(there, site, clock, ServiceManager(os.environ, clock))
         signals.call(gateway.stop)
+        serve_metrics(metrics, SERVICE_METRICS, gateway.metrics.read)
         if not options.quiet:
             talk(
                 f"gateway {name} of fleet {upstream_fleet} on {there.address},"

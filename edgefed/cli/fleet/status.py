@@ -10,6 +10,8 @@ import typer
 from edgefed.cli.common.cells import ago, run_status
 from edgefed.cli.common.context import globals_of
 from edgefed.cli.common.help import examples
+from edgefed.process.clock import moment_of
+from edgefed.terminal.common_options import Check
 from edgefed.terminal.console import columns
 from edgefed.terminal.units import counted, score_of, size
 
@@ -19,8 +21,12 @@ MOST_NAMED = 3
 EPILOG = examples("edgefed status", "edgefed --fleet plant-a status --json")
 
 
-def status(context: typer.Context) -> None:
-    """Show broker, devices and the current run on one screen."""
+def status(context: typer.Context, *, check: Check = False) -> None:
+    """Show broker, devices and the current run on one screen, or check them.
+
+    With --check: one line. Exit code 0 if nothing needs attention, 3 if broker or coordinator do
+    not answer, 8 for alarms, such as a lost device that a round waits for.
+    """
     from edgefed.config.fleet.broker_address import broker_address
 
     options = globals_of(context)
@@ -28,17 +34,42 @@ def status(context: typer.Context) -> None:
     with options.connected() as coordinator:
         body = coordinator.ask("snapshot")
     snapshot, inbox = body["snapshot"], body["inbox"]
+    if check:
+        options.answer(*_health(snapshot, body["time"]))
+        return
     options.answer(
         {"broker": broker, "inbox": inbox, **snapshot},
         columns([*_rows(broker, snapshot, body["time"]), *_dropped(inbox)]),
     )
 
 
+def _health(snapshot: dict[str, Any], now: str) -> tuple[dict[str, Any], str]:
+    """Return the summary of a healthy fleet as values and as a line.
+
+    Raises:
+        CheckFailedError: ``fleet.attention``: there are alarms.
+    """
+    from edgefed.errors import CheckFailedError
+    from edgefed.events.base.snapshot import Snapshot
+    from edgefed.events.state.attention import attention
+
+    fleet = Snapshot.model_validate(snapshot)
+    items = [item for item in attention(fleet, moment_of(now)) if item.severity == "alarm"]
+    if items:
+        shown = "; ".join(f"{item.subject}: {item.text}" for item in items[:MOST_NAMED])
+        more = f"; and {len(items) - MOST_NAMED} more" if len(items) > MOST_NAMED else ""
+        raise CheckFailedError(shown + more, code="fleet.attention", hint="edgefed status")
+    online = sum(view.state != "lost" for view in fleet.devices)
+    run = f"{fleet.run.run} {fleet.run.status}" if fleet.run else ""
+    values = {"fleet": fleet.fleet, "devices": len(fleet.devices), "online": online, "run": run}
+    text = f"healthy: {online} of {len(fleet.devices)} devices online"
+    return values, f"{text}, run {run}" if run else text
+
+
 def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ...]]:
     from edgefed.events.base.snapshot import Snapshot, WaitingView
     from edgefed.events.base.waiting import waiting_until
     from edgefed.events.state.awaited_devices import why_slow
-    from edgefed.process.clock import moment_of
 
     devices = snapshot["devices"]
     online = [device for device in devices if device["state"] != "lost"]

@@ -46,6 +46,7 @@ from edgefed.coordinator.process.last_run import with_last_run
 from edgefed.coordinator.process.request_handler import RequestHandler
 from edgefed.coordinator.process.request_server import RequestServer
 from edgefed.coordinator.process.run_check import RunCheck, check_start
+from edgefed.coordinator.process.service_metrics import ServiceMetrics
 from edgefed.coordinator.process.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.process.site_actions import site_actions
 from edgefed.coordinator.rounds.engine import Engine
@@ -93,6 +94,7 @@ class Service:
         fleet: the devices, to be asked.
         journal: receives events.
         announcements: publish the coordinator's state.
+        metrics: the values of its metrics.
 
     Raises:
         NotAllowedError: another coordinator holds the folder or the fleet.
@@ -161,6 +163,9 @@ class Service:
         self._guard, self._stopping = threading.Lock(), False
         self.journal.listen(self.announcements.event)
         self.journal.listen(EventLog(clock).take)
+        self.metrics = ServiceMetrics(
+            self.journal, lambda: inbox.counts, self._link, self._manager, clock
+        )
         self._alerts = AlertWatch(settings.alerts, self.journal, clock, settings.folder)
 
     def _state_on_disk(self, snapshot: Snapshot) -> Snapshot:
