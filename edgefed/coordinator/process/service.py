@@ -112,14 +112,8 @@ class Service:
         set_threads(1)
         self._settings, self._clock, self._on_heard = settings, clock, on_heard
         self._manager = manager or ServiceManager({}, clock)
-        self._lock = FolderLock(settings.folder, "a coordinator")
-        self._owner, self._session = owner_of(settings.folder), secrets.token_hex(8)
-        self._topics = Topics(settings.fleet)
-        try:
-            refuse_second_coordinator(settings.address, self._topics, self._owner)
-        except EdgeFedError:
-            self._lock.release()
-            raise
+        self._topics, self._session = Topics(settings.fleet), secrets.token_hex(8)
+        self._lock, self._owner = self._take_folder()
         self._store = Store(settings.folder)
         self.cache, self._relays = open_blobs(settings.folder, stored=self._store.relays())
         self.journal = EventJournal(settings.fleet, clock)
@@ -167,6 +161,17 @@ class Service:
             self.journal, lambda: inbox.counts, self._link, self._manager, clock
         )
         self._alerts = AlertWatch(settings.alerts, self.journal, clock, settings.folder)
+
+    def _take_folder(self) -> tuple[FolderLock, str]:
+        """Return the lock of the state folder, and the owner that it names."""
+        lock = FolderLock(self._settings.folder, "a coordinator")
+        owner = owner_of(self._settings.folder)
+        try:
+            refuse_second_coordinator(self._settings.address, self._topics, owner)
+        except EdgeFedError:
+            lock.release()
+            raise
+        return lock, owner
 
     def _state_on_disk(self, snapshot: Snapshot) -> Snapshot:
         return self._events.with_lines(with_last_run(snapshot, self._store), MAX_LINES)
