@@ -16,6 +16,7 @@ from edgefed.errors import DataError, RecipeError
 from tests.data.helpers import labelled, section
 
 LABELS = np.repeat(np.arange(10), 40)
+WITHOUT_FILE = [name for name in PARTITIONS if name != "histograms"]
 FACTS: dict[str, Any] = {
     "groups": np.arange(400) % 20,
     "coarse": np.arange(10) // 2,
@@ -28,7 +29,7 @@ def _dataset() -> Dataset:
     return Dataset(samples, samples, 10, (1,))
 
 
-@pytest.mark.parametrize("name", [name for name in PARTITIONS if name != "histograms"])
+@pytest.mark.parametrize("name", WITHOUT_FILE)
 def test_every_partition_repeats_with_its_generator(name: str) -> None:
     keys = section(partition=name, alpha=2.0, pieces=2, pieces_used=1, merge_groups=True)
     one, same, other = (
@@ -158,7 +159,7 @@ def test_label_counts_name_every_class() -> None:
     assert label_counts(labelled(np.zeros(0, np.int64)), 2) == (0, 0)
 
 
-@pytest.mark.parametrize("name", [name for name in PARTITIONS if name != "histograms"])
+@pytest.mark.parametrize("name", WITHOUT_FILE)
 def test_who_gets_a_sample_and_in_which_order_is_drawn(name: str) -> None:
     """A data set is often sorted; neither runs of it nor its order may reach a device."""
     keys = section(partition=name, alpha=2.0, pieces=2, pieces_used=1)
