@@ -22,7 +22,7 @@ from edgefed.process.stop_signals import stop_signals
 from edgefed.terminal.command_line import program
 from edgefed.terminal.common_options import Check, common_options
 from edgefed.terminal.console import checks, columns, data, json_out, start, talk
-from edgefed.terminal.logs import LogFormat, LogFormatOption, start_log
+from edgefed.terminal.logs import LogFormat, LogFormatOption, introduce, start_log
 from edgefed.terminal.metrics_server import MetricsAddress
 from edgefed.terminal.units import ago, counted
 
@@ -80,7 +80,7 @@ def run(
         from device_agent.commands.launch import run_agent
 
         if not options.quiet:
-            talk(f"agent {name} of fleet {settings.fleet} on {address}")
+            introduce(f"agent {name} of fleet {settings.fleet} on {address}", log_format)
         run_agent(settings, own, device_data, signals, metrics)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 from device_agent.commands.options import Data, Name, agent_settings
@@ -34,6 +36,9 @@ def install(
     service of their own. The common options before `service` are those of the service; further
     options of `edgefed-agent run` follow a `--`.
     """
+    if source and ":" in source:  # the service has another current folder
+        form, _, path = source.partition(":")
+        source = f"{form}:{Path(path).absolute()}"
     typed = (("--name", name), ("--data", source))
     words = ["run", *(word for pair in typed if pair[1] for word in pair if word), *(further or ())]
     choices = service.Choices(memory, cpu, run_as, start, dry_run, force)

@@ -79,12 +79,12 @@ class ServiceUnit:
         return "\n\n".join(blocks) + "\n"
 
     def _about(self) -> Iterator[str]:
-        after = "edgefed-broker.service mosquitto.service"
+        broker = self.name.replace(f"edgefed-{self.kind}", "edgefed-broker")
         local = self.kind in ("coordinator", "gateway")
         yield f"Description=EdgeFed {self.kind}"
         if self.run_as:  # a user's manager has no such targets
             yield "Wants=network-online.target"
-            yield f"After=network-online.target{f' {after}' if local else ''}"
+            yield f"After=network-online.target{f' {broker} mosquitto.service' if local else ''}"
         yield "StartLimitIntervalSec=0"
 
     def _service(self) -> Iterator[str]:

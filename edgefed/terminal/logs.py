@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from edgefed.process.clock import timestamp
+from edgefed.terminal.console import talk
 from edgefed.terminal.printable import printable
 from edgefed.terminal.progress import log_progress, tell_progress_to
 
@@ -54,6 +55,14 @@ class _JsonLine(logging.Formatter):
 def line_formatter(name: str = "") -> logging.Formatter:
     """Return the formatter of log lines; ``name`` is the part that names the module."""
     return _OneLine(f"%(asctime)s %(levelname)s{name} %(message)s")
+
+
+def introduce(text: str, form: LogFormat) -> None:
+    """Print a note on stderr, as an entry of the log where that is JSON."""
+    if form is LogFormat.json:
+        logging.getLogger(OWN[0]).info("%s", text)
+    else:
+        talk(text)
 
 
 def start_log(

@@ -63,7 +63,7 @@ def main(folder: Path) -> None:
     text += f"# {folder}\n"
     systemd.install(unit.name, text, force=False, start=True)
     started = until(systemd, lambda state: state.active)
-    restarted = until(systemd, lambda state: state.restarts == 1 and state.active)
+    restarted = until(systemd, lambda state: state.restarts >= 1 and state.active)
     limit = subprocess.run(
         ["systemctl", "--user", "show", unit.name, "--property=MemoryMax", "--value"],
         capture_output=True,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 from runpy import run_path
 
 from device_agent.reports.agent_metrics import AGENT_METRICS
 from edgefed.coordinator.process.service_metrics import SERVICE_METRICS
+from edgefed.process.installed_service import ServiceStatus
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
@@ -36,3 +38,9 @@ def test_names_follow_the_conventions_of_prometheus() -> None:
         assert re.fullmatch(r"edgefed_[a-z]+(_[a-z]+)*", name), name
         assert name.endswith("_total") == (metric.kind == "counter"), name
         assert metric.meaning.endswith("."), name
+
+
+def test_the_fields_of_a_service_are_described() -> None:
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ", PAGE.partition("## Metrics")[0], re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"\w+", row)]
+    assert named and set(named) == {field.name for field in fields(ServiceStatus)}

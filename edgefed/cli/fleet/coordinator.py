@@ -11,8 +11,7 @@ import typer
 from edgefed.cli.common.context import globals_of
 from edgefed.cli.common.help import examples
 from edgefed.process.stop_signals import stop_signals
-from edgefed.terminal.console import talk
-from edgefed.terminal.logs import LogFormat, LogFormatOption, start_log
+from edgefed.terminal.logs import LogFormat, LogFormatOption, introduce, start_log
 from edgefed.terminal.metrics_server import MetricsAddress, serve_metrics
 
 if TYPE_CHECKING:
@@ -54,7 +53,8 @@ def coordinator(
         serve_metrics(metrics, SERVICE_METRICS, service.metrics.read)
         if not options.quiet:
             fleet, state = settings.fleet, chosen.folder
-            talk(f"coordinator of fleet {fleet} on {chosen.address}, state in {state}")
+            text = f"coordinator of fleet {fleet} on {chosen.address}, state in {state}"
+            introduce(text, log_format)
         service.serve()
         if signals.number == signal.SIGINT:
             raise InterruptedRunError(

@@ -22,7 +22,7 @@ from edgefed.cli.fleet.membership import (
 from edgefed.process.stop_signals import stop_signals
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import columns, data, json_out, talk
-from edgefed.terminal.logs import LogFormat, LogFormatOption, start_log
+from edgefed.terminal.logs import LogFormat, LogFormatOption, introduce, start_log
 from edgefed.terminal.metrics_server import MetricsAddress, serve_metrics
 
 if TYPE_CHECKING:
@@ -83,9 +83,10 @@ def run(
         signals.call(gateway.stop)
         serve_metrics(metrics, SERVICE_METRICS, gateway.metrics.read)
         if not options.quiet:
-            talk(
+            introduce(
                 f"gateway {name} of fleet {upstream_fleet} on {there.address},"
-                f" for site {settings.fleet} on {site.address}"
+                f" for site {settings.fleet} on {site.address}",
+                log_format,
             )
         gateway.serve()
         if signals.number == signal.SIGINT:

@@ -125,9 +125,11 @@ def test_a_run_is_in_the_metrics_of_both_programs(fleet: Measured) -> None:
 
 
 def test_a_log_is_json(fleet: Measured) -> None:
-    lines = (fleet.processes.folder / "logs" / f"{NAME}.log").read_text().splitlines()
-    logged = [json.loads(line) for line in lines if line.startswith("{")]
-    assert "connected to the broker" in [line["message"] for line in logged]
+    logs = [fleet.processes.folder / "logs" / f"{name}.log" for name in (NAME, "coordinator")]
+    logged = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    texts = [line["message"] for line in logged]
+    assert any(text.startswith(f"coordinator of fleet {FLEET} on mqtt://") for text in texts)
+    assert "connected to the broker" in texts
     assert {tuple(line) for line in logged} == {("time", "level", "logger", "message")}
     assert {line["level"] for line in logged} <= {"info", "warning"}
 

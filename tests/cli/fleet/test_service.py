@@ -38,15 +38,18 @@ def test_a_dry_run_prints_the_unit_of_a_gateway(tmp_path: Path) -> None:
     lines = told.json["text"].splitlines()
     (start,) = (line for line in lines if line.startswith("ExecStart="))
     assert start.endswith("--fleet hall-2 gateway run --upstream-fleet plant --name hall-2")
+    assert "After=network-online.target edgefed-broker-hall-2.service mosquitto.service" in lines
     assert {"CPUQuota=50%", f"ReadWritePaths={tmp_path}", "User=edgefed"} <= set(lines)
     assert "LogExtraFields=EDGEFED_SERVICE=gateway EDGEFED_FLEET=hall-2" in lines
     assert not (tmp_path / "units").exists()
 
 
 def test_an_agents_unit_has_its_options_after_the_command() -> None:
-    code, out, _ = agent("service", "install", "--dry-run", "--name", "cam-1", "--", "--threads=2")
+    code, out, _ = agent(
+        "service", "install", "--dry-run", "--data", "npz:x.npz", "--", "--threads=2"
+    )
     (start,) = (line for line in out.splitlines() if line.startswith("ExecStart="))
-    assert (code, start.rpartition(" run ")[2]) == (0, "--name cam-1 --threads=2")
+    assert (code, start.rpartition(" run ")[2]) == (0, f"--data npz:{Path.cwd()}/x.npz --threads=2")
     assert "Environment=EDGEFED_STATE=%S/edgefed-agent HOME=%S/edgefed-agent" in out
 
 
