@@ -313,6 +313,8 @@ def test_a_sum_goes_up_in_place_of_the_replies_until_each_has_its_verdict(scene:
     hub.say(("cam-1", Cancel(exchange="r-1-0")), ("gw", request))
     wait_until(lambda: scene.device.of(Cancel) != [], "the cancelling")
     answer_again("cam-2")
+    known = scene.gateway._tasks._sums._open["r-1-0"]
+    wait_until(lambda: [*known.replies] == ["cam-2"], "the reply of cam-2 alone")
     ask("cam-1")
     assert hub.of(Reply) == [], "what cam-1 answered before does not count"
     answer_again("cam-1")
