@@ -41,8 +41,7 @@ class _OpenSum:
 
     Attributes:
         request: the last one of the coordinator.
-        since: when the first one came.
-        closes: when it is made at the latest.
+        since, closes: when the first one came, and when the sum is made at the latest.
         replies: those to be summed, with their tasks.
         singly: devices whose replies were passed on.
         made: the sum; None before it is made.
