@@ -41,8 +41,7 @@ class _OpenSum:
 
     Attributes:
         request: the last one of the coordinator.
-        since: when the first one came.
-        closes: when it is made at the latest.
+        since, closes: when the first one came, and when the sum is made at the latest.
         replies: those to be summed, with their tasks.
         singly: devices whose replies were passed on.
         made: the sum; None before it is made.
@@ -88,9 +87,10 @@ class SiteSums:
         self._open: dict[str, _OpenSum] = {}
 
     def request(self, request: SumRequest, now: float) -> None:
-        """Take the coordinator's request for a sum."""
+        """Take the coordinator's request for a sum; others than its devices are not summed."""
         known = self._open.setdefault(request.exchange, _OpenSum(request, now))
         known.request, known.closes = request, now + (1 - SENDING) * request.seconds
+        known.replies = {d: own for d, own in known.replies.items() if d in request.devices}
 
     def take(self, task: Task, reply: Reply) -> Reply | None:
         """Take a device's reply.
@@ -103,7 +103,7 @@ class SiteSums:
         if known is None:
             return reply
         if known.made is not None:
-            return known.made if task.device in known.replies else None
+            return known.made if task.device in known.made.devices else None
         if known.wanted is False or not self._fits(known, task, reply):
             known.singly.add(task.device)
             return reply

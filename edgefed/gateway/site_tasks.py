@@ -207,8 +207,8 @@ class SiteTasks:
 
     def _pass_on(self, reply: Reply) -> None:
         """Send a reply or a sum upstream, until each of its devices has the verdict."""
-        for one in reply.answers if isinstance(reply, SumReply) else (reply,):
-            self._held[one.device, reply.exchange] = reply
+        for device in reply.devices if isinstance(reply, SumReply) else (reply.device,):
+            self._held[device, reply.exchange] = reply
         self._resenders[reply.device].put(reply, self._clock.monotonic())
 
     def named(self) -> set[str]:

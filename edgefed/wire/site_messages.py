@@ -136,6 +136,11 @@ class SumReply(Reply):
     without: Annotated[tuple[Name, ...], Field(max_length=limits.MAX_ITEMS)] = ()
 
     @property
+    def devices(self) -> list[str]:
+        """The devices in the sum."""
+        return [answer.device for answer in self.answers]
+
+    @property
     def replies(self) -> tuple[Reply, ...]:
         """The reply of each device, which names the sum as its blob."""
         shared = {name: getattr(self, name) for name in Reply.model_fields}

@@ -1,8 +1,7 @@
 """Code the whole numbers of a sum for the wire: byte planes, which compress well.
 
 A number n becomes 2n, or -2n - 1 if it is negative, so that the upper bytes of small numbers of
-either sign are zero. Plane 0 holds the lowest byte of every number. The eight planes are tensors of
-one coded blob.
+either sign are zero. The planes are tensors of one coded blob, the lowest bytes first.
 """
 
 from __future__ import annotations

@@ -304,17 +304,33 @@ def test_a_sum_goes_up_in_place_of_the_replies_until_each_has_its_verdict(scene:
         hub.say(("gw", request), (name, asked[name]))
         wait_until(lambda: len(devices[name].of(Task)) > before, "the task")
 
-    def answer_again(name: str) -> None:
-        devices[name].send(SITE.reply(name), answered.model_copy(update={"device": name}))
+    def answer_again(name: str, **changes: str) -> None:
+        changed = answered.model_copy(update={"device": name, **changes})
+        devices[name].send(SITE.reply(name), changed)
+
+    def cancel(name: str) -> None:
+        before = len(devices[name].of(Cancel))
+        hub.say((name, Cancel(exchange="r-1-0")))
+        wait_until(lambda: len(devices[name].of(Cancel)) > before, "the cancelling")
+
+    def kept(*names: str) -> None:
+        known = scene.gateway._tasks._sums._open["r-1-0"]
+        wait_until(lambda: [*known.replies] == [*names], "what is to be summed")
 
     ask("cam-1")
-    answer_again("cam-1")
-    ask("cam-2")
-    hub.say(("cam-1", Cancel(exchange="r-1-0")), ("gw", request))
-    wait_until(lambda: scene.device.of(Cancel) != [], "the cancelling")
-    answer_again("cam-2")
+    answer_again("cam-1", status="failed")
+    wait_until(lambda: hub.of(Reply) != [], "the failure, passed on")
+    failed = hub.of(Reply)
+    cancel("cam-1")
     ask("cam-1")
-    assert hub.of(Reply) == [], "what cam-1 answered before does not count"
+    answer_again("cam-1")
+    kept("cam-1")
+    cancel("cam-1")
+    ask("cam-2")
+    answer_again("cam-2")
+    kept("cam-2")
+    ask("cam-1")
+    assert hub.of(Reply) == failed, "it waits for cam-1, and what that answered does not count"
     answer_again("cam-1")
     wait_until(lambda: hub.of(SumReply) != [], "the sum")
     (made,) = hub.of(SumReply)
@@ -326,8 +342,7 @@ def test_a_sum_goes_up_in_place_of_the_replies_until_each_has_its_verdict(scene:
     wait_until(lambda: hub.chunks != [], "the sum's blob")
     assert [piece.digest for piece in hub.chunks] == [name], "and no update"
 
-    hub.say(("cam-1", Cancel(exchange="r-1-0")))  # as when the coordinator is stopped
-    wait_until(lambda: len(scene.device.of(Cancel)) == 2, "the cancelling")
+    cancel("cam-1")  # as when the coordinator is stopped
     ask("cam-1")
     answer_again("cam-1")
     wait_until(lambda: len(hub.of(SumReply)) == 2, "the sum again")
@@ -335,7 +350,7 @@ def test_a_sum_goes_up_in_place_of_the_replies_until_each_has_its_verdict(scene:
     wait_until(lambda: scene.device.of(Receipt) != [], "the receipt")
     hub.say(("cam-2", asked["cam-2"]))
     wait_until(lambda: len(hub.of(SumReply)) == 3, "the sum, for the other receipt")
-    assert hub.of(Reply) == [made] * 3, "and never a reply"
+    assert hub.of(Reply) == [*failed, *[made] * 3], "and never an update"
     state = CoordinatorState(
         session=HUB, owner="hub", status="online", run="r-1", run_status="running", closed_through=0
     )

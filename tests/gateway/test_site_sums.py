@@ -139,7 +139,7 @@ def test_what_the_coordinator_may_refuse_is_passed_on_singly(tmp_path: Path, kin
     assert site.take(reply) == [reply]
     (made,) = site.take(cohort.reply("cam-2", drawn_delta(2)))
     assert isinstance(made, SumReply)
-    assert [one.device for one in made.answers] == ["cam-2"]
+    assert made.devices == ["cam-2"]
     assert made.without == ()
 
 
@@ -210,15 +210,39 @@ def test_the_last_request_names_the_devices(tmp_path: Path) -> None:
     assert len(site.sums.complete(1.0)) == 1
 
 
+def test_a_device_that_failed_and_is_asked_again_is_waited_for(tmp_path: Path) -> None:
+    cohort = Cohort(tmp_path, PAIR)
+    site, failed = Site(cohort, [*PAIR]), bad(cohort, "failed")
+    assert site.take(failed) == [failed]
+    site.sums.forget("cam-1", cohort.opened.exchange, asked=True)
+    assert site.take(cohort.reply("cam-2", drawn_delta(2))) == []
+    (made,) = site.take(cohort.reply("cam-1", drawn_delta(1)))
+    assert isinstance(made, SumReply)
+    assert made.devices == [*PAIR]
+
+
+def test_a_device_that_has_moved_to_another_site_is_not_summed_here(tmp_path: Path) -> None:
+    cohort = Cohort(tmp_path, PAIR)
+    site = Site(cohort, [*PAIR])
+    site.take(cohort.reply("cam-1", drawn_delta(1)))
+    site.sums.request(cohort.request(["cam-2"]), 1.0)
+    (made,) = site.take(cohort.reply("cam-2", drawn_delta(2)))
+    assert isinstance(made, SumReply)
+    assert made.devices == ["cam-2"]
+    site.sums.request(cohort.request([]), 2.0)
+    assert site.take(cohort.reply("cam-2", drawn_delta(2))) == [made], "it does not change"
+
+
 def test_a_device_that_is_not_asked_any_more_is_not_summed(tmp_path: Path) -> None:
     cohort = Cohort(tmp_path, PAIR)
     site = Site(cohort, [*PAIR])
     site.take(cohort.reply("cam-1", drawn_delta(1)))
     site.sums.forget("cam-1", cohort.opened.exchange)
+    assert site.take(cohort.reply("cam-2", drawn_delta(2))) == [], "cam-1 may be asked again"
     site.sums.request(cohort.request(["cam-2"]), 1.0)
     (made,) = site.take(cohort.reply("cam-2", drawn_delta(2)))
     assert isinstance(made, SumReply)
-    assert [one.device for one in made.answers] == ["cam-2"]
+    assert made.devices == ["cam-2"]
     site.sums.close(made.run, made.index)
     assert cohort.cache.get(made.blobs[SUM].digest) is None
     reply = cohort.reply("cam-1", drawn_delta(1))

@@ -216,9 +216,7 @@ class ReplyReceiver:
     def _decline(self, reply: Reply, verdict: tuple[Verdict, str] | None = None) -> None:
         """Repeat the verdict on a reply, or say that it is late if nobody will put its exchange.
 
-        Args:
-            reply: a device's, or a sum of several.
-            verdict: on those that have none yet.
+        ``verdict`` is for devices that have none yet.
         """
         if verdict is None and self._exchanges.is_over(reply):
             verdict = "late", "its exchange is closed"
