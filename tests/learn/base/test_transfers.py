@@ -148,7 +148,9 @@ def test_a_chunk_transfers_as_often_for_many_steps_and_clients_as_for_few() -> N
     assert counts.calls["up", "weights"] == many_counts.calls["up", "weights"] == 1
     assert counts.calls["down", "results"] == many_counts.calls["down", "results"] == 3
     assert counts.calls["up", "plan"] == many_counts.calls["up", "plan"] <= 3
-    assert sum(counts.calls.values()) == sum(many_counts.calls.values())
+    for calls in (counts.calls, many_counts.calls):
+        del calls["up", "scales"]  # once a process
+    assert counts.calls == many_counts.calls
     assert_same(few, stacked((4, 4), remote=False)[0])
 
 
