@@ -29,7 +29,7 @@ class JobBatches:
         self._chance = torch.Generator().manual_seed(derive(job.seed, "augment"))
 
     def places(self, rows: torch.Tensor) -> list[torch.Tensor]:
-        """Return what the next batch needs on the device: its samples' numbers, and crops.
+        """Return the next batch's tensors for the device: its samples' numbers, and crops.
 
         Args:
             rows: the numbers (batch,), on the host.

@@ -204,9 +204,9 @@ class ClientStack:
         """Take one step with every client of a tick."""
         batch = self._batch(step, epoch)
         for phase in self._phases:
-            values = self._update(phase, step.who, batch, step.draws, step.rate)
-        self._finite[step.who] &= torch.isfinite(values)
-        self._sums[step.who] += values * step.tick.size
+            values = self._update(phase, step.chosen, batch, step.draws, step.rate)
+        self._finite[step.chosen] &= torch.isfinite(values)
+        self._sums[step.chosen] += values * step.tick.size
         for number in step.tick.clients:
             self._seen[number] += step.tick.size
 

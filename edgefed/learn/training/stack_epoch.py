@@ -59,7 +59,7 @@ class Step:
     Attributes:
         tick: the clients of the step.
         rows: the numbers of each client's samples, on the host.
-        who: the clients, as an index of the stack.
+        chosen: the clients, as an index of the stack.
         places: tensors (clients, size): numbers of samples, and crops; see ``JobBatches.places``.
         begins: where each client's samples begin in the tensor of all, (clients, 1).
         draws: the objective's, each (clients, …).
@@ -68,7 +68,7 @@ class Step:
 
     tick: Tick
     rows: list[torch.Tensor]
-    who: Who
+    chosen: Who
     places: list[torch.Tensor]
     begins: torch.Tensor
     draws: Params
@@ -87,7 +87,7 @@ class HostStep:
     rates: list[float] | float
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return what goes to the device, by name."""
+        """Return the tensors for the device, by name."""
         begins = torch.tensor(self.begins, dtype=torch.int64).unsqueeze(1)
         named = {"begins": begins}
         named |= {f"place {number}": part for number, part in enumerate(self.places)}
