@@ -109,8 +109,12 @@ def place_module(module: torch.nn.Module, device: torch.device) -> None:
 def _move_all(
     tensors: Sequence[torch.Tensor], device: torch.device, direction: Direction, kind: Kind
 ) -> list[torch.Tensor]:
-    if not any(is_remote(place) for place in {device, *(part.device for part in tensors)}):
-        return [_move(tensor, device, direction, kind, None) for tensor in tensors]
+    if not tensors:
+        return []
+    if not is_remote(device) and not is_remote(tensors[0].device):
+        for tensor in tensors:
+            _count(tensor, direction, kind)
+        return list(tensors)
     moved = list(tensors)
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
         places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]

@@ -248,13 +248,24 @@ def read_slowly(
             yield pair
 
 
-def test_a_reader_that_leaves_ends_the_training_beside() -> None:
+def test_a_reader_that_leaves_ends_the_training_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = (9, 9, 9, 9)
     asked, blobs = orders(sizes)
+    attempt = stacked_trainer.StackedTrainer.attempt
+    attempts, stopped = list[int](), list[bool]()
+
+    def waiting(*arguments: Any) -> Any:
+        attempts.append(1)
+        if len(attempts) == 2:
+            stop, never_set = arguments[-1], threading.Event()
+            stopped.append(any(stop() or never_set.wait(0.01) for _ in range(200)))
+        return attempt(*arguments)
+
+    monkeypatch.setattr(stacked_trainer.StackedTrainer, "attempt", waiting)
     with every_processor_is_remote():
         executor = StackedExecutor(shards(sizes), 2, trainers=TrainerCache("cpu"))
         outcomes = executor.outcomes(asked, blobs.__getitem__, never)
         next(outcomes)
         assert isinstance(outcomes, Generator)
         outcomes.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("training")]
+    assert stopped == [True]
