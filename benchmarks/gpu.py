@@ -7,10 +7,11 @@ batch normalisation. Inputs are noise; fp32 in both directions, one local epoch,
 measurement has its own process, so that its memory is measured separately and a small board never
 runs two at once.
 
-    python -m benchmarks.gpu [--models lenet5 …] [--rounds 20] [--chunk 32] [--pfl] [--json]
-    python -m benchmarks.gpu --device cpu --small
+    python -m benchmarks.gpu [--models lenet5 …] [--rounds 20] [--chunk 32] [--json]
+    python -m benchmarks.gpu --cpu [--small]
 
-``--pfl`` adds pfl (Apple, pip install pfl) on the same work, if it is installed beside EdgeFed.
+pfl (Apple, pip install pfl) does the same work beside, if it is installed; ``--no-pfl`` leaves it
+out. ``--cpu`` measures on the CPU. Transfers between host and GPU are counted for each round.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError
 from edgefed.events.base.model import Event
 from edgefed.learn.base.processors import pick_device, repeatable, set_threads
+from edgefed.learn.base.transfers import COUNTS, TransferCounts
 from edgefed.learn.base.types import Array
 from edgefed.learn.modeling.model_building import build
 from edgefed.process.clock import SystemClock
@@ -89,6 +91,9 @@ class Measurement:
         gpu_mb: most memory that torch reserved on the GPU; 0 on a CPU.
         resident_mb: most resident memory of the process.
         ratio: client-updates/s over those of ``sequential``.
+        over_pfl: client-updates/s over those of pfl; 0 where it was not measured.
+        transfers, transfer_mb: between host and GPU in a counted round, in both directions; those
+            of pfl are not counted.
         failed: why there are no figures.
     """
 
@@ -99,6 +104,9 @@ class Measurement:
     gpu_mb: float = 0.0
     resident_mb: float = 0.0
     ratio: float = 0.0
+    over_pfl: float = 0.0
+    transfers: float = 0.0
+    transfer_mb: float = 0.0
     failed: str = ""
 
 
@@ -121,8 +129,10 @@ def noise(work: Work) -> tuple[Array, Array]:
 # -- one measurement, in a process of its own -----------------------------------------------------
 
 
-def measure_ours(work: Work, way: str, device: str, rounds: int, chunk: int) -> list[float]:
-    """Return the seconds of each counted round of EdgeFed."""
+def measure_ours(
+    work: Work, way: str, device: str, rounds: int, chunk: int
+) -> tuple[list[float], float, float]:
+    """Return the seconds of each counted round of EdgeFed, and its transfers and their bytes."""
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         inputs, labels = noise(work)
@@ -148,16 +158,21 @@ def measure_ours(work: Work, way: str, device: str, rounds: int, chunk: int) -> 
 
         simulation = Simulation(recipe, folder / "state", SystemClock(), executors=make)
         begun: list[float] = []
+        moved: list[TransferCounts] = []
 
         def hear(event: Event, _: int) -> None:
             if event.kind == "round":
                 begun.append(time.perf_counter())
+                moved.append(COUNTS.copy())
 
         simulation.journal.listen(hear)
         record = simulation.run().record
     if record.status != "finished":
         raise EdgeFedError(record.reason)
-    return [after - before for before, after in zip(begun[WARM:], begun[WARM + 1 :], strict=False)]
+    pairs = list(zip(begun[WARM:], begun[WARM + 1 :], strict=False))
+    made = moved[-1].since(moved[WARM])
+    calls, size = (sum(counts.values()) / len(pairs) for counts in (made.calls, made.bytes))
+    return [after - before for before, after in pairs], calls, size
 
 
 def _recipe(work: Work, data: Path, rounds: int) -> Recipe:
@@ -252,11 +267,14 @@ def measured(options: Namespace, name: str, way: str) -> Measurement:
     """Do one work in this process."""
     set_threads(1)
     work, device = work_of(name, options.small), pick_device(options.device)
+    calls, moved = 0.0, 0.0
     with repeatable(device):
         if way == "pfl":
             seconds = measure_pfl(work, str(device), options.rounds)
         else:
-            seconds = measure_ours(work, way, str(device), options.rounds, options.chunk)
+            seconds, calls, moved = measure_ours(
+                work, way, str(device), options.rounds, options.chunk
+            )
     gpu = torch.cuda.max_memory_reserved(device) if device.type == "cuda" else 0
     middle = statistics.median(seconds)
     return Measurement(
@@ -266,6 +284,8 @@ def measured(options: Namespace, name: str, way: str) -> Measurement:
         work.cohort / middle,
         gpu / 1e6,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+        transfers=calls,
+        transfer_mb=moved / 1e6,
     )
 
 
@@ -283,18 +303,24 @@ def apart(options: Sequence[str], name: str, way: str) -> Measurement:
 
 
 def with_ratio(row: Measurement, rows: Sequence[Measurement]) -> Measurement:
-    """Return a row with its client-updates/s over those of the same model one after another."""
-    plain = [each for each in rows if (each.model, each.way) == (row.model, "sequential")]
-    if not plain or not plain[0].updates_per_s:
-        return row
-    return replace(row, ratio=row.updates_per_s / plain[0].updates_per_s)
+    """Return a row with its client-updates/s over those of the same model's other ways."""
+    rates = {other.way: other.updates_per_s for other in rows if other.model == row.model}
+    plain, pfl = rates.get("sequential", 0.0), rates.get("pfl", 0.0)
+    return replace(
+        row,
+        ratio=row.updates_per_s / plain if plain else row.ratio,
+        over_pfl=row.updates_per_s / pfl if pfl else 0.0,
+    )
 
 
 def main() -> None:
     """Measure and print."""
     command = parser("gpu", __doc__, device="cuda", models=WORKS, rounds=20, chunk=32)
     command.add_argument("--small", action="store_true", help="tiny works, to try the way through")
-    command.add_argument("--pfl", action="store_true", help="pfl too")
+    command.add_argument("--no-pfl", dest="pfl", action="store_false", help="leave pfl out")
+    command.add_argument(
+        "--cpu", dest="device", action="store_const", const="cpu", help="the same as --device cpu"
+    )
     command.add_argument("--one", nargs=2, metavar=("MODEL", "WAY"), help=SUPPRESS)
     options = command.parse_args()
     try:
@@ -303,7 +329,7 @@ def main() -> None:
             print(json.dumps(asdict(measured(options, *options.one))))
             return
     except EdgeFedError as error:
-        print(f"{error.message} Without a GPU: --device cpu --small", file=sys.stderr)
+        print(f"{error.message} Without a GPU: --cpu --small", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     ways = list(WAYS)
     if options.pfl and importlib.util.find_spec("pfl") is None:

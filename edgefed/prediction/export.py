@@ -25,6 +25,7 @@ from torch import nn
 from edgefed.errors import DataError, EdgeFedError, UsageError
 from edgefed.files.optional import wanted
 from edgefed.files.writing import make_folder, storage_error, write_output
+from edgefed.learn.base.transfers import place_module
 from edgefed.learn.base.types import Tensors
 from edgefed.prediction.export_check import Run, check_export
 from edgefed.prediction.inputs import Array
@@ -111,10 +112,17 @@ def export_model(
 def _program(model: LoadedModel, resize: bool) -> nn.Module:
     """Return the module that is exported."""
     if not model.takes_images:
-        return copy.deepcopy(model.outputs).cpu().eval()
+        return _on_host(model.outputs)
     _, height, width = model.shape
     size = (height, width) if resize else None
-    return PhotoOutputs(copy.deepcopy(model.images).cpu(), size).eval()
+    return PhotoOutputs(_on_host(model.images), size).eval()
+
+
+def _on_host(module: nn.Module) -> nn.Module:
+    """Return a copy of a module in the host's memory, in evaluation mode."""
+    own = copy.deepcopy(module)
+    place_module(own, torch.device("cpu"))
+    return own.eval()
 
 
 def _signature(model: LoadedModel, resize: bool) -> Signature:

@@ -17,6 +17,7 @@ from edgefed.data.devices.run_scale import are_pixels
 from edgefed.data.images.image_decoding import read_pixels
 from edgefed.errors import DataError
 from edgefed.learn.base.processors import pick_device, repeatable
+from edgefed.learn.base.transfers import download, place_module, upload
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_description import ModelDescription
 from edgefed.learn.samples.sample_cache import channels_last
@@ -53,8 +54,9 @@ class LoadedModel:
         self.description = description
         self.device = pick_device(device)
         self._model = model
-        self._outputs = outputs.to(self.device).eval()
-        self._images = ImageOutputs(outputs, description.scale).to(self.device).eval()
+        self._outputs = outputs.eval()
+        self._images = ImageOutputs(outputs, description.scale).eval()
+        place_module(self._images, self.device)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -169,9 +171,9 @@ class LoadedModel:
         network = self._images if self._takes_pixels(inputs) else self._outputs
         with repeatable(self.device):
             own = np.require(inputs, requirements=["C", "W"])  # torch takes no other array
-            tensor = torch.from_numpy(own).to(self.device)
-            outputs: npt.NDArray[np.float32] = network(channels_last(tensor)).float().cpu().numpy()
-        return outputs
+            tensor = upload(torch.from_numpy(own), self.device, "samples")
+            outputs = download(network(channels_last(tensor)).float(), "outputs")
+        return outputs.numpy()
 
     def _takes_pixels(self, inputs: Array) -> bool:
         return inputs.dtype == np.uint8 and self.vocabulary is None

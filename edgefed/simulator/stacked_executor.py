@@ -8,13 +8,16 @@ exchange and the chunk size, so a run gives the same bits whether it was killed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from threading import Event
 
 from edgefed.data.base.types import Shard
 from edgefed.data.devices.dealt_shards import outlines
-from edgefed.errors import UsageError
-from edgefed.learn.base.types import Job, Tensors
+from edgefed.errors import DataError, UsageError
+from edgefed.learn.base.transfers import is_remote
+from edgefed.learn.base.types import Job, Tensors, Trained
 from edgefed.learn.training.stacked_trainer import CHUNK, StackedTrainer
 from edgefed.learn.training.trainer import Stopped, Trainer
 from edgefed.learn.training.warm_trainers import UNBOUNDED
@@ -40,8 +43,26 @@ class _WaitingOrder:
     seconds: float
 
 
+@dataclass(frozen=True)
+class _Together:
+    """The results of devices that trained at once; None where they could not.
+
+    Attributes:
+        seconds: that their training took.
+    """
+
+    results: list[Trained | DataError] | None
+    seconds: float
+
+
+Outcomes = Iterator[tuple[WorkOrder, Outcome]]
+
+
 class StackedExecutor:
     """Trains the devices of an exchange together; does all other tasks one after another.
+
+    On a GPU, the outcomes of one chunk are coded, and checked by the caller, while the next chunk
+    trains. Their order and bits are the same.
 
     Args:
         shards: the devices' data.
@@ -77,14 +98,16 @@ class StackedExecutor:
         orders: Sequence[WorkOrder],
         read: Callable[[str], bytes],
         stop: Callable[[], bool],
-    ) -> Iterator[tuple[WorkOrder, Outcome]]:
+    ) -> Outcomes:
         """Yield outcomes, those of the largest devices first; see ``Executor``."""
         decoded: dict[str, Tensors] = {}
         waiting: list[_WaitingOrder] = []
+        coding: Outcomes = iter(())
         try:
             # Devices of one size take all their steps together.
             for order in sorted(orders, key=lambda order: -self._sizes[order.device]):
                 if stop():
+                    yield from coding
                     return
                 start = self._clock.monotonic()
                 begun = self._worker(order.device).begin(
@@ -94,17 +117,18 @@ class StackedExecutor:
                     order.persistent,
                     read,
                 )
-                if isinstance(begun, Outcome):
-                    yield order, self._timed(begun, start)
-                elif not isinstance(begun.work, Job):
-                    yield order, self._timed(complete(begun, stop=stop), start)
-                else:
+                if isinstance(begun, Prepared) and isinstance(begun.work, Job):
                     spent = self._clock.monotonic() - start
                     waiting.append(_WaitingOrder(order, begun, begun.work, spent))
+                else:
+                    outcome = self._timed(complete(begun, stop=stop), start)
+                    yield from coding
+                    yield order, outcome
                 if len(waiting) == self._chunk:
-                    yield from self._train(waiting, stop)
+                    coding = yield from self._train(waiting, coding, stop)
                     waiting = []
-            yield from self._train(waiting, stop)
+            coding = yield from self._train(waiting, coding, stop)
+            yield from coding
         except Stopped:
             return
 
@@ -112,22 +136,62 @@ class StackedExecutor:
         """Do nothing: no process was started."""
 
     def _train(
-        self, waiting: Sequence[_WaitingOrder], stop: Callable[[], bool]
-    ) -> Iterator[tuple[WorkOrder, Outcome]]:
-        """Train the waiting devices, those with one model together."""
+        self, waiting: Sequence[_WaitingOrder], coding: Outcomes, stop: Callable[[], bool]
+    ) -> Generator[tuple[WorkOrder, Outcome], None, Outcomes]:
+        """Train the waiting devices, those with one model together.
+
+        Yield the outcomes ``coding`` of those before, and return those that are still to be coded.
+        """
         for trainer in dict.fromkeys(device.prepared.trainer for device in waiting):
             part = [device for device in waiting if device.prepared.trainer is trainer]
             stack = None if self._carries(part) else self._stack(trainer)
-            start = self._clock.monotonic()
-            done = None if stack is None else self._together(stack, part, stop)
-            share = (self._clock.monotonic() - start) / len(part)
-            for place, device in enumerate(part):
-                if done is None:
-                    start = self._clock.monotonic()
-                    outcome = self._timed(complete(device.prepared, stop=stop), start)
-                else:
-                    outcome = replace(done[place], seconds=share)
-                yield device.order, replace(outcome, seconds=outcome.seconds + device.seconds)
+            if stack is None:
+                yield from coding
+                coding = self._coded(part, None, stop)
+            elif is_remote(stack.device):
+                done = yield from self._beside(stack, part, coding, stop)
+                coding = self._coded(part, done, stop)
+                if done.results is not None:
+                    continue
+            else:
+                coding = self._coded(part, self._together(stack, part, stop), stop)
+            yield from coding
+            coding = iter(())
+        return coding
+
+    def _beside(
+        self,
+        stack: StackedTrainer,
+        part: Sequence[_WaitingOrder],
+        coding: Outcomes,
+        stop: Callable[[], bool],
+    ) -> Generator[tuple[WorkOrder, Outcome], None, _Together]:
+        """Train devices in a thread; code the outcomes before here, where the caller checks them.
+
+        Coding uses no random generator of torch's, which belong to the training meanwhile.
+        """
+        unread = Event()
+        with ThreadPoolExecutor(1, "training") as pool:
+            training = pool.submit(self._together, stack, part, lambda: unread.is_set() or stop())
+            try:
+                yield from coding
+            except GeneratorExit:
+                unread.set()
+                raise
+        return training.result()
+
+    def _coded(
+        self, part: Sequence[_WaitingOrder], done: _Together | None, stop: Callable[[], bool]
+    ) -> Outcomes:
+        """Yield outcomes of devices, which train one after another if they did not together."""
+        for place, device in enumerate(part):
+            if done is None or done.results is None:
+                start = self._clock.monotonic()
+                outcome = self._timed(complete(device.prepared, stop=stop), start)
+            else:
+                outcome = finish(device.prepared, done.results[place])
+                outcome = replace(outcome, seconds=done.seconds / len(part))
+            yield device.order, replace(outcome, seconds=outcome.seconds + device.seconds)
 
     def _carries(self, part: Sequence[_WaitingOrder]) -> bool:
         """Return whether a recurrent state is carried, which no stack does; say so."""
@@ -142,10 +206,11 @@ class StackedExecutor:
 
     def _together(
         self, stack: StackedTrainer, part: Sequence[_WaitingOrder], stop: Callable[[], bool]
-    ) -> list[Outcome] | None:
-        """Train devices at once; None where that fails, which one of them may be the cause of."""
+    ) -> _Together:
+        """Train devices at once; no results where that fails, which one may be the cause of."""
         jobs = [device.job for device in part]
         samples = [device.prepared.view.train for device in part]
+        start = self._clock.monotonic()
         try:
             results = stack.attempt(jobs, samples, stop)
         except Stopped:
@@ -154,17 +219,17 @@ class StackedExecutor:
             # An objective, or a model of a user's own, that torch cannot batch, or that one
             # device's samples break; alone, each device tells its own reason.
             self._say(f"not trained at once, but one device after another: {_brief(error)}")
-            return None
-        return [
-            finish(device.prepared, result) for device, result in zip(part, results, strict=True)
-        ]
+            return _Together(None, self._clock.monotonic() - start)
+        return _Together(results, self._clock.monotonic() - start)
 
     def _stack(self, trainer: Trainer) -> StackedTrainer | None:
         """Return the trainer of this model for many devices; None where it is not possible."""
         if trainer not in self._stacks:
             device = str(trainer.device)
             try:
-                self._stacks[trainer] = StackedTrainer(trainer.model, device, self._chunk)
+                self._stacks[trainer] = StackedTrainer(
+                    trainer.model, device, self._chunk, sum(self._sizes)
+                )
                 self._say(f"trains up to {self._chunk} devices at once on {device}")
             except UsageError as error:
                 self._stacks[trainer] = None

@@ -16,6 +16,7 @@ import torch
 from torch.torch_version import TorchVersion
 
 from edgefed.errors import DataError, MissingDataError, RecipeError, UsageError
+from edgefed.learn.base.transfers import download
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.networks.torchvision_classifiers import PREFIX, is_torchvision
@@ -73,7 +74,7 @@ def fitted(model: Model, tensors: Mapping[str, torch.Tensor], where: str) -> tup
             continue
         if name in head or (given is None and name.endswith("num_batches_tracked")):
             left += [name] * (name in head)
-            arrays[name] = np.array(state[name].cpu().numpy(), order="C")
+            arrays[name] = np.array(download(state[name], "model").numpy(), order="C")
             continue
         wrong.append(f"{name} is {_shape(given)}, not {_shape(state[name])}")
     wrong += [

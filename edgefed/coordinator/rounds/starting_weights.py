@@ -23,6 +23,7 @@ from edgefed.coordinator.storage.compatibility import DataSpec
 from edgefed.data.base.paths import require_file, resolve
 from edgefed.errors import RecipeError, UnknownNameError
 from edgefed.files.samples import UNSCALED, PixelScale
+from edgefed.learn.base.transfers import download
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_description import ModelDescription
@@ -235,7 +236,7 @@ def _with_rows(
             continue
         if tensors[name].shape != (outputs, *state[name].shape[1:]):
             return tensors  # of another network; ``fitted`` names what does not fit
-        rows = np.array(state[name].cpu().numpy())
+        rows = np.array(download(state[name], "model").numpy())
         for now, was in kept:
             rows[now] = tensors[name][was].numpy()
         changed[name] = torch.from_numpy(rows)

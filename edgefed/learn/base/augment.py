@@ -42,7 +42,7 @@ class Augment:
 
 @dataclass(frozen=True)
 class AugmentationDraws:
-    """The random draws of a batch, on the CPU.
+    """The random draws of a batch, on the device of its images.
 
     Attributes:
         rows, columns: int64 (batch,): where the piece begins in the padded image.
@@ -82,8 +82,8 @@ def check_augment(augment: Augment, shape: tuple[int, ...]) -> None:
 def draw(augment: Augment, count: int, generator: torch.Generator) -> AugmentationDraws:
     """Draw the crops and flips of ``count`` images.
 
-    All values are drawn, used or not, and on the CPU: a crop is the same with flips and without,
-    and on every device.
+    All values are drawn, used or not, and on the CPU, from which the caller moves them: a crop is
+    the same with flips and without, and on every device.
     """
     rows, columns = torch.randint(2 * augment.padding + 1, (2, count), generator=generator)
     flips = torch.randint(2, (count,), generator=generator).bool()
@@ -123,12 +123,13 @@ def _cut(padded: torch.Tensor, into: torch.Tensor, draws: AugmentationDraws) -> 
 def _gathered(padded: torch.Tensor, size: Sequence[int], draws: AugmentationDraws) -> torch.Tensor:
     """Return each image's piece, by one gather of all pixels."""
     device, (height, width) = padded.device, size
-    down, across = torch.arange(height), torch.arange(width)
+    down = torch.arange(height, device=device)
+    across = torch.arange(width, device=device)
     rows = draws.rows[:, None] + down
     columns = draws.columns[:, None] + torch.where(draws.flips[:, None], across.flip(0), across)
     which = torch.arange(len(padded), device=device)[:, None, None]
     pixels = padded.permute(0, 2, 3, 1)
-    taken = pixels[which, rows.to(device)[:, :, None], columns.to(device)[:, None, :]]
+    taken = pixels[which, rows[:, :, None], columns[:, None, :]]
     return taken.permute(0, 3, 1, 2).contiguous()
 
 

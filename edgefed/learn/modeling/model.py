@@ -16,6 +16,7 @@ from edgefed.config.recipes.recipe import ModelSection
 from edgefed.errors import DataError
 from edgefed.learn.base.recurrent_state import CarriedState, Recurrent
 from edgefed.learn.base.torch_private import BatchNorm, Dropout
+from edgefed.learn.base.transfers import download
 from edgefed.learn.base.types import Params, Tensors
 from edgefed.learn.modeling.model_split import halves
 from edgefed.learn.modeling.output_layer import OutputLayer, captured_inputs, find_output_layer
@@ -96,7 +97,8 @@ class Model:
         if self._frozen_arrays is None:
             state = self.module.state_dict()
             self._frozen_arrays = {
-                name: np.array(state[name].cpu().numpy(), order="C") for name in self.frozen_names
+                name: np.array(download(state[name], "model").numpy(), order="C")
+                for name in self.frozen_names
             }
         return self._frozen_arrays
 
@@ -286,7 +288,9 @@ class Model:
         if self._rebuilt is not None:
             return self._rebuilt().weights()
         state = self.module.state_dict()
-        return {name: np.array(state[name].cpu().numpy(), order="C") for name in self.names}
+        return {
+            name: np.array(download(state[name], "model").numpy(), order="C") for name in self.names
+        }
 
     def check(self, weights: Tensors) -> None:
         """Check that ``weights`` are this model's: every name, every shape, nothing else.

@@ -244,8 +244,12 @@ class ExpertMixture:
         return torch.where(used.any(), used, here)
 
     def _here(self, like: torch.Tensor) -> torch.Tensor:
+        # Built from numbers of Python, which the kernels take along: a list would be a transfer.
         numbers = torch.arange(self.experts, device=like.device)
-        return torch.isin(numbers, torch.tensor(self.kept, device=like.device))
+        here = torch.zeros_like(numbers, dtype=torch.bool)
+        for kept in self.kept:
+            here |= numbers == kept
+        return here
 
     def _log_gate(
         self, given: Mapping[str, torch.Tensor], features: torch.Tensor, own: torch.Tensor

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from edgefed.learn.base.transfers import upload
 from edgefed.learn.base.types import Array, Params
 
 
@@ -30,7 +31,10 @@ class ExtrasCache:
         loaded = self._loaded.get(id(array))
         if loaded is None:
             copy = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
-            loaded = (self._until_gone(array), torch.from_numpy(copy).to(self._device))
+            loaded = (
+                self._until_gone(array),
+                upload(torch.from_numpy(copy), self._device, "extras"),
+            )
             self._loaded[id(array)] = loaded
         return loaded[1]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
@@ -11,6 +11,7 @@ import torch
 
 from edgefed.errors import DIVERGED, LOWER_RATE, DataError, UsageError
 from edgefed.learn.base.augment import check_augment
+from edgefed.learn.base.transfers import is_remote, upload_all
 from edgefed.learn.base.types import Array, Job, Params, Samples, Tensors
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.objectives.smoothing_and_weights import CLASS_WEIGHTS, class_weights
@@ -112,16 +113,22 @@ def with_class_weights(model: Model, job: Job, samples: Samples) -> Job:
 
 def load_variables(job: Job, device: torch.device) -> Params:
     """Return a copy of a job's variables on the device."""
-    return {name: torch.tensor(array, device=device) for name, array in job.variables.items()}
+    names = list(job.variables)
+    own = [torch.tensor(job.variables[name]) for name in names]
+    return dict(zip(names, _apart(own, device), strict=True))
 
 
 def load(model: Model, weights: Tensors, device: torch.device) -> Params:
     """Return a copy of ``weights`` on the device, in the model's own kinds of numbers."""
     state = model.module.state_dict()
-    return {
-        name: torch.tensor(weights[name], dtype=state[name].dtype, device=device)
-        for name in model.names
-    }
+    own = [torch.tensor(weights[name], dtype=state[name].dtype) for name in model.names]
+    return dict(zip(model.names, _apart(own, device), strict=True))
+
+
+def _apart(own: Sequence[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+    """Return tensors on the device, each with memory of its own, aligned for its kernels."""
+    moved = upload_all(own, device, "weights")
+    return [part.clone() for part in moved] if is_remote(device) else moved
 
 
 def finished(job: Job, after: Mapping[str, Array]) -> Tensors:

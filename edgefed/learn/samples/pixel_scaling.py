@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 
 from edgefed.files.samples import PixelScale
+from edgefed.learn.base.transfers import upload
 
 BRIGHTEST = 255
 """The largest pixel of a uint8 image."""
@@ -30,9 +32,7 @@ class PixelScaling:
         device: torch.device,
     ) -> None:
         self.inputs = scaled
-        self._mean, self._std = (
-            torch.from_numpy(constant).to(device, kind) for constant in scale.constants()
-        )
+        self._mean, self._std = constants(scale, device, kind)
         self._plain = not scale.mean
         self.neutral = _whole(self._mean)
         """The uint8 pixel (channels or 1, 1, 1) whose input is nearest 0."""
@@ -44,6 +44,18 @@ class PixelScaling:
     def shares(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return inputs as pixels from 0 to 1."""
         return inputs if self._plain else inputs * self._std + self._mean
+
+
+@lru_cache(maxsize=16)
+def constants(
+    scale: PixelScale, device: torch.device, kind: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return mean and deviation (channels or 1, 1, 1) on a device, uploaded once for all clients.
+
+    Callers do not change them.
+    """
+    mean, std = (torch.from_numpy(constant) for constant in scale.constants())
+    return upload(mean, device, "scales", kind), upload(std, device, "scales", kind)
 
 
 def _whole(shares: torch.Tensor) -> torch.Tensor:

@@ -13,9 +13,11 @@ import torch
 
 from edgefed.errors import DataError
 from edgefed.files.samples import scaled_images
+from edgefed.learn.base.transfers import download, is_remote, upload
 from edgefed.learn.base.types import Array, Batch, Samples
 from edgefed.learn.modeling.model import Model
-from edgefed.learn.samples.pixel_scaling import PixelScaling
+from edgefed.learn.modeling.model_memory import default_memory
+from edgefed.learn.samples.pixel_scaling import PixelScaling, constants
 
 EVAL_BATCH = 256
 """Samples that a test puts through the model at a time."""
@@ -50,10 +52,11 @@ class CachedSamples:
     """Samples on the training device.
 
     Attributes:
-        inputs: tensor (n, …) of the model's kind of number, or int64 for tokens; empty for images
-            that are read batch by batch.
+        inputs: tensor (n, …) of the model's kind of number, int64 for tokens, or uint8 images;
+            empty for images that are read batch by batch.
         targets: int64 labels (n,), or targets (n, classes) of the model's kind of number.
-        images: uint8 images that are read batch by batch; None for samples without.
+        images: scales uint8 images, and reads those that are not in ``inputs``; None for samples
+            without.
         scaling: how the pixels of images become inputs, or became them; None for other inputs.
     """
 
@@ -73,18 +76,25 @@ class CachedSamples:
         if self.images is not None:
             return True
         blocks = (self.scaling.shares(block) for block in torch.split(self.inputs, BLOCK))
-        far = sum(int(((block - 0.5).abs() > 0.5 + FAR).sum()) for block in blocks)
+        counts = [((block - 0.5).abs() > 0.5 + FAR).sum() for block in blocks]
+        far = int(download(torch.stack(counts).sum(), "statistics")) if counts else 0
         return far <= MOST_FAR * self.inputs.numel()
 
-    def batch(self, index: torch.Tensor) -> Batch:
-        """Return the samples whose numbers ``index`` (batch,) holds."""
-        return self.scaled(self.unscaled(index))
+    @property
+    def reads_batches(self) -> bool:
+        """Whether each batch is read from the samples' file or array."""
+        return self.images is not None and not len(self.inputs)
 
-    def unscaled(self, index: torch.Tensor) -> Batch:
-        """Return the samples whose numbers ``index`` holds, images as uint8 before their scale."""
+    def unscaled(self, index: torch.Tensor, rows: torch.Tensor) -> Batch:
+        """Return the samples of some numbers, images as uint8 before their scale.
+
+        Args:
+            index: the numbers (batch,), on the device.
+            rows: the same, on the host.
+        """
         targets = self.targets.index_select(0, index)
-        if self.images is not None:
-            return Batch(self.images.read(index.cpu().numpy()), targets, index)
+        if self.images is not None and self.reads_batches:
+            return Batch(self.images.read(rows.numpy()), targets, index)
         return Batch(channels_last(self.inputs.index_select(0, index)), targets, index)
 
     def scaled(self, batch: Batch) -> Batch:
@@ -97,7 +107,10 @@ class CachedSamples:
         """Return the samples from ``start`` up to ``stop``."""
         targets = self.targets[start:stop]
         if self.images is not None:
-            rows = self.images.read(np.arange(start, start + len(targets)))
+            if self.reads_batches:
+                rows = self.images.read(np.arange(start, start + len(targets)))
+            else:
+                rows = channels_last(self.inputs[start:stop])
             return Batch(channels_last(self.images.scaled(rows)), targets)
         return Batch(channels_last(self.inputs[start:stop]), targets)
 
@@ -113,6 +126,7 @@ class ImageReader:
 
     def __init__(self, samples: Samples, kind: torch.dtype, device: torch.device) -> None:
         self._images = samples.inputs
+        self.scale = samples.scale
         self._kind = kind
         self._device = device
         self._scale: list[torch.Tensor] = []
@@ -120,8 +134,8 @@ class ImageReader:
             # As large as an image: where the channels come last, a value for each channel would
             # be read from memory again for every pixel.
             self._scale = [
-                channels_last(torch.from_numpy(constant).to(device, kind).expand(1, *self._shape))
-                for constant in samples.scale.constants()
+                channels_last(constant.expand(1, *self._shape))
+                for constant in constants(samples.scale, device, kind)
             ]
 
     @property
@@ -133,7 +147,7 @@ class ImageReader:
         images = self._images[rows]
         if images.shape[1] == 1:
             images = np.ascontiguousarray(images).reshape(images.shape)
-        return channels_last(torch.from_numpy(images)).to(self._device)
+        return upload(channels_last(torch.from_numpy(images)), self._device, "samples")
 
     def scaled(self, images: torch.Tensor) -> torch.Tensor:
         """Return uint8 images as inputs: (x / 255 - mean) / std."""
@@ -173,30 +187,41 @@ class SampleCache:
         if loaded is not None:
             return loaded
         check_samples(samples, self._model)
-        kind = self._model.float_kind if samples.targets.dtype.kind == "f" else np.int64
-        targets = self._load(samples.targets, kind)
-        if samples.inputs.ndim != 4:
-            loaded = CachedSamples(self.inputs(samples.inputs), targets)
-        else:
-            loaded = self._loaded_images(samples, targets)
-        self._loaded[samples] = loaded
+        inputs, targets = (upload(part, self._device, "samples") for part in self.on_host(samples))
+        loaded = self._loaded[samples] = self.cached(samples, inputs, targets)
         return loaded
 
-    def _loaded_images(self, samples: Samples, targets: torch.Tensor) -> CachedSamples:
-        """Return images, of which those that are uint8 stay where they are."""
+    def on_host(self, samples: Samples) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return checked samples' inputs and targets as they go to the device.
+
+        Images in uint8 stay where they are if the device is a CPU or has no room for them; then
+        the inputs are empty.
+        """
+        kind = self._model.float_kind if samples.targets.dtype.kind == "f" else np.int64
+        targets = _tensor(samples.targets, kind)
+        if not samples.has_images or samples.inputs.ndim != 4:
+            return _tensor(samples.inputs, self._model.input_kind), targets
+        if is_remote(self._device) and samples.inputs.nbytes < default_memory(self._device):
+            return _tensor(samples.inputs[:], np.uint8), targets
+        return torch.empty(0), targets
+
+    def cached(
+        self, samples: Samples, inputs: torch.Tensor, targets: torch.Tensor
+    ) -> CachedSamples:
+        """Return samples whose inputs and targets, of ``on_host``, are on the device now."""
+        if samples.inputs.ndim != 4:
+            return CachedSamples(inputs, targets)
         kind = self._model.float_dtype
         reader = ImageReader(samples, kind, self._device)
         scaling = PixelScaling(samples.scale, reader.scaled, kind, self._device)
-        if samples.has_images:
-            return CachedSamples(torch.empty(0), targets, reader, scaling)
-        return CachedSamples(self.inputs(samples.inputs), targets, None, scaling)
+        return CachedSamples(inputs, targets, reader if samples.has_images else None, scaling)
 
     def copied_bytes(self) -> int:
         """Return the bytes of tensors that do not share the memory of their array."""
         pairs = [
             pair
             for samples, loaded in self._loaded.items()
-            if loaded.images is None
+            if not loaded.reads_batches
             for pair in ((samples.inputs, loaded.inputs), (samples.targets, loaded.targets))
         ]
         return sum(
@@ -205,14 +230,15 @@ class SampleCache:
 
     def inputs(self, array: Array) -> torch.Tensor:
         """Return inputs on the device, as the model takes them."""
-        return self._load(array, self._model.input_kind)
+        return upload(_tensor(array, self._model.input_kind), self._device, "samples")
 
-    def _load(self, array: Array, kind: type[np.generic]) -> torch.Tensor:
-        """Return an array as a tensor on the device; on a CPU they share memory where they can."""
-        array = np.asarray(array, dtype=kind, order="C")
-        if not array.flags.writeable:
-            array = array.copy()
-        return torch.from_numpy(array).to(self._device)
+
+def _tensor(array: Array, kind: type[np.generic]) -> torch.Tensor:
+    """Return an array as a tensor of the host; they share memory where they can."""
+    array = np.asarray(array, dtype=kind, order="C")
+    if not array.flags.writeable:
+        array = array.copy()
+    return torch.from_numpy(array)
 
 
 def check_inputs(inputs: Array, model: Model) -> None:

@@ -27,6 +27,7 @@ from torch import nn
 from edgefed.errors import DataError
 from edgefed.learn.base.processors import repeatable
 from edgefed.learn.base.torch_private import BatchNorm
+from edgefed.learn.base.transfers import download
 from edgefed.learn.base.types import Array, Params, Tensors
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.samples.jobs import diverged, load
@@ -102,7 +103,8 @@ class _Moments:
         """Take values (batch, channels, …)."""
         axes = [axis for axis in range(values.dim()) if axis != 1]
         moments = torch.var_mean(values, axes, correction=0)
-        variance, mean = (moment.double().cpu().numpy() for moment in moments)
+        pair = download(torch.stack(moments).double(), "statistics")
+        variance, mean = pair.numpy()
         count = values.numel() // values.shape[1]
         share = count / (self.count + count)
         apart = mean - self.mean

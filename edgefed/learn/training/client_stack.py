@@ -7,18 +7,18 @@ takes exactly its own steps on its own samples, for any objective and normalisat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch.func import vmap
 
 from edgefed.errors import DataError
+from edgefed.learn.base.transfers import download_all
 from edgefed.learn.base.types import Array, Batch, Context, Job, Params, Trained
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.samples.extras_cache import ExtrasCache
-from edgefed.learn.samples.job_batches import JobBatches
+from edgefed.learn.samples.job_batches import JobBatches, cropped
 from edgefed.learn.samples.jobs import (
     diverged,
     finished,
@@ -29,11 +29,13 @@ from edgefed.learn.samples.jobs import (
 )
 from edgefed.learn.samples.sample_cache import CachedSamples
 from edgefed.learn.samples.sample_order import batch_sizes, permutations, planned_steps
+from edgefed.learn.samples.sample_pool import PooledSamples
 from edgefed.learn.steps import capabilities
 from edgefed.learn.steps.capabilities import Phase, objective_generator
 from edgefed.learn.steps.gradient_clipping import clipped_each
 from edgefed.learn.steps.local_optimizers import stacked_optimizer_of
 from edgefed.learn.steps.stacked_optimizers import Rate, StackedOptimizer, Who
+from edgefed.learn.training.stack_epoch import HostStep, Step, Tick, on_device, ticks
 
 
 @dataclass(frozen=True)
@@ -42,47 +44,21 @@ class Client:
 
     Attributes:
         job: its training job.
-        data: its samples on the device.
+        pooled: its samples on the device.
         place: the index of its result among those of the round.
     """
 
     job: Job
-    data: CachedSamples
+    pooled: PooledSamples
     place: int
+
+    @property
+    def data(self) -> CachedSamples:
+        """The samples on the device."""
+        return self.pooled.data
 
     def __len__(self) -> int:
         return len(self.data.targets)
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A step that several clients take at once.
-
-    Attributes:
-        clients: their numbers in the stack, rising.
-        starts: where each one's batch begins in its order of the epoch.
-        size: samples in each batch.
-    """
-
-    clients: list[int]
-    starts: list[int]
-    size: int
-
-
-def ticks(plans: Sequence[Sequence[int]], full: int) -> Iterator[Tick]:
-    """Yield the steps of an epoch.
-
-    Args:
-        plans: for each client the sizes of its batches, all of them ``full`` but perhaps the last.
-        full: the size of a full batch.
-    """
-    for number in range(max((len(plan) for plan in plans), default=0)):
-        here = [k for k, plan in enumerate(plans) if len(plan) > number and plan[number] == full]
-        if here:
-            yield Tick(here, [number * full] * len(here), full)
-    for size in sorted({plan[-1] for plan in plans if plan} - {full}):
-        here = [k for k, plan in enumerate(plans) if plan and plan[-1] == size]
-        yield Tick(here, [full * (len(plans[k]) - 1) for k in here], size)
 
 
 @dataclass(frozen=True)
@@ -111,9 +87,8 @@ class ClientStack:
         self._clients = clients
         self._job = clients[0].job
         self._trained = trained
-        self._targets = torch.cat([client.data.targets for client in clients])
-        self._device = self._targets.device
-        self._inputs = self._plain_inputs()
+        self._device = clients[0].data.targets.device
+        self._table = clients[0].pooled.table if self._shares_a_table() else None
         self._params, self._anchor, self._shared_anchor = self._start()
         self._phases = [
             _Phase(phase, stacked_optimizer_of(self._job.schedule, self._part(phase.trained)))
@@ -146,16 +121,23 @@ class ClientStack:
                 for batches, steps in zip(sizes, self._total, strict=True)
             ]
             self._begin([k for k, plan in enumerate(plans) if plan])
-            for tick in ticks(plans, schedule.batch_size):
+            planned = [self._planned(tick, order) for tick in ticks(plans, schedule.batch_size)]
+            for step in on_device(planned, self._device):
                 stop()
-                self._step(tick, order, epoch)
+                self._step(step, epoch)
         return self._results(self._total)
 
-    def _plain_inputs(self) -> torch.Tensor | None:
-        """Return all clients' inputs one after another; None where each batch is made by itself."""
-        if any(client.job.augment or client.data.images for client in self._clients):
-            return None
-        return torch.cat([client.data.inputs for client in self._clients])
+    def _shares_a_table(self) -> bool:
+        """Return whether one index reaches the inputs of all clients, as their batches need them.
+
+        Torchvision's transforms take one image at a time.
+        """
+        augment = self._job.augment
+        kinds = {
+            (id(client.pooled.table), client.data.images and client.data.images.scale)
+            for client in self._clients
+        }
+        return len(kinds) == 1 and (augment is None or augment.transforms is None)
 
     def _start(self) -> tuple[Params, Params, bool]:
         """Return the stack, and the trained weights at the start, once if all are equal."""
@@ -191,30 +173,49 @@ class ClientStack:
 
     def _begin(self, active: Sequence[int]) -> None:
         """Begin an epoch of some clients: their losses are counted anew."""
-        self._sums[_who(active, self._device)] = 0.0
         for number in active:
+            self._sums[number].zero_()
             self._seen[number] = 0
 
-    def _step(self, tick: Tick, orders: Sequence[torch.Tensor], epoch: int) -> None:
-        """Take one step with every client of a tick."""
-        who = _who(tick.clients, self._device)
-        batch, draws = self._batch(tick, orders, epoch), self._draws(tick)
-        rate = self._rate(tick.clients)
-        for phase in self._phases:
-            values = self._update(phase, who, batch, draws, rate)
-        self._finite[who] &= torch.isfinite(values)
-        self._sums[who] += values * tick.size
+    def _planned(self, tick: Tick, orders: Sequence[torch.Tensor]) -> HostStep:
+        """Return a step of the next epoch: its clients' draws are made, and their steps counted."""
+        rows = tick.rows(orders)
+        own = [
+            self._batches[number].places(part)
+            for number, part in zip(tick.clients, rows, strict=True)
+        ]
+        draws = [
+            capabilities.draw(
+                self._job.objective,
+                self._numbers[number],
+                tick.size,
+                self._clients[number].job.extra,
+            )
+            for number in tick.clients
+        ]
+        begins = [self._clients[number].pooled.start for number in tick.clients]
+        places = [torch.stack(parts) for parts in zip(*own, strict=True)]
+        step = HostStep(tick, rows, places, begins, draws, self._rates(tick.clients))
         for number in tick.clients:
-            self._seen[number] += tick.size
             self._taken[number] += 1
+        return step
 
-    def _rate(self, clients: Sequence[int]) -> Rate:
+    def _step(self, step: Step, epoch: int) -> None:
+        """Take one step with every client of a tick."""
+        batch = self._batch(step, epoch)
+        for phase in self._phases:
+            values = self._update(phase, step.chosen, batch, step.draws, step.rate)
+        self._finite[step.chosen] &= torch.isfinite(values)
+        self._sums[step.chosen] += values * step.tick.size
+        for number in step.tick.clients:
+            self._seen[number] += step.tick.size
+
+    def _rates(self, clients: Sequence[int]) -> list[float] | float:
         """Return the learning rate of the next step of some clients: each has its own place."""
         schedule = self._job.schedule
         if schedule.rates.is_constant:
             return schedule.learning_rate
-        rates = [schedule.rate(self._taken[k], self._total[k]) for k in clients]
-        return torch.tensor(rates, dtype=torch.float64, device=self._device)
+        return [schedule.rate(self._taken[k], self._total[k]) for k in clients]
 
     def _update(
         self, phase: _Phase, who: Who, batch: Batch, draws: Params, rate: Rate
@@ -239,39 +240,32 @@ class ClientStack:
             self._params[name][who] = tensor.detach()
         return losses.detach().double()
 
-    def _draws(self, tick: Tick) -> Params:
-        """Return the objective's draws for the clients of a tick: each (clients, …)."""
-        drawn = [
-            capabilities.draw(
-                self._job.objective,
-                self._numbers[number],
-                tick.size,
-                self._clients[number].job.extra,
-            )
-            for number in tick.clients
-        ]
-        return {
-            name: torch.from_numpy(np.stack([draws[name] for draws in drawn])).to(self._device)
-            for name in drawn[0]
-        }
-
-    def _batch(self, tick: Tick, orders: Sequence[torch.Tensor], epoch: int) -> Batch:
+    def _batch(self, step: Step, epoch: int) -> Batch:
         """Return the batches of a tick: inputs and targets of (clients, size, …)."""
-        rows = [
-            orders[number][start : start + tick.size]
-            for number, start in zip(tick.clients, tick.starts, strict=True)
-        ]
-        own = torch.stack(rows).to(self._device, non_blocking=True)
-        offsets = _offsets(self._clients)
-        begins = torch.tensor([offsets[number] for number in tick.clients], device=self._device)
-        index = own + begins.unsqueeze(1)
-        if self._inputs is not None:
-            return Batch(self._inputs[index], self._targets[index], own)
-        made = [
-            self._batches[number].get(indices, epoch).inputs
-            for number, indices in zip(tick.clients, own, strict=True)
-        ]
-        return Batch(torch.stack(made), self._targets[index], own)
+        own, size = step.places[0], step.places[0].shape
+        if self._table is None:
+            made = [
+                self._batches[number].made([part[place] for part in step.places], rows, epoch)
+                for place, (number, rows) in enumerate(
+                    zip(step.tick.clients, step.rows, strict=True)
+                )
+            ]
+            inputs = torch.stack([batch.inputs for batch in made])
+            return Batch(inputs, torch.stack([batch.targets for batch in made]), own)
+        index = (own + step.begins).reshape(-1)
+        inputs = self._scaled(self._table.inputs.index_select(0, index), step.places[1:])
+        targets = self._table.targets.index_select(0, index)
+        return Batch(
+            inputs.reshape(*size, *inputs.shape[1:]), targets.view(*size, *targets.shape[1:]), own
+        )
+
+    def _scaled(self, inputs: torch.Tensor, crops: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return the table's images or inputs as the model takes them, cropped and mirrored."""
+        data = self._clients[0].data
+        if self._job.augment is not None and crops:
+            neutral = data.scaling.neutral if data.images and data.scaling else None
+            inputs = cropped(self._job.augment, inputs, crops, neutral)
+        return data.images.scaled(inputs) if data.images else inputs
 
     def _losses(
         self, phase: Phase, who: Who, weights: Params, kept: Params, batch: Batch, draws: Params
@@ -311,32 +305,19 @@ class ClientStack:
 
     def _results(self, steps: Sequence[int]) -> list[Trained | DataError]:
         """Return the result of each client."""
-        after = {name: part.cpu().numpy() for name, part in self._params.items()}
-        sums, finite = self._sums.tolist(), self._finite.tolist()
+        sums, finite, *parts = download_all(
+            [self._sums, self._finite, *self._params.values()], "results"
+        )
+        after = {name: part.numpy() for name, part in zip(self._params, parts, strict=True)}
         results: list[Trained | DataError] = []
         for number, client in enumerate(self._clients):
             own: dict[str, Array] = {name: part[number].copy() for name, part in after.items()}
             try:
                 if not finite[number]:
                     raise diverged("the loss is")
-                loss = sums[number] / self._seen[number]
+                loss = float(sums[number]) / self._seen[number]
                 weights, variables = finished(client.job, own), finished_variables(client.job, own)
                 results.append(Trained(weights, len(client), steps[number], loss, variables))
             except DataError as error:
                 results.append(error)
         return results
-
-
-def _offsets(clients: Sequence[Client]) -> list[int]:
-    """Return where each client's samples begin among those of all."""
-    offsets = [0]
-    for client in clients[:-1]:
-        offsets.append(offsets[-1] + len(client))
-    return offsets
-
-
-def _who(numbers: Sequence[int], device: torch.device) -> Who:
-    """Return rising numbers as a slice where they leave none out."""
-    if numbers and numbers[-1] - numbers[0] + 1 == len(numbers):
-        return slice(numbers[0], numbers[-1] + 1)
-    return torch.tensor(numbers, dtype=torch.int64, device=device)

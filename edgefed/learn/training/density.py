@@ -21,6 +21,7 @@ from torch import nn
 from torch.nn import functional
 
 from edgefed.errors import DataError
+from edgefed.learn.base.transfers import download, place_module, upload
 from edgefed.learn.base.types import Array, Tensors
 from edgefed.learn.training.mixture_prediction import Floats, log_softmax
 from edgefed.learn.training.trainer import Stopped
@@ -116,10 +117,11 @@ def fit_density(
             hint="leave the data without normalisation",
         )
     order = generator(seed, "density", "split").permutation(len(inputs))
-    flat = torch.tensor(inputs.reshape(len(inputs), -1)[order], device=device)
+    flat = upload(torch.tensor(inputs.reshape(len(inputs), -1)[order]), device, "samples")
     held = max(1, int(VALIDATION * len(flat))) if len(flat) > 1 else 0
     train, validation = flat[held:], flat[:held] if held else flat
-    model = _begun(flat.shape[1], seed).to(device)
+    model = _begun(flat.shape[1], seed)
+    place_module(model, device)
     optimizer = torch.optim.Adam(model.parameters())
     best, since, weights = -math.inf, 0, _arrays(model)
     for epoch in range(MOST_EPOCHS):
@@ -177,7 +179,7 @@ def _train_epoch(
     model: _Autoencoder, optimizer: torch.optim.Optimizer, train: torch.Tensor, seed: int
 ) -> None:
     draws = generator(seed)
-    order = torch.tensor(draws.permutation(len(train)), device=train.device)
+    order = upload(torch.tensor(draws.permutation(len(train))), train.device, "plan")
     for start in range(0, len(train), BATCH):
         batch = train[order[start : start + BATCH]]
         loss = -model(batch, _noise(draws, 1, batch)).mean()
@@ -193,14 +195,17 @@ def _bounds(model: _Autoencoder, inputs: torch.Tensor, draws: int, seed: int) ->
     for start in range(0, len(inputs), ROWS):
         rows = inputs[start : start + ROWS]
         terms = model(rows, _noise(numbers, draws, rows)).double()
-        bounds.append((torch.logsumexp(terms, dim=0) - math.log(draws)).cpu().numpy())
+        bound = torch.logsumexp(terms, dim=0) - math.log(draws)
+        bounds.append(download(bound, "losses").numpy())
     return np.concatenate(bounds)
 
 
 def _noise(numbers: np.random.Generator, draws: int, rows: torch.Tensor) -> torch.Tensor:
     drawn = numbers.standard_normal((draws, len(rows), LATENT), dtype=np.float32)
-    return torch.tensor(drawn, device=rows.device)
+    return upload(torch.tensor(drawn), rows.device, "plan")
 
 
 def _arrays(model: _Autoencoder) -> Tensors:
-    return {name: part.detach().cpu().numpy().copy() for name, part in model.state_dict().items()}
+    return {
+        name: download(part, "results").numpy().copy() for name, part in model.state_dict().items()
+    }

@@ -16,12 +16,14 @@ from torch.func import vmap
 
 from edgefed.errors import DataError, UsageError
 from edgefed.learn.base.processors import pick_device, repeatable
+from edgefed.learn.base.transfers import place_module
 from edgefed.learn.base.types import Array, Job, Params, Samples, Trained
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.samples.extras_cache import ExtrasCache
 from edgefed.learn.samples.job_batches import check_pixels
 from edgefed.learn.samples.jobs import check_job, samples_of, with_class_weights
-from edgefed.learn.samples.sample_cache import CachedSamples, SampleCache
+from edgefed.learn.samples.sample_cache import CachedSamples
+from edgefed.learn.samples.sample_pool import SamplePool
 from edgefed.learn.training.client_stack import Client, ClientStack
 from edgefed.learn.training.trainer import Stopped
 from edgefed.seeds import derive
@@ -38,15 +40,18 @@ class StackedTrainer:
         device: as ``pick_device`` takes it.
         chunk: most clients in one stack, at least 1; memory grows with it. Halved where the GPU's
             memory does not suffice.
+        rows: samples of all clients, for which room is made at once.
 
     Raises:
         UsageError: there is no such device, or ``train.stack``: the model cannot be stacked.
     """
 
-    def __init__(self, model: Model, device: str | None = None, chunk: int = CHUNK) -> None:
+    def __init__(
+        self, model: Model, device: str | None = None, chunk: int = CHUNK, rows: int = 0
+    ) -> None:
         self.model = model
         self.device = pick_device(device)
-        model.module.to(self.device)
+        place_module(model.module, self.device)
         reason = why_not(model)
         if reason or chunk < 1:
             raise UsageError(
@@ -58,7 +63,7 @@ class StackedTrainer:
             )
         self.extras = ExtrasCache(self.device)
         self._chunk = chunk
-        self._preloads = SampleCache(model, self.device)
+        self._pool = SamplePool(model, self.device, rows)
 
     def train(
         self,
@@ -107,13 +112,22 @@ class StackedTrainer:
             )
         results: dict[int, Trained | DataError] = {}
         clients: list[Client] = []
-        for place, (job, own) in enumerate(zip(jobs, samples, strict=True)):
+        pairs = list(zip(jobs, samples, strict=True))
+        used = [samples_of(job, own) for job, own in pairs]
+        for place, (job, own) in enumerate(zip(jobs, used, strict=True)):
             try:
-                used = samples_of(job, own)
-                check_job(self.model, job, len(used))
-                data = self._preloads.get(used)
-                check_pixels(job, data)
-                clients.append(Client(with_class_weights(self.model, job, used), data, place))
+                check_job(self.model, job, len(own))
+            except DataError as error:
+                results[place] = error
+        able = [place for place in range(len(jobs)) if place not in results]
+        pooled = self._pool.get([used[place] for place in able])
+        for place, data in zip(able, pooled, strict=True):
+            try:
+                if isinstance(data, DataError):
+                    raise data
+                check_pixels(jobs[place], data.data)
+                job = with_class_weights(self.model, jobs[place], used[place])
+                clients.append(Client(job, data, place))
             except DataError as error:
                 results[place] = error
         for group in _alike(clients):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,13 @@ from edgefed.errors import EdgeFedError
 from edgefed.learn.base.gradient_memory import keep_freed
 from edgefed.learn.base.processors import pick_device, repeatable
 from edgefed.learn.base.recurrent_state import CarriedState
+from edgefed.learn.base.transfers import (
+    download,
+    download_all,
+    is_remote,
+    place_module,
+    upload_all,
+)
 from edgefed.learn.base.types import (
     Array,
     Batch,
@@ -67,6 +74,10 @@ CHECK_EVERY = 32
 """Steps between two looks at the losses: a look waits for a GPU, and takes time on any device."""
 
 
+WAITING_OUTPUTS = 2**26
+"""Bytes of outputs of a test after which those on a GPU are read."""
+
+
 class Stopped(EdgeFedError):  # noqa: N818 - nothing went wrong
     """Training ended early because its caller asked for it."""
 
@@ -91,7 +102,7 @@ class Trainer:
     def __init__(self, model: Model, device: str | None = None) -> None:
         self.model = model
         self.device = pick_device(device)
-        model.module.to(self.device)
+        place_module(model.module, self.device)
         self.extras = ExtrasCache(self.device)
         self._preloads = SampleCache(model, self.device)
         self._features = FeatureCache(model, self._preloads, self.device)
@@ -137,7 +148,8 @@ class Trainer:
         self.model.training_mode()
         with repeatable(self.device, derive(job.seed, "dropout")):
             steps, loss = descent.run(progress or _ignore, stop or _never)
-        after = {name: tensor.detach().cpu().numpy() for name, tensor in params.items()}
+        tensors = download_all(list(params.values()), "results")
+        after = {name: part.numpy() for name, part in zip(params, tensors, strict=True)}
         weights, variables = finished(job, after), finished_variables(job, after)
         return Trained(weights, len(samples), steps, loss, variables)
 
@@ -171,18 +183,15 @@ class Trainer:
         data, forward = self._inputs_or_features(samples, features=self.model.trains_head_only)
         params = load(self.model, weights, self.device)
         self.model.module.eval()
-        total, tally, outputs = 0.0, Tally(measures), [torch.empty(0, self.model.classes)]
+        score = _Outputs(self.device, labelled, measures)
         with repeatable(self.device):
             size = eval_batch(samples.inputs)
             for start in range(0, len(samples), size):
                 batch = data.part(start, start + size)
                 logits = forward(params, batch.inputs)
-                total += _summed_loss(loss, logits, batch.targets)
-                if labelled:
-                    tally.add(*_outputs(logits, batch))
-                if measures.metrics:
-                    outputs.append(logits.float().cpu())
-            fractions = measured(measures.metrics, torch.cat(outputs), data.targets.cpu())
+                score.add(_summed_loss(loss, logits, batch.targets), logits, batch)
+            score.read()
+            total, tally, fractions = score.total, score.tally, score.fractions()
         mean, count = total / len(samples), len(samples)
         if not labelled:
             return Score(mean, None, count, fractions=fractions)
@@ -239,7 +248,7 @@ class Trainer:
             for start in range(0, len(inputs), size):
                 part = self._preloads.inputs(inputs[start : start + size])
                 answer = forward(params, channels_last(part))
-                outputs[start : start + size] = answer.float().cpu().numpy()
+                outputs[start : start + size] = download(answer.float(), "outputs").numpy()
         return outputs
 
 
@@ -290,25 +299,28 @@ class _Descent:
         phases = [
             (phase, self._chain(phase, context.extra), optimizer_of(schedule)) for phase in parts
         ]
-        losses = EpochLosses(CHECK_EVERY)
+        losses = EpochLosses(None if is_remote(device) else CHECK_EVERY)
         for epoch, order in enumerate(permutations(count, schedule, self.job.seed)):
             if done == total:
                 break
             losses.restart()
             if self.carried is not None:
                 self.carried.reset()
-            for index in torch.split(order.to(device), sizes)[: total - done]:
+            for rows, places, now in self._planned(
+                order, sizes[: total - done], batches, context, numbers
+            ):
                 if stop():
                     raise Stopped("Training was stopped.", hint="the task can be sent again")
-                batch = batches.get(index, epoch)
-                now = self._drawn(context, numbers, len(index))
+                batch = batches.made(places, rows, epoch)
                 rate = schedule.rate(done, total)
                 for phase, chain, optimizer in phases:
                     loss = self._step(phase, chain, batch, now, optimizer, rate)
-                losses.add(loss, len(index))
+                losses.add(loss, len(rows))
                 done += 1
                 progress(done / total)
-            losses.check()
+            if not is_remote(device):
+                losses.check()
+        losses.check()
         return done, losses.mean()
 
     def _chain(
@@ -363,14 +375,35 @@ class _Descent:
         anchor = {name: _start(self.params[name], self.job.weights[name]) for name in names}
         return Context(anchor, self.trainer.extras.all(self.job.extra))
 
-    def _drawn(self, context: Context, numbers: np.random.Generator, size: int) -> Context:
-        """Return the context of a batch of ``size`` samples, with the objective's draws."""
-        drawn = capabilities.draw(self.job.objective, numbers, size, self.job.extra)
-        if not drawn:
-            return context
-        device = self.trainer.device
-        draws = {name: torch.tensor(array, device=device) for name, array in drawn.items()}
-        return Context(context.anchor, context.extra, draws)
+    def _planned(
+        self,
+        order: torch.Tensor,
+        sizes: Sequence[int],
+        batches: JobBatches,
+        context: Context,
+        numbers: np.random.Generator,
+    ) -> Iterator[tuple[torch.Tensor, list[torch.Tensor], Context]]:
+        """Yield the samples' numbers, places and context of each batch of an epoch.
+
+        All indices and draws of the epoch go to the device together.
+        """
+        parts = torch.split(order[: sum(sizes)], list(sizes))
+        objective, extra = self.job.objective, self.job.extra
+        places = [batches.places(rows) for rows in parts]
+        draws = [capabilities.draw(objective, numbers, len(rows), extra) for rows in parts]
+        flat = [
+            tensor
+            for own, drawn in zip(places, draws, strict=True)
+            for tensor in (*own, *(torch.tensor(array) for array in drawn.values()))
+        ]
+        moved = iter(upload_all(flat, self.trainer.device, "plan"))
+        for rows, own, drawn in zip(parts, places, draws, strict=True):
+            there = [next(moved) for _ in own]
+            if not drawn:
+                yield rows, there, context
+            else:
+                given = {name: next(moved) for name in drawn}
+                yield rows, there, Context(context.anchor, context.extra, given)
 
 
 def _start(param: torch.Tensor, array: Array) -> torch.Tensor:
@@ -382,20 +415,69 @@ def _start(param: torch.Tensor, array: Array) -> torch.Tensor:
     return param.detach().clone()
 
 
-def _summed_loss(loss: LossName, logits: torch.Tensor, targets: torch.Tensor) -> float:
-    """Return the sum of a batch's losses."""
+def _summed_loss(loss: LossName, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the sum of a batch's losses, in float64."""
     if loss == "cross_entropy":
-        return float(functional.cross_entropy(logits, targets, reduction="sum"))
+        return functional.cross_entropy(logits, targets, reduction="sum").double()
     mean = UserLoss(loss) if is_user_loss(loss) else SquaredError()
-    return float(mean.of(logits, targets)) * len(targets)
+    return mean.of(logits, targets).double() * len(targets)
 
 
-def _outputs(logits: torch.Tensor, batch: Batch) -> tuple[Array, Array, Array]:
-    """Return logits, the label of each sample's largest logit, and the true labels."""
-    targets = batch.targets if batch.targets.dim() == 1 else batch.targets.argmax(dim=1)
-    outputs = (logits.float(), logits.argmax(dim=1), targets)
-    scores, predicted, labels = (output.cpu().numpy() for output in outputs)
-    return scores, predicted, labels
+class _Outputs:
+    """The outputs of a test, which wait on a GPU until there are many, and are read together.
+
+    Args:
+        device: of the outputs.
+        labelled: whether hits are counted.
+        measures: of the test.
+    """
+
+    def __init__(self, device: torch.device, labelled: bool, measures: Measures) -> None:
+        self._most = WAITING_OUTPUTS if is_remote(device) else 0
+        self._labelled = labelled
+        self._measures = measures
+        self._waiting: list[torch.Tensor] = []
+        self._bytes = 0
+        self._logits: list[torch.Tensor] = []
+        self._targets: list[torch.Tensor] = []
+        self.total = 0.0
+        self.tally = Tally(measures)
+
+    def add(self, loss: torch.Tensor, logits: torch.Tensor, batch: Batch) -> None:
+        """Add a batch's outputs and the sum of its losses."""
+        self._waiting += [loss, logits.float(), logits.argmax(dim=1), batch.targets]
+        self._bytes += logits.nbytes
+        if self._bytes >= self._most:
+            self.read()
+
+    def read(self) -> None:
+        """Count the outputs that wait."""
+        if self._waiting:
+            host = download_all(self._waiting, "outputs")
+            self._waiting, self._bytes = [], 0
+            for place in range(0, len(host), 4):
+                self._count(*host[place : place + 4])
+
+    def _count(
+        self,
+        loss: torch.Tensor,
+        logits: torch.Tensor,
+        predicted: torch.Tensor,
+        targets: torch.Tensor,
+    ) -> None:
+        self.total += float(loss)
+        if self._labelled:
+            labels = targets if targets.dim() == 1 else targets.argmax(dim=1)
+            self.tally.add(logits.numpy(), predicted.numpy(), labels.numpy())
+        if self._measures.metrics:
+            self._logits.append(logits)
+            self._targets.append(targets)
+
+    def fractions(self) -> dict[str, tuple[float, float]]:
+        """Return users' own metrics of all outputs."""
+        if not self._measures.metrics:
+            return {}
+        return measured(self._measures.metrics, torch.cat(self._logits), torch.cat(self._targets))
 
 
 def _ignore(_fraction: float) -> None:

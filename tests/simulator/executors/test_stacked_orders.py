@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import nn
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.data.base.types import Shard
 from edgefed.files.samples import Samples
+from edgefed.learn.base.transfers import every_processor_is_remote
 from edgefed.learn.base.types import Tensors, Trained
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training import stacked_trainer
@@ -214,3 +216,56 @@ def test_stopping_in_the_middle_of_training_ends_the_exchange(kind: Any) -> None
 
     executor = kind(shards((20, 20)), trainers=TrainerCache("cpu"))
     assert list(executor.outcomes(asked, blobs.__getitem__, stop)) == []
+
+
+def test_outcomes_are_coded_beside_the_next_chunks_training() -> None:
+    sizes = (5, 9, 6, 12, 7)
+    asked, blobs = orders(sizes)
+    expected = done(StackedExecutor(shards(sizes), 2, trainers=TrainerCache("cpu")), asked, blobs)
+    with every_processor_is_remote():
+        executor = StackedExecutor(shards(sizes), 2, trainers=TrainerCache("cpu"))
+        ours = {order.device: outcome for order, outcome in read_slowly(executor, asked, blobs)}
+    assert list(ours) == list(expected)
+    assert [each.blobs for each in ours.values()] == [each.blobs for each in expected.values()]
+
+
+def read_slowly(
+    executor: StackedExecutor, asked: Sequence[WorkOrder], blobs: dict[str, bytes]
+) -> Iterator[tuple[WorkOrder, Outcome]]:
+    """Yield outcomes; the first chunk's are not passed on before the second's training begins."""
+    begun = [threading.Event() for _ in range(3)]
+    waiting = iter(begun)
+    attempt = stacked_trainer.StackedTrainer.attempt
+
+    def noted(*arguments: Any) -> Any:
+        next(waiting).set()
+        return attempt(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stacked_trainer.StackedTrainer, "attempt", noted)
+        for number, pair in enumerate(executor.outcomes(asked, blobs.__getitem__, never)):
+            assert begun[min(number // 2 + 1, 2)].wait(10)
+            yield pair
+
+
+def test_a_reader_that_leaves_ends_the_training_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = (9, 9, 9, 9)
+    asked, blobs = orders(sizes)
+    attempt = stacked_trainer.StackedTrainer.attempt
+    attempts, stopped = list[int](), list[bool]()
+
+    def waiting(*arguments: Any) -> Any:
+        attempts.append(1)
+        if len(attempts) == 2:
+            stop, never_set = arguments[-1], threading.Event()
+            stopped.append(any(stop() or never_set.wait(0.01) for _ in range(200)))
+        return attempt(*arguments)
+
+    monkeypatch.setattr(stacked_trainer.StackedTrainer, "attempt", waiting)
+    with every_processor_is_remote():
+        executor = StackedExecutor(shards(sizes), 2, trainers=TrainerCache("cpu"))
+        outcomes = executor.outcomes(asked, blobs.__getitem__, never)
+        next(outcomes)
+        assert isinstance(outcomes, Generator)
+        outcomes.close()
+    assert stopped == [True]

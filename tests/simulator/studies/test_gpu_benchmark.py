@@ -24,7 +24,7 @@ def test_without_a_gpu_it_says_so_in_one_line() -> None:
 
 @pytest.mark.slow
 def test_tiny_and_on_a_cpu_it_measures_both_ways() -> None:
-    small = ("--device", "cpu", "--small", "--rounds", "1")
+    small = ("--cpu", "--no-pfl", "--small", "--rounds", "1")
     code, out, err = run_module("benchmarks.gpu", *small, "--models", "lenet5", "--json")
     assert (code, err) == (0, "")
     rows = json.loads(out)["rows"]
@@ -35,6 +35,7 @@ def test_tiny_and_on_a_cpu_it_measures_both_ways() -> None:
     for row in rows:
         assert row["failed"] == ""
         assert min(row["round_s"], row["updates_per_s"], row["resident_mb"], row["ratio"]) > 0
+        assert row["transfers"] > 0 and row["transfer_mb"] > 0
     assert rows[0]["ratio"] == 1.0
 
 
@@ -47,6 +48,8 @@ def test_the_network_of_each_work_can_be_stacked(name: str) -> None:
 
 
 def test_each_model_is_compared_with_itself_one_after_another() -> None:
+    beside = [Measurement("a", way, updates_per_s=rate) for way, rate in (("pfl", 1.5), ("x", 6))]
+    assert [with_ratio(row, beside).over_pfl for row in beside] == [1.0, 4.0]
     figures = (("a", "sequential", 2.0), ("a", "stacked", 6.0), ("b", "sequential", 3.0))
     rows = [Measurement(model, way, updates_per_s=figure) for model, way, figure in figures]
     assert [with_ratio(row, rows).ratio for row in rows] == [1.0, 3.0, 1.0]
