@@ -43,6 +43,12 @@ class _Progress:
 
 _progress = _Progress()
 
+_NEW_OBJECTS = 10_000
+"""New objects after which Python searches for cycles.
+
+By default it searches after 700, hundreds of times while torch is imported, whose objects all stay.
+"""
+
 
 def data(text: str) -> None:
     """Print a part of the answer on stdout.
@@ -140,6 +146,7 @@ def _tell(what: str, done: int, total: int) -> None:
 def start(app: typer.Typer) -> None:
     """Run a command line; Ctrl-C has the same effect before and after its command begins."""
     end_at_once_on_ctrl_c()
+    gc.set_threshold(_NEW_OBJECTS)
     atexit.register(_freeze)
     try:
         app()

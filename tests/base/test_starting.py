@@ -126,3 +126,20 @@ def test_the_end_of_a_command_searches_no_cycles() -> None:
     # What is registered later is called earlier.
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout == "True\n"
+
+
+def test_a_command_searches_cycles_seldom_while_it_imports() -> None:
+    """An import of torch makes half a million objects that stay."""
+    code = (
+        "import gc\n"
+        "from edgefed.terminal.console import start\n"
+        "def searches():\n"
+        "    before = gc.get_stats()[0]['collections']\n"
+        "    kept = [[] for _ in range(50_000)]\n"
+        "    print(gc.get_stats()[0]['collections'] - before)\n"
+        "searches()\n"
+        "start(searches)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, then = map(int, ended.stdout.split())
+    assert 0 < then < first / 10

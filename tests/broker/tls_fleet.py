@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import queue
 import secrets
@@ -14,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -37,6 +39,7 @@ from tests.broker.servers import USER
 
 FLEET = "lab"
 YEAR = timedelta(days=365)
+_PLUGIN = Path(broker.mosquitto.__file__).parent
 
 
 @dataclass
@@ -113,11 +116,16 @@ def make_fleet(state: Path, port: int, parties: Sequence[tuple[Role, str]]) -> T
 
 def build_plugin(folder: Path, before: str = "", after: str = "") -> Path:
     """Build the plug-in from its source, a part of which is replaced, without any warning."""
-    own = Path(broker.mosquitto.__file__).parent
-    text = (own / "subscriptions.c").read_text()
+    text = (_PLUGIN / "subscriptions.c").read_text()
     assert before in text
-    source, path = folder / "plugin.c", folder / "plugin.so"
-    source.write_text(text.replace(before, after) if before else text)
+    path = folder / "plugin.so"
+    path.write_bytes(_compiled(text.replace(before, after) if before else text))
+    return path
+
+
+@functools.cache
+def _compiled(text: str) -> bytes:
+    """Return the plug-in of a source, which is compiled once."""
     strict = (
         "-std=gnu11",
         "-Wall",
@@ -127,8 +135,11 @@ def build_plugin(folder: Path, before: str = "", after: str = "") -> Path:
         "-shared",
         "-fPIC",
     )
-    subprocess.run(["cc", *strict, f"-I{own}", str(source), "-o", str(path)], check=True)
-    return path
+    with TemporaryDirectory() as folder:
+        source, path = Path(folder) / "plugin.c", Path(folder) / "plugin.so"
+        source.write_text(text)
+        subprocess.run(["cc", *strict, f"-I{_PLUGIN}", str(source), "-o", str(path)], check=True)
+        return path.read_bytes()
 
 
 Change = Callable[[str], str]
