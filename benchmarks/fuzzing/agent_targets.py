@@ -26,6 +26,8 @@ from device_agent.identity.identity import Identity, agent_verifier
 from device_agent.reports.log_ring import LogRing
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
+from device_agent.tasks.stored_arrays import StoredArrays
+from device_agent.tasks.training_thread import TrainingThread
 from edgefed.algorithms.composed.registry import algorithms
 from edgefed.config.recipes.images_section import ImagesSection
 from edgefed.config.recipes.recipe import ModelSection
@@ -149,6 +151,17 @@ SIGNED_MESSAGES = st.deferred(
 # -- the agent --------------------------------------------------------------------------------
 
 
+class TrainingInThisProcess(TrainingThread):
+    """Trains as a training process does, in a thread of the process that is fuzzed."""
+
+    def work_on(self, exchange: str) -> bool:
+        """Whether an exchange's task was begun."""
+        return self._current is not None and self._current.order.task.exchange == exchange
+
+    def keep(self, run_at_work: bool) -> None:
+        """Ignore whether a run is at work."""
+
+
 def unconnected_agent(folder: Path, clock: FuzzClock, renewal: Renewal | None = None) -> Agent:
     """Return an agent whose messages nobody gets; it holds the first two blobs."""
     own = None if renewal is None else renewal.current()
@@ -165,7 +178,9 @@ def unconnected_agent(folder: Path, clock: FuzzClock, renewal: Renewal | None = 
         log.handle(logging.makeLogRecord({"name": "device_agent", "levelno": 20, "msg": text}))
     worker = Worker(TrainerCache(), samples, samples, credentials=trust)
     identity = Identity(fleet.FLEET, DEVICE, birth)
-    made = Agent(identity, address, store, worker, Sensors(), clock, renewal, log)
+    stored = StoredArrays(folder / "blobs")
+    train = partial(TrainingInThisProcess, worker, stored, clock)
+    made = Agent(identity, address, store, train, Sensors(), clock, renewal, log)  # type: ignore[arg-type]
     link = UnconnectedLink(made._inbox, own)
     for part in (made, made._publisher, made._sender, made._downloads, made._tasks):
         part._link = link

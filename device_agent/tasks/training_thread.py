@@ -1,21 +1,20 @@
-"""The thread that trains, so that training never blocks the main thread."""
+"""The thread that trains, so that the training process can be told to give a task up."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from edgefed.data.base.types import DeviceData
-from edgefed.learn.base.types import Tensors
+from device_agent.tasks.stored_arrays import StoredArrays, TrainingOrder
+from device_agent.tasks.training_messages import Progressed, TrainingDone
+from edgefed.errors import EdgeFedError
 from edgefed.learn.training.trainer import Stopped
 from edgefed.process.clock import Clock
-from edgefed.wire.messages import Task
-from edgefed.worker.persistent_state import PersistentState
+from edgefed.process.memory import LARGE, return_freed
 from edgefed.worker.replies import Outcome
-from edgefed.worker.task_inputs import TaskInputs
 from edgefed.worker.worker import Worker
 
 REPORT_EVERY = 0.5
@@ -23,27 +22,9 @@ REPORT_EVERY = 0.5
 
 
 @dataclass(frozen=True)
-class Progressed:
-    """A share of a task's work is done."""
-
-    exchange: str
-    fraction: float
-
-
-@dataclass(frozen=True)
-class TrainingDone:
-    """The outcome of a task's work."""
-
-    task: Task
-    outcome: Outcome
-
-
-@dataclass(frozen=True)
-class _Order:
-    inputs: TaskInputs
-    private: Mapping[str, Tensors]
-    persistent: PersistentState
-    stop: threading.Event
+class _Begun:
+    order: TrainingOrder
+    stop: threading.Event = field(default_factory=threading.Event)
 
 
 class TrainingThread:
@@ -51,40 +32,35 @@ class TrainingThread:
 
     Args:
         worker: does the work.
+        stored: the arrays that orders name.
         clock: for how often progress is reported.
         report: takes ``Progressed`` and ``TrainingDone``, on this object's thread.
+        beat: called before each step.
     """
 
     def __init__(
-        self, worker: Worker, clock: Clock, report: Callable[[Progressed | TrainingDone], None]
+        self,
+        worker: Worker,
+        stored: StoredArrays,
+        clock: Clock,
+        report: Callable[[Progressed | TrainingDone], None],
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._worker = worker
+        self._stored = stored
         self._clock = clock
         self._report = report
-        self._orders: queue.SimpleQueue[_Order | DeviceData | None] = queue.SimpleQueue()
-        self._current: _Order | None = None
+        self._beat = beat
+        self._orders: queue.SimpleQueue[_Begun | None] = queue.SimpleQueue()
+        self._current: _Begun | None = None
         self._thread = threading.Thread(target=self._run, name="training", daemon=True)
         self._thread.start()
 
-    def begin(
-        self,
-        inputs: TaskInputs,
-        private: Mapping[str, Tensors],
-        persistent: PersistentState,
-    ) -> None:
+    def begin(self, order: TrainingOrder) -> None:
         """Begin a task; the previous one is given up."""
         self.give_up()
-        order = _Order(inputs, private, persistent, threading.Event())
-        self._current = order
-        self._orders.put(order)
-
-    def renew(self, data: DeviceData) -> None:
-        """Have the tasks that are begun from now on use other samples."""
-        self._orders.put(data)
-
-    def work_on(self, exchange: str) -> bool:
-        """Whether an exchange's task was begun; its outcome is here or will follow."""
-        return self._current is not None and self._current.inputs.task.exchange == exchange
+        self._current = _Begun(order)
+        self._orders.put(self._current)
 
     def give_up(self) -> None:
         """Stop working; no outcome follows."""
@@ -99,29 +75,39 @@ class TrainingThread:
         self._thread.join(timeout=10)
 
     def _run(self) -> None:
-        while (order := self._orders.get()) is not None:
-            if isinstance(order, DeviceData):
-                self._worker.renew(order)
-                continue
-            if not order.stop.is_set():
+        while (begun := self._orders.get()) is not None:
+            if not begun.stop.is_set():
                 with suppress(Stopped):
-                    self._work(order)
+                    self._work(begun)
 
-    def _work(self, order: _Order) -> None:
+    def _work(self, begun: _Begun) -> None:
         """Do a task; nothing refers to its outcome here while the next one is awaited."""
-        outcome = self._worker.work(
-            order.inputs.task,
-            order.inputs.read,
-            order.private,
-            self._reporter(order),
-            order.stop.is_set,
-            persistent=order.persistent,
-            read_relay=order.inputs.read_relay,
-        )
-        if not order.stop.is_set():
-            self._report(TrainingDone(order.inputs.task, outcome))
+        if sum(ref.size for ref in begun.order.task.blobs.values()) >= LARGE:
+            return_freed()  # what the task before has left
+        try:
+            outcome = self._outcome(begun)
+        except EdgeFedError as error:
+            outcome = Outcome(status="failed", reason=error.as_line())
+        if not begun.stop.is_set():
+            self._report(TrainingDone(begun.order.task, outcome))
 
-    def _reporter(self, order: _Order) -> Callable[[float], None]:
+    def _outcome(self, begun: _Begun) -> Outcome:
+        order, stored = begun.order, self._stored
+        return self._worker.work(
+            order.task,
+            lambda role: stored.arrays(order.task.blobs[role].digest),
+            stored.private(order.private),
+            self._reporter(begun),
+            lambda: self._beats_and_stops(begun),
+            persistent=stored.persistent(order),
+            read_relay=stored.read,
+        )
+
+    def _beats_and_stops(self, begun: _Begun) -> bool:
+        self._beat()
+        return begun.stop.is_set()
+
+    def _reporter(self, begun: _Begun) -> Callable[[float], None]:
         reported = self._clock.monotonic()
 
         def report(fraction: float) -> None:
@@ -129,6 +115,6 @@ class TrainingThread:
             now = self._clock.monotonic()
             if now - reported >= REPORT_EVERY:
                 reported = now
-                self._report(Progressed(order.inputs.task.exchange, fraction))
+                self._report(Progressed(begun.order.task.exchange, fraction))
 
         return report
