@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -20,6 +21,7 @@ from typing import Any, NoReturn
 from broker.parent_death import execute_with_parent
 from device_agent.identity.owners_policy import owners_policy
 from device_agent.tasks.stored_arrays import StoredArrays
+from device_agent.tasks.task_training import TaskTraining
 from device_agent.tasks.training_data import read_training_data
 from device_agent.tasks.training_messages import (
     Progressed,
@@ -29,7 +31,6 @@ from device_agent.tasks.training_messages import (
     packed,
     unpacked,
 )
-from device_agent.tasks.training_thread import TrainingThread
 from edgefed.config.fleet.broker_address import broker_address
 from edgefed.config.fleet.settings import AgentSettings
 from edgefed.data.base.types import DeviceData
@@ -49,20 +50,26 @@ NOISE_BYTES = 512 * 1024**2
 
 
 class _Agent:
-    """The agent at the other end of the socket; several threads may send."""
+    """The agent at the other end of the socket; any thread may send, as it may log."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._arrived = select.poll()
+        self._arrived.register(connection.fileno(), select.POLLIN)
         self._clock = SystemClock()
         self._guard = threading.Lock()
         self._next_beat = 0.0
 
-    def beat(self) -> None:
-        """Send a sign of life, unless one was sent just now."""
+    def beat(self) -> bool:
+        """Send a sign of life, unless one was sent just now; return whether the agent has spoken.
+
+        It then gives the task at work up, begins another one, or has ended.
+        """
         now = self._clock.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + BEAT_EVERY
             self.send("beat")
+        return bool(self._arrived.poll(0))
 
     def report(self, item: Progressed | TrainingDone) -> None:
         """Send the progress or the outcome of a task."""
@@ -142,14 +149,12 @@ def _work(socket: int) -> NoReturn:
     worker = _worker(settings, folder, start["device"], data)
     del data
     stored = StoredArrays(folder / "blobs")
-    training = TrainingThread(worker, stored, SystemClock(), agent.report, agent.beat)
+    training = TaskTraining(worker, stored, SystemClock(), agent.report, agent.beat)
     agent.beat()
     while True:
         message = unpacked(connection.recv_bytes())
         if message["kind"] == "begin":
             training.begin(order_from(message["order"]))
-        else:
-            training.give_up()
 
 
 if __name__ == "__main__":
