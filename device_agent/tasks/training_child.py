@@ -37,6 +37,7 @@ from edgefed.data.base.types import DeviceData
 from edgefed.learn.base.processors import set_threads
 from edgefed.natural_noise.cache import NoiseCache
 from edgefed.process.clock import SystemClock
+from edgefed.trust.credentials import Credentials
 from edgefed.trust.known_keys import KnownKeys
 from edgefed.worker.device_credentials import DeviceCredentials
 from edgefed.worker.trainer_cache import TrainerCache
@@ -102,12 +103,33 @@ class _LogToAgent(logging.Handler):
         self._agent.send("log", level=record.levelno, name=record.name, text=text)
 
 
-def _worker(settings: AgentSettings, folder: Path, device: str, data: DeviceData) -> Worker:
+class _OwnCredentials:
+    """A device's credentials, read again for each task: its agent renews them."""
+
+    def __init__(self, settings: AgentSettings, device: str) -> None:
+        self._settings = settings
+        self._device = device
+        self.read()
+
+    def read(self) -> None:
+        """Read the files."""
+        self._credentials = broker_address(self._settings, (self._device,)).credentials
+
+    def _current(self) -> Credentials:
+        assert self._credentials is not None
+        return self._credentials
+
+    def trust(self, folder: Path) -> DeviceCredentials | None:
+        """Return what signs for the device; None in a fleet without certificates."""
+        if self._credentials is None:
+            return None
+        return DeviceCredentials(self._current, KnownKeys(folder / "known-devices"))
+
+
+def _worker(
+    settings: AgentSettings, folder: Path, data: DeviceData, own: _OwnCredentials
+) -> Worker:
     """Return the worker of a device."""
-
-    def current() -> Any:
-        return broker_address(settings, (device,)).credentials  # as renewed by the agent
-
     return Worker(
         TrainerCache(user_models=settings.user_models, memory=settings.memory),
         data.train,
@@ -116,9 +138,7 @@ def _worker(settings: AgentSettings, folder: Path, device: str, data: DeviceData
         data.class_names,
         preparation=data.preparation,
         noise=NoiseCache(folder / "noise", NOISE_BYTES).samples,
-        credentials=None
-        if current() is None
-        else DeviceCredentials(current, KnownKeys(folder / "known-devices")),
+        credentials=own.trust(folder),
     )
 
 
@@ -146,7 +166,8 @@ def _work(socket: int) -> NoReturn:
     folder = Path(start["folder"])
     set_threads(settings.threads)
     data = read_training_data(recv_handle(connection))
-    worker = _worker(settings, folder, start["device"], data)
+    own = _OwnCredentials(settings, start["device"])
+    worker = _worker(settings, folder, data, own)
     del data
     stored = StoredArrays(folder / "blobs")
     training = TaskTraining(worker, stored, SystemClock(), agent.report, agent.beat)
@@ -154,6 +175,7 @@ def _work(socket: int) -> NoReturn:
     while True:
         message = unpacked(connection.recv_bytes())
         if message["kind"] == "begin":
+            own.read()
             training.begin(order_from(message["order"]))
 
 

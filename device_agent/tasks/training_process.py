@@ -78,7 +78,7 @@ def start_child(connection: int) -> Child:
         words,
         pass_fds=(connection,),
         stdin=subprocess.DEVNULL,
-        stdout=sys.stderr.fileno(),
+        stdout=2,  # standard error: what a library prints is no answer of the agent
         start_new_session=True,  # Ctrl-C in a terminal is for the agent alone
     )
 
