@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 CALLS = {
     "agent": ("edgefed-agent version", "edgefed-agent run --help", "edgefed-agent mixes --help"),
     "coordinator": ("edgefed version", "edgefed coordinator --help", "edgefed broker --help"),
-    "ui": ("edgefed version", "edgefed ui --help", "edgefed ui --keys"),
+    "ui": ("edgefed version", "edgefed ui --help", "edgefed run --help"),
 }
 """Commands of each role; they are to end with exit code 0."""
 
