@@ -83,7 +83,7 @@ class Agent:
         identity: name, fleet and birth.
         address: the broker.
         store: the state directory.
-        train: returns what trains, given the receiver of its items.
+        train: returns the training process, given the receiver of its items.
         sensors: the board's health.
         renewal: the device's credentials; None in a fleet without certificates.
         log: the last lines of the log; None where the device's owner does not share them.

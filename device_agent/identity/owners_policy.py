@@ -1,4 +1,4 @@
-"""What the owner of a device allows it to share."""
+"""The sharing policy of a device's owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task is trained with: the arrays in a device's folder, which the order to train names."""
+"""Read the arrays in a device's folder that an order to train names."""
 
 from __future__ import annotations
 

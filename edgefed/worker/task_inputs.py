@@ -66,7 +66,7 @@ class TaskInputs:
         return self.ready
 
     def check(self) -> None:
-        """Drop what is damaged on disk; what uses it afterwards finds it missing."""
+        """Drop the blobs that are damaged on disk; reading one afterwards fails."""
         for digest in {ref.digest for ref in self.task.blobs.values()} | self.private:
             self.cache.intact(digest)
 
