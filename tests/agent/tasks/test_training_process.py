@@ -23,7 +23,7 @@ from tests.processes import clean_environment, wait_until_ended
 pytestmark = pytest.mark.mosquitto
 
 NAME = "board"
-SETTINGS = {"EDGEFED_TRAINING_IDLE": "0.1", "EDGEFED_TRAINING_SILENCE": "2"}
+SETTINGS = {"EDGEFED_TRAINING_IDLE": "0.8", "EDGEFED_TRAINING_SILENCE": "2"}
 
 
 class Board:
@@ -41,20 +41,20 @@ class Board:
         return list(psutil.Process(self.agent.pid).children())
 
     def child(self, other_than: int = 0) -> psutil.Process:
-        """Return the process that trains, once it has reported progress."""
+        """Return the process that trains, as soon as there is one and the task has begun."""
 
         def others() -> list[psutil.Process]:
             return [child for child in self.children() if child.pid != other_than]
 
         self.stage.wait(others, "a training process")
         (child,) = others()
-        self.stage.wait(lambda: any(p.fraction for p in self.stage.states), "progress")
+        self.stage.wait_for_state("train")
         return child
 
     def ask(self, exchange: str, **changes: Any) -> None:
         """Have a task trained for about a second; its reply depends on its exchange in nothing."""
         self.stage.forget()
-        training = {"epochs": 120, "batch_size": 4}
+        training = {"epochs": 300, "batch_size": 4}
         fields = {"run": f"r-{exchange}", "training": training, "error_feedback": False}
         self.stage.ask(self.stage.task(exchange, **{**fields, **changes}))
 
@@ -106,7 +106,6 @@ def test_a_task_whose_process_dies_twice_has_failed(board: Board) -> None:
     first = board.child()
     first.kill()
     wait_until_ended([first])
-    board.stage.states.clear()
     board.child(other_than=first.pid).kill()
     reply = board.stage.reply("twice")
     assert reply.status == "failed"
@@ -133,7 +132,7 @@ def test_the_process_is_kept_while_a_run_is_at_work_and_ends_after_it(board: Boa
     board.digest(board.stage.reply("kept"))
     (child,) = board.children()
     with pytest.raises(psutil.TimeoutExpired):
-        child.wait(0.5)
+        child.wait(1.2)
     board.stage.send(topic, state.model_copy(update={"run_status": "finished"}), retain=True)
     wait_until_ended([child])
     board.stage.wait(lambda: not board.children(), "the end of the process")
