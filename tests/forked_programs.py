@@ -19,6 +19,7 @@ from typing import Protocol
 
 from broker.parent_death import execute_with_parent
 from tests.faults.shifted_clock import VARIABLE, follow_own_clock
+from tests.forked_training import fork_training
 from tests.processes import PATIENCE, clean_environment
 
 _CONTEXT = get_context("forkserver")
@@ -141,5 +142,6 @@ def _run(
         follow_own_clock(environment[VARIABLE])
     sys.argv = list(words)
     folders = environment.get("PYTHONPATH", "").split(os.pathsep)
+    fork_training()
     sys.path[:0] = [folder for folder in folders if folder and folder not in sys.path]
     runpy.run_module(words[0], run_name="__main__", alter_sys=True)

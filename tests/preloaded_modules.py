@@ -11,6 +11,7 @@ import torchvision
 import device_agent.commands.launch
 import device_agent.daemon.agent
 import device_agent.daemon.own_data
+import device_agent.tasks.training_child
 import edgefed.cli.fleet.coordinator
 import edgefed.coordinator.process.service
 import edgefed.coordinator.trackers.choose

@@ -13,33 +13,18 @@ from typing import Any
 
 import device_agent.commands.launch
 from device_agent.commands.cli import main
+from device_agent.tasks import training_process
 from device_agent.tasks.device_store import DeviceStore
-from edgefed.wire.messages import Reply, Task
-from edgefed.worker.replies import Outcome
-from edgefed.worker.worker import Worker
-from tests.seeded_agent import from_seed
+from edgefed.wire.messages import Reply
 
 VARIABLE = "TRAININGS"
 
 
-def record(what: str, exchange: str) -> None:
-    """Append a line, which outlives a SIGKILL that comes after it."""
+def record(what: str, exchange: str, process: int | None = None) -> None:
+    """Append a line about an agent's process, which outlives a SIGKILL that comes after it."""
     file = os.open(os.environ[VARIABLE], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.write(file, f"{what} {os.getpid()} {exchange}\n".encode())
+    os.write(file, f"{what} {process or os.getpid()} {exchange}\n".encode())
     os.close(file)
-
-
-class RecordingWorker(Worker):
-    """Records the beginning and the end of each task's work."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **{**named, "private_randomness": from_seed})
-
-    def work(self, task: Task, *arguments: Any, **named: Any) -> Outcome:
-        record("begun", task.exchange)
-        outcome = super().work(task, *arguments, **named)
-        record("ended", task.exchange)
-        return outcome
 
 
 class RecordingStore(DeviceStore):
@@ -54,7 +39,8 @@ class RecordingStore(DeviceStore):
 
 def run() -> None:
     """Run the agent with the parts that record."""
-    vars(device_agent.commands.launch).update(Worker=RecordingWorker, DeviceStore=RecordingStore)
+    vars(device_agent.commands.launch)["DeviceStore"] = RecordingStore
+    vars(training_process)["MODULE"] = "tests.recording_training"
     main()
 
 

@@ -5,14 +5,11 @@ Only a Python constructor takes such a generator; no setting or message does.
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
-import device_agent.commands.launch
 from device_agent.commands.cli import main
+from device_agent.tasks import training_process
 from edgefed.wire.messages import Task
-from edgefed.worker.worker import Worker
 
 
 def from_seed(task: Task) -> np.random.Generator:
@@ -21,5 +18,5 @@ def from_seed(task: Task) -> np.random.Generator:
 
 
 if __name__ == "__main__":
-    vars(device_agent.commands.launch)["Worker"] = partial(Worker, private_randomness=from_seed)
+    vars(training_process)["MODULE"] = "tests.seeded_training"
     main()

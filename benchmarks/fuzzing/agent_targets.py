@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -20,12 +21,15 @@ from benchmarks.fuzzing.coordinator_targets import limits, tokens
 from benchmarks.fuzzing.fleet import PARTIES, TOPICS, FuzzClock, UnconnectedLink, certificate_of
 from benchmarks.fuzzing.running import Machine, Reader, Target, opening
 from benchmarks.fuzzing.strategies import Pools, arrivals, broken, payloads, siblings
-from device_agent.daemon.agent import Agent
+from device_agent.daemon.agent import Agent, Train
 from device_agent.daemon.arrival_limits import ArrivalLimits
 from device_agent.identity.identity import Identity, agent_verifier
 from device_agent.reports.log_ring import LogRing
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
+from device_agent.tasks.stored_arrays import StoredArrays, TrainingOrder
+from device_agent.tasks.task_training import TaskTraining
+from device_agent.tasks.training_messages import Progressed, TrainingDone
 from edgefed.algorithms.composed.registry import algorithms
 from edgefed.config.recipes.images_section import ImagesSection
 from edgefed.config.recipes.recipe import ModelSection
@@ -149,6 +153,48 @@ SIGNED_MESSAGES = st.deferred(
 # -- the agent --------------------------------------------------------------------------------
 
 
+class TrainingInThisProcess:
+    """Does what a training process does, in a thread of the process that is fuzzed."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        folder: Path,
+        clock: FuzzClock,
+        report: Callable[[Progressed | TrainingDone], None],
+    ) -> None:
+        stored = StoredArrays(folder / "blobs")
+        self._training = TaskTraining(worker, stored, clock, report, lambda: self._given_up)
+        self._current: TrainingOrder | None = None
+        self._given_up = False
+        self._pool = ThreadPoolExecutor(1)
+        self._future: Future[None] | None = None
+
+    def begin(self, order: TrainingOrder) -> None:
+        """Begin a task after giving the previous one up."""
+        self.give_up()
+        self._current, self._given_up = order, False
+        self._future = self._pool.submit(self._training.begin, order)
+
+    def give_up(self) -> None:
+        """Wait until the task at work has stopped."""
+        self._given_up, self._current = True, None
+        if self._future is not None:
+            self._future.result()
+
+    def work_on(self, exchange: str) -> bool:
+        """Whether an exchange's task was begun."""
+        return self._current is not None and self._current.task.exchange == exchange
+
+    def keep(self, run_at_work: bool) -> None:
+        """Ignore whether a run is at work."""
+
+    def stop(self) -> None:
+        """End the thread."""
+        self.give_up()
+        self._pool.shutdown()
+
+
 def unconnected_agent(folder: Path, clock: FuzzClock, renewal: Renewal | None = None) -> Agent:
     """Return an agent whose messages nobody gets; it holds the first two blobs."""
     own = None if renewal is None else renewal.current()
@@ -165,7 +211,8 @@ def unconnected_agent(folder: Path, clock: FuzzClock, renewal: Renewal | None = 
         log.handle(logging.makeLogRecord({"name": "device_agent", "levelno": 20, "msg": text}))
     worker = Worker(TrainerCache(), samples, samples, credentials=trust)
     identity = Identity(fleet.FLEET, DEVICE, birth)
-    made = Agent(identity, address, store, worker, Sensors(), clock, renewal, log)
+    train = cast("Train", partial(TrainingInThisProcess, worker, folder, clock))
+    made = Agent(identity, address, store, train, Sensors(), clock, renewal, log)
     link = UnconnectedLink(made._inbox, own)
     for part in (made, made._publisher, made._sender, made._downloads, made._tasks):
         part._link = link

@@ -73,7 +73,7 @@ def run(
         address = broker_address(settings, (name,))
         own = OwnData(settings)
         try:
-            device_data = own.read()
+            device_data = [own.read()]
         except EdgeFedError as error:
             publish_refusal(address, settings.fleet, name, error)
             raise
@@ -81,7 +81,8 @@ def run(
 
         if not options.quiet:
             introduce(f"agent {name} of fleet {settings.fleet} on {address}", log_format)
-        run_agent(settings, own, device_data, signals, metrics)
+        # No reference stays here: the agent keeps the samples for its training process only.
+        run_agent(settings, own, device_data.pop(), signals, metrics)
 
 
 @app.command("data")
@@ -295,8 +296,8 @@ def ledger(
     Columns: id, time in UTC, run, round, kind, samples in the release, scale of its noise, epsilon,
     formal guarantee, receiver, number of mixes, and all other details as JSON.
     """
-    from device_agent.commands.launch import owners_policy
     from device_agent.identity.device_name import agent_folder, device_name
+    from device_agent.identity.owners_policy import owners_policy
     from device_agent.tasks.device_store import read_releases
     from device_agent.tasks.ledger import as_json, as_rows, owner_decided, totals_as_rows
 

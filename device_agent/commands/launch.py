@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import signal
 import threading
-from dataclasses import fields
 from functools import partial
+from importlib import metadata, util
+from pathlib import Path
 from typing import Any
 
 from device_agent.daemon.agent import Agent
@@ -20,36 +22,30 @@ from device_agent.reports.agent_metrics import AGENT_METRICS
 from device_agent.reports.log_ring import keep_log
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
+from device_agent.tasks.training_process import TrainingProcess
 from edgefed.config.fleet.broker_address import broker_address
 from edgefed.config.fleet.settings import AgentSettings
 from edgefed.data.base.types import DeviceData
 from edgefed.data.devices.partition import label_counts
 from edgefed.errors import InterruptedRunError
 from edgefed.files.writing import make_state_private
-from edgefed.learn.base.processors import pick_device, set_threads
-from edgefed.natural_noise.cache import NoiseCache
 from edgefed.process.clock import SystemClock
 from edgefed.process.lock import FolderLock
 from edgefed.process.service_manager import ServiceManager
 from edgefed.process.stop_signals import StopSignals
 from edgefed.sharing.means import own_word
-from edgefed.sharing.policy import Policy
 from edgefed.terminal.metrics_server import serve_metrics
 from edgefed.transport.renewal import Renewal
-from edgefed.trust.known_keys import KnownKeys
 from edgefed.version import VERSION
 from edgefed.wire.messages import Birth
-from edgefed.worker.device_credentials import DeviceCredentials
-from edgefed.worker.trainer_cache import TrainerCache
-from edgefed.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
+GPUS = ("/dev/nvidia0", "/dev/nvgpu", "/dev/nvhost-gpu", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
+"""Device files of GPUs: NVIDIA's, of boards too, AMD's, and those of Windows' Linux."""
+
 NO_FILES = ("closed", "unusable")
 """Reasons of ignored entries that count folders and classes."""
-
-NOISE_BYTES = 512 * 1024**2
-"""Of natural noise that is kept on disk, and in memory."""
 
 
 def run_agent(
@@ -76,7 +72,6 @@ def run_agent(
     ring = keep_log() if settings.share_log else None
     for warning in data.warnings:
         log.warning("%s", warning)
-    set_threads(settings.threads)
     make_state_private(settings.state)
     folder = agent_folder(settings)
     lock = FolderLock(folder, f"the agent of {device_name(settings)}")
@@ -88,18 +83,7 @@ def run_agent(
         identity(settings, data, sensors),
         address,
         DeviceStore(folder, settings.cache),
-        Worker(
-            TrainerCache(user_models=settings.user_models, memory=settings.memory),
-            data.train,
-            data.test,
-            owners_policy(settings),
-            data.class_names,
-            preparation=data.preparation,
-            noise=NoiseCache(folder / "noise", NOISE_BYTES).samples,
-            credentials=None
-            if renewal is None
-            else DeviceCredentials(renewal.current, KnownKeys(folder / "known-devices")),
-        ),
+        partial(TrainingProcess, settings, folder, device_name(settings), data, clock),
         sensors,
         clock,
         renewal,
@@ -108,6 +92,7 @@ def run_agent(
         ServiceManager(os.environ, clock),
     )
     serve_metrics(metrics, AGENT_METRICS, agent.metrics)
+    del data  # the training process has them
     # The handler runs inside whatever this thread does, perhaps inside the inbox's lock.
     signals.call(lambda: threading.Thread(target=agent.stop, daemon=True).start())
     try:
@@ -118,25 +103,31 @@ def run_agent(
         raise InterruptedRunError("Interrupted; replies and private state are on disk.")
 
 
-def owners_policy(settings: AgentSettings) -> Policy:
-    """Return the sharing policy in the settings of this device's owner."""
-    return Policy(**{field.name: getattr(settings, field.name) for field in fields(Policy)})
-
-
 def identity(settings: AgentSettings, data: DeviceData, sensors: Sensors) -> Identity:
-    """Return the identity of this device."""
-    import torch
-
+    """Return the identity of this device; torch is looked at, and not imported."""
     birth = Birth(
         session=secrets.token_hex(8),
         status="online",
         agent=VERSION,
-        torch=torch.__version__,
-        accelerator=str(pick_device()),
+        torch=metadata.version("torch"),
+        accelerator=accelerator(),
         hardware=sensors.hardware(),
         **described(settings, data),
     )
     return Identity(settings.fleet, device_name(settings), birth)
+
+
+def accelerator() -> str:
+    """Return the processor that torch trains on here: a GPU if it can use one, or ``cpu``."""
+    spec = util.find_spec("torch")
+    built = [
+        Path(folder) / "version.py" for folder in (spec and spec.submodule_search_locations) or ()
+    ]
+    with_cuda = any(
+        re.search(r"^(cuda|hip)\b.*= '", path.read_text(), re.MULTILINE) for path in built
+    )
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1")
+    return "cuda:0" if with_cuda and visible and any(map(os.path.exists, GPUS)) else "cpu"
 
 
 def described(settings: AgentSettings, data: DeviceData) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The agent: a resident program that receives tasks, trains, and replies.
 
 The main thread reads the inbox and owns all state. paho's thread fills the inbox, a
-``TrainingThread`` trains, a ``ChunkSender`` uploads, and a ``TaskSession`` handles the current
+``TrainingProcess`` trains, a ``ChunkSender`` uploads, and a ``TaskSession`` handles the current
 task. The states of a task are download → train → upload → done.
 """
 
@@ -26,7 +26,8 @@ from device_agent.reports.publisher import Publisher
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
 from device_agent.tasks.task_session import TaskServices, TaskSession
-from device_agent.tasks.training_thread import Progressed, TrainingDone, TrainingThread
+from device_agent.tasks.training_messages import Progressed, TrainingDone
+from device_agent.tasks.training_process import TrainingProcess
 from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError
 from edgefed.events.base.coordinator_states import STOPPED
@@ -57,7 +58,6 @@ from edgefed.wire.messages import (
     Telemetry,
 )
 from edgefed.wire.topics import ParsedTopic, Topics
-from edgefed.worker.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +76,8 @@ class _Stop:
 Own = Progressed | TrainingDone | DataRead | DataUnused | _Stop
 """Items that other threads of this process send to the agent's thread."""
 
+Train = Callable[[Callable[[Progressed | TrainingDone], None]], TrainingProcess]
+
 
 class Agent:
     """One device's agent.
@@ -84,7 +86,7 @@ class Agent:
         identity: name, fleet and birth.
         address: the broker.
         store: the state directory.
-        worker: the device's data and trainers.
+        train: returns the training process, given the receiver of its items.
         sensors: the board's health.
         renewal: the device's credentials; None in a fleet without certificates.
         log: the last lines of the log; None where the device's owner does not share them.
@@ -98,7 +100,7 @@ class Agent:
         identity: Identity,
         address: Address,
         store: DeviceStore,
-        worker: Worker,
+        train: Train,
         sensors: Sensors,
         clock: Clock,
         renewal: Renewal | None = None,
@@ -129,7 +131,7 @@ class Agent:
         self._publisher = Publisher(self._link, self._topics, self._device)
         self._diagnostics = Diagnostics(self._publisher, self._session, log)
         self._sender = ChunkSender(self._link)
-        services = self._task_services(worker)
+        services = self._task_services(train)
         self._downloads = services.downloads
         self._training = services.training
         self._resender = services.resender
@@ -144,14 +146,14 @@ class Agent:
         self._problem: EdgeFedError | None = None
         self._stopping = threading.Event()
 
-    def _task_services(self, worker: Worker) -> TaskServices:
+    def _task_services(self, train: Train) -> TaskServices:
         """Return the parts of the agent that a task uses."""
         store, publisher = self._store, self._publisher
         intake = BlobIntake(store.cache, store.staging, random.Random(secrets.randbits(64)))
         return TaskServices(
             store=store,
             downloads=Downloads(self._link, self._topics, intake, publisher.need),
-            training=TrainingThread(worker, self._clock, self._inbox.post),
+            training=train(self._inbox.post),
             resender=ReplyResender(publisher.reply),
             reporter=ProgressReporter(
                 self._identity, self._address, store.folder, self._clock, publisher.progress
@@ -321,6 +323,7 @@ class Agent:
         if state.status == "online" and (state.run or state.owner != self._owner):
             # A coordinator that was restarted names its run a little later.
             self._owner, self._run_at_work = state.owner, state.run_status in UNFINISHED
+            self._training.keep(self._run_at_work)
         self._tasks.close_exchanges(state)
 
     @property

@@ -9,7 +9,7 @@ blobs are named by their digests, so damage is reported, and damaged data is nev
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from device_agent.tasks.ledger import LEDGER_TABLE, Ledger, Release
+from device_agent.tasks.stored_arrays import TrainingOrder
 from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.errors import StorageError, UnknownNameError, WireError
 from edgefed.files.writing import make_folder, write_atomic
@@ -24,9 +25,8 @@ from edgefed.sharing.releases import labels_release
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.chunk_staging import prune
 from edgefed.wire.envelope import decode, encode, is_of_this_version
-from edgefed.wire.messages import Birth, Reply
-from edgefed.wire.tensors import pack, packed_names, unpack
-from edgefed.worker.persistent_state import PersistentState
+from edgefed.wire.messages import Birth, Reply, Task
+from edgefed.wire.tensors import pack
 
 if TYPE_CHECKING:
     from edgefed.algorithms.interface.device_side import LedgerEntry
@@ -85,29 +85,6 @@ class _Kept:
     blobs: tuple[str, ...]
 
 
-class _StoredGroups(Mapping[str, "Tensors"]):
-    """Groups of arrays in a blob. Each is read anew when it is used, and not kept."""
-
-    def __init__(self, read: Callable[[], bytes]) -> None:
-        self._read = read
-        self._groups = dict.fromkeys(name.partition("|")[0] for name in packed_names(read()))
-
-    def __getitem__(self, group: str) -> Tensors:
-        if group not in self._groups:
-            raise KeyError(group)
-        data, prefix = self._read(), f"{group}|"
-        arrays = unpack(
-            data, None, max_bytes=len(data), wanted=lambda name: name.startswith(prefix)
-        )
-        return {name.removeprefix(prefix): array for name, array in arrays.items()}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._groups)
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-
 class DeviceStore:
     """A device's state directory.
 
@@ -125,7 +102,6 @@ class DeviceStore:
         self.staging = folder / "staging"
         self._db = self._open()
         self._ledger = Ledger(self._db)
-        self._unpacked: dict[str, Tensors] = {}  # device state by digest
         try:
             self.cache = BlobCache(
                 folder / "blobs", cache_bytes, pinned=self._held(), limit_blobs=CACHED_BLOBS
@@ -174,35 +150,19 @@ class DeviceStore:
         """Whether a kept reply names a blob; no other ever leaves this device."""
         return any(digest in kept.blobs for kept in self._kept())
 
-    def private(self, run: str) -> Mapping[str, Tensors]:
-        """Return the private state of a run, read when it is used; empty when there is none.
+    def order(self, task: Task) -> TrainingOrder:
+        """Return a task with the digests of the state that its training starts from.
 
         Raises:
-            StorageError: it is damaged; training without it would give another model.
+            StorageError: a blob of it is damaged; training without it would give another model.
         """
-        digest = self._private().get(run)
-        if digest is None:
-            return {}
-        self._check_blob(digest, f"the private state of run {run}")
-        return _StoredGroups(lambda: self.cache.get(digest) or b"")
-
-    def persistent(self) -> PersistentState:
-        """Return the device's state across runs.
-
-        Raises:
-            StorageError: it is damaged.
-        """
-        before, self._unpacked = self._unpacked, {}
-        groups: dict[str, Tensors] = {}
-        for name, digest in self._device_state().items():
-            groups[name] = before[digest] if digest in before else self._read_group(name, digest)
-            self._unpacked[digest] = groups[name]
-        return PersistentState(groups, tuple(release.entry for release in self._ledger.releases()))
-
-    def _read_group(self, name: str, digest: str) -> Tensors:
-        self._check_blob(digest, f"the device state {name}")
-        data = self.cache.get(digest) or b""
-        return unpack(data, None, max_bytes=len(data))
+        private, groups = self._private().get(task.run, ""), self._device_state()
+        if private:
+            self._check_blob(private, f"the private state of run {task.run}")
+        for name, digest in groups.items():
+            self._check_blob(digest, f"the device state {name}")
+        ledger = tuple(release.entry for release in self._ledger.releases())
+        return TrainingOrder(task, private, groups, ledger)
 
     def note_frozen(self, digest: str) -> None:
         """Remember the frozen weights that a run uses, beyond its end and a restart."""

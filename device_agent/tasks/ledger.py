@@ -9,9 +9,8 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgefed.algorithms.interface.device_side import LedgerEntry
 from edgefed.config.fleet.settings import AgentSettings
 from edgefed.config.loading.load import Loaded
 from edgefed.config.values.layers import DEFAULT
@@ -22,6 +21,9 @@ from edgefed.sharing.policy import Policy
 from edgefed.sharing.releases import budget, is_mixes, is_update, mixes_in, update_releases
 from edgefed.sharing.update_accounting import epsilon_of
 from edgefed.terminal.units import counted
+
+if TYPE_CHECKING:
+    from edgefed.algorithms.interface.device_side import LedgerEntry
 
 PAGE = 256
 """Rows of a page."""

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 
 from device_agent.reports.progress_reporter import ProgressReporter
 from device_agent.tasks.device_store import DeviceStore
-from device_agent.tasks.training_thread import Progressed, TrainingDone, TrainingThread
+from device_agent.tasks.training_messages import Progressed, TrainingDone
+from device_agent.tasks.training_process import TrainingProcess
 from edgefed.algorithms.interface.exchange import FROZEN
 from edgefed.errors import EdgeFedError
 from edgefed.events.base.model import UNFINISHED
 from edgefed.process.clock import Clock, timestamp
-from edgefed.process.memory import return_freed
+from edgefed.process.memory import LARGE, return_freed
 from edgefed.transport.downloads import Downloads
 from edgefed.transport.link import Link
 from edgefed.transport.rate_limits import Rate, TokenBucket
 from edgefed.transport.reply_resender import ReplyResender
 from edgefed.wire.messages import CoordinatorState, DeviceState, Task
-from edgefed.worker.completion import LARGE
 from edgefed.worker.replies import make_reply
 from edgefed.worker.task_inputs import TaskInputs
 
@@ -93,7 +93,7 @@ class TaskServices:
 
     store: DeviceStore
     downloads: Downloads
-    training: TrainingThread
+    training: TrainingProcess
     resender: ReplyResender
     reporter: ProgressReporter
     link: Link
@@ -234,8 +234,8 @@ class TaskSession:
         if FROZEN in inputs.task.blobs:
             self._store.note_frozen(inputs.task.blobs[FROZEN].digest)
         self.tell("evaluate" if inputs.task.question == "evaluate" else "train")
-        private, persistent = self._store.private(inputs.task.run), self._store.persistent()
-        self._training.begin(inputs, private, persistent)
+        inputs.check()
+        self._training.begin(self._store.order(inputs.task))
         self._shortage.end()
 
     def progressed(self, progressed: Progressed) -> None:

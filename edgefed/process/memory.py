@@ -10,6 +10,10 @@ from pathlib import Path
 
 import psutil
 
+LARGE = 16 * 1024**2
+"""Bytes of an answer after whose training freed memory is returned. Small layers leave it in pieces
+that the C library keeps, several times the model's size."""
+
 CONTAINER = Path("/sys/fs/cgroup")
 """Where a container sees its own limits (cgroup v2)."""
 

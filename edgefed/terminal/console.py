@@ -26,6 +26,9 @@ from edgefed.terminal.progress import tell_progress_to
 from edgefed.terminal.progress_bar import ProgressBar
 from edgefed.terminal.terminals import can_colour
 
+_EXTRAS = {"jinja2": "coordinator", "segno": "coordinator", "platformdirs": "ui", "textual": "ui"}
+"""The extra of ``pyproject.toml`` that installs a package, which an agent does without."""
+
 
 class _Progress:
     """The bar of the command that runs; there is one terminal, and so one bar.
@@ -109,7 +112,7 @@ def reported(as_json: bool = False) -> Iterator[None]:
         except Exception as error:
             from edgefed.files.plugin_failures import plugin_failure
 
-            failure = plugin_failure(error)
+            failure = _without_role(error) or plugin_failure(error)
             if failure is None:
                 raise
             fail(failure, as_json)
@@ -141,6 +144,19 @@ def _tell(what: str, done: int, total: int) -> None:
     show_progress(what, done, total)
     if done >= total:
         hide_progress()
+
+
+def _without_role(error: Exception) -> EdgeFedError | None:
+    """Return an error that names the extra of a package of ours that is not installed."""
+    module = error.name if isinstance(error, ModuleNotFoundError) and error.name else ""
+    extra = _EXTRAS.get(module.partition(".")[0])
+    if extra is None:
+        return None
+    return UsageError(
+        f"This command needs {module}, which is not installed.",
+        code="role.missing",
+        hint=f"pip install 'edgefed[{extra}]'",
+    )
 
 
 def start(app: typer.Typer) -> None:

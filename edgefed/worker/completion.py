@@ -29,7 +29,7 @@ from edgefed.files.plugin_failures import plugin_failure
 from edgefed.learn.base.types import Score, Tensors
 from edgefed.learn.modeling.model_memory import ModelTooLargeError
 from edgefed.learn.training.trainer import Stopped, Trainer
-from edgefed.process.memory import return_freed
+from edgefed.process.memory import LARGE, return_freed
 from edgefed.sharing.policy import Policy, Withheld
 from edgefed.wire.messages import Task
 from edgefed.worker.encoding_errors import errors_after, errors_before
@@ -80,10 +80,6 @@ Done = TypeVar("Done")
 
 UNKNOWN = ("algorithm.unknown", "model.unknown")
 """Codes of errors about a task that names objects that this device does not have."""
-
-LARGE = 16 * 1024**2
-"""Bytes of an answer after whose training freed memory is returned. Small layers leave it in pieces
-that the C library keeps, several times the model's size."""
 
 MAX_REASON = 1000
 """Most characters of the reason of a failure."""

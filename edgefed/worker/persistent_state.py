@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from edgefed.algorithms.interface.answer import Answer
-from edgefed.algorithms.interface.device_side import LedgerEntry
-from edgefed.learn.base.types import Array, Tensors
 from edgefed.wire.limits import MAX_RELAYS
 from edgefed.wire.tensors import pack
+
+if TYPE_CHECKING:  # an agent stores this state without torch
+    from edgefed.algorithms.interface.answer import Answer
+    from edgefed.algorithms.interface.device_side import LedgerEntry
+    from edgefed.learn.base.types import Array, Tensors
 
 MAX_GROUPS = 64
 MAX_NAME = 64

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from edgefed.algorithms.interface.answer import Group
-from edgefed.algorithms.interface.device_side import LedgerEntry
-from edgefed.learn.base.types import Array, Tensors
 from edgefed.seeds import generator
 from edgefed.wire.codecs import CODECS, decode_each
 from edgefed.wire.limits import INLINE_BYTES, MAX_INLINE
 from edgefed.wire.message_parts import SentRelay
 from edgefed.wire.messages import BlobRef, Reply, Task
 from edgefed.wire.tensors import digest, specs_of
+
+if TYPE_CHECKING:  # an agent makes replies without torch
+    from edgefed.algorithms.interface.answer import Group
+    from edgefed.algorithms.interface.device_side import LedgerEntry
+    from edgefed.learn.base.types import Array, Tensors
 
 FEEDBACK = "feedback/"
 """Prefix of the private state with the encoding errors, by role."""

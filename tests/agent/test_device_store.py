@@ -18,6 +18,7 @@ from edgefed.learn.base.types import Tensors
 from edgefed.wire.tensors import digest
 from tests.agent.endless_commits import committing
 from tests.agent.replies import reply
+from tests.agent.stored_state import persistent_state, private_state
 
 BIG = 2**30
 
@@ -35,13 +36,13 @@ def private(value: float) -> dict[str, dict[str, np.ndarray]]:  # type: ignore[t
 def test_reply_blobs_and_private_state_are_there_after_a_restart(tmp_path: Path) -> None:
     blob = b"delta" * 100
     with memory(tmp_path) as one:
-        assert (one.reply("r-1-4"), one.private("r-1")) == (None, {})
+        assert (one.reply("r-1-4"), private_state(one, "r-1")) == (None, {})
         one.commit(reply(4, blob=blob), {digest(blob): blob}, private(4))
     with memory(tmp_path) as one:
         assert one.reply("r-1-4") == reply(4, blob=blob)
         assert one.replies() == [reply(4, blob=blob)]
         assert one.cache.get(digest(blob)) == blob
-        state = one.private("r-1")
+        state = private_state(one, "r-1")
     assert set(state) == {"feedback/delta", "bias"}
     np.testing.assert_array_equal(state["feedback/delta"]["w"], np.full(3, 4, np.float32))
 
@@ -70,7 +71,7 @@ def test_an_answer_without_state_leaves_the_state(tmp_path: Path) -> None:
     with memory(tmp_path) as one:
         one.commit(reply(1), {}, private(1))
         one.commit(reply(2), {}, None)
-        assert one.private("r-1")["feedback/delta"]["w"][0] == 1
+        assert private_state(one, "r-1")["feedback/delta"]["w"][0] == 1
 
 
 def test_what_is_over_is_forgotten_and_may_be_evicted(tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_pins_hold_after_a_restart(tmp_path: Path) -> None:
         one.cache.put(b"y" * 900)
         one.cache.put(b"z" * 900)
         assert one.cache.get(digest(blob)) == blob
-        assert one.private("r-1") != {}
+        assert private_state(one, "r-1") != {}
 
 
 def test_old_runs_are_forgotten(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_old_runs_are_forgotten(tmp_path: Path) -> None:
             one.commit(reply(0, run=f"r-{n}"), {}, private(n))
         one.commit(reply(1, run="r-2"), {}, private(20))
         one.commit(reply(0, run="r-new"), {}, private(30))
-        kept = {n for n in range(RUNS_KEPT + 2) if one.private(f"r-{n}")}
+        kept = {n for n in range(RUNS_KEPT + 2) if private_state(one, f"r-{n}")}
         assert kept == {2, 4, 5}
         assert {each.run for each in one.replies()} == {"r-2", "r-4", "r-5", "r-new"}
 
@@ -143,7 +144,7 @@ def test_damaged_private_state_is_told_and_never_replaced_by_none(
     else:
         blob.write_bytes(blob.read_bytes()[:-1] + b"\xff")
     with memory(tmp_path) as one, pytest.raises(StorageError, match="private state") as caught:
-        one.private("r-1")
+        private_state(one, "r-1")
     assert caught.value.code == "storage.damaged"
 
 
@@ -174,8 +175,8 @@ def test_killed_at_any_moment_it_holds_the_old_or_the_new_and_never_half(tmp_pat
             kept = one.replies()
             newest = kept[-1]
             assert newest.index in (said, said + 1)
-            assert set(one.private("r-1")["state"]["index"].tolist()) == {newest.index}
-            lasting = one.persistent()
+            assert set(private_state(one, "r-1")["state"]["index"].tolist()) == {newest.index}
+            lasting = persistent_state(one)
             assert set(lasting.device_state["lasting"]["index"].tolist()) == {newest.index}
             assert [each["index"] for each in lasting.ledger] == list(range(1, newest.index + 1))
             for each in kept:
@@ -195,7 +196,7 @@ def test_replies_of_another_protocol_version_are_not_sent_again(
         assert [each.index for each in one.replies()] == [1]
         assert one.reply(reply(0, run="r-1").exchange) is None
         assert one.reply(reply(1, run="r-1").exchange) is not None
-        assert one.private("r-1")
+        assert private_state(one, "r-1")
 
 
 def test_private_state_takes_memory_only_where_it_is_used(tmp_path: Path) -> None:
@@ -206,7 +207,7 @@ def test_private_state_takes_memory_only_where_it_is_used(tmp_path: Path) -> Non
         one.commit(reply(4, blob=b"d"), {}, large)
         tracemalloc.start()
         try:
-            state = one.private("r-1")
+            state = private_state(one, "r-1")
             names = [*state]
             held, _ = tracemalloc.get_traced_memory()
             tracemalloc.reset_peak()

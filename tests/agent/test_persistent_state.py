@@ -13,6 +13,7 @@ import pytest
 from device_agent.tasks import ledger as ledger_module
 from device_agent.tasks.device_store import RUNS_KEPT, DeviceStore, read_releases
 from device_agent.tasks.ledger import Ledger, Release
+from device_agent.tasks.stored_arrays import StoredArrays
 from edgefed.errors import StorageError, UnknownNameError
 from edgefed.learn.base.types import Tensors
 from edgefed.sharing.releases import labels_release
@@ -20,6 +21,7 @@ from edgefed.wire.messages import Birth
 from edgefed.wire.tensors import digest, pack
 from tests.agent.endless_commits import committing
 from tests.agent.replies import SESSION, reply
+from tests.agent.stored_state import order_of, persistent_state, private_state
 
 BIG = 2**30
 
@@ -30,7 +32,7 @@ def groups(**values: float) -> dict[str, Tensors]:
 
 
 def kept(store: DeviceStore) -> tuple[dict[str, float], list[object]]:
-    found = store.persistent()
+    found = persistent_state(store)
     state = {name: float(arrays["w"][0]) for name, arrays in found.device_state.items()}
     return state, [entry["n"] for entry in found.ledger]
 
@@ -59,7 +61,7 @@ def test_an_exchange_is_applied_once(tmp_path: Path) -> None:
         one.commit(other, {}, groups(p=9), groups(a=9), [{"n": 9}])
         assert kept(one) == ({"a": 2}, [1, 2])
         assert one.reply("r-1-1") == reply(1)
-        assert one.private("r-1")["p"]["w"][0] == 1
+        assert private_state(one, "r-1")["p"]["w"][0] == 1
 
 
 def test_an_empty_group_is_deleted_with_its_blob(tmp_path: Path) -> None:
@@ -81,7 +83,7 @@ def test_it_outlives_the_runs_and_a_full_cache(tmp_path: Path) -> None:
         one.commit(reply(0), {}, groups(p=1), groups(a=1), [{"n": 1}])
         for n in range(RUNS_KEPT + 2):
             one.commit(reply(0, run=f"r-1{n}"), {}, groups(p=n + 2))
-        assert one.private("r-1") == {}
+        assert private_state(one, "r-1") == {}
     with closing(DeviceStore(tmp_path, 1000)) as one:
         for letter in b"xyz":
             one.cache.put(bytes([letter]) * 900)
@@ -142,7 +144,7 @@ def test_damaged_state_is_told(tmp_path: Path) -> None:
         closing(DeviceStore(tmp_path, BIG)) as one,
         pytest.raises(StorageError, match="the device state budget") as caught,
     ):
-        one.persistent()
+        persistent_state(one)
     assert caught.value.code == "storage.damaged"
 
 
@@ -155,23 +157,28 @@ def test_state_of_the_former_version_is_kept(tmp_path: Path) -> None:
         database.execute("pragma user_version = 2")
     with closing(DeviceStore(tmp_path, BIG)) as one:
         assert one.replies() == [reply(1)]
-        assert one.private("r-1")["p"]["w"][0] == 1
+        assert private_state(one, "r-1")["p"]["w"][0] == 1
         one.commit(reply(2), {}, None, groups(a=1), [{"n": 1}])
     with closing(DeviceStore(tmp_path, BIG)) as one:
         assert kept(one) == ({"a": 1}, [1])
 
 
 def test_what_is_kept_is_read_from_disk_once(tmp_path: Path) -> None:
+    def values(stored: StoredArrays, store: DeviceStore) -> dict[str, float]:
+        state = stored.persistent(order_of(store)).device_state
+        return {name: float(arrays["w"][0]) for name, arrays in state.items()}
+
     with closing(DeviceStore(tmp_path, BIG)) as one:
         one.commit(reply(1), {}, None, groups(a=1, b=2))
+    stored = StoredArrays(tmp_path / "blobs")
     with closing(DeviceStore(tmp_path, BIG)) as one:
-        assert kept(one) == ({"a": 1, "b": 2}, [])
+        assert values(stored, one) == {"a": 1, "b": 2}
         for blob in (tmp_path / "blobs").iterdir():
             blob.unlink()
-        assert kept(one) == ({"a": 1, "b": 2}, [])
+        assert values(stored, one) == {"a": 1, "b": 2}
         one.commit(reply(2), {}, None, groups(a=3, b=0, c=4))
-        assert kept(one) == ({"a": 3, "c": 4}, [])
-        assert len(one._unpacked) == 2, "what was replaced is not kept in memory"
+        assert values(stored, one) == {"a": 3, "c": 4}
+        assert len(stored._unpacked) == 2, "what was replaced is not kept in memory"
 
 
 def birth(*labels: int, data: str = "samples", session: str = SESSION) -> Birth:
@@ -206,7 +213,7 @@ def test_label_counts_are_noted_again_after_the_samples_changed(tmp_path: Path) 
         one.commit(reply(1), {}, None, {}, [{"n": 1}], "second")
         one.note_birth(birth(4, 0, 5, data="others"), "third")
         one.note_birth(birth(4, 0, 5), "fourth")
-        assert [entry.get("data") for entry in one.persistent().ledger] == [
+        assert [entry.get("data") for entry in persistent_state(one).ledger] == [
             *("samples", None, "others")
         ]
     assert [each.time for each in read_releases(tmp_path, "board")] == ["first", "second", "third"]
@@ -240,7 +247,7 @@ def test_a_birth_is_noted_in_the_place_of_what_can_be_fetched_again(
 
         monkeypatch.setattr(Ledger, "put", put)
         one.note_birth(birth(4, 0, 5), "first")
-        assert len(one.persistent().ledger) == 1
+        assert len(persistent_state(one).ledger) == 1
 
 
 def test_nothing_is_read_where_no_agent_ran(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from device_agent.commands.launch import owners_policy
+from device_agent.identity.owners_policy import owners_policy
 from edgefed.config.fleet.alert_settings import ALERT_PARTS
 from edgefed.config.fleet.settings_files import places
 from edgefed.config.loading.load import Flag, load_agent_settings, load_recipe, load_settings

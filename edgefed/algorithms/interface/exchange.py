@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.config.recipes.sections import CodecName
-from edgefed.learn.base.types import Tensors
 from edgefed.wire.tensors import TensorSpec
+
+if TYPE_CHECKING:  # an agent names payloads without torch
+    from edgefed.learn.base.types import Tensors
 
 FROZEN = "frozen"
 """Role, and name of the payload, of a model's frozen weights: every task that concerns the recipe's

@@ -134,6 +134,14 @@ class AgentSettings(FleetSettings):
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Threads of torch on a CPU; runs are reproducible bit for bit only with the same number."""
 
+    training_idle: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 60.0
+    """Seconds after the last run or task for which the process that trains is kept; its memory is
+    then given back, and the next task takes some seconds longer."""
+
+    training_silence: Annotated[float, Field(gt=0, le=86400)] = 600.0
+    """Seconds within which a training process reports a step; without, it is killed, and the task
+    is begun again. A process that starts has twice as long. It must be longer than a step takes."""
+
     share_labels: bool = True
     """Whether the coordinator learns the number of samples of each label."""
 

@@ -19,6 +19,7 @@ from device_agent.daemon.own_data import OwnData
 from device_agent.identity.device_name import agent_folder
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
+from device_agent.tasks.training_process import TrainingProcess
 from edgefed.config.fleet.settings import AgentSettings
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.config.values.address import Address
@@ -26,8 +27,6 @@ from edgefed.learn.modeling.model_building import build
 from edgefed.process.clock import SystemClock
 from edgefed.wire.messages import BlobRef, CoordinatorState, Reply
 from edgefed.wire.tensors import pack
-from edgefed.worker.trainer_cache import TrainerCache
-from edgefed.worker.worker import Worker
 from tests.agent.agent_harness import FLEET, MODEL, Stage, fork_agent, write_data
 from tests.data.bombs import write_png
 from tests.data.helpers import write_image
@@ -210,7 +209,7 @@ def test_data_that_were_read_while_a_run_began_wait_for_its_end(
         identity(settings, data, sensors),
         mosquitto.address,
         DeviceStore(agent_folder(settings), settings.cache),
-        Worker(TrainerCache(), data.train, data.test),
+        partial(TrainingProcess, settings, agent_folder(settings), name, data, SystemClock()),
         sensors,
         SystemClock(),
         watch=watch,

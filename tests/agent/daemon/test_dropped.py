@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,12 @@ from device_agent.identity.device_name import agent_folder
 from device_agent.reports.status_file import read_status_file
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
+from device_agent.tasks.training_process import TrainingProcess
 from edgefed.config.fleet.settings import AgentSettings
 from edgefed.process.clock import SystemClock
-from edgefed.sharing.policy import Policy
 from edgefed.transport.inbox import InboxLimits
 from edgefed.wire.messages import Chunk
 from edgefed.wire.tensors import digest
-from edgefed.worker.trainer_cache import TrainerCache
-from edgefed.worker.worker import Worker
 from tests.agent.agent_harness import FLEET, Stage, write_data
 
 pytestmark = pytest.mark.mosquitto
@@ -45,13 +44,12 @@ def test_dropped_messages_are_told(
         data=f"npz:{write_data(tmp_path / 'data.npz')}",
     )
     data, sensors, folder = load_data(settings), Sensors(), agent_folder(settings)
-    worker = Worker(TrainerCache(), data.train, data.test, Policy())
     memory = DeviceStore(folder, settings.cache)
     agent = Agent(
         identity(settings, data, sensors),
         mosquitto.address,
         memory,
-        worker,
+        partial(TrainingProcess, settings, folder, "full", data, SystemClock()),
         sensors,
         SystemClock(),
     )

@@ -16,6 +16,7 @@ from edgefed.errors import StorageError
 from edgefed.learn.base.types import Tensors
 from edgefed.wire.tensors import digest, weights_digest
 from tests.agent.replies import reply
+from tests.agent.stored_state import persistent_state, private_state
 from tests.coordinator.storage.test_corruption import flip
 
 FLIPS = 300
@@ -47,7 +48,7 @@ def remember(folder: Path, *, closed: bool) -> Path:
 def everything(folder: Path) -> dict[str, Any]:
     """Return all that a device remembers, as plain values."""
     with closing(DeviceStore(folder, 2**20)) as one:
-        replies, persistent = one.replies(), one.persistent()
+        replies, persistent = one.replies(), persistent_state(one)
         return {
             "device state": {
                 name: weights_digest(arrays) for name, arrays in persistent.device_state.items()
@@ -60,7 +61,7 @@ def everything(folder: Path) -> dict[str, Any]:
             "private": {
                 (run, group): weights_digest(arrays)
                 for run in ("r-1", "r-2", "r-3")
-                for group, arrays in one.private(run).items()
+                for group, arrays in private_state(one, run).items()
             },
         }
 

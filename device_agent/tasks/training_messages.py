@@ -1,0 +1,116 @@
+"""Messages between an agent and its training process, as MessagePack.
+
+The process runs the model's code, which may be a user's: nothing that it sends is unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+
+from device_agent.tasks.stored_arrays import TrainingOrder
+from edgefed.wire.envelope import decode, encode
+from edgefed.wire.messages import Task
+from edgefed.wire.tensors import pack, unpack
+from edgefed.worker.replies import Outcome
+
+if TYPE_CHECKING:
+    from edgefed.learn.base.types import Tensors
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """A share of a task's work is done."""
+
+    exchange: str
+    fraction: float
+
+
+@dataclass(frozen=True)
+class TrainingDone:
+    """The outcome of a task's work."""
+
+    task: Task
+    outcome: Outcome
+
+
+def packed(kind: str, **fields: Any) -> bytes:
+    """Return a message of a kind, with plain values."""
+    data: bytes = msgpack.packb({"kind": kind, **fields})
+    return data
+
+
+def unpacked(data: bytes) -> dict[str, Any]:
+    """Return the kind and the fields of a message.
+
+    Raises:
+        ValueError: it is none.
+    """
+    most = len(data)
+    message = msgpack.unpackb(data, max_str_len=most, max_bin_len=most, strict_map_key=True)
+    if not isinstance(message, dict) or "kind" not in message:
+        raise ValueError("a message without a kind")
+    return message
+
+
+def order_fields(order: TrainingOrder) -> dict[str, Any]:
+    """Return an order as plain values."""
+    ledger = json.dumps([dict(entry) for entry in order.ledger])
+    state = dict(order.device_state)
+    return {
+        "task": encode(order.task),
+        "private": order.private,
+        "device_state": state,
+        "ledger": ledger,
+    }
+
+
+def order_from(fields: Mapping[str, Any]) -> TrainingOrder:
+    """Return the order of ``order_fields``."""
+    ledger = tuple(json.loads(fields["ledger"]))
+    task = decode(fields["task"], Task)
+    return TrainingOrder(task, fields["private"], fields["device_state"], ledger)
+
+
+def outcome_fields(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as plain values."""
+    return {
+        **{name: getattr(outcome, name) for name in _PLAIN},
+        **{name: dict(getattr(outcome, name)) for name in _MAPPINGS},
+        **{name: _packed_groups(getattr(outcome, name)) for name in _GROUPS},
+        "ledger": json.dumps([dict(entry) for entry in outcome.ledger]),
+    }
+
+
+def outcome_from(fields: Mapping[str, Any]) -> Outcome:
+    """Return the outcome of ``outcome_fields``.
+
+    Raises:
+        EdgeFedError, KeyError, TypeError, ValueError: it is none.
+    """
+    return Outcome(
+        **{name: fields[name] for name in (*_PLAIN, *_MAPPINGS)},
+        private=_unpacked_groups(fields["private"]),
+        device_state=_unpacked_groups(fields["device_state"]),
+        ledger=tuple(json.loads(fields["ledger"])),
+    )
+
+
+_PLAIN = ("status", "reason", "samples", "seconds", "trace")
+_MAPPINGS = ("metrics", "blobs", "relays")
+_GROUPS = ("private", "device_state")
+
+
+def _packed_groups(groups: Mapping[str, Tensors]) -> dict[str, bytes]:
+    return {name: pack(arrays) if arrays else b"" for name, arrays in groups.items()}
+
+
+def _unpacked_groups(groups: Mapping[str, bytes]) -> dict[str, Tensors]:
+    return {
+        name: unpack(data, None, max_bytes=len(data)) if data else {}
+        for name, data in groups.items()
+    }
