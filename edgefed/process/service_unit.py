@@ -117,6 +117,8 @@ class ServiceUnit:
         if self.kind == "agent":
             yield "# The number of torch's threads is a setting."
             yield "UnsetEnvironment=OMP_NUM_THREADS MKL_NUM_THREADS"
+            yield "# A training process that lacks memory ends alone; the agent starts another."
+            yield "OOMPolicy=continue"
         yield f"SyslogIdentifier={self.name.removesuffix('.service')}"
         pairs = (("EDGEFED_SERVICE", self.kind), *self.fields)
         yield f"LogExtraFields={' '.join(quoted(f'{key}={value}') for key, value in pairs)}"
