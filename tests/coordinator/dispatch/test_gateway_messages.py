@@ -148,9 +148,13 @@ def test_what_a_gateway_may_not_say_is_refused(
 ) -> None:
     direct = Link(mosquitto.address, "direct", lambda arrival: None)
     direct.start_now(PATIENCE)
-    direct.send(TOPICS.birth("cam-1"), birth(), retain=True)
-    direct.send(TOPICS.progress("cam-1"), Progress(session=ONE, state="idle"))
-    wait_until(lambda: there(service) == {"cam-1"}, "the device without a gateway")
+
+    def joined() -> bool:  # the coordinator may not have subscribed yet
+        direct.send(TOPICS.birth("cam-1"), birth(), retain=True)
+        direct.send(TOPICS.progress("cam-1"), Progress(session=ONE, state="idle"))
+        return there(service) == {"cam-1"}
+
+    wait_until(joined, "the device without a gateway")
     with gateway(mosquitto, "gw-a") as one, gateway(mosquitto, "gw-b") as other:
         one.say(("cam-1", birth(TWO)))
         wait_until(lambda: warned(service, "cam-1 is a device of this fleet"), "a warning")
