@@ -199,7 +199,7 @@ class SlowLauncher(RunLauncher):
 
     def from_file(self, path: Path | None) -> RecipeDraft:
         assert path is not None
-        gate = self.let_go[path.name] = threading.Event()
+        gate = self.let_go.setdefault(path.name, threading.Event())
         assert gate.wait(PATIENCE)
         return super().from_file(path)
 
