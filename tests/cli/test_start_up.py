@@ -21,7 +21,7 @@ from tests.transport.listening import wait_until
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 
-MOMENTS = [0.42 * step for step in range(8)]
+MOMENTS = [0.28 * step for step in range(12)]
 """Seconds after the start at which a signal is sent: until a service is at work, and after.
 
 Services start in the same way, so that each of them takes its turn with every fourth moment.
