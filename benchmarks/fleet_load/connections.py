@@ -36,9 +36,9 @@ DUE_EVERY = 0.1
 
 
 def allow_sockets(count: int) -> None:
-    """Raise this process's limit of open files."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, count + 256), most))
+    """Raise this process's limit of open files by so many: those of a fleet before may be open."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, now + count), most))
 
 
 def _has_read(socket: Any) -> bool:

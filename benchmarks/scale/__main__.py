@@ -12,7 +12,7 @@ With ``--computed``, the costs of a round of connected devices up to a million a
 (``computed.py``).
 
     python -m benchmarks.scale [--devices 1000 10000 100000] [--rounds 5] [--repeats 5] [--json]
-    python -m benchmarks.scale --computed [--uplink fp32] [--reply-ms 5.5] [--site 1000]
+    python -m benchmarks.scale --computed [--uplink fp32] [--reply-ms 3.7] [--site 1000]
         [--sum-bytes 5.0] [--json]
 """
 
@@ -140,7 +140,7 @@ def main() -> None:
         rounds=5,
         repeats=5,
         uplink="fp32",
-        reply_ms=5.5,
+        reply_ms=3.7,
         site=1000,
         sum_bytes=5.0,
     )
