@@ -107,11 +107,12 @@ def affordable_rounds(
             break
     shortest = min(wanted, LEAST_ROUNDS)
     needed = cost(levels(candidates, shortest), seeds) * seconds_per_round
+    minutes = math.ceil(needed / 60)
     raise UsageError(
         f"A race of {candidates} candidates with {counted(seeds, 'seed')} needs about"
-        f" {math.ceil(needed / 60)} minutes for {shortest} rounds each.",
+        f" {counted(minutes, 'minute')} for {counted(shortest, 'round')} each.",
         code="advise.budget",
-        hint=f"give --minutes {math.ceil(needed / 60)}, fewer --methods, or fewer --seeds",
+        hint=f"give --minutes {minutes}, fewer --methods, or fewer --seeds",
     )
 
 
