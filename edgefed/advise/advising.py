@@ -76,12 +76,7 @@ def advise(
     twin = make_twin(recipe, profile, folder, stand_in)
     field = entrants(twin.tables, profile, check, wishes.methods)
     if not field.cases:
-        name, reason = next(iter(field.refused.items()))
-        raise UsageError(
-            f"No candidate may enter the race; {name}: {reason.rstrip('.')}.",
-            code="advise.refused",
-            hint="change the recipe, or what the profile refuses",
-        )
+        raise _nobody(field)
     rounds = _rounds(field, recipe, folder, wishes, run, clock)
     notes = list(twin.notes)
     if rounds < recipe.rounds.count:
@@ -104,6 +99,15 @@ def advise(
     recommended = with_candidate(recipe.model_dump(mode="json"), made.recommended, check)
     write_output(folder / RECIPE, to_toml(recommended, comments=False).encode())
     return made
+
+
+def _nobody(field: Entrants) -> UsageError:
+    name, reason = next(iter(field.refused.items()))
+    return UsageError(
+        f"No candidate may enter the race; {name}: {reason.rstrip('.')}.",
+        code="advise.refused",
+        hint="change the recipe, or what the profile refuses",
+    )
 
 
 def predict(

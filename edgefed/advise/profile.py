@@ -17,12 +17,12 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.recipes.sections import Section
 from edgefed.config.values.toml import read_toml
 from edgefed.errors import DataError, EdgeFedError
-from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
 from edgefed.files.writing import write_output
 from edgefed.report.speeds import MeasuredSpeed
 from edgefed.terminal.units import counted
 
-Count = Annotated[int, Field(ge=0, le=10**12)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
 Rate = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 Shared = Literal["means", "mixes"]
 
@@ -35,7 +35,7 @@ class DeviceProfile(Section):
     name: Annotated[str, Field(min_length=1, max_length=128)]
     """Its name in the fleet."""
 
-    samples: Annotated[int, Field(ge=1, le=10**9)]
+    samples: Annotated[int, Field(ge=1, le=2**53)]
     """Number of its training samples."""
 
     labels: tuple[Count, ...] = ()
@@ -122,41 +122,41 @@ def profile_of(
         presence: share of the time in which a device was connected.
     """
     measured = {speed.device: speed for speed in speeds}
-    devices = []
-    for device in snapshot.devices:
-        if not device.samples or device.standing == "quarantined":
-            continue
-        speed = measured.get(device.device)
-        devices.append(
-            DeviceProfile(
-                name=device.device,
-                samples=device.samples,
-                labels=device.labels,
-                seconds_per_sample=(speed and speed.seconds_per_sample) or None,
-                uplink=(speed and speed.uplink) or None,
-                memory=device.memory_total,
-                absent=min(0.9, round(1 - (presence or {}).get(device.device, 1.0), 4)),
-            )
-        )
-    classes = max((len(device.labels) for device in devices), default=0)
+    known = [d for d in snapshot.devices if d.samples and d.standing != "quarantined"]
+    classes = max((len(device.labels) for device in known), default=0)
+    model = recipe.model.model_dump(mode="json", exclude_none=True) if recipe else {}
     return Profile(
         fleet=snapshot.fleet,
         time=snapshot.time,
         run=run if measured else "",
         shape=next((device.shape for device in snapshot.devices if device.shape), ()),
         batch_size=recipe.training.batch_size if recipe and measured else 0,
-        model=recipe.model.model_dump(mode="json", exclude_none=True)
-        if recipe and measured
-        else {},
+        model=model if measured else {},
         classes=classes,
         devices=tuple(
-            device.model_copy(
-                update={"labels": device.labels + (0,) * (classes - len(device.labels))}
+            _device(
+                device,
+                classes,
+                measured.get(device.device),
+                1 - (presence or {}).get(device.device, 1.0),
             )
-            if device.labels
-            else device
-            for device in devices
+            for device in known
         ),
+    )
+
+
+def _device(
+    device: DeviceSnapshot, classes: int, speed: MeasuredSpeed | None, absent: float
+) -> DeviceProfile:
+    missing = (0,) * (classes - len(device.labels))
+    return DeviceProfile(
+        name=device.device,
+        samples=device.samples,
+        labels=device.labels + missing if device.labels else (),
+        seconds_per_sample=(speed and speed.seconds_per_sample) or None,
+        uplink=(speed and speed.uplink) or None,
+        memory=device.memory_total,
+        absent=min(0.9, round(absent, 4)),
     )
 
 

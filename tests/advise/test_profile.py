@@ -28,7 +28,11 @@ def test_a_profile_joins_announcements_and_measured_speeds() -> None:
         ),
     )
     made = profile_of(
-        snapshot, [MeasuredSpeed("a", 0.5, 100.0), MeasuredSpeed("c", 0.25)], "r-1", Recipe()
+        snapshot,
+        [MeasuredSpeed("a", 0.5, 100.0), MeasuredSpeed("c", 0.25)],
+        "r-1",
+        Recipe(),
+        {"a": 0.75, "b": 0.01},
     )
     assert (made.fleet, made.run, made.classes, made.shape) == ("plant", "r-1", 2, (4,))
     assert (made.model["name"], made.batch_size) == ("cnn", 16)
@@ -40,8 +44,9 @@ def test_a_profile_joins_announcements_and_measured_speeds() -> None:
             seconds_per_sample=0.5,
             uplink=100.0,
             memory=8_000,
+            absent=0.25,
         ),
-        DeviceProfile(name="b", samples=5, labels=(5, 0)),
+        DeviceProfile(name="b", samples=5, labels=(5, 0), absent=0.9),
         DeviceProfile(name="c", samples=7, seconds_per_sample=0.25),
     )
     assert [device.name for device in made.with_labels] == ["a", "b"]
