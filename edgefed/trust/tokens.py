@@ -103,7 +103,7 @@ def parse_token(text: str) -> Token:
         raise UsageError(
             "The token is not valid: a character of it is missing or wrong.",
             code="enrol.token",
-            hint="copy the whole output of edgefed device invite",
+            hint="copy the whole line that the invite command has printed",
         ) from error
 
 

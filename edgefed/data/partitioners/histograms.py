@@ -63,6 +63,8 @@ def read_histograms(options: HistogramOptions, devices: int) -> Indices:
         DataError: ``data.histograms``: it cannot be read, or is of another number of devices.
     """
     try:
+        if not options.histograms:
+            raise ValueError("no file is named")
         with Path(options.histograms).open(newline="", encoding="utf-8") as lines:
             head, *rows = list(csv.reader(lines)) or [[]]
         if head != ["device", *map(str, range(len(head) - 1))]:
@@ -74,8 +76,9 @@ def read_histograms(options: HistogramOptions, devices: int) -> Indices:
             raise ValueError("a cell is negative or missing")
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error
+        where = f" from {options.histograms}" if options.histograms else ""
         raise DataError(
-            f"The histograms in '{options.histograms}' cannot be read: {why}.",
+            f"The histograms of the devices cannot be read{where}: {why}.",
             code="data.histograms",
             hint="name a CSV file in [data] histograms, with the columns device, 0, 1, 2, …",
         ) from error

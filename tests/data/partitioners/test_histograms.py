@@ -67,5 +67,5 @@ def test_an_unusable_file_is_one_clear_error(tmp_path: Path, text: str, message:
 
 def test_a_missing_file_is_one_clear_error() -> None:
     section = DataSection.model_validate({"partition": "histograms"})
-    with pytest.raises(DataError, match="histograms in '' cannot be read"):
+    with pytest.raises(DataError, match="cannot be read: no file is named"):
         partition(section, LABELS, 2, 3, np.random.default_rng(0))
