@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 VERSION = "0.1.0"
-PROTOCOL = 6
+PROTOCOL = 7
 """Version of the wire; a message of another version is refused."""
 
 TESTED_TORCH = "2.14"

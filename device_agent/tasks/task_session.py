@@ -23,8 +23,9 @@ from edgefed.transport.downloads import Downloads
 from edgefed.transport.link import Link
 from edgefed.transport.rate_limits import Rate, TokenBucket
 from edgefed.transport.reply_resender import ReplyResender
+from edgefed.wire.message_parts import WorkCost
 from edgefed.wire.messages import CoordinatorState, DeviceState, Task
-from edgefed.worker.replies import make_reply
+from edgefed.worker.replies import UNMEASURED, make_reply
 from edgefed.worker.task_inputs import TaskInputs
 
 FIRST_WAIT = 1.0
@@ -124,6 +125,8 @@ class TaskSession:
         self._pending_state: CoordinatorState | None = None
         self._closed: OrderedDict[str, int] = OrderedDict()
         self._run_ended = False
+        self._download: WorkCost = UNMEASURED
+        self._requested = 0.0
         self._state: DeviceState = "idle"
         self._preemptions = TokenBucket(PREEMPTIONS, services.clock.monotonic())
 
@@ -188,6 +191,7 @@ class TaskSession:
             self._drop_blobs(task)
         log.info("task %s taken: %s, round %d", task.exchange, task.question, task.round)
         self._inputs = TaskInputs(task, self._store.cache)
+        self._download, self._requested = UNMEASURED, self._clock.monotonic()
         self._downloads.prune(self._inputs.lacking)
         self._fetch(self._inputs)
 
@@ -197,6 +201,7 @@ class TaskSession:
             self._begin(inputs)
             return
         self.tell("download")
+        self._download = WorkCost(download_bytes=sum(inputs.lacking.values()))
         private = {name: size for name, size in inputs.lacking.items() if name in inputs.private}
         shared = {name: size for name, size in inputs.lacking.items() if name not in private}
         self._downloads.want(shared)
@@ -215,6 +220,8 @@ class TaskSession:
             return
         inputs.arrived(digest)
         if inputs.ready:
+            seconds = self._clock.monotonic() - self._requested
+            self._download = self._download.model_copy(update={"download_seconds": seconds})
             self._begin(inputs)
 
     def check_downloads(self, now: float) -> None:
@@ -249,7 +256,8 @@ class TaskSession:
             return
         self._unwritten = done
         outcome = done.outcome
-        reply, beside = make_reply(done.task, outcome, self._session)
+        cost = self._download.model_copy(update={"training_seconds": outcome.seconds})
+        reply, beside = make_reply(done.task, outcome, self._session, cost)
         trained = outcome.status == "ok" and done.task.question != "evaluate"
         self._store.commit(
             reply,

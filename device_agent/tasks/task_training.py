@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from device_agent.tasks.stored_arrays import StoredArrays, TrainingOrder
 from device_agent.tasks.training_messages import Progressed, TrainingDone
@@ -48,7 +49,10 @@ class TaskTraining:
         if sum(ref.size for ref in order.task.blobs.values()) >= LARGE:
             return_freed()  # what the task before has left
         with suppress(Stopped):
-            self._report(TrainingDone(order.task, self._outcome(order)))
+            begun = self._clock.monotonic()
+            outcome = self._outcome(order)
+            seconds = self._clock.monotonic() - begun
+            self._report(TrainingDone(order.task, replace(outcome, seconds=seconds)))
 
     def _outcome(self, order: TrainingOrder) -> Outcome:
         stored = self._stored

@@ -155,6 +155,7 @@ def _device(
         labels=device.labels + missing if device.labels else (),
         seconds_per_sample=(speed and speed.seconds_per_sample) or None,
         uplink=(speed and speed.uplink) or None,
+        downlink=(speed and speed.downlink) or None,
         memory=device.memory_total,
         absent=min(0.9, round(absent, 4)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -17,6 +17,10 @@ from edgefed.report.run_data import EVENTS
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
+LEAST_DOWNLOAD = 64 * 1024
+"""Bytes of a download whose rate says something: a smaller one lasts as long as its messages
+travel."""
+
 
 @dataclass(frozen=True)
 class MeasuredSpeed:
@@ -25,8 +29,7 @@ class MeasuredSpeed:
     Attributes:
         seconds_per_sample: to train on one sample once.
         uplink: bytes per second from the device; None where it is unknown, 0 for no limit.
-        downlink: bytes per second to the device. It is always None: chunks of the weights go to
-            many devices at once, so their bytes belong to no single one.
+        downlink: bytes per second to the device; None without a download of ``LEAST_DOWNLOAD``.
     """
 
     device: str
@@ -44,6 +47,8 @@ class _Answer(BaseModel):
     bytes: Annotated[int, Field(ge=0)] = 0
     training_seconds: Seconds
     upload_seconds: Seconds | None = None
+    download_seconds: Seconds = 0.0
+    download_bytes: Annotated[int, Field(ge=0)] = 0
 
     @property
     def uplink(self) -> float | None:
@@ -51,6 +56,13 @@ class _Answer(BaseModel):
         if self.upload_seconds is None or not self.bytes:
             return None
         return self.bytes / self.upload_seconds if self.upload_seconds else 0.0
+
+    @property
+    def downlink(self) -> float | None:
+        """Bytes per second; None if not known."""
+        if self.download_bytes < LEAST_DOWNLOAD or not self.download_seconds:
+            return None
+        return self.download_bytes / self.download_seconds
 
 
 def speeds_of_folder(folder: Path) -> tuple[tuple[MeasuredSpeed, ...], tuple[str, ...]]:
@@ -92,12 +104,14 @@ def speeds_of_folder(folder: Path) -> tuple[tuple[MeasuredSpeed, ...], tuple[str
 def _speed(device: str, answers: Iterable[_Answer]) -> MeasuredSpeed:
     answers = tuple(answers)
     per_sample = median(each.training_seconds / each.trained_samples for each in answers)
-    uplinks = [each.uplink for each in answers if each.uplink is not None]
     return MeasuredSpeed(
-        device, _rounded(per_sample), _rounded(median(uplinks)) if uplinks else None
+        device,
+        _rounded([per_sample]) or 0.0,
+        _rounded([each.uplink for each in answers if each.uplink is not None]),
+        _rounded([each.downlink for each in answers if each.downlink is not None]),
     )
 
 
-def _rounded(value: float) -> float:
-    """Return a number with six significant digits."""
-    return float(f"{value:.6g}")
+def _rounded(values: Sequence[float]) -> float | None:
+    """Return the median with six significant digits; None without values."""
+    return float(f"{median(values):.6g}") if values else None

@@ -78,6 +78,23 @@ class BlobRef(Part):
         return (self.digest, *(patch.blob for patch in (*self.patches, *self.direct)))
 
 
+Seconds = Annotated[float, Field(ge=0, le=limits.MAX_DEADLINE)]
+
+
+class WorkCost(Part):
+    """The cost of a task, as its device measured it; 0 where it was not measured.
+
+    Attributes:
+        training_seconds: of the work itself, without waits.
+        download_seconds: from the request for the first blob that it lacked to the last one's end.
+        download_bytes: of these blobs.
+    """
+
+    training_seconds: Seconds = 0.0
+    download_seconds: Seconds = 0.0
+    download_bytes: Count = 0
+
+
 RelaySize = Annotated[int, Field(gt=0, le=limits.MAX_RELAY_BYTES + limits.MAX_SEAL_BYTES)]
 
 

@@ -24,6 +24,7 @@ from edgefed.wire.message_parts import (
     Name,
     SentRelay,
     Word,
+    WorkCost,
 )
 
 Text = Annotated[str, Field(max_length=limits.MAX_TEXT)]
@@ -194,6 +195,7 @@ class Reply(Message):
         relays: the blobs for other devices, by device; the coordinator does not decode it.
         inline: the bytes of small blobs, by digest.
         nonce: the task's.
+        cost: seconds and bytes of the task's work.
     """
 
     kind = "reply"
@@ -211,6 +213,7 @@ class Reply(Message):
     relays: Annotated[dict[Name, SentRelay], Field(max_length=limits.MAX_RELAYS)] = {}
     inline: Annotated[dict[Digest, bytes], Field(max_length=limits.MAX_INLINE)] = {}
     nonce: Nonce = ""
+    cost: WorkCost = WorkCost()
 
     @property
     def needed(self) -> dict[str, int]:

@@ -18,7 +18,7 @@ from edgefed.trust.certificates import NAME
 from edgefed.wire import limits
 from edgefed.wire.diagnostic_messages import LogRequest, LogTail, Ping, Pong
 from edgefed.wire.envelope import decode, encode
-from edgefed.wire.message_parts import Count, MetricName, Name, Part, Word
+from edgefed.wire.message_parts import Count, MetricName, Name, Part, Word, WorkCost
 from edgefed.wire.messages import (
     Birth,
     Cancel,
@@ -114,12 +114,14 @@ class SummedAnswer(Part):
         samples: how many samples its answer rests on.
         metrics: numbers about its training.
         nonce: of its task.
+        cost: seconds and bytes of its work.
     """
 
     device: Name
     samples: Count
     metrics: dict[MetricName, float]
     nonce: Nonce
+    cost: WorkCost = WorkCost()
 
 
 class SumReply(Reply):

@@ -17,7 +17,7 @@ import numpy as np
 from edgefed.seeds import generator
 from edgefed.wire.codecs import CODECS, decode_each
 from edgefed.wire.limits import INLINE_BYTES, MAX_INLINE
-from edgefed.wire.message_parts import SentRelay
+from edgefed.wire.message_parts import SentRelay, WorkCost
 from edgefed.wire.messages import BlobRef, Reply, Task
 from edgefed.wire.tensors import digest, specs_of
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # an agent makes replies without torch
 
 FEEDBACK = "feedback/"
 """Prefix of the private state with the encoding errors, by role."""
+
+UNMEASURED = WorkCost()
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Outcome:
         device_state, ledger: changes of the device's state across runs, committed with the answer;
             see ``Answer``.
         relays: bytes for other devices, by device.
-        seconds: that a virtual device's work took, without waiting for its turn; 0 if not measured.
-            Two outcomes of the same work are equal.
+        seconds: that the work took, without waiting for its turn; 0 if not measured. Two outcomes
+            of the same work are equal.
         trace: traceback of a failure; it does not leave this machine.
     """
 
@@ -59,13 +61,16 @@ class Outcome:
     trace: str = field(default="", compare=False)
 
 
-def make_reply(task: Task, outcome: Outcome, session: str) -> tuple[Reply, dict[str, bytes]]:
+def make_reply(
+    task: Task, outcome: Outcome, session: str, cost: WorkCost = UNMEASURED
+) -> tuple[Reply, dict[str, bytes]]:
     """Return the reply, and the blobs by digest that the coordinator has to request.
 
     Args:
         task: the question.
         outcome: of the task.
         session: of this agent process.
+        cost: of the work; a virtual device's is not part of its reply.
     """
     blobs = {role: (digest(blob), blob) for role, blob in outcome.blobs.items()}
     relays = {device: (digest(blob), blob) for device, blob in sorted(outcome.relays.items())}
@@ -93,6 +98,7 @@ def make_reply(task: Task, outcome: Outcome, session: str) -> tuple[Reply, dict[
         relays={to: SentRelay(digest=name, size=len(blob)) for to, (name, blob) in relays.items()},
         inline=inline,
         nonce=task.nonce,
+        cost=cost,
     )
     return reply, beside
 

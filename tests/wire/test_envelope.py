@@ -32,7 +32,7 @@ from tests.wire.memory import at_most, numbered
 from tests.wire.strategies import any_message, damaged, messages
 
 TOO_LARGE = limits.MAX_RELAY_BYTES + limits.MAX_SEAL_BYTES + 1
-CANCEL = b"\x93\x06\xa6cancel\xc4\x0d\x81\xa8exchange\xa2e1"
+CANCEL = b"\x93\x07\xa6cancel\xc4\x0d\x81\xa8exchange\xa2e1"
 SESSION = "0123abcd"
 
 

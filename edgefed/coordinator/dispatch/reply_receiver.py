@@ -260,7 +260,7 @@ class ReplyReceiver:
             if device in parts or self._gateway_of(device) != gateway or not pending.wants(one):
                 problem = f"the sum of its site names {device}, which was not to answer there"
             else:
-                times = pending.measured(device, now)
+                times = pending.measured(one, now)
                 parts[device] = Delivered(one, self._read, delivered.seconds, size, *times)
         for device in reply.without:
             running = self._uploads.knows(device, reply.exchange)
@@ -285,7 +285,7 @@ class ReplyReceiver:
                 continue
             now = self._clock.monotonic()
             size = self._sizes.pop((reply.device, reply.exchange), 0)
-            measured = pending.measured(reply.device, now)
+            measured = pending.measured(reply, now)
             delivered = Delivered(reply, self._read, now - pending.started, size, *measured)
             if isinstance(reply, SumReply):
                 delivered = self._shared_out(delivered, reply, pending)

@@ -168,13 +168,24 @@ class PendingExchange:
         with self.lock:
             self._upload_since.setdefault(device, now)
 
-    def measured(self, device: str, now: float) -> tuple[float | None, float | None]:
-        """Return the seconds of a device's training and upload; None where one is not known."""
+    def measured(self, reply: Reply, now: float) -> tuple[float | None, float | None]:
+        """Return the seconds of a device's training and upload; None where one is not known.
+
+        The seconds of training are those that the device measured. A reply of one message often
+        arrives together with the report before it, so that its upload is what remains of the time
+        since the training began.
+        """
         with self.lock:
-            begun, ended = self._training_since.get(device), self._upload_since.get(device)
+            begun = self._training_since.get(reply.device)
+            ended = self._upload_since.get(reply.device)
         if ended is None:
             return None, None
-        return None if begun is None else ended - begun, now - ended
+        training = reply.cost.training_seconds
+        if not training:
+            return None if begun is None else ended - begun, now - ended
+        if begun is not None and len(reply.inline) == len(reply.needed):
+            return training, max(0.0, now - begun - training)
+        return training, now - ended
 
     def deliver(self, delivered: Delivered) -> None:
         """Hand a whole reply to the engine; it is not out any more."""

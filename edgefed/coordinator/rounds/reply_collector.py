@@ -359,6 +359,10 @@ def _measured(delivered: Delivered, opened: OpenExchange) -> dict[str, float]:
     }
     if delivered.upload is not None:
         measured["upload_seconds"] = round(delivered.upload, 9)
+    cost = delivered.reply.cost
+    if cost.download_seconds:
+        measured["download_seconds"] = round(cost.download_seconds, 9)
+        measured["download_bytes"] = cost.download_bytes
     return measured
 
 

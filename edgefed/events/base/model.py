@@ -35,7 +35,7 @@ null. It is sent when it changes: the quorum is met, or a device that was asked 
 
 A ``reply`` to the question ``evaluate`` that was accepted has the device's ``accuracy``. One to a
 question that trains has, where they were measured, ``training_seconds`` for ``trained_samples``,
-each counted once an epoch, and ``upload_seconds``.
+each counted once an epoch, ``upload_seconds``, ``download_seconds`` and ``download_bytes``.
 
 ``confusion`` precedes the ``scored`` of a round that was evaluated, once for the coordinator's test
 and once for the devices'.

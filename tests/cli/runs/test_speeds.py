@@ -114,8 +114,10 @@ def test_the_median_counts_and_other_answers_do_not(tmp_path: Path) -> None:
             "training_seconds": s,
             "upload_seconds": up,
             "bytes": size,
+            "download_seconds": s / 2,
+            "download_bytes": down,
         }
-        for n, s, up, size in times
+        for (n, s, up, size), down in zip(times, (65535, 80_000, 150_000, 65_536), strict=True)
     ]
     rows += [
         {**reply, "samples": 10},
@@ -125,7 +127,7 @@ def test_the_median_counts_and_other_answers_do_not(tmp_path: Path) -> None:
     rows += [{**rows[0], "training_seconds": -1}, {**rows[0], "outcome": "rejected"}]
     lines = "".join(f"{json.dumps(row)}\n" for row in rows)
     (tmp_path / EVENTS).write_text(f"{lines}not JSON\n")
-    assert table(speeds(tmp_path).out) == {"a": ("0.175", "600.0", "")}
+    assert table(speeds(tmp_path).out) == {"a": ("0.175", "600.0", "20000.0")}
 
 
 def test_a_run_without_measurements_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ import pytest
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
 from edgefed.coordinator.storage.stored_runs import OpenExchange
-from edgefed.wire.messages import DeviceState, Progress
+from edgefed.wire.message_parts import WorkCost
+from edgefed.wire.messages import BlobRef, DeviceState, Progress
 from tests.coordinator.journal.test_journal import reply
 from tests.worker.tasks import task
 
 START, DEADLINE, GRACE = 1000.0, 300.0, 30.0
 DEVICES = ("a", "b", "c", "d")
+DELTA = BlobRef(digest="d" * 64, size=5)
 
 
 def asked(*, quorum: int = 2, grace: float | None = GRACE) -> PendingExchange:
@@ -44,8 +46,8 @@ def test_training_lasts_from_its_first_report_to_the_upload() -> None:
     for state, at in (("download", 1.0), ("train", 4.0), ("upload", 9.0), ("upload", 10.0)):
         reports(pending, state, at)  # type: ignore[arg-type]
     pending.note_upload("a", 11.0)
-    assert pending.measured("a", 12.0) == (5.0, 3.0)
-    assert pending.measured("b", 12.0) == (None, None)
+    assert pending.measured(reply("a", 3), 12.0) == (5.0, 3.0)
+    assert pending.measured(reply("b", 3), 12.0) == (None, None)
 
 
 def test_a_restarted_agent_is_measured_anew() -> None:
@@ -54,22 +56,37 @@ def test_a_restarted_agent_is_measured_anew() -> None:
     reports(pending, "train", 3.0, 0.5)
     reports(pending, "upload", 4.0)
     reports(pending, "train", 20.0)
-    assert pending.measured("a", 21.0) == (None, None)
+    assert pending.measured(reply("a", 3), 21.0) == (None, None)
     reports(pending, "train", 22.0, 0.5)
     pending.note_upload("a", 26.0)
     reports(pending, "upload", 27.0)
-    assert pending.measured("a", 28.0) == (6.0, 2.0)
+    assert pending.measured(reply("a", 3), 28.0) == (6.0, 2.0)
 
 
 def test_training_whose_begin_was_not_seen_is_unknown_or_begins_with_the_next_report() -> None:
     pending = asked()
     reports(pending, "upload", 4.0)
     reports(pending, "train", 5.0, 0.9)  # late
-    assert pending.measured("a", 6.0) == (None, 2.0)
+    assert pending.measured(reply("a", 3), 6.0) == (None, 2.0)
     other = asked()
     reports(other, "train", 5.0, 0.2)
     reports(other, "upload", 7.0)
-    assert other.measured("a", 8.0) == (2.0, 1.0)
+    assert other.measured(reply("a", 3), 8.0) == (2.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("inline", "upload"), [(True, 2.5), (False, 0.5)], ids=["one message", "chunks"]
+)
+def test_training_lasts_as_long_as_the_device_measured(inline: bool, upload: float) -> None:
+    """A reply of one message arrives with the report before it, and was sent well before that."""
+    pending = asked()
+    reports(pending, "train", 5.0)
+    reports(pending, "upload", 9.5)
+    cost = WorkCost(training_seconds=2.5)
+    made = reply("a", 3).model_copy(update={"cost": cost, "blobs": {"delta": DELTA}})
+    made = made.model_copy(update={"inline": {DELTA.digest: b"delta"} if inline else {}})
+    assert pending.measured(made, 10.0) == (2.5, upload)
+    assert asked().measured(made, 10.0) == (None, None)
 
 
 def test_the_grace_counts_from_the_quorum_when_the_loss_was_before() -> None:
