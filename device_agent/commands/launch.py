@@ -18,6 +18,7 @@ from device_agent.daemon.data_watch import DataWatch
 from device_agent.daemon.own_data import OwnData
 from device_agent.identity.device_name import agent_folder, device_name
 from device_agent.identity.identity import Identity
+from device_agent.identity.owners_policy import owners_policy
 from device_agent.reports.agent_metrics import AGENT_METRICS
 from device_agent.reports.log_ring import keep_log
 from device_agent.reports.telemetry import Sensors
@@ -25,6 +26,7 @@ from device_agent.tasks.device_store import DeviceStore
 from device_agent.tasks.training_process import TrainingProcess
 from edgefed.config.fleet.broker_address import broker_address
 from edgefed.config.fleet.settings import AgentSettings
+from edgefed.data.base.preparation import channel_moments
 from edgefed.data.base.types import DeviceData
 from edgefed.data.devices.partition import label_counts
 from edgefed.errors import InterruptedRunError
@@ -140,6 +142,8 @@ def described(settings: AgentSettings, data: DeviceData) -> dict[str, Any]:
         "classes": data.classes,
         "class_names": data.class_names,
         "shape": tuple(data.shape),
+        "channels": channel_moments(data.train.inputs) if settings.share_channels else (),
+        "refuses": owners_policy(settings).refuses,
         "data": own_word(data.train, device_name(settings)),
         "ignored": sum(data.ignored.values()) - sum(classes),
     }

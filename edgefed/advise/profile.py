@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationError, field_validator
 
@@ -24,7 +24,7 @@ from edgefed.terminal.units import counted
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Rate = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
-Shared = Literal["means", "mixes"]
+Shared = Literal["means", "mixes", "labels"]
 
 LEAST_DEVICES = 2
 
@@ -40,6 +40,10 @@ class DeviceProfile(Section):
 
     labels: tuple[Count, ...] = ()
     """Number of its samples by label; left out if its owner does not share them."""
+
+    channels: tuple[tuple[float, float], ...] = ()
+    """Mean and standard deviation of each channel of its inputs; left out if its owner does not
+    share them."""
 
     seconds_per_sample: Rate | None = None
     """Measured seconds to train on one sample once; left out if unknown."""
@@ -82,8 +86,8 @@ class Profile(Section):
     """The ``[model]`` table of that run, whose training was measured; empty if unknown."""
 
     refuses: tuple[Shared, ...] = ("mixes",)
-    """The data that owners do not let leave their devices besides model updates: ``means``,
-    averages of samples; ``mixes``, mixes of single samples."""
+    """The data that at least one owner does not let leave a device besides model updates:
+    ``means``, averages of samples; ``mixes``, mixes of single samples; ``labels``, their counts."""
 
     devices: tuple[DeviceProfile, ...] = ()
     """The devices."""
@@ -133,6 +137,7 @@ def profile_of(
         batch_size=recipe.training.batch_size if recipe and measured else 0,
         model=model if measured else {},
         classes=classes,
+        refuses=tuple(name for name in get_args(Shared) if any(name in d.refuses for d in known)),
         devices=tuple(
             _device(
                 device,
@@ -153,6 +158,7 @@ def _device(
         name=device.device,
         samples=device.samples,
         labels=device.labels + missing if device.labels else (),
+        channels=device.channels,
         seconds_per_sample=(speed and speed.seconds_per_sample) or None,
         uplink=(speed and speed.uplink) or None,
         downlink=(speed and speed.downlink) or None,

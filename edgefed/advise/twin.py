@@ -19,6 +19,7 @@ import numpy as np
 
 from edgefed.advise.model_cost import cost_ratio
 from edgefed.advise.profile import DeviceProfile, Profile
+from edgefed.advise.skew import NEARLY_NONE, feature_skew
 from edgefed.advise.stand_in import StandIn, in_form
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.files.writing import write_output
@@ -81,6 +82,14 @@ def make_twin(
         notes.append(
             "No device shares its labels: the data are dealt by the recipe's partition"
             f" {partition}. Add labels to the profile if you know them."
+        )
+    features = feature_skew(profile)
+    own = tables["data"].get("transform", "none")
+    if features is not None and features >= NEARLY_NONE and own == "none":
+        tables["data"] |= {"transform": "offset", "feature_strength": round(features, 3)}
+        notes.append(
+            f"The devices' inputs differ by {features:.2f} standard deviations: the twin's are"
+            " shifted as far."
         )
     speeds, timed = _speeds(profile.devices, names, _slower(recipe, profile, folder))
     if timed:

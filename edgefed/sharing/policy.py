@@ -57,6 +57,16 @@ class Policy:
     least_cohort: int = 0
     least_threshold: int = 0
 
+    @property
+    def refuses(self) -> tuple[str, ...]:
+        """The data that do not leave the device at all, as a birth names them."""
+        shared = {
+            "means": self.share_means,
+            "mixes": self.share_mixes,
+            "labels": self.share_labels,
+        }
+        return tuple(name for name, leaves in shared.items() if not leaves)
+
 
 ANYTHING = Policy()
 """The policy of a device whose owner has said nothing, such as a virtual one."""

@@ -34,6 +34,9 @@ Session = Annotated[str, Field(pattern=r"^[0-9a-f]{8,32}$")]
 Nonce = Annotated[str, Field(pattern=r"^([0-9a-f]{8,32})?$")]
 """A random number that names one message; empty where nobody compares it."""
 
+MAX_CHANNELS = 64
+"""Most channels whose means a device tells."""
+
 CertificateBytes = Annotated[bytes, Field(max_length=limits.MAX_CERTIFICATE_BYTES)]
 
 
@@ -285,6 +288,9 @@ class Birth(Message):
         classes: number of labels that its data can hold, or of numbers in a target.
         class_names: names of those labels, label 0 first; empty when they have no names.
         shape: shape of one input.
+        channels: mean and standard deviation of each channel of the inputs; empty if not shared.
+        refuses: the data that its owner does not let leave it: ``means``, averages of samples;
+            ``mixes``, mixes of single samples; ``labels``, their counts.
         data: a word of the device's own that changes when its samples do; empty if not shared.
         ignored: files of its data that it cannot use.
         revision: how often this agent process has read its data again; of two births, the greater
@@ -305,6 +311,8 @@ class Birth(Message):
     classes: Count = 0
     class_names: ClassNames = ()
     shape: Annotated[tuple[Count, ...], Field(max_length=limits.MAX_DIMENSIONS)] = ()
+    channels: Annotated[tuple[tuple[float, float], ...], Field(max_length=MAX_CHANNELS)] = ()
+    refuses: Annotated[tuple[Word, ...], Field(max_length=16)] = ()
     data: Word = ""
     ignored: Count = 0
     revision: Count = 0

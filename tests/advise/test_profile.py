@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edgefed.advise.profile import DeviceProfile, Profile, profile_of, read_profile, write_profile
-from edgefed.advise.skew import skew_of
+from edgefed.advise.skew import feature_skew, skew_of
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import DataError
 from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
@@ -21,7 +21,7 @@ def test_a_profile_joins_announcements_and_measured_speeds() -> None:
         time="2026-11-29T10:00:00Z",
         devices=(
             DeviceSnapshot(device="a", samples=30, labels=(10, 20), shape=(4,), memory_total=8_000),
-            DeviceSnapshot(device="b", samples=5, labels=(5,)),
+            DeviceSnapshot(device="b", samples=5, labels=(5,), refuses=("labels", "means")),
             DeviceSnapshot(device="c", samples=7),
             DeviceSnapshot(device="bad", samples=9, standing="quarantined"),
             DeviceSnapshot(device="empty"),
@@ -35,6 +35,7 @@ def test_a_profile_joins_announcements_and_measured_speeds() -> None:
         {"a": 0.75, "b": 0.01},
     )
     assert (made.fleet, made.run, made.classes, made.shape) == ("plant", "r-1", 2, (4,))
+    assert made.refuses == ("means", "labels")
     assert (made.model["name"], made.batch_size) == ("cnn", 16)
     assert made.devices == (
         DeviceProfile(
@@ -117,6 +118,27 @@ def test_unknown_values_are_said_to_be_unknown() -> None:
     skew = skew_of(hidden)
     assert (skew.label, skew.unknown, skew.speed) == (None, 2, None)
     assert skew.quantity == pytest.approx(37 / 13)
-    assert [text.partition(":")[0] for _, text in skew.lines()][::2] == ["unknown", "unknown"]
+    assert [text.partition(":")[0] for _, text in skew.lines()][::3] == ["unknown", "unknown"]
     timed = skew_of(_fleet((5, 5), (5, 5), s0=1.0, s1=11.0))
     assert timed.speed == pytest.approx(10 / 2)
+
+
+def _channels(*channels: tuple[tuple[float, float], ...]) -> Profile:
+    return Profile(
+        devices=tuple(
+            DeviceProfile(name=str(number), samples=10, channels=own)
+            for number, own in enumerate(channels)
+        )
+    )
+
+
+def test_feature_skew_is_the_spread_of_means_in_standard_deviations() -> None:
+    # Means 1 and 3: variance 1; σ² = (3 + 5) / 2 + 1 = 5; the second channel does not differ.
+    skewed = _channels(((1.0, 3**0.5), (7.0, 2.0)), (), ((3.0, 5**0.5), (7.0, 2.0)))
+    assert feature_skew(skewed) == pytest.approx((0.5 * (1 / 5)) ** 0.5)
+    assert skew_of(skewed).lines()[1] == (
+        "feature skew",
+        "strong (inputs differ by 0.32 standard deviations)",
+    )
+    assert feature_skew(_channels(((1.0, 1.0),), ((1.0, 1.0), (2.0, 1.0)))) is None
+    assert feature_skew(_channels(((0.0, 0.0),), ((0.0, 0.0),))) == 0.0

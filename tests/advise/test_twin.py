@@ -73,20 +73,38 @@ def test_files_of_other_histograms_have_other_names(tmp_path: Path) -> None:
     assert make_twin(Recipe(), one_label_each(3, 20), tmp_path).tables["data"]["histograms"] == one
 
 
-@pytest.mark.parametrize("refuses", [(), ("means",), ("mixes",), ("means", "mixes")])
+@pytest.mark.parametrize("refuses", [(), ("means",), ("mixes",), ("labels", "means")])
 def test_what_owners_refuse_never_enters(tmp_path: Path, refuses: tuple[Shared, ...]) -> None:
     profile = one_label_each(4, refuses=refuses)
     made = entrants(make_twin(Recipe(), profile, tmp_path).tables, profile, checked)
     entered = [case.name for case in made.cases]
     assert entered[0] == "fedavg"
-    assert ("label-mixes" in entered) == ("mixes" not in refuses)
+    assert ("label-mixes" in entered) == (not {"mixes", "labels"} & set(refuses))
+    assert ("natural-noise" in entered) == ("labels" not in refuses)
     assert ("fedmix mixup_ratio=0.05" in entered) == ("means" not in refuses)
     for name in entered:
         assert not set(candidate(name).needs) & set(refuses)
     assert sorted([*entered, *made.refused]) == sorted(one.name for one in CANDIDATES)
     recipes = {case.name: case.recipe for case in made.cases}
     assert recipes["fedprox mu=0.1"].algorithm.settings() == {"mu": 0.1}
-    assert recipes["natural-noise"].labels.mix_share == 0.0
+    if "labels" not in refuses:
+        assert recipes["natural-noise"].labels.mix_share == 0.0
+
+
+def test_a_twin_is_shifted_as_far_as_the_devices_inputs_differ(tmp_path: Path) -> None:
+    fleet = one_label_each(2)
+    apart = [
+        d.model_copy(update={"channels": ((m, 1.0),)})
+        for d, m in zip(fleet.devices, (0, 2), strict=True)
+    ]
+    shifted = make_twin(Recipe(), fleet.model_copy(update={"devices": tuple(apart)}), tmp_path)
+    data = shifted.tables["data"]
+    assert (data["transform"], data["feature_strength"]) == ("offset", 0.707)
+    assert "differ by 0.71 standard deviations" in shifted.notes[0]
+    recipe = Recipe.model_validate({"data": {"transform": "rotation"}})
+    kept = make_twin(recipe, fleet.model_copy(update={"devices": tuple(apart)}), tmp_path)
+    assert kept.tables["data"]["transform"] == "rotation"
+    assert make_twin(Recipe(), fleet, tmp_path).tables["data"].get("transform", "none") == "none"
 
 
 def test_what_does_not_go_with_the_recipe_is_refused_with_its_reason(tmp_path: Path) -> None:

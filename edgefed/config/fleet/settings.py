@@ -145,6 +145,10 @@ class AgentSettings(FleetSettings):
     share_labels: bool = True
     """Whether the coordinator learns the number of samples of each label."""
 
+    share_channels: bool = False
+    """Whether the coordinator learns the mean and the standard deviation of each channel of the
+    inputs, over all samples, for [advice](advice.md)."""
+
     share_log: bool = True
     """Whether operators may read the last lines of this agent's log."""
 

@@ -540,9 +540,12 @@ def _member(device: str, birth: Birth) -> Member:
     )
 
 
+_OF_DATA = {"samples", "held_out", "labels", "class_names", "channels", "ignored"}
+
+
 def _of_data(birth: Birth) -> dict[str, Any]:
     """Return the fields of a birth about the device's data."""
-    return birth.model_dump(include={"samples", "held_out", "labels", "class_names", "ignored"})
+    return birth.model_dump(include=_OF_DATA)
 
 
 def _described(device: str, birth: Birth) -> dict[str, Any]:

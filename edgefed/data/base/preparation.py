@@ -159,6 +159,21 @@ def measured(inputs: Array) -> Moments:
     return Moments(tuple(mean.tolist()), tuple(np.sqrt(variance).tolist()))
 
 
+def channel_moments(inputs: Array, most: int = 64) -> tuple[tuple[float, float], ...]:
+    """Return the mean and the standard deviation of each channel of inputs, with six digits.
+
+    It is empty without inputs, for tokens, and for more channels than ``most``.
+    """
+    if not len(inputs) or (inputs.ndim != 4 and inputs.dtype.kind != "f"):
+        return ()
+    if _channels(inputs) > most:
+        return ()
+    mean = _averaged(inputs, 0.0, 1)
+    spread = np.sqrt(_averaged(inputs, mean, 2))
+    pairs = zip(mean.tolist(), spread.tolist(), strict=True)
+    return tuple((float(f"{m:.6g}"), float(f"{s:.6g}")) for m, s in pairs)
+
+
 def _averaged(inputs: Array, center: Array | float, power: int) -> Array:
     """Return the mean of (inputs - center)^power in each channel, a block of samples at a time.
 

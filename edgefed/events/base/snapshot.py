@@ -183,6 +183,9 @@ class DeviceSnapshot(View):
         held_out: samples on which it tests the model.
         labels: training samples by label; empty if the device does not share them.
         shape: of one input.
+        channels: mean and standard deviation of each channel of its inputs; empty if it does not
+            share them.
+        refuses: the data that its owner does not let leave it.
         ignored: files of its data that it cannot use.
         class_names: names of those labels; empty when they have none.
         sent, received: payload bytes, from the device's side.
@@ -225,6 +228,8 @@ class DeviceSnapshot(View):
     labels: tuple[int, ...] = ()
     class_names: tuple[str, ...] = ()
     shape: tuple[int, ...] = ()
+    channels: tuple[tuple[float, float], ...] = ()
+    refuses: tuple[str, ...] = ()
     hardware: str = ""
     site: str = ""
     accelerator: str = ""

@@ -248,6 +248,13 @@ def test_a_birth_counts_ignored_files_and_no_classes(tmp_path: Path) -> None:
     assert described(settings, data)["ignored"] == 2
     private = settings.model_copy(update={"share_labels": False})
     assert described(private, data)["labels"] == ()
+    assert described(settings, data)["refuses"] == ("mixes",)
+    assert described(private, data)["refuses"] == ("mixes", "labels")
+    means = settings.model_copy(update={"share_means": False, "share_mixes": True})
+    assert described(means, data)["refuses"] == ("means",)
+    assert described(settings, data)["channels"] == ()
+    channels = settings.model_copy(update={"share_channels": True})
+    assert described(channels, data)["channels"] == ((9.0, 0.0),) * 3
 
 
 def test_an_agent_that_is_started_again_in_a_run_announces_what_it_reads(camera: Camera) -> None:
