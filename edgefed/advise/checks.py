@@ -17,6 +17,11 @@ from edgefed.terminal.units import counted
 ADVICE, CHECKS = "advice.json", "checks.json"
 
 
+def advice_folder(state: Path, name: str) -> Path:
+    """Return the folder, in the state folder, of the advice for recipes of a name."""
+    return state / "advice" / name
+
+
 @dataclass(frozen=True)
 class Compared:
     """One value.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,9 @@ app = CommandLine(
 )
 
 DEFAULT_MINUTES = 10.0
+
+MOST_DRAWN = 24
+"""Devices whose labels are drawn."""
 
 ProfileFile = Annotated[
     Path | None,
@@ -108,6 +112,8 @@ def profile(
     options.answer(body, f"wrote {out}" if out else profile_toml(made))
     if not options.quiet and made.devices:
         talk(columns([(f"  {name}", text) for name, text in skew_of(made).lines()]))
+        if made.with_labels:
+            talk(f"\n{_labels_drawn(made)}")
 
 
 @app.command(
@@ -224,6 +230,20 @@ def check(context: typer.Context, run: RunOrFolder = "", *, out: Out = None) -> 
     options.answer([{**asdict(value), "error": value.error} for value in compared], columns(rows))
 
 
+def _labels_drawn(profile: Profile) -> str:
+    """Return the label histograms of the devices as text bars."""
+    from edgefed.cli.printed.histogram import drawn_on
+
+    known = profile.with_labels[:MOST_DRAWN]
+    devices = [{"device": d.name, "train": d.samples, "labels": list(d.labels)} for d in known]
+    counts = [sum(column) for column in zip(*(d.labels for d in known), strict=True)]
+    totals = {"labels": counts, "train": sum(counts)}
+    report = {"devices": devices, "totals": totals, "classes": len(counts)}
+    left_out = len(profile.with_labels) - len(known)
+    more = f"\n{counted(left_out, 'device')} more are in the profile" if left_out else ""
+    return drawn_on(sys.stderr, report) + more
+
+
 def _given(
     options: Globals,
     recipe: Path | None,
@@ -246,7 +266,9 @@ def _given(
 
 
 def _folder(options: Globals, name: str, out: Path | None) -> Path:
-    place = options.settings().value.state / "advice" / name
+    from edgefed.advise.checks import advice_folder
+
+    place = advice_folder(options.settings().value.state, name)
     return (out.expanduser() if out else place).absolute()
 
 

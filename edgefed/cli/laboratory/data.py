@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -200,12 +199,9 @@ def _warn(options: Globals, warnings: tuple[str, ...]) -> None:
 
 def _drawn(report: dict[str, Any]) -> str:
     """Return the report for people."""
-    from edgefed.cli.printed.histogram import BLOCKS, draw
+    from edgefed.cli.printed.histogram import drawn_on
 
-    encoding = sys.stdout.encoding or "utf-8"
-    plain = BLOCKS.encode(encoding, errors="replace").decode(encoding) != BLOCKS
-    picture = draw(report, shutil.get_terminal_size((80, 24)).columns, plain)
-    return "\n".join([picture, "", *_facts(report)])
+    return "\n".join([drawn_on(sys.stdout, report), "", *_facts(report)])
 
 
 def _facts(report: dict[str, Any]) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 BLOCKS = "·▁▂▃▄▅▆▇█"
 PLAIN = ".12345678"
@@ -11,6 +12,18 @@ PLAIN = ".12345678"
 
 LEAST = 8
 """Fewest columns for labels, however narrow the terminal."""
+
+
+def drawn_on(stream: TextIO, report: dict[str, Any]) -> str:
+    """Return the label histogram of each device for a stream's encoding and the terminal's width.
+
+    Args:
+        stream: takes the text.
+        report: as in `draw`.
+    """
+    encoding = stream.encoding or "utf-8"
+    plain = BLOCKS.encode(encoding, errors="replace").decode(encoding) != BLOCKS
+    return draw(report, shutil.get_terminal_size((80, 24)).columns, plain)
 
 
 def draw(report: dict[str, Any], width: int, plain: bool) -> str:

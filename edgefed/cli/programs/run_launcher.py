@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from edgefed.config.values.layers import ValueLayer, document_layer, leaves, mer
 from edgefed.config.values.problems import ProblemsError, dotted, problems_error
 from edgefed.config.values.toml import parse_value, read_toml
 from edgefed.errors import EdgeFedError
-from edgefed.tui.state.launching import CheckedValues, PastRun, ValueProblem
+from edgefed.tui.state.launching import AdvisedRecipe, CheckedValues, PastRun, ValueProblem
 
 
 class Asker(Protocol):
@@ -76,11 +77,13 @@ class RunLauncher:
         coordinator: knows past runs and starts new ones.
         around: settings files and variables, which add to a recipe.
         options: the common options with which the dashboard was started, for command lines.
+        state: the state folder, with advice.
     """
 
     coordinator: Asker
     around: Surroundings
     options: Sequence[str] = ()
+    state: Path = Path()
 
     @property
     def folder(self) -> Path:
@@ -164,6 +167,17 @@ class RecipeDraft:
         changes = (word for key, text in all_sets for word in ("--set", f"{key}={text}"))
         start = ("edgefed", *self._launcher.options, "run", "start")
         return shlex.join((*start, *self._file, *changes))
+
+    def advice(self, sets: Mapping[str, str]) -> AdvisedRecipe:
+        """Return the advice for the recipe, by its name, in this machine's state folder."""
+        from edgefed.advise.advising import RECIPE
+        from edgefed.advise.checks import advice_folder, read_advice
+        from edgefed.advise.tables import advice_table
+
+        launcher = self._launcher
+        folder = advice_folder(launcher.state, self._recipe(sets).name)
+        draft = partial(launcher.from_file, folder / RECIPE)
+        return AdvisedRecipe(advice_table(read_advice(folder)), draft)
 
     def start(self, sets: Mapping[str, str]) -> str:
         """Start the run and return its id."""

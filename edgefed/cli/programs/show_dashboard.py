@@ -101,7 +101,9 @@ def show(
             bell=bell,
             keys=keys,
             launcher=(
-                None if read_only else RunLauncher(feed.coordinator, start.around, start.words)
+                None
+                if read_only
+                else RunLauncher(feed.coordinator, start.around, start.words, state)
             ),
             processor=time.thread_time,
             runs=feed,

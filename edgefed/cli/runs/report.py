@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,12 +44,26 @@ def report(
     from edgefed.report.page import report as page_of
 
     options = globals_of(context)
-    run_data = run_data_of(options, run, local, "edgefed run report")
+    run_data = _with_advice(options, run_data_of(options, run, local, "edgefed run report"))
     name = str(run_data.record["run"])
     file = (out or Path(f"{name}.html")).expanduser().absolute()
     write_output(file, page_of(run_data).encode())
     options.answer({"run": name, "file": str(file)}, str(file))
     options.note(f"  open it in a browser: {file.as_uri()}")
+
+
+def _with_advice(options: Globals, run_data: RunData) -> RunData:
+    """Return a run's data with the tables of the advice that it followed, if it did."""
+    from edgefed.advise.checks import advice_folder
+    from edgefed.advise.tables import run_tables
+    from edgefed.events.base.method_tables import TableView
+
+    record, summary = run_data.record, run_data.summary
+    folder = advice_folder(options.settings().value.state, str(record.get("name", "")))
+    views = [TableView(table=made) for made in run_tables(folder, record, len(summary.devices))]
+    return replace(
+        run_data, summary=summary.model_copy(update={"tables": (*summary.tables, *views)})
+    )
 
 
 def run_data_of(options: Globals, run: str, local: bool, command: str) -> RunData:

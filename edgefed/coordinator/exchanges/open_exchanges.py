@@ -172,7 +172,7 @@ class PendingExchange:
         """Return the seconds of a device's training and upload; None where one is not known.
 
         The seconds of training are those that the device measured. A reply of one message often
-        arrives together with the report before it, so that its upload is what remains of the time
+        arrives together with the report before it, so that its upload is the rest of the time
         since the training began.
         """
         with self.lock:

@@ -236,6 +236,8 @@ ACTIONS: tuple[Action, ...] = (
            "only keys with a part, such as rounds", "form"),
     Action("form.next_error", "ctrl+e", "ctrl+e", "next_error", "Error",
            "the next value that is wrong", "form", priority=True),
+    Action("form.advice", "a", "a", "advice", "Advice",
+           "the methods that an advice compared for this recipe", "form"),
     Action("form.copy", "y", "y", "copy", "Copy",
            "copy the command line", "form"),
     Action("form.start", "ctrl+j", "ctrl+j", "start", "Start",

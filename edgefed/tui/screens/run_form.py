@@ -27,10 +27,11 @@ from edgefed.tui.forms.recipe_form import RecipeForm
 from edgefed.tui.keys.actions import bindings_of
 from edgefed.tui.look.text_format import clean, cut_middle
 from edgefed.tui.look.theme import GREEN, MUTED, ORANGE, SKY, VERMILLION
+from edgefed.tui.screens.advice import AdviceScreen
 from edgefed.tui.screens.board import HEIGHTS, WIDTHS, Board
 from edgefed.tui.screens.question import QuestionScreen, QuestionText
 from edgefed.tui.state.key_orders import ENDED
-from edgefed.tui.state.launching import Draft
+from edgefed.tui.state.launching import AdvisedRecipe, Draft
 from edgefed.tui.state.messages import Loaded
 from edgefed.tui.state.problems import next_step, reason
 from edgefed.tui.state.threaded_requests import in_thread
@@ -349,6 +350,24 @@ class RunFormScreen(ModalScreen[None]):
         field.display = False
         self._fields.focus()
         self._show_all()
+
+    # -- advice -------------------------------------------------------------------------------
+
+    def action_advice(self) -> None:
+        """Show the advice for the recipe."""
+        draft, sets = self._form.draft, dict(self._form.sets)
+        in_thread(self, lambda: draft.advice(sets), self._show_advice, "There is no advice.")
+
+    def _show_advice(self, advised: AdvisedRecipe) -> None:
+        def take(chosen: bool | None) -> None:
+            if chosen:
+                failed = "The recommended recipe cannot be read."
+                in_thread(self, advised.draft, self._take_draft, failed)
+
+        self.app.push_screen(AdviceScreen(self._board, advised.table), take)
+
+    def _take_draft(self, draft: Draft) -> None:
+        self.app.switch_screen(RunFormScreen(self._board, draft))
 
     # -- end ----------------------------------------------------------------------------------
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from edgefed.events.base.method_tables import MethodTable
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,19 @@ class CheckedValues:
     because: str = ""
 
 
+@dataclass(frozen=True)
+class AdvisedRecipe:
+    """The advice that was given for a recipe.
+
+    Attributes:
+        table: its candidates; the verdict recommends one.
+        draft: makes the draft of the recommended recipe.
+    """
+
+    table: MethodTable
+    draft: Callable[[], Draft]
+
+
 class Draft(Protocol):
     """A recipe to which changes are made before a run is started from it."""
 
@@ -68,6 +83,14 @@ class Draft(Protocol):
 
     def command(self, sets: Mapping[str, str]) -> str:
         """Return the command line that starts the same run."""
+        ...
+
+    def advice(self, sets: Mapping[str, str]) -> AdvisedRecipe:
+        """Return the advice for the recipe, by its name.
+
+        Raises:
+            EdgeFedError: there is none, or the recipe is wrong.
+        """
         ...
 
     def start(self, sets: Mapping[str, str]) -> str:

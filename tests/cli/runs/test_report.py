@@ -15,6 +15,8 @@ import zstandard
 from typer.testing import CliRunner
 
 from broker.mosquitto import MosquittoBroker
+from edgefed.advise.advice import answer
+from edgefed.advise.race import Score
 from edgefed.cli.main import app
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.journal.event_journal import EventJournal
@@ -25,6 +27,7 @@ from edgefed.events.history.summary import RunSummary
 from edgefed.report import sections
 from edgefed.report.page import report
 from edgefed.report.run_data import run_data_of_folder, run_data_of_response
+from edgefed.simulator.sweep.plan import SweepCase
 from edgefed.transport.inbox import InboxCounts
 from edgefed.wire.messages import Request
 from tests.cli.commands import edgefed
@@ -115,6 +118,24 @@ def test_a_runs_folder_becomes_a_page(world: MakeWorld, tmp_path: Path) -> None:
     assert here.record.weights_digest in page.words
     assert f"{len(here.rows)} rounds" in page.words
     assert any("[training]" in words for words in page.words)
+
+
+def test_a_run_that_followed_an_advice_shows_it(world: MakeWorld, tmp_path: Path) -> None:
+    here = world(recipe(name="yard"))
+    folder, file = folder_of(here), tmp_path / "page.html"
+    advised = tmp_path / "advice" / "yard"
+    advised.mkdir(parents=True)
+    score = Score(SweepCase("fedavg", {}, Recipe()), 0, 3, {1: 0.75}, {})
+    made = answer([score], {}, Recipe(), (1,), 4, timed=False).to_json()
+    (advised / "advice.json").write_text(json.dumps(made))
+    assert command(str(folder), "--out", str(file), state=tmp_path).exit_code == 0
+    words = Page(file.read_text()).words
+    assert {"advice", "advice, predicted and reached", "0.750", "0.75"} <= set(words)
+    assert f"{here.record.accuracy:.4g}" in words
+    made["recommended"] = "fedprox mu=0.1"  # the run did not follow it
+    (advised / "advice.json").write_text(json.dumps(made))
+    assert command(str(folder), "--out", str(file), state=tmp_path).exit_code == 0
+    assert "advice" not in Page(file.read_text()).words
 
 
 def test_the_classes_have_a_picture_and_a_table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable
 from datetime import timezone
@@ -13,11 +14,15 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, OptionList
 
+from edgefed.advise.advice import answer
+from edgefed.advise.race import Score
 from edgefed.cli.programs.run_launcher import RecipeDraft, RunLauncher
 from edgefed.config.fleet.settings_files import Surroundings
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import NotAllowedError
 from edgefed.events.base.snapshot import Snapshot
 from edgefed.events.state.feed_update import FeedUpdate
+from edgefed.simulator.sweep.plan import SweepCase
 from edgefed.tui.app import Dashboard
 from edgefed.tui.forms.form_list import FormList
 from edgefed.tui.forms.recipe_form import ESSENTIALS
@@ -530,6 +535,42 @@ def test_a_refusal_of_the_coordinator_leaves_the_form_open(started: Callable[...
         assert can_start(form)
 
     started(scenario, told=Refusing())
+
+
+def test_a_shows_the_advice_and_enter_takes_the_recommended_recipe(tmp_path: Path) -> None:
+    advised = tmp_path / "state" / "advice" / "yard"
+    given = Score(SweepCase("fedopt server_learning_rate=0.03", {}, Recipe()), 0, 3, {1: 0.75}, {})
+    advised.mkdir(parents=True)
+    made = answer([given], {}, Recipe(), (1,), 4, timed=False)
+    (advised / "advice.json").write_text(json.dumps(made.to_json()))
+    (advised / "recommended.toml").write_text('[algorithm]\nname = "fedopt"\n')
+    (tmp_path / "a.toml").write_text('name = "yard"\n')
+    (tmp_path / "b.toml").write_text('name = "elsewhere"\n')
+    around = Surroundings({"HOME": str(tmp_path)}, tmp_path)
+    launcher = RunLauncher(Coordinator(), around, state=tmp_path / "state")
+    app = Dashboard(feed(FakeClock(), OVER), None, FakeClock(), launcher=launcher)
+
+    async def scenario(pilot: Pilot[None]) -> None:
+        await open_form(pilot)
+        await press(pilot, "a")
+        text = screen_text(pilot)
+        assert "Advice for this recipe" in text
+        assert "fedopt server_learning_rate=0.03" in text
+        assert "0.750" in text
+        assert "Recommended: fedopt server_learning_rate=0.03" in text
+        await press(pilot, "escape")
+        assert isinstance(pilot.app.screen, RunFormScreen)
+        await press(pilot, "a", "enter")
+        form = pilot.app.screen
+        assert isinstance(form, RunFormScreen)
+        assert form._form.draft.title.endswith("recommended.toml")
+        await press(pilot, "escape")
+        await open_form(pilot, "down")
+        await press(pilot, "a")
+        (notice,) = notices(pilot)
+        assert notice[1].startswith("There is no advice in") or notice[0].startswith("There is no")
+
+    drive(app, scenario)
 
 
 def test_the_form_says_that_a_run_is_at_work(tmp_path: Path) -> None:

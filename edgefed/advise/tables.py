@@ -1,0 +1,73 @@
+"""The tables of an advice in the report and the dashboard: candidates, and reached values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from edgefed.advise.checks import Compared, compare, read_advice
+from edgefed.errors import UnknownNameError
+from edgefed.events.base.method_tables import Column, MethodTable, method_table
+
+NAME = "advice"
+
+_COLUMNS = (
+    Column(name="accuracy", format=".3f", show="bar"),
+    Column(name="±", format=".3f"),
+    Column(name="after", unit="rounds", format="d"),
+    Column(name="bytes a device", format=",d"),
+    Column(name="time", unit="s", format=",d"),
+    Column(name="ε", format=".3g"),
+    Column(name="leaves a device"),
+)
+
+
+def advice_table(advice: Mapping[str, Any]) -> MethodTable:
+    """Return the candidates of an advice, as ``advice.json`` has it; the verdict recommends one."""
+    rows = [
+        (
+            row["candidate"],
+            (
+                row["accuracy"]["mean"],
+                row["accuracy"]["margin"],
+                row["rounds"],
+                row["bytes"],
+                row["seconds"],
+                row["epsilon"],
+                row["leaves"] if not row["reason"] else f"failed: {row['reason']}",
+            ),
+        )
+        for row in advice["rows"]
+    ]
+    verdict = f"Recommended: {advice['recommended']}, {advice['reason']}"
+    return method_table(NAME, _COLUMNS, rows, key="candidate", verdict=verdict)
+
+
+def comparison_table(compared: Iterable[Compared]) -> MethodTable:
+    """Return the predicted and the reached values of a run."""
+    columns = tuple(
+        Column(name=name, format=form)
+        for name, form in (("predicted", ".4g"), ("reached", ".4g"), ("difference", ".1%"))
+    )
+    rows = [(value.name, (value.predicted, value.reached, value.error)) for value in compared]
+    return method_table(f"{NAME}, predicted and reached", columns, rows)
+
+
+def run_tables(folder: Path, record: Mapping[str, Any], devices: int) -> Iterator[MethodTable]:
+    """Yield the tables of the advice in a folder that a run followed; none if it followed none.
+
+    Args:
+        folder: of the advice.
+        record: of the run, as ``run show --json`` prints it.
+        devices: of the fleet.
+    """
+    try:
+        advice = read_advice(folder)
+    except UnknownNameError:
+        return
+    if record.get("algorithm") != advice["recommended"].partition(" ")[0]:
+        return
+    yield advice_table(advice)
+    if record.get("status") == "finished":
+        yield comparison_table(compare(advice, record, devices))
