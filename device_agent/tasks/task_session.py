@@ -256,6 +256,9 @@ class TaskSession:
             return
         self._unwritten = done
         outcome = done.outcome
+        if outcome.status == "failed":  # for the device's log, which operators may read
+            text = f"{outcome.reason}\n{outcome.trace}".rstrip()
+            log.warning("task %s failed: %s", done.task.exchange, text)
         cost = self._download.model_copy(update={"training_seconds": outcome.seconds})
         reply, beside = make_reply(done.task, outcome, self._session, cost)
         trained = outcome.status == "ok" and done.task.question != "evaluate"

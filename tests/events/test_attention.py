@@ -16,7 +16,7 @@ from edgefed.events.base.snapshot import (
     Snapshot,
     WaitingView,
 )
-from edgefed.events.state.attention import AttentionItem, attention
+from edgefed.events.state.attention import AttentionItem, attention, by_cause
 from edgefed.events.state.awaited_devices import why_slow
 from edgefed.events.state.fold import SnapshotBuilder
 from edgefed.process.clock import timestamp
@@ -341,3 +341,20 @@ def test_events_tell_of_silence_and_of_its_end() -> None:
     assert (back.state, back.before_lost, back.state_since) == ("train", "", ago(0))
     texts = [line.text for line in builder.snapshot().lines]
     assert texts[:2] == ["a  answers again", "a  silent: no answer to a ping"]
+
+
+def test_failures_of_one_cause_are_one_group_and_the_largest_is_first() -> None:
+    items = attention(
+        fleet(
+            refused("a", "failed", "no space: 17 MB are missing"),
+            *(refused(f"b{n}", "failed", f"CUDA out of memory: {n}.5 GB") for n in range(3)),
+            lost("c", 5),
+            lost("d", 900, before_lost="train 83 %"),
+        ),
+        NOW,
+    )
+    groups = [[item.subject for item in group] for group in by_cause(items)]
+    assert sorted(groups[0]) == ["c", "d"]
+    assert sorted(groups[1]) == ["b0", "b1", "b2"]
+    assert groups[2] == ["a"]
+    assert by_cause(()) == []

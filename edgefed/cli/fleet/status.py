@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from edgefed.process.clock import moment_of
 from edgefed.terminal.common_options import Check
 from edgefed.terminal.console import columns
 from edgefed.terminal.units import counted, score_of, size
+
+if TYPE_CHECKING:
+    from edgefed.events.state.attention import AttentionItem
 
 MOST_NAMED = 3
 """Excluded devices, and senders of too many messages, that are named."""
@@ -51,19 +54,27 @@ def _health(snapshot: dict[str, Any], now: str) -> tuple[dict[str, Any], str]:
     """
     from edgefed.errors import CheckFailedError
     from edgefed.events.base.snapshot import Snapshot
-    from edgefed.events.state.attention import attention
+    from edgefed.events.state.attention import attention, by_cause
 
     fleet = Snapshot.model_validate(snapshot)
     items = [item for item in attention(fleet, moment_of(now)) if item.severity == "alarm"]
     if items:
-        shown = "; ".join(f"{item.subject}: {item.text}" for item in items[:MOST_NAMED])
-        more = f"; and {len(items) - MOST_NAMED} more" if len(items) > MOST_NAMED else ""
+        groups = by_cause(items)
+        shown = "; ".join(map(_in_words, groups[:MOST_NAMED]))
+        left = sum(map(len, groups[MOST_NAMED:]))
+        more = f"; and {left} more" if left else ""
         raise CheckFailedError(shown + more, code="fleet.attention", hint="edgefed status")
     online = sum(view.state != "lost" for view in fleet.devices)
     run = f"{fleet.run.run} {fleet.run.status}" if fleet.run else ""
     values = {"fleet": fleet.fleet, "devices": len(fleet.devices), "online": online, "run": run}
     text = f"healthy: {online} of {len(fleet.devices)} devices online"
     return values, f"{text}, run {run}" if run else text
+
+
+def _in_words(group: Sequence[AttentionItem]) -> str:
+    first, others = group[0], len(group) - 1
+    also = f" and {counted(others, 'other')}" if others else ""
+    return f"{first.subject}{also}: {first.text}"
 
 
 def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ...]]:

@@ -6,7 +6,7 @@ All texts are made from the snapshot and the time, so that their numbers are tho
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, get_args
@@ -48,6 +48,11 @@ NOTHING_LEARNED = "the model learned nothing"
 STRANGERS = "strangers"
 """How a warning about senders that are not known begins."""
 
+WITH_CAUSE = ("failed", "refused")
+"""Kinds whose items may have one cause on many devices."""
+
+_NUMBER = re.compile(r"[0-9][0-9.,]*")
+
 _VARYING = re.compile(rf"^round \d+: |(?<=^{STRANGERS}: ).*")
 """The parts in which two warnings of one problem may differ."""
 
@@ -82,6 +87,19 @@ def attention(snapshot: Snapshot, now: datetime) -> tuple[AttentionItem, ...]:
     items.sort(key=lambda item: item.subject)
     items.sort(key=lambda item: item.since, reverse=True)
     return tuple(sorted(items, key=lambda item: _ORDER.index(item.kind)))
+
+
+def by_cause(items: Sequence[AttentionItem]) -> list[tuple[AttentionItem, ...]]:
+    """Return the items in groups of one kind; failures and refusals in groups of one cause.
+
+    Texts that differ in numbers only have one cause. Groups of a kind begin with the largest.
+    """
+    groups: dict[tuple[int, str], list[AttentionItem]] = {}
+    for item in items:
+        cause = _NUMBER.sub("", item.text) if item.kind in WITH_CAUSE else ""
+        groups.setdefault((_ORDER.index(item.kind), cause), []).append(item)
+    ordered = sorted(groups.items(), key=lambda group: (group[0][0], -len(group[1])))
+    return [tuple(group) for _, group in ordered]
 
 
 def devices_there(snapshot: Snapshot) -> int:

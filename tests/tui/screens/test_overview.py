@@ -181,6 +181,18 @@ def test_a_kind_without_room_is_one_line_with_the_names_that_fit() -> None:
     assert apart[2] == "✗ 3 more lost: board-03, board-04 … +1"
 
 
+def test_many_devices_with_one_cause_are_one_line_with_it() -> None:
+    def failed(number: int, cause: str) -> AttentionItem:
+        return AttentionItem(f"board-{number:02}", "failed", cause, ago(number), "alarm")
+
+    memory = [failed(n, f"failed: CUDA out of memory: {n} GB") for n in range(1, 1000)]
+    assert folded([*memory, failed(1000, "failed: no space")], 70, 2) == [
+        "✗ 999 failed: CUDA out of memory: 1 GB: board-01, board-02 … +997",
+        "✗ board-1000 failed: no space                                   16 min",
+    ]
+    assert folded(memory, 40, 1) == ["✗ 999 failed: board-01, board-02 … +997"]
+
+
 def test_a_sentence_takes_the_room_of_its_age_before_it_is_cut() -> None:
     text = "quarantined by ann"
     items = [AttentionItem("board-01", "standing", text, ago(720), "warning")]

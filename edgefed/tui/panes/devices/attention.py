@@ -8,7 +8,13 @@ from textwrap import wrap
 
 from rich.text import Text
 
-from edgefed.events.state.attention import AttentionItem, AttentionKind, attention
+from edgefed.events.state.attention import (
+    WITH_CAUSE,
+    AttentionItem,
+    AttentionKind,
+    attention,
+    by_cause,
+)
 from edgefed.terminal.units import age
 from edgefed.tui.look.text_format import clean, cut, cut_middle
 from edgefed.tui.look.theme import MUTED, ORANGE, VERMILLION
@@ -30,6 +36,7 @@ _WORDS: dict[AttentionKind, str] = {
 """Items of one kind, after their number."""
 
 _LONGEST_NAME = 18
+_LEAST_CAUSE = 16
 
 NO_PROBLEM = "Nothing needs attention."
 
@@ -87,8 +94,10 @@ def item_lines(shown: Shown, items: Sequence[AttentionItem], width: int, height:
 
 
 def _folded(shown: Shown, items: Sequence[AttentionItem], width: int, height: int) -> list[Text]:
-    """Return a line for each kind; the rest of ``height`` goes to items of the worst ones."""
-    kinds = [list(group) for _, group in groupby(items, key=lambda item: item.kind)]
+    """Return a line for each kind or cause; the rest of ``height`` goes to the worst items."""
+    kinds: list[Sequence[AttentionItem]] = [*by_cause(items)]
+    if len(kinds) > height:
+        kinds = [list(group) for _, group in groupby(items, key=lambda item: item.kind)]
     if len(kinds) > height:
         kept = max(0, height - 1)
         return [*(_kind_line(shown, kind, width) for kind in kinds[:kept]), _counted(kinds[kept:])]
@@ -113,6 +122,10 @@ def _kind_line(shown: Shown, kind: Sequence[AttentionItem], width: int, more: st
     line = Text.assemble((f"{_MARKS[kind[0].kind]} ", f"bold {_colour(kind)}"))
     line.append(f"{len(kind)} {more}{_WORDS[kind[0].kind]}: ", "bold")
     named = any(item.subject for item in kind)
+    spare = width - line.cell_len - _LONGEST_NAME
+    if kind[0].kind in WITH_CAUSE and spare >= _LEAST_CAUSE and len(by_cause(kind)) == 1:
+        cause = clean(kind[0].text).removeprefix(f"{kind[0].kind}: ")
+        line.append(f"{cut(cause, spare)}: ")
     room = width - line.cell_len
     return line.append(_names(kind, room) if named else cut(clean(kind[0].text), room))
 
