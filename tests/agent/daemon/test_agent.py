@@ -309,15 +309,6 @@ def test_a_blob_that_is_no_weights_is_a_failed_task(stage: Stage) -> None:
     assert stage.reply("junk").status == "failed"
 
 
-def test_the_traceback_of_a_failed_task_is_in_the_log(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
-    stage.ask(stage.task("bare", blobs={}))
-    assert stage.reply("bare").status == "failed"
-    assert "task bare failed: " in caplog.text
-    assert "Traceback (most recent call last)" in caplog.text
-
-
 def test_a_blob_of_another_size_holds_up_nothing_else(stage: Stage) -> None:
     ref = BlobRef(digest=stage.hold(b"shorter than it says"), size=999)
     stage.ask(stage.task("short", blobs={"weights": ref}))

@@ -114,6 +114,13 @@ def test_a_task_whose_process_dies_twice_has_failed(board: Board) -> None:
     assert board.stage.reply("after").status == "ok"
 
 
+def test_the_traceback_of_a_failed_task_is_in_the_agents_log(board: Board) -> None:
+    board.ask("bare", codec="zip")
+    assert board.stage.reply("bare").status == "failed"
+    board.stage.wait(lambda: "task bare failed: " in board.log.read_text(), "the warning")
+    assert "Traceback (most recent call last)" in board.log.read_text().partition("task bare")[2]
+
+
 def test_a_cancelled_task_ends_and_its_process_trains_the_next_one(
     board: Board, undisturbed: str
 ) -> None:
