@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,6 +15,7 @@ from edgefed.process.clock import moment_of
 from edgefed.terminal.common_options import Check
 from edgefed.terminal.console import columns
 from edgefed.terminal.units import counted, score_of, size
+from edgefed.version import VERSION
 
 if TYPE_CHECKING:
     from edgefed.events.state.attention import AttentionItem
@@ -92,6 +94,8 @@ def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ..
     ]
     if left_out := _excluded(snapshot):
         rows.append(("take part", left_out))
+    if mixed := versions(device["agent"] for device in online):
+        rows.append(("versions", mixed))
     run = snapshot["run"]
     if run is None:
         return [*rows, ("run", "none; start one: edgefed run start")]
@@ -112,6 +116,13 @@ def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ..
     if snapshot["rounds"]:
         rows.append(("bytes", f"{size(snapshot['received'])} up, {size(snapshot['sent'])} down"))
     return [*rows, *_shared(devices), *_bounties(snapshot["tables"])]
+
+
+def versions(agents: Iterable[str]) -> str:
+    """Return how many devices run a version other than this program's; empty if none does."""
+    others = Counter(agent for agent in agents if agent not in ("", VERSION))
+    listed = ", ".join(f"{counted(n, 'device')} {name}" for name, n in others.most_common())
+    return f"{listed}; this program is {VERSION}" if others else ""
 
 
 def _excluded(snapshot: dict[str, Any]) -> str:

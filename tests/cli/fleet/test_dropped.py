@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from broker.mosquitto import MosquittoBroker
-from edgefed.cli.fleet.status import refused_in_words
+from edgefed.cli.fleet.status import refused_in_words, versions
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.process.challenges import Challenges
 from edgefed.coordinator.process.request_handler import RequestHandler
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.transport.inbox import Inbox, InboxLimits
 from edgefed.transport.link import Incoming
+from edgefed.version import VERSION
 from tests.cli.commands import Told, edgefed
 from tests.cli.runs.test_report import Nobody
 from tests.control.fake_coordinator import FLEET, FakeCoordinator
@@ -112,3 +113,10 @@ def test_most_senders_are_counted_only() -> None:
     refused = {f"device d-{number}": 9 - number for number in range(6)}
     told = refused_in_words(refused)
     assert told == "39 messages were not read: device d-0 9, device d-1 8, device d-2 7, 3 more"
+
+
+def test_status_counts_devices_of_another_version() -> None:
+    assert versions([VERSION, "", VERSION]) == ""
+    assert versions(["0.0.9", VERSION, "0.2.0", "0.0.9"]) == (
+        f"2 devices 0.0.9, 1 device 0.2.0; this program is {VERSION}"
+    )
