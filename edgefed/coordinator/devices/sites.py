@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from edgefed.errors import NotAllowedError
 from edgefed.wire.messages import Birth
 from edgefed.wire.site_messages import GatewayState
 
@@ -134,3 +135,14 @@ class Sites:
             for device in devices:
                 self._site.pop(device, None)
         return devices
+
+
+def relays_across_sites(device: str, other: str) -> NotAllowedError:
+    """Return the error for a run whose devices, at different sites, send each other data."""
+    return NotAllowedError(
+        f"Devices {device} and {other} are at different sites, and this run has devices send each"
+        " other data.",
+        code="site.relays",
+        hint="choose a method without secure aggregation, label mixes or relays, or run it with"
+        " the devices of one site",
+    )

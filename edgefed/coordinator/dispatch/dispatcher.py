@@ -15,6 +15,7 @@ from datetime import datetime
 
 from edgefed.coordinator.devices.new_devices import NewDevices
 from edgefed.coordinator.devices.sender_limits import COORDINATOR, STATES
+from edgefed.coordinator.devices.sites import relays_across_sites
 from edgefed.coordinator.devices.unheard_devices import UnheardDevices
 from edgefed.coordinator.dispatch.device_publisher import (
     BlobDistributor,
@@ -28,7 +29,7 @@ from edgefed.coordinator.exchanges.fleet import Verdict
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
 from edgefed.coordinator.exchanges.site_sums import sum_requests
 from edgefed.coordinator.journal.rate_limited_notes import OverflowNotes, RateLimitedNotes
-from edgefed.errors import EdgeFedError, NotAllowedError
+from edgefed.errors import EdgeFedError
 from edgefed.files.writing import free_bytes
 from edgefed.process.clock import timestamp
 from edgefed.terminal.units import duration
@@ -158,13 +159,7 @@ class Dispatcher:
         for task in tasks:
             others = [other for other in task.receivers if site_of(other) != site_of(task.device)]
             if others:
-                raise NotAllowedError(
-                    f"Devices {task.device} and {others[0]} are at different sites, and this run"
-                    " has devices send each other data.",
-                    code="site.relays",
-                    hint="choose a method without secure aggregation, label mixes or relays, or"
-                    " run it with the devices of one site",
-                )
+                raise relays_across_sites(task.device, others[0])
 
     def open(self, pending: PendingExchange) -> None:
         """Put an exchange's tasks to their devices."""

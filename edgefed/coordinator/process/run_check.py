@@ -12,6 +12,7 @@ from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.private.privacy_plan import check_privacy, privacy_plan
 from edgefed.config.recipes.checks_section import ChecksSection
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.coordinator.devices.sites import relays_across_sites
 from edgefed.coordinator.models.augmentation import with_augmentation
 from edgefed.coordinator.models.run_model import check_dataset, load_dataset, make_model
 from edgefed.coordinator.models.user_code_check import check_code_allowed
@@ -37,15 +38,18 @@ class RunCheck:
     Args:
         settings: of the coordinator; data sets are kept in its folder.
         excluded: returns the devices that take part in no run with these checks, with reasons.
+        gateway_of: returns the gateway that speaks for a device; empty for none.
     """
 
     def __init__(
         self,
         settings: ServiceSettings,
         excluded: Callable[[ChecksSection], Mapping[str, str]] = lambda checks: {},
+        gateway_of: Callable[[str], str] = lambda device: "",
     ) -> None:
         self._settings = settings
         self._excluded = excluded
+        self._gateway_of = gateway_of
         self._busy = threading.Lock()
 
     def report(self, recipe: Recipe, roster: Roster) -> dict[str, Any]:
@@ -76,6 +80,7 @@ class RunCheck:
             report |= self._weights(plan, compatibility.spec, model)
             fitting = sum(device["fits"] for device in report["devices"])
             _note_too_few(report, recipe, fitting)
+            self._note_sites(report, recipe)
             merging = _merging(recipe, model, recipe.rounds.cohort or fitting)
             return {**report, **merging, **_planned(recipe)}
         return report
@@ -106,6 +111,18 @@ class RunCheck:
         if problem is not None:
             report |= {"fits": False, "problem": problem.to_json()["error"]}
         return report
+
+    def _note_sites(self, report: dict[str, Any], recipe: Recipe) -> None:
+        """Add that devices of different sites would send each other data, if they would."""
+        mixes = recipe.labels.wanted and recipe.labels.mix_share > 0
+        if not (mixes or recipe.secure_aggregation.wanted):
+            return
+        at: dict[str, str] = {}
+        for device in (row["device"] for row in report["devices"] if row["fits"]):
+            at.setdefault(self._gateway_of(device), device)
+        if len(at) > 1:
+            error = relays_across_sites(*list(at.values())[:2])
+            report.update(fits=False, problem=error.to_json()["error"])
 
 
 def check_start(recipe: Recipe, settings: ServiceSettings) -> None:

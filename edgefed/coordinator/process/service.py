@@ -129,7 +129,9 @@ class Service:
         )
         self._presence = Presence(settings.folder, clock, self._online)
         self._run_check = RunCheck(
-            settings, lambda checks: self._trust.exclusions(self.registry.known(), checks)
+            settings,
+            lambda checks: self._trust.exclusions(self.registry.known(), checks),
+            self._sites.gateway_of,
         )
         self._limits = SenderLimits(self._topics, clock, self._joined(), self._enrolled)
         inbox: Inbox[NoReturn] = Inbox(clock, gate=self._limits)

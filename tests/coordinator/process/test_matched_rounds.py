@@ -227,6 +227,33 @@ def test_run_check_says_which_setting_needs_more_devices(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("tables", "fits"),
+    [
+        ({"labels": {"supplement": 0.5}}, False),
+        ({"labels": {"supplement": 0.5, "mix_share": 0.0}}, True),
+        ({"secure_aggregation": {"enabled": True}}, False),
+        ({}, True),
+    ],
+)
+def test_run_check_knows_what_stays_within_a_site(
+    tmp_path: Path, tables: dict[str, Any], fits: bool
+) -> None:
+    settings = ServiceSettings(Address("127.0.0.1", 1), "fleet", tmp_path)
+    chosen = recipe(algorithm={"name": "fedavg"}, data={"name": "none"}, **tables)
+    members = tuple(Member(name, 5, (1, 8, 8), CLASSES) for name in ("a", "b", "c", "d"))
+
+    def problem(gateways: dict[str, str]) -> Any:
+        check = RunCheck(settings, gateway_of=lambda device: gateways.get(device, ""))
+        return check.report(chosen, members)["problem"]
+
+    apart = problem({"c": "hall-1", "d": "hall-2"})
+    assert (apart is None) == fits
+    assert fits or apart["code"] == "site.relays"
+    assert problem(dict.fromkeys("abcd", "hall-1")) is None
+    assert problem({}) is None
+
+
 # -- its result -----------------------------------------------------------------------------------
 
 
