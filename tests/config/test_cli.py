@@ -341,6 +341,15 @@ def test_the_command_brings_no_torch_textual_or_paho(machine: Path) -> None:
         assert f"'{heavy}'" not in result.stdout
 
 
+def test_runs_are_listed_and_backed_up_without_torch(machine: Path) -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from edgefed.cli.main import app;"
+        "words = [['run', 'list', '--local'], ['backup', 'none'], ['run', 'show', '--local']];"
+        "print([CliRunner().invoke(app, each).exit_code for each in words], 'torch' in sys.modules)"
+    )
+    assert run_python(code, cwd=machine / "cwd").stdout == "[0, 5, 5] False\n"
+
+
 def test_importing_the_command_reads_no_models(machine: Path) -> None:
     code = (
         "import sys, edgefed.cli.support.config;"

@@ -24,10 +24,10 @@ from edgefed.config.recipes.recipe import RoundsSection
 from edgefed.config.recipes.training_section import TrainingSection
 from edgefed.events.base.method_tables import MethodTable
 from edgefed.learn.base.types import Tensors
-from edgefed.learn.modeling.model import Model
 
 if TYPE_CHECKING:
     from edgefed.algorithms.interface.exchange_part import ExchangePart
+    from edgefed.learn.modeling.model import Model
 
 
 class AlgorithmSettings(BaseModel):

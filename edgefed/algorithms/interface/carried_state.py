@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.errors import RecipeError
-from edgefed.learn.modeling.model import Model
+
+if TYPE_CHECKING:
+    from edgefed.learn.modeling.model import Model
 
 
 def check_carried_state(algorithm: CompleteAlgorithm[Any], model: Model) -> None:

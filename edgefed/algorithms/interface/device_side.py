@@ -9,18 +9,20 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from edgefed.config.recipes.sections import LossName
 from edgefed.data.base.types import UNPREPARED, Preparation
 from edgefed.learn.base.types import Array, Job, Samples, Score, Tensors, Trained
-from edgefed.learn.modeling.model import Model
-from edgefed.learn.training.scoring import Predict, Predictor
 from edgefed.natural_noise.draw import DrawNoise, draw_noise
 from edgefed.sharing.policy import Policy
 from edgefed.sharing.random_words import RandomWords, generator_words
+
+if TYPE_CHECKING:
+    from edgefed.learn.modeling.model import Model
+    from edgefed.learn.training.scoring import Predict, Predictor
 
 MODE = "mode_"
 """Before a mode in the name of the metric that tells it; see ``EvalJob.mode``."""

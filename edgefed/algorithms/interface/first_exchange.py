@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgefed.algorithms.interface.exchange import Exchange
 from edgefed.algorithms.interface.member import Member
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
-from edgefed.learn.modeling.model import Model
+
+if TYPE_CHECKING:
+    from edgefed.learn.modeling.model import Model
 
 
 def first_exchange(algorithm: CompleteAlgorithm[Any], model: Model) -> Exchange | None:

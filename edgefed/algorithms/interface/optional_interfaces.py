@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import Algorithm, SettingsT, State
@@ -19,9 +19,11 @@ from edgefed.algorithms.interface.member import Roster
 from edgefed.config.recipes.recipe import EvaluationPlace, EvaluationWeighting, ModelSection
 from edgefed.errors import UsageError
 from edgefed.learn.base.types import Tensors
-from edgefed.learn.modeling.model import Model
-from edgefed.learn.training.scoring import Predict, Predictor
 from edgefed.sharing.bounty_report import BountyOrder
+
+if TYPE_CHECKING:
+    from edgefed.learn.modeling.model import Model
+    from edgefed.learn.training.scoring import Predict, Predictor
 
 
 class RecipeNeeds:

@@ -12,7 +12,6 @@ from edgefed.errors import EdgeFedError
 from edgefed.events.history.early_stopping import BestRound
 from edgefed.files.samples import PixelScale
 from edgefed.learn.base.types import Tensors
-from edgefed.learn.modeling.model_building import complete_model
 from edgefed.learn.modeling.model_description import ModelDescription
 from edgefed.learn.modeling.model_file_reader import opened_model_file
 
@@ -63,6 +62,9 @@ def described(
         best: the score by which they are the run's best; None for other files.
         numbers: whether a user's own loss is of numbers.
     """
+    # Runs and their files are listed without torch.
+    from edgefed.learn.modeling.model_building import complete_model
+
     return ModelDescription(
         section=complete_model(section),
         shape=spec.shape,

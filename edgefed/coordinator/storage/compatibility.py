@@ -15,7 +15,6 @@ from edgefed.config.recipes.recipe import Recipe
 from edgefed.data.base.class_names import in_words, numbered, twice, unlisted
 from edgefed.data.base.types import ClassNames, Dataset
 from edgefed.errors import DataError
-from edgefed.learn.networks.torchvision_classifiers import is_torchvision
 from edgefed.terminal.units import counted
 
 COORDINATOR = "the coordinator"
@@ -139,6 +138,9 @@ def _shape(recipe: Recipe, dataset: Dataset, members: Roster) -> tuple[int, ...]
 
 
 def _needs_colour(recipe: Recipe) -> bool:
+    # Not before a run is checked: stored runs are read without torch.
+    from edgefed.learn.networks.torchvision_classifiers import is_torchvision
+
     return is_torchvision(recipe.model.name)
 
 

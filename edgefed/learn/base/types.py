@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy.typing as npt
-import torch
 
 from edgefed.evaluation.confusion import Confusion
 from edgefed.files.samples import Samples as Samples  # noqa: PLC0414 - part of this module's words
-from edgefed.learn.base.augment import Augment
 from edgefed.learn.base.rate_schedule import RateSchedule
+
+if TYPE_CHECKING:  # commands that only read states name these types without torch
+    import torch
+
+    from edgefed.learn.base.augment import Augment
 
 Array = npt.NDArray[Any]
 """An array on the host."""
@@ -20,11 +23,17 @@ Array = npt.NDArray[Any]
 Tensors = dict[str, Array]
 """Named arrays on the host: weights, deltas, optimiser memory. Order is the model's."""
 
-Params = dict[str, torch.Tensor]
+Params: TypeAlias = "dict[str, torch.Tensor]"
 """Named tensors on the training device."""
 
-Forward = Callable[[Params, torch.Tensor], torch.Tensor]
+Forward: TypeAlias = "Callable[[Params, torch.Tensor], torch.Tensor]"
 """The model as a pure function: parameters and inputs (batch, …) to logits (batch, classes)."""
+
+
+def _no_rows() -> torch.Tensor:
+    import torch
+
+    return torch.empty(0, dtype=torch.int64)
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,7 @@ class Batch:
 
     inputs: torch.Tensor
     targets: torch.Tensor
-    rows: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    rows: torch.Tensor = field(default_factory=_no_rows)
 
 
 @dataclass(frozen=True)
