@@ -160,5 +160,8 @@ def joined_inputs(parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Return the inputs of all parts, part by part; images in one file are not read."""
     images = [image for image in map(stored, parts) if image is not None]
     if len(images) == len(parts) and len({id(image.file) for image in images}) == 1:
-        return as_inputs(StoredImages(images[0].file, np.concatenate([i.rows for i in images])))
+        rows, digests = (
+            np.concatenate([getattr(i, name) for i in images]) for name in ("rows", "digests")
+        )
+        return as_inputs(StoredImages(images[0].file, rows, digests))
     return np.concatenate(parts)

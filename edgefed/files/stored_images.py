@@ -30,16 +30,14 @@ class PixelFile:
     Args:
         path: the file.
         image: height, width and channels of each image.
-        digest: changes when the images do.
 
     Raises:
         OSError: the file cannot be opened.
     """
 
-    def __init__(self, path: Path, image: tuple[int, int, int], digest: str) -> None:
+    def __init__(self, path: Path, image: tuple[int, int, int]) -> None:
         self.path = path
         self.image = image
-        self.digest = digest
         self.image_bytes = int(np.prod(image))
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         with suppress(OSError):  # a file system without locks
@@ -51,7 +49,7 @@ class PixelFile:
             os.close(file)
 
     def __reduce__(self) -> tuple[type[PixelFile], tuple[Any, ...]]:
-        return PixelFile, (self.path, self.image, self.digest)
+        return PixelFile, (self.path, self.image)
 
     def read(self, rows: Indices) -> Pixels:
         """Return images by number, (rows, height, width, channels).
@@ -94,14 +92,16 @@ class StoredImages:
     Args:
         file: holds the images.
         rows: numbers of the images in the file, in the order that they have here.
+        digests: of the pixels of each of them, uint64.
     """
 
     dtype = np.dtype(np.uint8)
     ndim = 4
 
-    def __init__(self, file: PixelFile, rows: Indices) -> None:
+    def __init__(self, file: PixelFile, rows: Indices, digests: npt.NDArray[np.uint64]) -> None:
         self.file = file
         self.rows = rows
+        self.digests = digests
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -129,7 +129,7 @@ class StoredImages:
 
     def select(self, index: npt.NDArray[Any]) -> StoredImages:
         """Return some of the images without reading them."""
-        return StoredImages(self.file, self.rows[index])
+        return StoredImages(self.file, self.rows[index], self.digests[index])
 
 
 def is_unused(path: Path) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import threading
 from contextlib import nullcontext
 from io import BufferedReader, FileIO
@@ -31,6 +33,9 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", "
 
 UNREADABLE = "data.unreadable"
 """Code of the error of a file that is not an image."""
+
+TOO_LARGE = "data.too_large"
+"""Code of the error of an image with too many pixels."""
 
 LARGE_PIXELS = 2**23
 """Images with more pixels are decoded one at a time, however many threads decode."""
@@ -62,7 +67,7 @@ class _ImageFile(BufferedReader):
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(FileIO(path))
+        super().__init__(FileIO(path, opener=_open_regular))
         self._bytes = os.fstat(self.fileno()).st_size
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -70,6 +75,15 @@ class _ImageFile(BufferedReader):
         if size is not None and size > LARGE_READ:
             size = min(size, max(0, self._bytes - self.tell()))
         return super().read(size)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Open a file; a pipe or a device, which a read may wait for, is refused."""
+    file = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return file
 
 
 def image_files(folder: Path) -> list[Path]:
@@ -152,6 +166,11 @@ def _orientation(image: ImageFile) -> int:
         return 1
 
 
+def shape_of(pixels: Pixels) -> Shape:
+    """Return the height, width and number of channels of an image's pixels."""
+    return pixels.shape[0], pixels.shape[1], pixels.size // (pixels.shape[0] * pixels.shape[1])
+
+
 def check_pixels(sides: tuple[int, int], where: str) -> None:
     """Check an image's width and height, as its header states them.
 
@@ -166,7 +185,7 @@ def check_pixels(sides: tuple[int, int], where: str) -> None:
 def _too_many_pixels(where: str, what: str) -> DataError:
     return DataError(
         f"{where} is too large: {what}; an image may have at most {MAX_PIXELS} pixels.",
-        code="data.too_large",
+        code=TOO_LARGE,
         hint="scale the image down, or remove it",
     )
 

@@ -119,6 +119,8 @@ def read_folder(folder: Path, options: ImageOptions, decoded: Path) -> FolderCon
     files = [(path, labels.folders[sub]) for sub in listings for path in listings[sub].images]
     paths = [path for path, _ in files]
     cached = cached_images(decoded, folder, paths, options) if paths else None
+    if cached is not None:
+        ignored.note_problems({paths[at]: why for at, why in cached.problems.items()})
     if cached is None or cached.images is None:
         raise _no_images(folder, ignored, len(files))
     positions = cached.positions
@@ -129,9 +131,7 @@ def read_folder(folder: Path, options: ImageOptions, decoded: Path) -> FolderCon
     except OSError as error:
         raise storage_error(folder, error) from error
     samples = with_columns(samples, columns, str(folder / COLUMNS_FILE))
-    unreadable = [paths[place] for place in sorted({*range(len(paths))} - {*positions})]
-    entries = ignored.after_decoding(unreadable, len(paths))
-    return FolderContent(samples, labels.class_names, tuple(entries))
+    return FolderContent(samples, labels.class_names, tuple(ignored.after_decoding()))
 
 
 def _labels(folder: Path) -> _Labels:
@@ -190,7 +190,9 @@ def _no_images(folder: Path, ignored: IgnoredFiles, files: int) -> DataError:
     else:
         what = "it holds no folders and no image files"
     known = [
-        entry for entry in ignored.before_decoding() if entry.reason != "unsorted" or not loose
+        entry
+        for entry in (*ignored.without_image(), *ignored.before_decoding())
+        if entry.reason != "unsorted" or not loose
     ]
     hints = [entry.hint for entry in known]
     return DataError(

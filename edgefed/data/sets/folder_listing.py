@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from edgefed.data.base.limits import MAX_PIXELS
 from edgefed.data.images.image_decoding import SUFFIXES
 from edgefed.terminal.printable import printable
 from edgefed.terminal.units import counted
@@ -18,6 +19,9 @@ SHOWN = 6
 
 MAX_COUNTED = 10_000
 """Files in folders of a class folder that are counted; the rest of them is not looked at."""
+
+MAX_NAMED = 1000
+"""Image files of one reason that are named."""
 
 CONVERTIBLE = frozenset(
     {".arw", ".avif", ".cr2", ".cr3", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".orf"}
@@ -30,6 +34,23 @@ _BESIDE = frozenset(
     | {".xmp", ".yaml", ".yml"}
 )
 """Suffixes of files that lie beside photos, and that nobody takes for photos."""
+
+_PROBLEMS = {
+    "unreadable": ("cannot be read and were skipped", "copy them again, or remove them"),
+    "too_large": (
+        f"have more than {MAX_PIXELS} pixels and were skipped",
+        "scale them down, or remove them",
+    ),
+    "unlike": (
+        "differ in size from the others and were skipped",
+        "scale them all: folder:FOLDER?size=64 on a device, size = 64 in a recipe",
+    ),
+    "room": (
+        "are not used, because the decoded images have no room",
+        "free some space, raise max_bytes, or remove old images",
+    ),
+}
+"""Of image files without an image, by reason: what they do, and advice."""
 
 _CONVERT = "convert photos to JPEG or PNG, for HEIC such as heif-convert IMAGE.HEIC IMAGE.jpg"
 
@@ -61,17 +82,19 @@ class Ignored:
     """Files of a folder of classes that are not used, for one reason.
 
     Attributes:
-        reason: ``unreadable``, ``unsupported``, ``nested``, ``unsorted``; or ``closed`` for class
-            folders, and ``unusable`` for classes.
+        reason: ``unreadable``, ``too_large``, ``unlike``, ``room``, ``unsupported``, ``nested``,
+            ``unsorted``; or ``closed`` for class folders, and ``unusable`` for classes.
         count: number of files.
         what: description of the files, with an example.
         hint: advice.
+        names: paths of the image files among them below the folder, at most ``MAX_NAMED``.
     """
 
     reason: str
     count: int
     what: str
     hint: str
+    names: tuple[str, ...] = ()
 
     @property
     def warning(self) -> str:
@@ -92,32 +115,31 @@ class IgnoredFiles:
     folder: Path
     classes: Mapping[Path, Listing]
     loose: Listing
-    _found: list[Ignored] = field(default_factory=list)
+    _problems: dict[str, list[Path]] = field(default_factory=dict)
+
+    def note_problems(self, problems: Mapping[Path, str]) -> None:
+        """Note the image files without an image, with the reasons."""
+        for path, reason in problems.items():
+            self._problems.setdefault(reason, []).append(path)
 
     def before_decoding(self) -> list[Ignored]:
         """Return the files that are ignored without opening any image."""
         return [*self._unsupported(), *self._nested(), *self._closed(), *self._unsorted()]
 
-    def after_decoding(self, unreadable: Sequence[Path], files: int) -> list[Ignored]:
-        """Return everything.
+    def after_decoding(self) -> list[Ignored]:
+        """Return everything; after ``note_problems``."""
+        lost = Counter(path.parent for paths in self._problems.values() for path in paths)
+        return [*self.without_image(), *self.before_decoding(), *self._unusable(lost)]
 
-        Args:
-            unreadable: images that cannot be read.
-            files: how many images there are, with those.
-        """
-        return [
-            *self._unreadable(unreadable, files),
-            *self.before_decoding(),
-            *self._unusable(Counter(path.parent for path in unreadable)),
-        ]
-
-    def _unreadable(self, paths: Sequence[Path], files: int) -> Iterator[Ignored]:
-        if paths:
-            what = (
-                f"{len(paths)} of {files} image files in {self.folder} cannot be read and were"
-                f" skipped, such as {self._named(paths[0])}"
-            )
-            yield Ignored("unreadable", len(paths), what, "copy them again, or remove them")
+    def without_image(self) -> Iterator[Ignored]:
+        """Yield the image files without an image, by reason."""
+        files = sum(len(listing.images) for listing in self.classes.values())
+        for reason, (what, hint) in _PROBLEMS.items():
+            paths = self._problems.get(reason, ())
+            if paths:
+                names = tuple(self._named(path) for path in paths[:MAX_NAMED])
+                text = f"{len(paths)} of {files} image files in {self.folder} {what}"
+                yield Ignored(reason, len(paths), f"{text}, such as {names[0]}", hint, names)
 
     def _unsupported(self) -> Iterator[Ignored]:
         paths = [path for listing in self.classes.values() for path in listing.unsupported]

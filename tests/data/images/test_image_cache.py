@@ -173,17 +173,14 @@ def test_images_are_decoded_once_and_again_when_a_file_changes(tmp_path: Path) -
     folder, root = photos(tmp_path / "photos"), tmp_path / "decoded"
     _, steps = steps_of(lambda: read_folder(folder, AS_IT_IS, root))
     assert steps == [(done, 12) for done in range(13)]
-    (before,) = cache_of(root).glob("pixels-*")
     held, steps = steps_of(lambda: read_folder(folder, AS_IT_IS, root))
     assert steps == [], "nothing was decoded"
     old = pixels_of(folder)
     Image.new("RGB", (16, 16), (1, 2, 3)).save(folder / "cat" / "0001.png")
     content, steps = steps_of(lambda: read_folder(folder, AS_IT_IS, root))
-    assert steps[-1] == (12, 12)
+    assert steps == [(11, 12), (12, 12)], "only the other file was decoded"
     assert np.array_equal(content.samples.inputs, pixels_of(folder))
     assert np.array_equal(held.samples.inputs, old), "who read the old file still does"
-    (after,) = cache_of(root).glob("pixels-*")
-    assert after != before
 
 
 @pytest.mark.parametrize("change", ["added", "removed", "renamed", "touched"])
@@ -200,7 +197,7 @@ def test_whatever_happens_to_a_file_is_noticed(tmp_path: Path, change: str) -> N
     else:
         os.utime(one, ns=(1, 1))
     content, steps = steps_of(lambda: read_folder(folder, AS_IT_IS, root))
-    assert steps != []
+    assert bool(steps) == (change != "removed")
     assert np.array_equal(content.samples.inputs, pixels_of(folder))
 
 
@@ -214,13 +211,14 @@ def test_a_killed_build_resumes_where_it_was(tmp_path: Path) -> None:
         finally:
             process.kill()
     index = read_index(cache_of(root)) or index
-    assert 0 < index.done < 120, "it was killed in the middle"
+    done = len(index.entries)
+    assert 0 < done < 120, "it was killed in the middle"
     content, steps = steps_of(lambda: read_folder(folder, AS_IT_IS, root))
-    assert steps[0] == (index.done, 120) and steps[-1] == (120, 120)
+    assert steps[0] == (done, 120) and steps[-1] == (120, 120)
     fresh = read_folder(folder, AS_IT_IS, tmp_path / "fresh")
     assert np.array_equal(content.samples.inputs, fresh.samples.inputs)
     assert np.array_equal(content.samples.targets, fresh.samples.targets)
-    assert images_of(content.samples).file.digest == images_of(fresh.samples).file.digest
+    assert np.array_equal(images_of(content.samples).digests, images_of(fresh.samples).digests)
     assert content.warnings == fresh.warnings != ()
 
 
@@ -229,7 +227,7 @@ def _wait_for_progress(root: Path) -> ImageIndex:
     while time.monotonic() < until:
         for cache in root.glob("*"):
             index = read_index(cache)
-            if index is not None and index.done >= 20:
+            if index is not None and len(index.entries) >= 20:
                 return index
         time.sleep(0.005)
     raise AssertionError("the build told nothing")
