@@ -40,6 +40,9 @@ app.command()(membership_cli.enroll)
 app.command()(membership_cli.address)
 app.command()(membership_cli.leave)
 
+SHOWN_FILES = 20
+"""Files that are not used and are named, for each reason; ``--json`` names more."""
+
 
 @app.command()
 def run(
@@ -73,7 +76,7 @@ def run(
         address = broker_address(settings, (name,))
         own = OwnData(settings)
         try:
-            device_data = [own.read()]
+            device_data = [own.read(at_start=True)]
         except EdgeFedError as error:
             publish_refusal(address, settings.fleet, name, error)
             raise
@@ -112,6 +115,7 @@ def data_(
         "columns": category_counts(device_data.train, device_data.test),
         "warnings": list(device_data.warnings),
         "ignored": dict(device_data.ignored),
+        "ignored_files": dict(device_data.ignored_files),
     }
     options.answer(
         answer,
@@ -136,6 +140,11 @@ def _data_rows(answer: dict[str, Any], outputs: str) -> list[tuple[str, str]]:
         *(
             (f"column {name}", counted(count, "category", "categories"))
             for name, count in answer["columns"].items()
+        ),
+        *(
+            (reason, name)
+            for reason, names in answer["ignored_files"].items()
+            for name in (*names[:SHOWN_FILES], *["…"][: len(names[SHOWN_FILES:])])
         ),
     ]
 

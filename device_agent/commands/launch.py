@@ -72,11 +72,11 @@ def run_agent(
     """
     clock = SystemClock()
     ring = keep_log() if settings.share_log else None
-    for warning in data.warnings:
-        log.warning("%s", warning)
+    own.report(data)
     make_state_private(settings.state)
     folder = agent_folder(settings)
     lock = FolderLock(folder, f"the agent of {device_name(settings)}")
+    own.announce()
     sensors = Sensors()
     address = broker_address(settings, (device_name(settings),))
     credentials = address.credentials

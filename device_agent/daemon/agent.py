@@ -8,11 +8,13 @@ task. The states of a task are download → train → upload → done.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import secrets
 import threading
 from collections.abc import Callable
 
+from device_agent.daemon.announced_samples import OpenRun
 from device_agent.daemon.arrival_limits import ArrivalLimits, OverflowReport
 from device_agent.daemon.data_watch import DataRead, DataUnused, DataWatch
 from device_agent.identity.duplicate_name_guard import DuplicateNameGuard, EarlierLives
@@ -68,6 +70,9 @@ COMPLAIN_EVERY = 60.0
 LONGEST_WAIT = 5.0
 """Seconds after which the loop turns without a message: the service manager waits for it."""
 
+RUN_NAMED_WITHIN = 60.0
+"""Seconds in which a coordinator that was restarted names the run that it resumes."""
+
 
 class _Stop:
     """Ends the agent's loop."""
@@ -120,8 +125,10 @@ class Agent:
         self._renewal = renewal
         self._session = identity.birth.session
         self._coordinator = ""
-        self._owner = ""
-        self._run_at_work = False
+        self._open_run = OpenRun(store.folder)
+        self._owner = self._open_run.owner or ""
+        self._run_at_work = self._open_run.owner is not None
+        self._unnamed_by = math.inf
         self._limits = ArrivalLimits(self._topics, clock)
         self._inbox: Inbox[Own] = Inbox(clock, INBOX_LIMITS, self._limits)
         self._overflow = OverflowReport(lambda: self._inbox.counts)
@@ -241,6 +248,9 @@ class Agent:
         if self._overflow.due(now):
             self._reporter.note_overflow(self._overflow.dropped, self._overflow.refused)
         self._reporter.due(now)
+        if now >= self._unnamed_by:
+            self._unnamed_by = math.inf
+            self._set_run_at_work(False)
         if self._watch is not None:
             self._watch.allow(self._between_runs)
         if not self._link.connected:
@@ -321,10 +331,16 @@ class Agent:
             self._reporter.repeat(self._link.connected)  # it knows only what the broker kept of us
         self._limits.know_run(state.run)
         if state.status == "online" and (state.run or state.owner != self._owner):
-            # A coordinator that was restarted names its run a little later.
-            self._owner, self._run_at_work = state.owner, state.run_status in UNFINISHED
-            self._training.keep(self._run_at_work)
+            self._owner, self._unnamed_by = state.owner, math.inf
+            self._set_run_at_work(state.run_status in UNFINISHED)
+        elif state.status == "online" and self._run_at_work:
+            self._unnamed_by = min(self._unnamed_by, self._clock.monotonic() + RUN_NAMED_WITHIN)
         self._tasks.close_exchanges(state)
+
+    def _set_run_at_work(self, at_work: bool) -> None:
+        self._run_at_work = at_work
+        self._training.keep(at_work)
+        self._open_run.note(self._owner if at_work else None)
 
     @property
     def _between_runs(self) -> bool:
@@ -340,6 +356,8 @@ class Agent:
         birth = self._birth.model_copy(update=changed)
         try:
             self._store.note_birth(birth, timestamp(self._clock.now()))
+            if self._watch is not None:
+                self._watch.announce()
         except StorageError as error:
             log.warning("the data have changed and are not used: %s", error.as_line())
             self._watch_again()

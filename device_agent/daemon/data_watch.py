@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 from device_agent.daemon.own_data import OwnData
 from device_agent.daemon.refused_data import refused_data
 from edgefed.data.base.types import DeviceData
-from edgefed.errors import EdgeFedError
+from edgefed.errors import EdgeFedError, StorageError
 from edgefed.events.base.coordinator_states import CHANGED_DATA
 
 log = logging.getLogger(__name__)
@@ -22,6 +23,12 @@ EVERY = 3.0
 
 SETTLED = 1.0
 """Seconds for which data must not change any more before they are read: files are being copied."""
+
+LONGEST_SETTLING = 60.0
+"""Seconds after which data that change without a pause are read all the same."""
+
+RETRY = 60.0
+"""Seconds after which data are read again that the disk had no room for, or did not take."""
 
 AFTER_RUN = f"{CHANGED_DATA}; they are read when the run ends"
 """Why data that change during a run are not used."""
@@ -77,6 +84,7 @@ class DataWatch:
         self._report = report
         self._allowed = False
         self._pending = self._problem = self._reported = ""
+        self._settled_by = self._retry_at = math.inf
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="data", daemon=True)
@@ -90,6 +98,10 @@ class DataWatch:
         if allowed and not self._allowed:
             self._wake.set()
         self._allowed = allowed
+
+    def announce(self) -> None:
+        """Remember the samples that were read last as announced; see ``OwnData``."""
+        self._own.announce()
 
     def forget(self) -> None:
         """Read the data once more, because those that were read last are not in use."""
@@ -105,37 +117,48 @@ class DataWatch:
         begun = time.monotonic()
         seen = self._own.look()
         pause = max(EVERY, (time.monotonic() - begun) / MOST_TIME)
-        if seen == self._own.seen:
-            self._pending = ""
+        if seen == self._own.seen and not (self._allowed and begun >= self._retry_at):
+            self._pending, self._settled_by = "", math.inf
             self._note(self._problem)
-        elif seen != self._pending:
+        elif seen != self._pending and begun < self._settled_by:
+            if not self._pending:
+                self._settled_by = begun + LONGEST_SETTLING
             self._pending = seen
             return SETTLED
         elif self._allowed:
-            self._pending = ""
-            self._read()
+            self._pending, self._settled_by, self._retry_at = "", math.inf, math.inf
+            self._read(begun)
         else:
-            self._note(AFTER_RUN)
+            missing = self._own.missing()
+            self._note(f"{CHANGED_DATA}: {missing}" if missing else AFTER_RUN)
         return pause
 
     def _note(self, reason: str) -> None:
         """Report once why the data are not used."""
         if reason != self._reported:
             self._reported = reason
+            if reason:
+                log.warning("%s", reason)
             self._report(DataUnused(reason))
 
-    def _read(self) -> None:
+    def _read(self, begun: float) -> None:
         try:
             data = self._own.read()
             reading = DataRead(data, self._describe(data))
         except EdgeFedError as error:
-            log.warning("the data have changed and are not used: %s", error.as_line())
+            if isinstance(error, StorageError):
+                self._retry_at = begun + RETRY
             self._problem = refused_data(error)
             self._note(self._problem)
             return
-        self._problem = self._reported = ""
-        for warning in data.warnings:
-            log.warning("%s", warning)
+        self._problem = ""
+        self._own.report(data)
+        if "room" in data.ignored:
+            self._retry_at = begun + RETRY
+        if self._own.is_announced:
+            self._note("")
+            return
+        self._reported = ""
         self._report(reading)
 
     def _run(self) -> None:

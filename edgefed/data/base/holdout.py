@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -34,18 +35,23 @@ def held_out_positions(
 
     Targets (n, outputs) that are not labels count as one label.
     """
-    if labels.ndim > 1:
-        labels = np.zeros(len(labels), np.int64)
     chosen = np.zeros(len(labels), dtype=bool)
-    chosen[_held_out(labels, share, rng)] = True
+    chosen[_held_out(labels, share, rng.permutation)] = True
     return np.flatnonzero(~chosen), np.flatnonzero(chosen)
 
 
-def _held_out(labels: Indices, share: float, rng: np.random.Generator) -> Indices:
+def lowest_held_out(labels: Array, share: float, keys: Array) -> Indices:
+    """Return the positions held out, as ``hold_out`` does: of each label those of lowest key."""
+    return _held_out(labels, share, lambda positions: positions[np.argsort(keys[positions])])
+
+
+def _held_out(labels: Array, share: float, order: Callable[[Indices], Indices]) -> Indices:
+    if labels.ndim > 1:
+        labels = np.zeros(len(labels), np.int64)
     present, counts = np.unique(labels, return_counts=True)
     quotas = _quotas(counts, share)
     picks = [
-        rng.permutation(np.flatnonzero(labels == label))[:quota]
+        order(np.flatnonzero(labels == label))[:quota]
         for label, quota in zip(present, quotas, strict=True)
     ]
     return np.concatenate(picks) if picks else np.zeros(0, np.int64)

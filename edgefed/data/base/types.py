@@ -104,6 +104,7 @@ class DeviceData:
         preparation: of the inputs.
         class_names: names of the labels.
         ignored: number of unused files, by reason; see `edgefed.data.sets.folder_listing`.
+        ignored_files: paths of the image files among them, by reason; the first of many.
     """
 
     train: Samples
@@ -115,6 +116,7 @@ class DeviceData:
     preparation: Preparation = UNPREPARED
     class_names: ClassNames = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
+    ignored_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

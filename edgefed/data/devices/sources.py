@@ -15,14 +15,14 @@ After a ``?``, each source accepts options that prepare its inputs, such as
 ``npz:FILE?normalize=true&mean=0.1307&std=0.3081``; a user's own files also accept ``max_bytes``.
 The run defines crops and flips.
 
-A test part of a source is used as it is. Without one, the same samples are held out each time, so
-that the split stays the same when the agent restarts.
+A test part of a source is used as it is. Without one, the same samples are held out each time. An
+agent's split stays the same when its data grow; see `edgefed.data.devices.growing_split`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -41,6 +41,7 @@ from edgefed.data.images.image_options import ImageOptions
 from edgefed.data.sets.dataset_reader import SourceReader, read_guarded
 from edgefed.data.sets.datasets import DATASET_PLUGINS
 from edgefed.data.sets.folder import read_folder
+from edgefed.data.sets.folder_listing import Ignored
 from edgefed.data.sets.hugging_face import ColumnOptions, read_table
 from edgefed.data.sets.npz import read_npz
 from edgefed.data.sets.options import checked_options, nearest
@@ -110,7 +111,7 @@ class _Content:
     warnings: tuple[str, ...] = ()
     preparation: Preparation = UNPREPARED
     class_names: ClassNames = ()
-    ignored: Mapping[str, int] = field(default_factory=dict)
+    ignored: tuple[Ignored, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,12 @@ def parse_source(text: str) -> Source:
     return Source(kind, Path(path).expanduser(), dict(parse_qsl(options, keep_blank_values=True)))
 
 
-def load_device(source: str, holdout: float, folder: Path | None = None) -> DeviceData:
+def load_device(
+    source: str,
+    holdout: float,
+    folder: Path | None = None,
+    split: Callable[[Samples], tuple[Samples, Samples]] | None = None,
+) -> DeviceData:
     """Return the device's samples for training and tests.
 
     Args:
@@ -155,6 +161,7 @@ def load_device(source: str, holdout: float, folder: Path | None = None) -> Devi
         holdout: share of the samples to keep for evaluation, in [0, 1), where the source has no
             test part of its own.
         folder: keeps the decoded images of an image folder; None for the folder around it.
+        split: divides the samples of such a source; None for ``hold_out``.
 
     Raises:
         DataError: the data is missing, damaged, empty, or cannot be trained on.
@@ -170,7 +177,8 @@ def load_device(source: str, holdout: float, folder: Path | None = None) -> Devi
     content = kind.read(parsed, options, holdout, decoded)
     train, test = content.train, content.test
     if test is None:
-        train, test = hold_out(train, holdout, generator(0, "data", "device", "holdout"))
+        rng = generator(0, "data", "device", "holdout")
+        train, test = hold_out(train, holdout, rng) if split is None else split(train)
     warnings = content.warnings
     if holdout > 0 and not len(test):
         warnings += (f"{parsed.path} leaves no samples for evaluation on this device",)
@@ -188,7 +196,8 @@ def load_device(source: str, holdout: float, folder: Path | None = None) -> Devi
         warnings,
         preparation,
         content.class_names,
-        content.ignored,
+        {entry.reason: entry.count for entry in content.ignored},
+        {entry.reason: entry.names for entry in content.ignored if entry.names},
     )
 
 
@@ -254,7 +263,7 @@ def _read_folder(source: Source, options: _FolderSource, holdout: float, decoded
         content.classes,
         content.warnings,
         class_names=content.class_names,
-        ignored={entry.reason: entry.count for entry in content.ignored},
+        ignored=content.ignored,
     )
 
 

@@ -32,7 +32,7 @@ from edgefed.data.images.image_index import (
 from edgefed.data.images.image_options import ImageOptions
 from edgefed.errors import DataError, EdgeFedError, StorageError
 from edgefed.files.stored_images import PixelFile
-from edgefed.files.writing import PRIVATE_FILE, free_bytes, storage_error
+from edgefed.files.writing import PRIVATE_FILE, free_bytes, open_private, storage_error
 from edgefed.terminal.progress import tell_progress
 from edgefed.terminal.units import size
 
@@ -123,7 +123,7 @@ def compact(cache: Path, index: ImageIndex, names: Sequence[str]) -> ImageIndex:
     try:
         before = PixelFile(cache / index.pixels, index.image)
         at_once = max(1, AHEAD_BYTES // index.image_bytes)
-        with path.open("xb", opener=lambda name, flags: os.open(name, flags, PRIVATE_FILE)) as file:
+        with open_private(path, "xb") as file:
             for start in range(0, len(rows), at_once):
                 file.write(before.read(np.array(rows[start : start + at_once], np.int64)).data)
             file.flush()

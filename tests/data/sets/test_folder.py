@@ -47,12 +47,22 @@ def test_each_folder_is_a_label_and_each_file_a_sample(pets: Path) -> None:
 
 def test_size_and_greyscale_bring_images_into_one_shape(pets: Path) -> None:
     write_image(pets / "dog" / "large.jpg", (30, 20), 255)
-    with pytest.raises(DataError, match=r"large\.jpg is 20x30") as caught:
-        read_folder(pets, AS_IT_IS)
-    assert "size" in caught.value.hint
+    content = read_folder(pets, AS_IT_IS)
+    assert [(each.reason, each.names) for each in content.ignored] == [
+        ("unlike", ("dog/large.jpg",))
+    ]
+    for number in range(9):
+        write_image(pets / "dog" / f"large-{number}.jpg", (30, 20), 255)
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"large-0\.jpg is 20x30") as caught:
+            read_folder(pets, AS_IT_IS)
+        assert "size" in caught.value.hint
     content = read_folder(pets, ImageOptions(size=8, greyscale=True))
-    assert content.samples.inputs.shape == (11, 1, 8, 8)
+    assert content.samples.inputs.shape == (20, 1, 8, 8)
     assert content.samples.inputs[-1].min() == 255
+    for path in pets.glob("*/*.png"):
+        path.unlink()
+    assert read_folder(pets, AS_IT_IS).samples.inputs.shape == (10, 3, 30, 20)
 
 
 def test_a_data_set_is_split_in_proportion(pets: Path) -> None:
