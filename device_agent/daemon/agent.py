@@ -359,8 +359,8 @@ class Agent:
             if self._watch is not None:
                 self._watch.announce()
         except StorageError as error:
-            log.warning("the data have changed and are not used: %s", error.as_line())
-            self._watch_again()
+            if self._watch is not None:
+                self._watch.refuse(error)
             return
         self._birth = birth
         self._training.renew(read.data)

@@ -123,10 +123,12 @@ def only_announced(
         announced: what was there before.
     """
     pool = joined([data.train, data.test]) if len(data.test) else data.train
-    places = {key: place for place, key in enumerate([*found.train.tolist(), *found.test.tolist()])}
+    places: dict[int, list[int]] = {}  # several of equal samples
+    for place, key in enumerate([*found.train.tolist(), *found.test.tolist()]):
+        places.setdefault(key, []).append(place)
     parts = []
     for keys in (announced.train.tolist(), announced.test.tolist()):
-        kept = np.array([places[key] for key in keys if key in places], np.int64)
+        kept = np.array([places[key].pop(0) for key in keys if places.get(key)], np.int64)
         if len(kept) < len(keys):
             gone = counted(len(keys) - len(kept), "sample")
             log.warning("%s of the run at work cannot be read any more", gone)

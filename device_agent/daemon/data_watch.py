@@ -27,8 +27,8 @@ SETTLED = 1.0
 LONGEST_SETTLING = 60.0
 """Seconds after which data that change without a pause are read all the same."""
 
-RETRY = 60.0
-"""Seconds after which data are read again that the disk had no room for, or did not take."""
+RETRY = 10.0
+"""Least seconds after which data are read again that the disk had no room for, or did not take."""
 
 AFTER_RUN = f"{CHANGED_DATA}; they are read when the run ends"
 """Why data that change during a run are not used."""
@@ -83,7 +83,7 @@ class DataWatch:
         self._describe = describe
         self._report = report
         self._allowed = False
-        self._pending = self._problem = self._reported = ""
+        self._pending = self._problem = self._reported = self._logged = ""
         self._settled_by = self._retry_at = math.inf
         self._wake = threading.Event()
         self._stopping = False
@@ -102,6 +102,12 @@ class DataWatch:
     def announce(self) -> None:
         """Remember the samples that were read last as announced; see ``OwnData``."""
         self._own.announce()
+        self._logged = ""
+
+    def refuse(self, error: StorageError) -> None:
+        """Read the data again later: the disk does not take what belongs to those read last."""
+        self._retry_at = time.monotonic() + RETRY
+        self._refuse(error)
 
     def forget(self) -> None:
         """Read the data once more, because those that were read last are not in use."""
@@ -127,39 +133,45 @@ class DataWatch:
             return SETTLED
         elif self._allowed:
             self._pending, self._settled_by, self._retry_at = "", math.inf, math.inf
-            self._read(begun)
+            self._read()
         else:
             missing = self._own.missing()
-            self._note(f"{CHANGED_DATA}: {missing}" if missing else AFTER_RUN)
+            self._note(f"{CHANGED_DATA}: {missing}" if missing else AFTER_RUN, missing)
         return pause
 
-    def _note(self, reason: str) -> None:
-        """Report once why the data are not used."""
-        if reason != self._reported:
-            self._reported = reason
-            if reason:
-                log.warning("%s", reason)
-            self._report(DataUnused(reason))
+    def _note(self, reason: str, line: str = "") -> None:
+        """Report once why the data are not used, and log a line about it."""
+        if reason == self._reported:
+            return
+        self._reported = reason
+        if line and line != self._logged:
+            log.warning("%s", line)
+        self._logged = line
+        self._report(DataUnused(reason))
 
-    def _read(self, begun: float) -> None:
+    def _refuse(self, error: EdgeFedError) -> None:
+        self._problem = refused_data(error)
+        self._note(self._problem, f"the data have changed and are not used: {error.as_line()}")
+
+    def _read(self) -> None:
+        begun, self._problem = time.monotonic(), ""
         try:
             data = self._own.read()
             reading = DataRead(data, self._describe(data))
+            is_short = "room" in data.ignored
         except EdgeFedError as error:
-            if isinstance(error, StorageError):
-                self._retry_at = begun + RETRY
-            self._problem = refused_data(error)
-            self._note(self._problem)
-            return
-        self._problem = ""
-        self._own.report(data)
-        if "room" in data.ignored:
-            self._retry_at = begun + RETRY
-        if self._own.is_announced:
-            self._note("")
-            return
-        self._reported = ""
-        self._report(reading)
+            self._refuse(error)
+            is_short = isinstance(error, StorageError)
+        else:
+            self._own.report(data)
+            if self._own.is_announced:
+                self._note("")
+            else:
+                self._reported = ""
+                self._report(reading)
+        if is_short:
+            now = time.monotonic()
+            self._retry_at = now + max(RETRY, (now - begun) / MOST_TIME)
 
     def _run(self) -> None:
         pause = 0.0

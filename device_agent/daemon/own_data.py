@@ -11,6 +11,7 @@ from stat import S_ISDIR
 import numpy as np
 
 from device_agent.daemon.announced_samples import (
+    SAMPLES,
     AnnouncedSamples,
     OpenRun,
     described_samples,
@@ -19,7 +20,7 @@ from device_agent.daemon.announced_samples import (
 )
 from device_agent.identity.device_name import agent_folder
 from edgefed.config.fleet.settings import AgentSettings
-from edgefed.data.base.types import DeviceData
+from edgefed.data.base.types import ClassNames, DeviceData
 from edgefed.data.devices.growing_split import GrowingSplit, first_split
 from edgefed.data.devices.sources import load_device, parse_source
 from edgefed.errors import UsageError
@@ -76,10 +77,12 @@ class OwnData:
         before = self._announced_of_source()
         split = None if before is None else before.split
 
-        def parts(samples: Samples) -> tuple[Samples, Samples]:
+        def parts(samples: Samples, names: ClassNames) -> tuple[Samples, Samples]:
             nonlocal split
-            split = split or first_split(samples, settings.holdout, by_order=self._has_older_split)
-            return split.parts(samples)
+            if split is None:
+                by_order = self._has_older_split
+                split = first_split(samples, names, settings.holdout, by_order=by_order)
+            return split.parts(samples, names)
 
         data = load_device(settings.data, settings.holdout, settings.state / "data", parts)
         split = split or GrowingSplit(settings.holdout, *2 * [np.zeros(0, np.uint64)])
@@ -95,7 +98,7 @@ class OwnData:
     @property
     def _has_older_split(self) -> bool:
         """Whether an earlier version of the agent, which kept no record, was at work here."""
-        return self._announced is None and (self._folder / DATABASE).exists()
+        return (self._folder / DATABASE).exists() and not (self._folder / SAMPLES).exists()
 
     def _announced_of_source(self) -> AnnouncedSamples | None:
         """Return what was announced of these data with this share for tests."""

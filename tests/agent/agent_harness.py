@@ -43,11 +43,11 @@ PATIENCE = 60.0
 MessageT = TypeVar("MessageT", bound=Message)
 
 
-def write_data(path: Path, labels: int = CLASSES) -> Path:
-    """Write a few samples that can be learned, of so many labels."""
+def write_data(path: Path, labels: int = CLASSES, samples: int = SAMPLES) -> Path:
+    """Write a few samples that can be learned, of so many labels; more begin with the same ones."""
     draws = np.random.Generator(np.random.Philox(4))
-    targets = np.arange(SAMPLES) % labels
-    inputs = draws.standard_normal((SAMPLES, *SHAPE)) + targets[:, None, None, None]
+    targets = np.arange(samples) % labels
+    inputs = draws.standard_normal((samples, *SHAPE)) + targets[:, None, None, None]
     np.savez(path, x=inputs.astype(np.float32), y=targets)
     return path
 

@@ -17,7 +17,7 @@ from edgefed.config.recipes.recipe import ModelSection
 from edgefed.learn.modeling.model_building import build
 from edgefed.wire.messages import BlobRef, CoordinatorState, Task
 from edgefed.wire.tensors import pack
-from tests.agent.agent_harness import CLASSES, FLEET, SHAPE, Stage, write_data
+from tests.agent.agent_harness import CLASSES, FLEET, SAMPLES, SHAPE, Stage, write_data
 from tests.coordinator.full_disk import fill
 from tests.processes import clean_environment
 
@@ -39,6 +39,26 @@ class Board:
     def __init__(self, stage: Stage, process: subprocess.Popen[bytes], disk: Path) -> None:
         self.stage = stage
         self.disk = Path(f"/proc/{process.pid}/root{disk}")
+        self._inside = f"nsenter --target {process.pid} --user --preserve-credentials --mount"
+        self._place, self._log = disk, disk.with_name("agent.log")
+
+    def run(self, words: str) -> None:
+        """Run a command that sees the agent's disk at its place."""
+        subprocess.run(f"{self._inside} {words}".split(), check=True)
+
+    @contextmanager
+    def read_only(self) -> Iterator[None]:
+        """Have the disk refuse to be written."""
+        self.run(f"mount --bind {self._place} {self._place}")
+        self.run(f"mount -o remount,bind,ro {self._place}")
+        try:
+            yield
+        finally:
+            self.run(f"umount --lazy {self._place}")
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
 
     def task(self, number: int, **changes: Any) -> Task:
         """Return a task with weights of its own."""
@@ -133,3 +153,21 @@ def test_a_download_that_does_not_fit_goes_on_when_there_is_room(
         (board.disk / "ballast").unlink()
         assert board.stage.reply("r-1-1").status == "ok"
         assert "failed" not in board.stage.seen()
+
+
+def test_a_disk_that_is_read_only_for_a_while_is_told_and_costs_nothing(
+    mosquitto: MosquittoBroker, tmp_path: Path
+) -> None:
+    with board_on(mosquitto, tmp_path) as board:
+        stage = board.stage
+        with board.read_only():
+            write_data(tmp_path / "data.npz", samples=SAMPLES + 10)
+            stage.wait(lambda: "data have changed" in board.log, "a line about the data")
+            stage.ask(board.task(1))
+            failed = stage.wait_for_state("failed")
+            assert failed.reason.endswith("staging: Read-only file system.")
+        stage.ask(board.task(2))
+        assert stage.reply("r-1-2").samples == SAMPLES * 0.8, "its samples are those of before"
+        stage.wait(lambda: stage.births[-1].revision == 1, "the new samples")
+        assert board.log.count("data have changed and are not used") == 1
+        assert "samples.npz: Read-only file system." in board.log

@@ -1,15 +1,15 @@
 """Which samples of a device's data are held out, while the data grow: decided by their content.
 
-A sample that comes later is held out if the digest of its input is below the share, so that neither
-its place nor its time matters, and the same photo is held out on every device. The first split has
-as many samples of each label as ``hold_out``; a record keeps those that the digest would place
-otherwise. Labels play no part: a photo that is moved to another class stays where it was.
+A sample that comes later is held out if its digest is below the share, so that neither its place
+nor its time matters, and the same photo is held out on every device. The first split has as many
+samples of each label as that of ``hold_out``; a record keeps those that their digests would place
+otherwise. Of equal samples, as many stay held out as were.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,25 +44,28 @@ class GrowingSplit:
     held: Keys
     trained: Keys
 
-    def parts(self, samples: Samples) -> tuple[Samples, Samples]:
+    def parts(self, samples: Samples, class_names: Sequence[str] = ()) -> tuple[Samples, Samples]:
         """Return (train, test), in the original order; one sample is left for training."""
-        keys = input_keys(samples)
+        keys = _distinct(sample_keys(samples, class_names))
         test = (_below(keys, self.share) | np.isin(keys, self.held)) & ~np.isin(keys, self.trained)
         if test.all():
             test[np.argmax(keys)] = False
         return take(samples, np.flatnonzero(~test)), take(samples, np.flatnonzero(test))
 
 
-def first_split(samples: Samples, share: float, *, by_order: bool) -> GrowingSplit:
+def first_split(
+    samples: Samples, class_names: Sequence[str], share: float, *, by_order: bool
+) -> GrowingSplit:
     """Return the split that a device begins with.
 
     Args:
         samples: with labels or numeric targets.
+        class_names: of the labels.
         share: of the samples to hold out, in [0, 1), in proportion to the labels.
         by_order: whether to choose them by their places, as earlier versions did; otherwise those
             with the lowest keys are held out.
     """
-    keys = input_keys(samples)
+    keys = _distinct(sample_keys(samples, class_names))
     if by_order:
         rng = generator(0, "data", "device", "holdout")
         _, positions = held_out_positions(samples.targets, share, rng)
@@ -74,38 +77,31 @@ def first_split(samples: Samples, share: float, *, by_order: bool) -> GrowingSpl
     return GrowingSplit(share, keys[test & ~below], keys[below & ~test])
 
 
-def input_keys(samples: Samples) -> Keys:
-    """Return the digest of each input; equal inputs have different keys in a fixed order."""
-    images = stored(samples.inputs)
-    if images is not None:
-        return _distinct(images.digests)
-    rows = samples.inputs.reshape(len(samples), -1)
-    return _distinct(_digests([row.tobytes() for row in rows]))
-
-
 def sample_keys(samples: Samples, class_names: Sequence[str]) -> Keys:
     """Return the digest of each sample: its input, its target, by name if it has one, and columns.
 
-    Equal samples have different keys in a fixed order.
+    Equal samples have equal keys.
     """
-    targets: list[bytes]
+    targets: Iterable[bytes]
     if class_names and samples.has_labels:
-        targets = [class_names[label].encode() for label in samples.targets]
+        targets = (class_names[label].encode() for label in samples.targets)
     else:
-        targets = [row.tobytes() for row in samples.targets]
+        targets = (row.tobytes() for row in samples.targets)
     columns: list[Array] = [samples.columns[name] for name in sorted(samples.columns)]
     beside = np.stack(columns, axis=1) if columns else np.zeros((len(samples), 0), np.int64)
-    whole = zip(input_keys(samples), beside, targets, strict=True)
-    return _distinct(_digests([b"".join((k.tobytes(), row.tobytes(), t)) for k, row, t in whole]))
+    images = stored(samples.inputs)
+    inputs = _digests(row.tobytes() for row in samples.inputs) if images is None else images.digests
+    whole = zip(inputs, beside, targets, strict=True)
+    return _digests(b"".join((key.tobytes(), row.tobytes(), t)) for key, row, t in whole)
 
 
-def _digests(texts: Sequence[bytes]) -> Keys:
+def _digests(texts: Iterable[bytes]) -> Keys:
     digests = b"".join(hashlib.blake2b(text, digest_size=8).digest() for text in texts)
     return np.frombuffer(digests, "<u8").astype(np.uint64)
 
 
 def _distinct(digests: Keys) -> Keys:
-    """Return digests of which those that repeat an earlier one have another value."""
+    """Return digests of which those that repeat an earlier one have another value each."""
     _, first, counts = np.unique(digests, return_inverse=True, return_counts=True)
     if len(counts) == len(digests):
         return digests

@@ -123,6 +123,10 @@ class _Kind:
     published: Moments | None = None
 
 
+Divide = Callable[[Samples, ClassNames], tuple[Samples, Samples]]
+"""Divides samples, with the names of their labels, into (train, test)."""
+
+
 def parse_source(text: str) -> Source:
     """Parse ``KIND:PATH[?KEY=VALUE&…]``; nothing is opened.
 
@@ -152,7 +156,7 @@ def load_device(
     source: str,
     holdout: float,
     folder: Path | None = None,
-    split: Callable[[Samples], tuple[Samples, Samples]] | None = None,
+    split: Divide | None = None,
 ) -> DeviceData:
     """Return the device's samples for training and tests.
 
@@ -178,7 +182,9 @@ def load_device(
     train, test = content.train, content.test
     if test is None:
         rng = generator(0, "data", "device", "holdout")
-        train, test = hold_out(train, holdout, rng) if split is None else split(train)
+        train, test = (
+            hold_out(train, holdout, rng) if split is None else split(train, content.class_names)
+        )
     warnings = content.warnings
     if holdout > 0 and not len(test):
         warnings += (f"{parsed.path} leaves no samples for evaluation on this device",)

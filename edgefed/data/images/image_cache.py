@@ -202,9 +202,9 @@ def locked(cache: Path) -> Iterator[None]:
 
 
 def _remove_replaced(cache: Path, index: ImageIndex) -> None:
-    """Remove pixels that have been replaced, whose readers have them open, and older indexes."""
+    """Remove pixels that have been replaced and have no readers, and the index of old versions."""
     for path in (*cache.glob("pixels-*"), cache / "index.json"):
-        if path.name != index.pixels:
+        if path.name != index.pixels and is_unused(path):
             path.unlink(missing_ok=True)
 
 

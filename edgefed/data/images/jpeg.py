@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from edgefed.data.base.limits import MAX_BYTES, VALUE_BYTES, check_bytes
 from edgefed.data.base.types import Array
+from edgefed.data.images.image_cache import UNUSED_SECONDS
 from edgefed.errors import DataError, StorageError
 from edgefed.files.writing import write_atomic
 
 MAX_SIDE = 4096
 """Longest side of an image, in pixels; a header may claim more than memory holds."""
+
+LIMIT_BYTES = 8 * 2**30
+"""Most bytes of all cached pixels in a folder; those that are needed are kept."""
 
 
 def unpacked(
@@ -47,6 +53,8 @@ def unpacked(
     path = cache / f"jpeg-{digest[:32]}.npy"
     kept = _kept(path, len(offsets) - 1, where, max_bytes)
     if kept is not None:
+        with suppress(OSError):
+            os.utime(path)
         return kept, ""
     pixels = _decoded(jpeg.tobytes(), offsets, where, max_bytes)
     buffer = io.BytesIO()
@@ -55,7 +63,20 @@ def unpacked(
         write_atomic(path, buffer.getvalue())
     except StorageError as error:
         return pixels, f"the decoded images are not cached, and are decoded again: {error}"
+    _remove_unused(path)
     return pixels, ""
+
+
+def _remove_unused(newest: Path) -> None:
+    """Remove pixels that nothing used for a week, and the oldest above ``LIMIT_BYTES``."""
+    with suppress(OSError):
+        files = [(path.stat(), path) for path in newest.parent.glob("jpeg-*.npy")]
+        files.sort(key=lambda file: -file[0].st_mtime_ns)
+        taken, now = 0, newest.stat().st_mtime
+        for status, path in files:
+            taken += status.st_size
+            if path != newest and (taken > LIMIT_BYTES or now - status.st_mtime > UNUSED_SECONDS):
+                path.unlink(missing_ok=True)
 
 
 def _kept(path: Path, images: int, where: str, max_bytes: int) -> Array | None:

@@ -60,7 +60,7 @@ class Camera:
     def add(self, name: str, count: int) -> None:
         start = len(list((self.photos / name).glob("*")))
         for number in range(start, start + count):
-            write_image(self.photos / name / f"{number}.png", (8, 8, 3), 20 * number + 5)
+            write_image(self.photos / name / f"{number}.png", (8, 8, 3), (20 * number + 5) % 256)
 
     def say(self, run: str, status: str, through: int = -1) -> None:
         """Tell the state of a run, as a coordinator does."""
@@ -95,6 +95,32 @@ class Camera:
         assert reply.status == "ok", reply.reason
         self.stage.receipt(reply)
         return reply
+
+    def ask(self, exchange: str) -> None:
+        """Ask for a training that depends on the samples and on nothing else."""
+        self.asked += 1
+        model = build(ModelSection.model_validate(MODEL), SHAPE, len(CLASSES), 1)
+        weights = pack(model.weights())
+        task = self.stage.task(
+            exchange,
+            index=self.asked,
+            run="r-30",
+            shape=SHAPE,
+            classes=len(CLASSES),
+            class_names=CLASSES,
+            blobs={"weights": BlobRef(digest=self.stage.hold(weights), size=len(weights))},
+            error_feedback=False,
+            training={"epochs": 60, "batch_size": 4},
+        )
+        self.stage.ask(task)
+
+    def updates(self, exchange: str) -> dict[str, bytes]:
+        """Return the blobs of the reply to such a task."""
+        reply = self.stage.reply(exchange)
+        assert reply.status == "ok", reply.reason
+        blobs = self.stage.pull(reply)
+        self.stage.receipt(reply)
+        return blobs
 
     def wait_for_revision(self, revision: int) -> None:
         self.stage.wait(lambda: self.stage.births[-1].revision == revision, "other data")
@@ -148,7 +174,8 @@ def test_a_kept_reply_stays_when_its_run_ends_before_it_was_taken(camera: Camera
 def test_tests_of_saved_models_between_runs_leave_only_the_last_ones_blobs(camera: Camera) -> None:
     camera.say("r-ended", "finished", camera.asked)
     replies = [camera.train(f"r-saved-{number}") for number in range(3)]
-    assert camera.blobs == {replies[-1].bases["weights"]}
+    last = {replies[-1].bases["weights"]}
+    camera.stage.wait(lambda: camera.blobs == last, "the end of the reply's blob")
 
 
 def test_new_photos_are_used_from_the_next_run_on_and_a_broken_one_is_counted(
@@ -164,32 +191,52 @@ def test_new_photos_are_used_from_the_next_run_on_and_a_broken_one_is_counted(
     camera.say("r-10", "finished", camera.asked)
     camera.wait_for_revision(1)
     birth, first = camera.stage.births[-1], camera.stage.births[0]
-    assert (birth.samples, birth.held_out, birth.ignored) == (12, 3, 1)
+    assert (birth.samples, birth.held_out, birth.ignored) == (13, 2, 1)
     assert birth.class_names == CLASSES
     assert birth.session == first.session and birth.data != first.data
-    assert sum(birth.labels) == 12
+    assert sum(birth.labels) == 13
     camera.say("r-11", "running")
-    assert camera.train("r-11").samples == 12
+    assert camera.train("r-11").samples == 13
     camera.say("r-11", "finished", camera.asked)
     assert "1 of 16 image files" in camera.log and "such as dog/broken.jpg" in camera.log
-    assert "the data have changed: 12 samples to train on" in camera.log
+    assert "the data have changed: 13 samples to train on" in camera.log
 
 
 def test_data_that_cannot_be_used_leave_the_earlier_ones_and_the_agent_at_work(
     camera: Camera,
 ) -> None:
-    bomb = camera.photos / "dog" / "bomb.png"
-    write_png(bomb, 13300, 13300)
-    camera.stage.wait(lambda: "data have changed and are not used" in camera.log, "a warning")
-    assert "bomb.png is too large" in camera.log
+    columns = camera.photos / "columns.csv"
+    columns.write_text("no columns")
+    camera.stage.wait(lambda: "columns.csv cannot be used" in camera.log, "a warning")
     camera.say("r-20", "running")
-    assert camera.train("r-20").samples == 12
+    assert camera.train("r-20").samples == 13
     camera.say("r-20", "finished", camera.asked)
-    bomb.unlink()
+    columns.unlink()
+    write_png(camera.photos / "dog" / "bomb.png", 13300, 13300)
     camera.add("dog", 5)
     camera.wait_for_revision(2)
-    assert camera.stage.births[-1].samples == 16
-    assert camera.log.count("data have changed and are not used") == 1
+    birth = camera.stage.births[-1]
+    assert (birth.samples + birth.held_out, birth.ignored) == (20, 2), "the bomb is skipped"
+    assert camera.log.count("columns.csv cannot be used") == 1
+    assert camera.log.count("broken.jpg") == 2, "once, and once more beside the bomb"
+
+
+def test_a_folder_that_is_renamed_leaves_the_agent_at_work_until_it_is_back(
+    camera: Camera,
+) -> None:
+    births, away = len(camera.stage.births), camera.photos.with_name("away")
+    samples = camera.stage.births[-1].samples
+    camera.photos.rename(away)
+    camera.stage.wait(lambda: camera.stage.states[-1].reason, "a reason")
+    said = f"refused its data: {camera.photos} does not exist.  [data.missing]"
+    assert camera.stage.states[-1].reason == said
+    camera.say("r-25", "running")
+    assert camera.train("r-25").samples == samples
+    camera.say("r-25", "finished", camera.asked)
+    away.rename(camera.photos)
+    camera.stage.wait(lambda: not camera.stage.states[-1].reason, "the end of the reason")
+    assert camera.log.count("does not exist") == 1
+    assert len(camera.stage.births) == births, "the samples are those that it had"
 
 
 def test_data_that_were_read_while_a_run_began_wait_for_its_end(
@@ -257,17 +304,31 @@ def test_a_birth_counts_ignored_files_and_no_classes(tmp_path: Path) -> None:
     assert described(channels, data)["channels"] == ((9.0, 0.0),) * 3
 
 
-def test_an_agent_that_is_started_again_in_a_run_announces_what_it_reads(camera: Camera) -> None:
+def test_a_task_that_is_repeated_after_sigkill_has_the_samples_that_were_announced(
+    camera: Camera,
+) -> None:
     camera.say("r-30", "running")
     before = camera.stage.births[-1]
-    camera.add("elk", 5)
-    assert camera.train("r-30").samples == 16
+    camera.ask("undisturbed")
+    expected = camera.updates("undisturbed")
+    camera.stage.forget()
+    camera.ask("killed")
+    camera.stage.wait_for_state("train")
     camera.process.kill()
     camera.process.wait()
+    camera.add("bee", 3)  # the first of the classes
+    camera.add("cat", 5)
     camera.stage.wait(lambda: camera.stage.births[-1].status == "lost", "the will")
     camera.process = camera.start()
     camera.stage.wait(lambda: camera.stage.births[-1].status == "online", "the new birth")
     birth = camera.stage.births[-1]
-    assert (birth.samples, birth.revision) == (20, 0)
-    assert birth.session != before.session and birth.data != before.data
-    assert camera.train("r-30").samples == 20
+    assert birth.session != before.session
+    same = {"session", "revision", "ignored", "hardware"}
+    assert birth.model_dump(exclude=same) == before.model_dump(exclude=same)
+    camera.ask("killed")
+    assert camera.updates("killed") == expected
+    camera.say("r-30", "finished", camera.asked)
+    camera.wait_for_revision(1)
+    birth = camera.stage.births[-1]
+    assert birth.samples + birth.held_out == 28
+    assert birth.class_names == ("bee", *CLASSES)

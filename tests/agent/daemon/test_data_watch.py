@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from device_agent.daemon import data_watch
 from device_agent.daemon.data_watch import (
     AFTER_RUN,
     EVERY,
@@ -19,6 +21,7 @@ from device_agent.daemon.data_watch import (
 )
 from device_agent.daemon.own_data import OwnData
 from edgefed.config.fleet.settings import AgentSettings
+from tests.base.test_files import files_up_to
 from tests.data.helpers import write_image
 
 OLD = 1_000_000_000
@@ -32,8 +35,9 @@ class Watched:
         self.write("cat", "a")
         self.write("dog", "a")
         source = f"folder:{self.photos}?size=4"
-        self.own = OwnData(AgentSettings(data=source, state=folder / "state"))
+        self.own = OwnData(AgentSettings(data=source, state=folder / "state", name="cam"))
         self.own.read()
+        self.decoded = folder / "state" / "data" / "decoded"
         self.read: list[DataRead] = []
         self.refused: list[DataUnused] = []
         self.watch = DataWatch(self.own, lambda data: {"n": len(data.train)}, self.take)
@@ -168,3 +172,85 @@ def test_a_file_of_data_is_looked_at_too(tmp_path: Path) -> None:
     own.seen = own.look()
     path.unlink()
     assert own.look() != own.seen
+
+
+def test_data_that_never_settle_are_read_all_the_same(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_watch, "LONGEST_SETTLING", 0.0)
+    for number in range(4):
+        watched.write("cat", str(number))
+        watched.turns(1)
+    assert len(watched.read) == 2
+
+
+def test_a_source_that_is_away_during_a_run_is_told_until_it_is_back(watched: Watched) -> None:
+    watched.watch.allow(False)
+    away = watched.photos.rename(watched.photos.with_name("away"))
+    watched.turns(4)
+    away.rename(watched.photos)
+    watched.turns(2)
+    reasons = [each.reason for each in watched.refused]
+    assert reasons == [
+        f"changed its data: {watched.photos} cannot be reached (No such file or directory);"
+        " its samples stay in use",
+        "",
+    ]
+    watched.watch.allow(True)
+    watched.turns(3)
+    assert not watched.read
+
+
+def test_images_without_room_are_read_when_there_is_room(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched.watch.announce()
+    watched.write("cat", "b", 100)
+    with files_up_to(2 * 4 * 4 * 3 + 1):
+        watched.turns(2)
+        assert not watched.read, "the samples are those of before"
+        watched.turns(3)
+    monkeypatch.setattr(data_watch, "RETRY", 0.0)
+    watched.watch.forget()
+    watched.turns(2)
+    assert [len(read.data.train) for read in watched.read] == [2]
+
+
+def test_a_disk_that_takes_nothing_is_tried_again(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_watch, "RETRY", 0.0)
+    decoded = watched.decoded
+    shutil.rmtree(decoded)
+    decoded.write_bytes(b"in the way")
+    watched.write("cat", "b")
+    watched.turns(5)
+    (refused,) = watched.refused
+    assert refused.reason.startswith(f"refused its data: Cannot use {decoded}")
+    decoded.unlink()
+    watched.turns(2)
+    assert len(watched.read) == 1
+
+
+def test_samples_that_are_those_of_before_are_not_announced_again(watched: Watched) -> None:
+    watched.watch.announce()
+    watched.photos.joinpath("cat", "a.png").rename(watched.photos / "cat" / "b.png")
+    watched.turns(3)
+    assert not watched.read
+    watched.write("cat", "c")
+    watched.turns(2)
+    assert len(watched.read) == 1
+
+
+def test_files_that_are_not_used_are_logged_once(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = watched.photos / "cat" / "bad.png"
+    bad.write_bytes(b"no image")
+    for name in ("b", "c"):
+        watched.write("cat", name)
+        watched.turns(2)
+    bad.rename(bad.with_name("worse.png"))
+    watched.turns(2)
+    assert len(watched.read) == 3
+    assert [text.rsplit("/", 1)[1][:9] for text in caplog.messages] == ["bad.png; ", "worse.png"]

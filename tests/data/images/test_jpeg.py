@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from PIL import Image
 
 from edgefed.data.devices.partition import deal
+from edgefed.data.images import jpeg as jpeg_module
+from edgefed.data.images.jpeg import unpacked
 from edgefed.data.sets.datasets import load
 from edgefed.errors import DataError
 from tests.data.helpers import section, write_npz
@@ -52,6 +55,25 @@ def test_images_are_decoded_once_and_kept(tmp_path: Path) -> None:
     again = load(keys, cache, seed=1)
     part = again.train if len(pixels) == 4 else again.test
     assert not part.inputs.any()
+
+
+def test_pixels_of_earlier_images_are_removed_when_they_take_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*values: int) -> set[str]:
+        jpeg, offsets = _packed([np.full((16, 16, 3), value, np.uint8) for value in values])
+        unpacked(jpeg, offsets, tmp_path / "decoded", "here")
+        return {path.name for path in (tmp_path / "decoded").iterdir()}
+
+    first = read(1)
+    (path,) = (tmp_path / "decoded").iterdir()
+    os.utime(path, (1, 1))
+    assert len(read(1)) == 1 and path.stat().st_mtime > 1, "its use is noted"
+    assert first < read(1, 2)
+    os.utime(path, (1, 1))
+    assert len(read(1, 2, 3)) == 2, "nothing has used the first for a week"
+    monkeypatch.setattr(jpeg_module, "LIMIT_BYTES", 1)
+    assert len(read(1, 2, 3, 4)) == 1, "what is needed is kept"
 
 
 def test_kept_pixels_that_are_damaged_are_decoded_anew(tmp_path: Path) -> None:
