@@ -211,7 +211,8 @@ def test_images_without_room_are_read_when_there_is_room(
         assert not watched.read, "the samples are those of before"
         watched.turns(3)
     monkeypatch.setattr(data_watch, "RETRY", 0.0)
-    watched.watch.forget()
+    monkeypatch.setattr(data_watch, "MOST_TIME", 1e9)
+    watched.watch._retry_at = 0.0
     watched.turns(2)
     assert [len(read.data.train) for read in watched.read] == [2]
 
@@ -220,6 +221,7 @@ def test_a_disk_that_takes_nothing_is_tried_again(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data_watch, "RETRY", 0.0)
+    monkeypatch.setattr(data_watch, "MOST_TIME", 1e9)
     decoded = watched.decoded
     shutil.rmtree(decoded)
     decoded.write_bytes(b"in the way")
