@@ -29,7 +29,7 @@ from edgefed.config.fleet.settings import AgentSettings
 from edgefed.data.base.preparation import channel_moments
 from edgefed.data.base.types import DeviceData
 from edgefed.data.devices.partition import label_counts
-from edgefed.errors import InterruptedRunError
+from edgefed.errors import InterruptedRunError, StorageError
 from edgefed.files.writing import make_state_private
 from edgefed.process.clock import SystemClock
 from edgefed.process.lock import FolderLock
@@ -76,7 +76,10 @@ def run_agent(
     make_state_private(settings.state)
     folder = agent_folder(settings)
     lock = FolderLock(folder, f"the agent of {device_name(settings)}")
-    own.announce()
+    try:
+        own.announce()
+    except StorageError as error:  # a full disk, on which the agent waits for space
+        log.warning("after a restart, this agent may train on other samples: %s", error.message)
     sensors = Sensors()
     address = broker_address(settings, (device_name(settings),))
     credentials = address.credentials
