@@ -100,7 +100,9 @@ def test_pixels_of_files_that_have_gone_are_dropped_when_they_are_most(
     assert pixels.stat().st_size == 7 * ROW
 
 
-@pytest.mark.parametrize("damage", [b'["cat/0001.png", 3', b"\0" * 100, b"[1]\n"])
+@pytest.mark.parametrize(
+    "damage", [b'["cat/0001.png", 3', b'{"image": [16, 16, 3]}', b"\0" * 100, b"[1]\n"]
+)
 def test_an_index_whose_end_is_damaged_is_used_up_to_there(tmp_path: Path, damage: bytes) -> None:
     folder = photos(tmp_path / "photos")
     read(tmp_path)
