@@ -118,9 +118,9 @@ def only_announced(
     """Return the announced samples of a device's data; None if none to train on are left.
 
     Args:
-        data: what is there now.
+        data: the present data.
         found: describes it.
-        announced: what was there before.
+        announced: the samples of before.
     """
     pool = joined([data.train, data.test]) if len(data.test) else data.train
     places: dict[int, list[int]] = {}  # several of equal samples

@@ -105,7 +105,7 @@ class DataWatch:
         self._logged = ""
 
     def refuse(self, error: StorageError) -> None:
-        """Read the data again later: the disk does not take what belongs to those read last."""
+        """Read the data again later: the disk does not take the record of these."""
         self._retry_at = time.monotonic() + RETRY
         self._refuse(error)
 

@@ -101,7 +101,7 @@ class OwnData:
         return (self._folder / DATABASE).exists() and not (self._folder / SAMPLES).exists()
 
     def _announced_of_source(self) -> AnnouncedSamples | None:
-        """Return what was announced of these data with this share for tests."""
+        """Return the samples announced of these data with this share for tests."""
         wanted = (self._settings.data, self._settings.holdout)
         before = self._announced
         return before if before and (before.source, before.split.share) == wanted else None

@@ -2,7 +2,7 @@
 
 Each folder of images has a cache of its own for each size and number of channels. A file is decoded
 when it is new, or its name, size or time has changed. Images are only added to the file of pixels,
-so that those who read it keep what they have; when most of its images are of files that have gone,
+so that its readers keep their images; when most of its images are of files that have gone,
 the others are copied into a new one. A cache is removed when its folder is gone or it was not used
 for a week.
 """

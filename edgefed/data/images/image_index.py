@@ -2,7 +2,7 @@
 
 The first line is an object with the cache's folder and its file of pixels, and a later object adds
 the shape of the images. Other lines are lists, of which the last one about a file holds. Lines are
-appended; of a line that a power cut has damaged, and what follows it, nothing is used.
+appended; a line that a power cut has damaged, and the lines after it, are not used.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ _PROBLEMS = {
         "free some space, raise max_bytes, or remove old images",
     ),
 }
-"""Of image files without an image, by reason: what they do, and advice."""
+"""Of image files without an image, by reason: a description, and advice."""
 
 _CONVERT = "convert photos to JPEG or PNG, for HEIC such as heif-convert IMAGE.HEIC IMAGE.jpg"
 
