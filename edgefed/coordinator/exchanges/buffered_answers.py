@@ -70,6 +70,7 @@ def merged_exchange(
         for each, opened in zip(asked, questions, strict=True)
     )
     return replace(
+        # The questions differ in their round and index only; the last one stands for the others
         asked[-1],
         round=number,
         questions=stale,

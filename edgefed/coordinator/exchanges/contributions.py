@@ -54,6 +54,7 @@ class Contributions:
     def __init__(self) -> None:
         self._counts: dict[str, _Outcomes] = {}
 
+    # The columns are those of _Outcomes.cells; the share follows from all devices' samples
     def begin(self, tables: Iterable[TableView]) -> None:
         """Begin a run, with the counts in the tables that it had before a restart."""
         rows = numbers_in(tables, CONTRIBUTIONS, COLUMNS)
@@ -94,6 +95,7 @@ class Contributions:
         total = int(series["samples"])
         idle = [device for device, outcomes in counts if not outcomes.samples]
         rows = (
+            # At least one sample, so that a run whose answers count none has shares of zero
             (device, (*outcomes.cells, round(outcomes.samples / max(total, 1), 3)))
             for device, outcomes in counts
         )

@@ -74,6 +74,7 @@ class Admission:
         """Return the devices that are there, fit, and are not left out of round ``number``."""
         roster = self.roster()
         able = [member for member in roster if member.samples]
+        # Those that were left out before are named too, so that their reason is taken back
         out = left_out(silent, number, able, least_roster(self._recipe))
         for member in able:
             if member.device in out or member.device in self._told:
@@ -90,11 +91,13 @@ class Admission:
     def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
         """Wait for enough fitting devices, the timeout or ``stop``; return the roster."""
         until = self._clock.monotonic() + timeout
+        # More than wanted are waited for, as long as some of those that are there do not fit
         asked = devices
         while True:
             left = max(0.0, until - self._clock.monotonic())
             there = [m for m in self._fleet.wait_for(asked, left, stop) if m.samples]
             able = self._fitting(tuple(there))
+            # With fewer than asked for, the fleet itself has given up: time is over
             if len(able) >= devices or len(there) < asked or stop():
                 return able
             asked = devices + len(there) - len(able)
@@ -111,6 +114,7 @@ class Admission:
         names = {member.device for member in (*roster, *known)}
         quarantined = set(filter(self._quarantined, sorted(names)))
         announced = self._announced(tuple(m for m in known if m.device not in quarantined))
+        # The journal knows what it has shown, also after a restart or when a device was forgotten
         if self._shown is not None:
             self._told = dict(self._shown())
         return {
@@ -122,6 +126,7 @@ class Admission:
 
     def _reason(self, member: Member, announced: str) -> str:
         seen = self._seen.get(member.device)
+        # The announcement decides, so nothing is checked or warned of again while it stays the same
         if seen is not None and seen[:2] == (member, announced):
             if current := seen[2] if member.samples else NO_SAMPLES:
                 self._tell(member.device, current)  # again, if it was forgotten and came back
@@ -179,6 +184,7 @@ def admit(
     able = sum(member.samples > 0 for member in roster)
     if able < wanted:
         raise _too_few(able, wanted, timeout, because)
+    # A resumed run keeps the form that its weights have, whichever devices are there now
     spec = recorded or _agreed(recipe, dataset, fleet)
     admission = admission_of(spec)
     left = max(0.0, until - clock.monotonic())

@@ -118,6 +118,7 @@ class DownlinkEncoder:
     def for_device(self, ref: BlobRef, name: str, device: str) -> BlobRef:
         """Return a payload's reference without the exact patches for other devices."""
         bases = (None, self._versions[name].of(device))
+        # None is from zeros: a device may have lost the version that it was sent
         direct = tuple(patch for patch in ref.direct if patch.base in bases)
         return ref.model_copy(update={"direct": direct})
 
@@ -138,6 +139,7 @@ class DownlinkEncoder:
         if held and self._sources[name] == source:
             self._sent[name] = payload.arrays
             return
+        # Whole weights lead to the same bits whatever devices hold, so no mirror is needed
         if codec == "fp32":
             ref = self._whole(payload.arrays)
         else:
@@ -153,6 +155,7 @@ class DownlinkEncoder:
     def _offer(self, name: str, devices: Collection[str]) -> None:
         """Add exact patches from what devices hold, most devices first, where they are smaller."""
         ref, tried = self._refs[name], self._tried.setdefault(name, set())
+        # The patch that helps most devices comes first, since their number is bounded
         bases = Counter(map(self._versions[name].of, devices))
         codes: dict[str | None, bytes] = {}
         for base, _ in bases.most_common():
@@ -160,12 +163,14 @@ class DownlinkEncoder:
             if not full and base not in (*tried, ref.digest) and (code := self._exact(ref, base)):
                 codes[base] = code
         if codes:
+            # Pinned before they are put: a full cache could push one out for the next
             new = [Patch(base=b, blob=digest_of(c), size=len(c)) for b, c in codes.items()]
             for digest in {patch.blob for patch in new} - self._pinned:
                 self._cache.pin(digest)
                 self._pinned.add(digest)
             self._cache.put_all(list(codes.values()))
             self._refs[name] = ref.model_copy(update={"direct": (*ref.direct, *new)})
+        # Also those without a patch: for this version the answer stays the same
         self._tried[name] |= bases.keys()
 
     def _exact(self, ref: BlobRef, base: str | None) -> bytes:
@@ -178,9 +183,11 @@ class DownlinkEncoder:
         before = None if base is None else self._arrays(base)
         if target is None or (base is not None and before is None):
             return b""
+        # An exact patch goes entry by entry, so both versions must have the same arrays
         if before is not None and specs_of(before) != specs_of(target):
             return b""
         code = encode_exact(before, target)
+        # A patch pays off only where it is smaller than all that the other way fetches
         return code if len(code) < sum(size for _, size in way.fetch) else b""
 
     def retire(self, names: Iterable[str]) -> None:
@@ -203,6 +210,7 @@ class DownlinkEncoder:
         Before that, a restart would begin with the blobs of the last commit. Without this call they
         would stay until the cache is full.
         """
+        # What is not deleted stays until the cache evicts it; the run goes on
         try:
             for digest in self._superseded:
                 self._cache.discard(digest)
@@ -230,6 +238,7 @@ class DownlinkEncoder:
         digest = self._refs[name].digest
         there = self._cache.has(digest)
         held = self._cache.intact(digest)
+        # An absent mirror is known to be lost; a damaged one may still be restored from a backup
         if there and not held and codec != "fp32":
             raise StorageError(
                 f"Blob {digest[:12]}, which devices hold as {name}, is damaged in the blob cache.",
@@ -252,16 +261,19 @@ class DownlinkEncoder:
     def _difference(self, name: str, arrays: Tensors, codec: str, seed: int) -> BlobRef:
         before = self._refs.get(name)
         base = self._mirror(before, arrays)
+        # A sparse code of whole weights would drop most of them: b_0 is whole, and only rounded
         if base is None and CODECS[codec].coder.sparse:
             return self._whole(rounded(arrays))
         rng = generator(seed, "downlink", name)
         code = CODECS[codec].encode(arrays if base is None else _minus(arrays, base), rng)
+        # The mirror is what devices decode, not w_t: the error is part of the next difference
         packed = pack(apply_patch(base, decode(code, specs_of(arrays)), in_place=True))
         patch = Patch(
             base=before.digest if base is not None and before is not None else None,
             blob=self._keep(code),
             size=len(code),
         )
+        # Older differences lead to the base, so they are of use only while the chain is unbroken
         older = before.patches[: self._chain - 1] if base is not None and before is not None else ()
         return BlobRef(digest=self._keep(packed), size=len(packed), patches=(patch, *older))
 

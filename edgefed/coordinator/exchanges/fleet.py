@@ -153,6 +153,7 @@ class Fleet(Protocol):
 
     def ask(self, exchange: OpenExchange, stop: Callable[[], bool]) -> Iterator[Delivered]:
         """Put an exchange, yield its replies, and drop it, also when the iterator is closed."""
+        # In try, so that closing the iterator early drops the exchange too
         try:
             self.put(exchange)
             yield from self.replies(exchange, stop)

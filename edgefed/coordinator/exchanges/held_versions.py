@@ -48,10 +48,12 @@ class HeldVersions:
             devices: ids; they no longer count for their earlier versions.
         """
         for device in devices:
+            # Moved to the end, so that the devices that are forgotten are those unchanged longest
             self._of.pop(device, None)
             self._of[device] = digest
         for device in list(self._of)[: max(0, len(self._of) - MOST_DEVICES)]:
             del self._of[device]
+        # Moved to the end, also where devices are sent an older version again
         self._sizes.pop(digest, None)
         self._sizes[digest] = size
         self._trim()
@@ -66,6 +68,7 @@ class HeldVersions:
     def _trim(self) -> None:
         """Forget versions that nobody holds, and the oldest ones beyond the bounds."""
         held = set(self._of.values())
+        # The newest one stays however large it is: the next difference is from it
         newest, *older = (digest for digest in reversed(self._sizes))
         kept, room = [newest], MOST_BYTES
         for digest in (digest for digest in older if digest in held):

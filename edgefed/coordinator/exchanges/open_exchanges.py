@@ -55,6 +55,7 @@ class PendingExchange:
         self.wanting = {task.device: task for task in self.exchange.tasks}
         self._repeats = dict.fromkeys(self.wanting, (self.started + REPEAT, REPEAT))
         self.presence_changed.set()
+        # Without a quorum to wait for, the grace of lost devices runs from the beginning
         if self.exchange.quorum <= 0:
             self.quorum_at = self.started
 
@@ -142,6 +143,7 @@ class PendingExchange:
         """Move the deadline: replies could not be taken for so long."""
         with self.lock:
             self.started += seconds
+            # The grace counts from the quorum, so it moves with the deadline
             if self.quorum_at is not None:
                 self.quorum_at += seconds
 
@@ -183,6 +185,7 @@ class PendingExchange:
         training = reply.cost.training_seconds
         if not training:
             return None if begun is None else ended - begun, now - ended
+        # All blobs are in the message itself, so no chunk marks where its upload began
         if begun is not None and len(reply.inline) == len(reply.needed):
             return training, max(0.0, now - begun - training)
         return training, now - ended
@@ -190,6 +193,7 @@ class PendingExchange:
     def deliver(self, delivered: Delivered) -> None:
         """Hand a whole reply to the engine; it is not out any more."""
         with self.lock:
+            # Wanting and queue change under one lock: is_open sees a reply in exactly one of them
             for device in (reply.device for reply in delivered.replies):
                 self.wanting.pop(device, None)
                 self.lost.pop(device, None)
@@ -206,6 +210,7 @@ class PendingExchange:
         """Stop waiting; return the replies that nobody has read."""
         with self.lock:
             self.dropped = True
+        # The queue has replies to other exchanges too, so it is left to its reader
         if self.shared:
             return []
         unread: list[Delivered] = []
@@ -223,6 +228,7 @@ class PendingExchange:
         with self.lock:
             due = [device for device, (when, _) in self._repeats.items() if when <= now]
             for device in due:
+                # Doubled up to a limit: a device that is busy or slow is not flooded
                 wait = min(2 * self._repeats[device][1], MAX_REPEAT)
                 self._repeats[device] = (now + wait, wait)
             return [self.wanting[device] for device in due]
@@ -247,6 +253,7 @@ def closing_time(
         lost_since: when each device that is lost, and still to answer, was lost.
         working: devices that are still to answer and are not lost.
     """
+    # A device at work may still answer, so only the deadline bounds the wait for it
     if grace is None or quorum_at is None or working:
         return deadline
     return min(deadline, max(quorum_at, max(lost_since, default=quorum_at)) + grace)
@@ -336,6 +343,7 @@ class PendingExchanges:
             access = self.access(device, digest)
             if access == "shared":
                 return access
+            # A private access is remembered while a shared one is looked for
             widest = access if widest == "none" else widest
         return widest
 
@@ -358,4 +366,5 @@ class PendingExchanges:
             for pending in self.all()
             if pending.exchange.tasks and pending.exchange.tasks[0].run == reply.run
         ]
+        # Indexes grow within a run, so a lower one than all open ones is not asked again
         return bool(indexes) and reply.index < min(indexes)

@@ -64,6 +64,7 @@ class RelayedBlobs:
         self._receivers: dict[str, list[str]] = {}
         self._marked = {path.name for path in self._folder.iterdir()}
         self.sync(stored)
+        # After the rows' blobs are held, so that only those without a row are deleted
         self._delete(self._marked - {relay.digest for relay in self._held})
 
     def announce(self, digests: Collection[str]) -> None:
@@ -94,6 +95,7 @@ class RelayedBlobs:
                 )
             if self._bytes + relay.size > self._limit:
                 raise Rejection("the coordinator has no space for more blobs between devices")
+            # Marked and pinned before it is put: neither a kill nor an eviction loses track of it
             self.announce([relay.digest])
             self._hold(relay)
             self._cache.put(data)
@@ -102,6 +104,7 @@ class RelayedBlobs:
         """Hold exactly the blobs that the store has rows for; delete the others."""
         wanted = set(stored)
         gone = self._held - wanted
+        # New ones first: a blob that gets another receiver keeps a pin throughout
         for relay in wanted - self._held:
             self._hold(relay)
         for relay in gone:
@@ -112,6 +115,8 @@ class RelayedBlobs:
         """Delete the markers of blobs that are no longer here."""
         with self._lock:
             for digest in self._marked & set(digests):
+                # The marker goes after its blob: a kill in between leaves a marker that can be
+                # settled
                 if not self._cache.has(digest):
                     self._unmark(digest)
 
@@ -147,6 +152,7 @@ class RelayedBlobs:
         others = dict.fromkeys(
             receiver for receiver in question.receivers if receiver != question.device
         )
+        # Sorted, so that a task does not depend on the order in which answers brought them
         by_sender = tuple(sorted(relays, key=lambda relay: relay.sender))
         return replace(question, relays=by_sender, receivers=tuple(others))
 
@@ -209,6 +215,7 @@ def open_blobs(
     blobs that stay pinned.
     """
     pinned = [relay.digest for relay in stored]
+    # Pins are counted: these keep the blobs until each relay has its own
     cache = BlobCache(folder / "blobs", limit_bytes, [*pinned, *needed])
     relays = RelayedBlobs(cache, folder / "relays", stored)
     for digest in pinned:  # each has its own pin by now

@@ -96,6 +96,7 @@ def check_stated(reply: Reply, exchange: OpenExchange, announced_factor: float =
     Raises:
         Rejection: it is not an answer to this task, or counts or measures something impossible.
     """
+    # Another exchange is no fault of the device: its reply may have crossed the closing
     if reply.exchange != exchange.exchange:
         raise Rejection("it answers another exchange", blamed=False)
     task = _task_of(reply, exchange)
@@ -104,6 +105,7 @@ def check_stated(reply: Reply, exchange: OpenExchange, announced_factor: float =
     _check_bases(reply, task)
     if reply.samples < 1:
         raise Rejection("it is based on no samples")
+    # The factor is 0 for any number; counts weigh in the mean, so an inflated one is bounded
     if announced_factor and reply.samples > announced_factor * task.samples:
         raise Rejection(
             f"it counts {reply.samples} samples, more than {announced_factor:g} times the"
@@ -136,6 +138,7 @@ def _check_roles(reply: Reply, roles: Mapping[str, ReplyRole]) -> None:
 def _read(delivered: Delivered, task: Task, exchange: OpenExchange) -> dict[str, Group]:
     """Return the decoded arrays by role; all roles together have the room of one answer."""
     groups: dict[str, Group] = {}
+    # A small task with a large answer has LEAST_ROOM, whatever the exchange allows
     max_reply_bytes = max(exchange.max_reply_bytes, 2 * max(_sent(task), LEAST_ROOM))
     for role, ref in delivered.reply.blobs.items():
         wanted = exchange.reply_roles[role]
@@ -143,10 +146,12 @@ def _read(delivered: Delivered, task: Task, exchange: OpenExchange) -> dict[str,
             blob = delivered.read(ref.digest)
             arrays = decode(blob, wanted.tensors, max_bytes=max_reply_bytes)
         except WireError as error:
+            # A blob that the coordinator lost after its arrival is not the device's fault
             lost = error.code == LOST_BLOB
             raise Rejection(f"{role}: {error.message}", blamed=not lost) from error
         for name, array in arrays.items():
             _check_values(role, wanted, name, array)
+            # What one role takes is no longer there for the others
             max_reply_bytes -= array.nbytes
         groups[role] = Group(arrays)
     return groups
@@ -177,6 +182,7 @@ def fetch_problem(reply: Reply, exchange: OpenExchange) -> str:
     """
     task = _task_of(reply, exchange)
     named = sum(ref.size for ref in reply.blobs.values())
+    # The limits are those of decoding, applied to stated sizes before anything is fetched
     if named > max(exchange.max_reply_bytes, 2 * LEAST_ROOM, 2 * _sent(task)):
         return "its blobs are larger than any valid answer"
     return relay_problem(reply, task)
@@ -188,12 +194,14 @@ def _sent(task: Task) -> int:
 
 
 def _check_values(role: str, wanted: ReplyRole, name: str, array: Array) -> None:
+    # An empty array has no minimum
     if array.size == 0:
         return
     floating = np.issubdtype(array.dtype, np.floating)
     most = wanted.largest if floating else MAX_COUNT
     low, high = float(array.min()), float(array.max())
     cause = f"{DIVERGED}: " if wanted.trained and floating else ""
+    # The negative minimum instead of abs, which has no positive for the least integer
     largest = max(-low, high)
     if not largest <= most:  # nor is NaN, which no codec writes
         raise Rejection(f"{cause}{role} {name} holds {largest:.3g}, more than {most:g}")
@@ -230,9 +238,12 @@ def _scores_problem(reply: Reply, groups: Mapping[str, Group], task: Task) -> st
         return "it has counts but no accuracy" if CONFUSION in groups else ""
     if not 0 <= accuracy <= 1:
         return f"its accuracy is {accuracy:.3g}"
+    # Devices send a quotient of whole numbers, so rounding restores the hits exactly
     hits = round(accuracy * reply.samples)
     if measures_of_task(task).top_k:
         top = reply.metrics.get(TOP_K_HITS)
+        # Whole, between the hits and all samples: the true label is among the top k where it is
+        # first
         if top is None or top != int(top) or not hits <= top <= reply.samples:
             return f"it has {top} top-k hits of {reply.samples} samples, {hits} of them right"
     if CONFUSION not in groups:
@@ -271,6 +282,7 @@ def relay_problem(reply: Reply, task: Task) -> str:
             return "it sends a blob to itself"
         if receiver not in task.receivers:
             return f"it sends a blob to {receiver}, which its task does not name as a receiver"
+        # A seal adds its own bytes to what the algorithm counts
         most = task.max_relay_bytes + limits.MAX_SEAL_BYTES  # it may be encrypted
         if sent.size > most:
             return (

@@ -45,6 +45,7 @@ def choice_of(
     """Return whether gateways may sum the answers to an exchange."""
     roles, questions = exchange.reply_roles, exchange.questions
     summed = exchange.name == "fit" and not exchange.preparatory
+    # With devices to spare, the merge ends before all answer; a sum has none or all of them
     summed &= exchange.wanted == len(questions) and roles.keys() == {DELTA}
     if not summed or roles[DELTA].tensors is None or single_updates_reason(recipe, algorithm):
         return "never"
@@ -85,6 +86,7 @@ def sum_requests(
         seconds=max(0.0, pending.deadline - now),
         devices=(),
     )
+    # Devices not heard of yet may appear at any site, so each gateway may sum them
     for gateway, devices in sites.items():
         if len(devices) + len(unknown) <= MAX_SUMMED:
             every = tuple(sorted((*devices, *unknown)))
@@ -93,6 +95,7 @@ def sum_requests(
 
 def _total(samples: Iterable[int]) -> int:
     """Return the most that the answers of a cohort may weigh, as a merge bounds it."""
+    # Each answer weighs at most MOST_SAMPLES, and the grid needs a total of at least one
     return max(1, sum(min(number, MOST_SAMPLES) for number in samples))
 
 
@@ -130,6 +133,7 @@ def check_sum(
     weights = []
     for reply in delivered.replies:
         task = check_stated(reply, exchange, announced_factor)
+        # The grid's total is made of announced samples, so no device may weigh more than its own
         if reply.samples > task.samples:
             raise Rejection(
                 f"in the sum of its site, {reply.device} counts {reply.samples} samples, and it"
@@ -155,13 +159,16 @@ def _groups(delivered: Delivered, exchange: OpenExchange, weight: int) -> list[G
     sums = grid.sums(numbers)
     for name, dtype, _ in grid.tensors:
         floating = dtype.startswith("float")
+        # A value beyond LARGEST is refused before it is weighed, so no honest sum exceeds this
         bound = int(min(LARGEST, role.largest) * 2**grid.bits) if floating else 2**COUNT_BITS
         values = sums[name]
+        # The negative minimum, since abs of the least integer overflows
         if values.size and max(int(values.max()), -int(values.min())) > bound * weight:
             raise Rejection(
                 f"the sum of its site holds values of {name} beyond those of updates that weigh"
                 f" {weight} together"
             )
+    # W - 1 units of q and one of q + r; with a single unit, the sum is the answer
     parts = grid.parts_of_sum(sums, [weight - 1, 1] if weight > 1 else [1])
     return [Group(arrays) for arrays in parts]
 
@@ -171,6 +178,7 @@ def _equivalent(
 ) -> Iterator[Answer]:
     """Yield an answer of each device, of the last one two if it weighs more than one unit."""
     last = replies[-1]
+    # One unit of the last device carries the remainder, and is an answer of its own
     for reply, weight in zip(replies, (*weights[:-1], weights[-1] - 1), strict=True):
         if weight:
             yield Answer(reply.device, weight, {DELTA: groups[0]}, reply.metrics)

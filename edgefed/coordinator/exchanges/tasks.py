@@ -62,10 +62,12 @@ def open_exchange(
     measures = measures_of(recipe.evaluation, recipe.training.loss, classes)
     exchange = with_confusion(exchange, measures, classes)
     model = run_model.trainers.get(section).model
+    # The same copy for the model and the tasks: the defaults of its kind are filled in here
     downlink.retire(exchange.retired)
     seed = _downlink_seed(exchange, recipe, seed_index)
     payloads = dict(exchange.payloads)
     every = {}
+    # Frozen weights never change, so they are sent whole and exact, to every device
     if model.frozen_names:
         payloads[FROZEN] = Payload(model.frozen_weights(), "fp32")
         every[FROZEN] = FROZEN
@@ -84,16 +86,19 @@ def open_exchange(
         _task(
             question,
             {**shared, "nonce": new_nonce()},
+            # A nonce of its own for each task: the reply is bound to this question
             {
                 role: downlink.for_device(refs[name], name, question.device)
                 for role, name in {**every, **question.blobs}.items()
             },
+            # In buffered rounds the index depends on timing; how often a device was asked does not
             derive(recipe.seed, "task", seed_index, question.device)
             if numbers is None
             else derive(recipe.seed, "question", numbers[question.device], question.device),
         )
         for question in exchange.questions
     )
+    # After for_device, which needs the versions that devices held before these tasks
     for name, devices in receivers.items():
         downlink.asked(name, devices)
     asked = {question.device for question in exchange.questions}
@@ -127,6 +132,7 @@ def _receivers(exchange: Exchange, every: Mapping[str, str]) -> dict[str, list[s
     """
     receivers: dict[str, list[str]] = {}
     for question in exchange.questions:
+        # Sorted and once each: a payload with two roles is one blob
         for name in sorted({*every.values(), *question.blobs.values()}):
             receivers.setdefault(name, []).append(question.device)
     return receivers
@@ -159,6 +165,7 @@ def single_questions(
         settled: the last index whose reply each device need not keep.
     """
     questions = []
+    # Consecutive indexes, in the order of the tasks, so that a restart gives the same ids
     for index, task in enumerate(opened.tasks, opened.index):
         exchange = f"{task.run}-{index}"
         own = {"exchange": exchange, "index": index}
@@ -258,6 +265,7 @@ def asked_exchange(opened: OpenExchange) -> Exchange:
 
     It is always made from the tasks, so that a merge after a restart sees the same.
     """
+    # Devices and coordinator bind their masks to a digest of the common part of all tasks
     masked = any(task.secure_aggregation for task in opened.tasks[:1])
     return Exchange(
         name=opened.name,
