@@ -165,6 +165,7 @@ class Dispatcher:
         """Put an exchange's tasks to their devices."""
         with self._lock:
             self._replies.open(pending)
+            # Before the tasks, so that a gateway knows of the sum when replies to them come
             self._request_sums(pending)
             self._tasks.put(pending)
 
@@ -224,6 +225,7 @@ class Dispatcher:
     def _run(self) -> None:
         inbox, next_look = self._deps.inbox, 0.0
         while not self._closing:
+            # Due times are looked up only where there is something to wait for
             arrival = inbox.get(timeout=TICK if inbox.waiting else self._patience())
             with self._lock:
                 try:
@@ -234,6 +236,7 @@ class Dispatcher:
                     if not inbox.waiting or now >= next_look:
                         next_look = now + LOOK_EVERY
                         self._tick()
+                # One bad message or a full disk must not end the thread
                 except EdgeFedError as error:
                     if error.code == "storage.full":
                         self._full()
@@ -254,6 +257,7 @@ class Dispatcher:
             return
         for pending in self.exchanges.all():
             pending.extend(now - self._full_since)
+        # The next look adds only what passes from here on
         self._full_since = now
         if free_bytes(self._deps.staging) >= ROOM:
             self._full_since = None
@@ -272,6 +276,7 @@ class Dispatcher:
         self._distributor.due(now)
         self._overflow.due(now)
         self._registry.due()
+        # Without a connection no answer can come, so nothing is repeated or given up
         if not self._deps.link.connected:
             return
         self._deps.link.end_if_stalled()
@@ -320,6 +325,7 @@ class Dispatcher:
                 self._note_connection()
                 self._replies.ask_again()
             case LinkDown():
+                # The first loss counts, however often reconnecting fails
                 self._down_since = self._down_since or self._clock.now()
                 text = f"connection to the broker lost: {arrival.reason}; reconnecting"
                 self._deps.journal.emit("note", level="warning", text=text)
@@ -347,6 +353,7 @@ class Dispatcher:
         elif isinstance(message, EnrolmentRequest) and not arrival.retained:
             if self._deps.members is not None:
                 self._deps.members.take_enrolment(parsed.who, message)
+        # Of retained messages, only those count that are retained on purpose, such as births
         elif parsed.branch == "up" and (not arrival.retained or parsed.spec.retained):
             self._up += len(arrival.payload)
             self._take_up(parsed.who, message, read.signer, arrival)
@@ -388,6 +395,7 @@ class Dispatcher:
         session = self._deps.session
         if not live or not session or state.session == session:
             return
+        # The will of an earlier life has replaced our retained state, which is published again
         if state.status == "lost":
             self._deps.on_up()
         else:
@@ -432,6 +440,7 @@ class Dispatcher:
             task = self.exchanges.task(device)
             pending = self.exchanges.get(task.exchange) if task is not None else None
             if pending is not None:
+                # A device that was unknown so far may answer through its gateway's sum
                 self._request_sums(pending)
             self._tasks.give_again(device)
         elif not online:
@@ -483,6 +492,7 @@ class Dispatcher:
         if not isinstance(message, Progress) or message.state != "lost":
             self._meet_new(device, message.session)
             return True
+        # A farewell of an unknown device is remembered too, so it counts towards the limit
         known = self._registry.knows(device) or len(self._registry) < MAX_DEVICES
         if known and self._deps.enrolled(device):
             self._registry.take_farewell(device, message)
@@ -501,6 +511,7 @@ class Dispatcher:
 
     def _take_need(self, device: str, need: Need, served: Iterable[str]) -> None:
         """Send a device or a gateway a blob that an open task of those it serves names."""
+        # Access follows from open tasks: a digest alone gives no right to a blob
         access = self.exchanges.access_of_any(served, need.digest)
         if access != "none":
             now, private = self._clock.monotonic(), access == "private"
@@ -535,6 +546,7 @@ class Dispatcher:
         if self._deps.enrolled(device) and self._looks.take(device, 1, self._clock.monotonic()):
             self._deps.expect(device)
             topic = self._deps.topics.birth(device)
+            # Subscribing makes the broker send the retained message again; other filters stay
             self._deps.link.subscribe(topic)
             self._deps.link.unsubscribe(topic)
 
@@ -543,4 +555,5 @@ class Dispatcher:
         if not self.exchanges.all():
             return 1
         asked = (d for d in self.exchanges.devices() if self._registry.online(d))
+        # A gateway asks once for all devices of its site
         return len({self._deps.sites.gateway_of(device) or device for device in asked})

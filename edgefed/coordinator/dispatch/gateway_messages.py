@@ -60,9 +60,11 @@ class GatewayMessages:
 
     def meet(self, gateway: str, state: GatewayState) -> None:
         """Take a gateway's announcement or will, and ask for its devices."""
+        # A name is of a device or of a gateway, never of both
         if self._registry.knows(gateway):
             self._notes.warn(gateway, "gateway", "a device of this name is connected; refused")
             return
+        # A will of a gateway that has not announced itself here
         if not self._sites.is_gateway(gateway) and state.status == "lost":
             return
         before = self._sites.session(gateway)
@@ -72,8 +74,10 @@ class GatewayMessages:
             if before == state.session:
                 self._journal.emit("note", text=f"gateway {gateway} is lost, with its devices")
             return
+        # A gateway repeats its announcement, which is noted once
         if before != state.session:
             self._journal.emit("note", text=f"gateway {gateway} of site {state.site} is connected")
+        # An empty batch asks for the announcements of its devices
         self._link.send(self._topics.down_site(gateway), SiteMessages(session=state.session))
 
     def lose(self, gateway: str) -> None:
@@ -81,10 +85,12 @@ class GatewayMessages:
         for device in self._sites.devices(gateway):
             session = self._registry.session(device)
             if session:
+                # As if the broker of the device had published its will
                 self._handler.join(device, Birth(session=session, status="lost"))
 
     def take(self, gateway: str, messages: SiteMessages) -> None:
         """Take the messages of devices from a gateway that has announced itself."""
+        # Of another life of the gateway, whose devices will be announced again
         if self._sites.session(gateway) != messages.session:
             return
         try:

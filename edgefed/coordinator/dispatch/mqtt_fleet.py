@@ -89,6 +89,7 @@ class MqttFleet(Fleet):
         """
         self._dispatcher.check_receivers(exchange.tasks)
         pending = PendingExchange(exchange, self._clock.monotonic())
+        # One queue for all shared exchanges, since one thread waits for any of them
         if shared:
             pending.shared, pending.arrivals = True, self._shared
         report = WaitingReport(pending, self._journal, self._clock)
@@ -117,6 +118,7 @@ class MqttFleet(Fleet):
             arrived = self._next(opened.pending)
             if arrived is not None:
                 yield arrived
+        # A run that stops puts the exchange again, so nobody is left behind
         if not stop():
             opened.report.close()
 
@@ -176,10 +178,12 @@ class MqttFleet(Fleet):
     def _is_open(self, pending: PendingExchange) -> bool:
         """Note lost devices; return whether there is anything left to wait for."""
         if pending.presence_changed.is_set():
+            # Cleared before the look: a change in between sets it again
             pending.presence_changed.clear()
             lost = self._registry.lost_since(pending.wanted(), pending.started)
             pending.note_lost(lost)
         now = self._clock.monotonic()
+        # The deadline holds even while replies are unread
         return now < pending.deadline and pending.is_open(now)
 
     def _next(self, pending: PendingExchange) -> Delivered | None:
@@ -195,6 +199,7 @@ class MqttFleet(Fleet):
         for pending in self._dispatcher.exchanges.all():
             if pending.task(device) is not None:
                 pending.presence_changed.set()
+                # An empty arrival wakes the reader, which then looks at presence again
                 pending.arrivals.put(None)
         self._shared.put(None)  # it may be free to be asked
 

@@ -73,6 +73,7 @@ class ReplyReceiver:
     # -- what devices send --------------------------------------------------------------------
 
     def take(self, device: str, reply: Reply, size: int) -> None:
+        # The topic's name is checked by the broker, that in the reply is not
         """Take a reply: pull the blobs that it names, decline it, or ignore it."""
         if reply.device != device:
             self._notes.warn(device, "name", f"it replied in the name of {reply.device}")
@@ -90,6 +91,7 @@ class ReplyReceiver:
             return
         self._blobs.setdefault(reply.exchange, set()).update(reply.needed)
         self._relays.announce({sent.digest for sent in reply.relays.values()})
+        # Answers of buffered rounds are on disk, and pinned by their questions
         if not pending.shared and (device, reply.exchange) not in self._pinned:
             self._pin(reply)
         now = self._clock.monotonic()
@@ -99,6 +101,7 @@ class ReplyReceiver:
         """Take a chunk of a blob that a reply names, from its device or that device's gateway."""
         now, digest = self._clock.monotonic(), chunk.digest
         for device, exchange in self._uploads.lacking(digest):
+            # The chunks of a device behind a gateway come from the gateway
             if sender in (device, self._gateway_of(device)):
                 size = self._sizes.get((device, exchange), 0)
                 self._sizes[device, exchange] = size + len(chunk.data)
@@ -112,6 +115,7 @@ class ReplyReceiver:
     def leave(self, device: str) -> None:
         """Stop waiting for a lost device's blobs; it sends its replies again when it is back."""
         for key in [key for key in list(self._pinned) if key[0] == device]:
+            # Complete replies stay pinned until they are judged
             if self._uploads.knows(*key):
                 self.settle(*key)
         self._go_on(*self._uploads.leave(device, self._clock.monotonic()))
@@ -169,6 +173,7 @@ class ReplyReceiver:
             self._dropped.pop(exchange, None)
             self._sums.pop(exchange, None)
             gone |= self._blobs.pop(exchange, set())
+        # Equal blobs of other exchanges are kept
         kept = self._named_by(self._blobs)
         try:
             for digest in gone - kept:
@@ -221,6 +226,7 @@ class ReplyReceiver:
         if verdict is None and self._exchanges.is_over(reply):
             verdict = "late", "its exchange is closed"
         for one in reply.replies if isinstance(reply, SumReply) else (reply,):
+            # Verdicts come from the engine's thread
             with self._lock:
                 given = self._verdicts.get((one.device, one.exchange), verdict)
             if given is not None:
@@ -232,6 +238,7 @@ class ReplyReceiver:
         """Refuse a sum that is not taken whatever it holds; whether it is one."""
         gateway = self._gateway_of(reply.device)
         pending = self._exchanges.get(reply.exchange)
+        # The first sum of a site counts; the same one again is a repetition
         first = self._sums.get(reply.exchange, {}).get(gateway, reply)
         if (first.blobs, first.answers) != (reply.blobs, reply.answers):
             problem = "its site has sent another sum already"
@@ -252,6 +259,7 @@ class ReplyReceiver:
         """
         gateway, now = self._gateway_of(reply.device), self._clock.monotonic()
         self._sums.setdefault(reply.exchange, {})[gateway] = reply
+        # Shared out evenly, since nobody measured the bytes of a device
         size = delivered.size // len(reply.answers)
         parts: dict[str, Delivered] = {}
         problem = ""
@@ -281,6 +289,7 @@ class ReplyReceiver:
     def _deliver(self, whole: list[Reply]) -> None:
         for reply in whole:
             pending = self._exchanges.wanting(reply)
+            # Its exchange was dropped while the blobs were on their way
             if pending is None:
                 continue
             now = self._clock.monotonic()
@@ -296,6 +305,7 @@ class ReplyReceiver:
     def _read(self, digest: str) -> bytes:
         data = self._cache.get(digest)
         if data is None:
+            # An evicted blob costs one reply, not the run
             raise WireError(f"Blob {digest[:12]} is no longer in the cache.", code=LOST_BLOB)
         return data
 
@@ -358,6 +368,7 @@ class ReplyUploads:
             return [], []
         named = reply.needed
         relayed = {sent.digest for sent in reply.relays.values()}
+        # What does not have its digest is ignored, and fetched in chunks
         valid = {n: data for n, data in reply.inline.items() if n in named and digest(data) == n}
         # Waiting for the disk, reply after reply, would hold up a large fleet's receipts. Relayed
         # blobs are needed for longer than their device keeps them.
@@ -417,6 +428,7 @@ class ReplyUploads:
         for key in keys & self._waiting.keys():
             del self._waiting[key]
         running = [self._end(key) for key in keys & self._running.keys()]
+        # The lost device sends no chunks, and an equal blob can be asked of another one
         lost = {blob for upload in running for blob in upload.lacking}
         for blob in lost:
             self._intake.drop(blob)
@@ -440,6 +452,7 @@ class ReplyUploads:
         while self._waiting:
             upload = next(iter(self._waiting.values()))
             fits = self._running_bytes + upload.blob_bytes <= MAX_UPLOAD_BYTES
+            # A few at least, so that models larger than the limit are received at all
             if not fits and len(self._running) >= LEAST_UPLOADS:
                 break
             del self._waiting[upload.key]

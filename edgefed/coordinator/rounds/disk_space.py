@@ -44,6 +44,7 @@ class DiskSpace:
         except StorageError as error:
             if error.code != "storage.full":
                 raise
+        # Space is made and the write repeated once before anybody waits or is told
         self._release()
         seconds, reported = FIRST_WAIT, ""
         while True:
@@ -52,6 +53,7 @@ class DiskSpace:
             except StorageError as error:
                 if error.code != "storage.full":
                     raise
+                # Told once for each reason, not at every try
                 if error.message != reported:
                     reported = error.message
                     self._tell(reported)

@@ -127,6 +127,7 @@ class Engine:
             self._end(state, "finished", reason, hint="" if finding is None else finding.hint)
         except Stopping:
             self._tables.flush()
+        # Nothing is decided: the next start of the process resumes the run
         except Aborted:
             self._end(state, "aborted", "by the operator", "run.aborted")
         except EdgeFedError as error:
@@ -149,6 +150,7 @@ class Engine:
     def _fail(self, state: RunState | None, error: EdgeFedError) -> None:
         if self._controls.aborting:
             self._end(state, "aborted", "by the operator", "run.aborted")
+        # An abort may be the cause of the error, such as of an ended wait for space
         else:
             self.trace = "".join(format_exception(error))
             self._end(state, "failed", error.message, error.code, error.hint)
@@ -171,6 +173,7 @@ class Engine:
         check_dataset(self._recipe, self._deps.dataset)
         self._sync_relays()
         state = begin_run(self._deps, self._recorder, self._give_up)
+        # A kill may have come between the row of a round and its model file
         self._models.keep_round(state)
         rows = self._deps.store.rounds(self._recorder.record.run, details=True)
         self._recorder.measurements.begin(rows)
@@ -189,13 +192,16 @@ class Engine:
         """Go on with open questions, and with a test that later rounds do not wait for."""
         last = BetweenRounds() if self._deps.checkpoints is None else self._deps.checkpoints.last
         last, test = last or BetweenRounds(), None
+        # An open exchange of a round that is closed already can only be its late test
         if state.open is not None and state.open.round <= state.scored:
+            # Only checkpoints have the tested state; without it, the answers belong to no model
             if last.tested is None:
                 self._give_up(state.open)
             else:
                 test = state.open
             state.open = None
         buffered.begin(state, rows, last.settled_through)
+        # A copy: the engine goes on with later states while this one is tested
         if test is not None and last.tested is not None:
             tested = copy(state)
             tested.state = last.tested
@@ -226,10 +232,12 @@ class Engine:
     def _loop(self, state: RunState) -> str:
         """Work round after round; return why the run ends before its last one, or nothing."""
         while True:
+            # The merge has ended the round in the state; its row is written now
             if state.state.round > state.scored:
                 self._score_round(state)
                 if self._controls.finishing:
                     return ""
+                # After the row is written, so that no checkpoint holds half a round
                 self._checkpoint()
             state.history.check(self._recorder.warn)
             if reason := state.history.stop_reason():
@@ -280,6 +288,7 @@ class Engine:
         except EdgeFedError as error:
             if self._put_off(error):
                 return
+            # An abort ends a run on a full disk without its model
             if not (self._controls.aborting and error.code == "storage.full"):
                 status, reason, code, hint = "failed", error.message, error.code, error.hint
         if state is not None:
@@ -337,11 +346,13 @@ class Engine:
     def _planned(self, state: RunState) -> Exchange | Finished:
         seed = derive(self._recipe.seed, "plan", self._recorder.record.seed_index)
         run, store, number = self._recorder.record.run, self._deps.store, state.state.round + 1
+        # Orders change the state now; they are committed with the answers to this exchange
         ordered = after_orders(self._algorithm, store, run, state.state)
         state.state, state.bounty_orders = ordered
         if state.bounty_orders:
             self._tables.tell(state.state)
         roster = self._roster(state, number)
+        # Newcomers test the model and never train it
         roster = tuple(member for member in roster if not member.newcomer)
         roster = self._selection.ranked(roster, number, seed)
         planned = self._algorithm.plan(state.state, roster, seed)
@@ -356,6 +367,7 @@ class Engine:
     ) -> OpenExchange:
         """Write an exchange down, so that a restart puts the same one."""
         planned = self._deps.relays.available(planned, self._recorder.warn)
+        # Repeated as a whole on a full disk, since encoding writes blobs
         opened = self._recorder.written(
             lambda: open_exchange(
                 planned,
@@ -371,6 +383,8 @@ class Engine:
                 testers=testers,
             )
         )
+        # After a restart, the state has the orders that this exchange was planned with, and no
+        # later ones
         opened = replace(opened, bounty_orders=state.bounty_orders)
         self._recorder.account()
         record = self._recorder.record
@@ -382,6 +396,7 @@ class Engine:
         self._recorder.written(
             lambda: store.begin_exchange(begun, opened, held, closes=missed, discarded=unwanted)
         )
+        # In memory once the disk has it; devices are asked only from here on
         self._recorder.record, state.open = begun, opened
         self._sync_relays()
         return opened
@@ -394,8 +409,12 @@ class Engine:
         asked = asked_exchange(opened)
         answers = audited(self._deps, self._recorder.record.run, state, asked, collector.answers())
         robust = collector.merged(answers)
+        # Replies are merged as they come, so this line takes as long as the exchange
         merged = merged_or_problem(self._algorithm, state.state, asked, robust)
+        # An order may have cut the answers short, and a part of them must not be committed
         self._controls.check()
+        # Before the commit: after a restart in between, the scores note that this exchange is
+        # judged
         update_trust(self._deps, self._recorder, opened, collector)
         if problem := problem_of(opened, collector.stats, merged, self._recipe):
             self._note_answers(opened, collector.stats, merged=False)
@@ -407,19 +426,24 @@ class Engine:
         epsilon = self._algorithm.round_metrics(merged).get("epsilon")
         measures = self._selection.measures and not opened.preparatory
         measured = [task.device for task in opened.tasks] if measures else ()
+        # Asked by an earlier process, whose clock does not compare with this one's
         untimed = measured if opened.index == self._put_again else ()
         after = self._recorder.with_answers(stats, epsilon, measured, untimed)
         held = state.downlink.to_json()
         relays = (collector.relayed, delivered_relays(opened, collector.stats.devices))
         store = self._deps.store
+        # State, row, downlink, relays and the end of the exchange change in one step
         self._recorder.written(lambda: store.commit(after, merged, held, *relays, closes=opened))
         self._sync_relays()
+        # Before the state is replaced, since remarks compare both
         for remark in self._algorithm.remarks(state.state, asked, merged):
             self._recorder.note(remark.text, warning=remark.warning)
         self._recorder.record, state.state, state.open = after, merged, None
+        # After the commit only: until then, a restart needs the blobs of the one before
         state.downlink.committed()
         self._note_answers(opened, collector.stats, merged=True)
         self._tables.tell(merged)
+        # Devices delete their replies after the commit, never before
         self._close_through(state)
 
     def _note_answers(self, opened: OpenExchange, stats: ReplyStats, *, merged: bool) -> None:
@@ -456,9 +480,11 @@ class Engine:
     def _begin_anew(self, state: RunState, opened: OpenExchange, causes: tuple[str, ...]) -> None:
         """Let the algorithm change its state before it plans again; store the changed state."""
         asked = asked_exchange(opened)
+        # The same state is no change, so nothing is written
         anew = self._algorithm.begin_anew(state.state, asked, causes)
         if anew is state.state:
             return
+        # The answers so far are of the state that is given up
         record, held = self._recorder.without_answers(), state.downlink.to_json()
         store = self._deps.store
         self._recorder.written(lambda: store.commit(record, anew, held, closes=opened))
@@ -488,6 +514,7 @@ class Engine:
         if asked is not None:
             self._close_through(state)
         self._models.keep_round(state)
+        # A copy, whose tensors can still be asked for when the engine has gone on
         now = copy(state)
         self._deps.on_round(row, lambda: self._models.tensors(now))
         if later and self._buffered is not None and not self._buffered.is_testing:
@@ -545,12 +572,14 @@ class Engine:
         collector = make_collector(self._deps, state.run_model, opened)
         for answer in collector.answers():
             yield with_part(answer, newcomers) if newcomers else answer
+        # An order may have ended the test early
         self._controls.check()
         self._note_tests(opened, collector)
 
     # -- orders -------------------------------------------------------------------------------
 
     def _pass_gate(self, state: RunState) -> None:
+        # Tables are emitted at intervals, and none is emitted during a pause
         if self._controls.paused:
             self._tables.flush()
             self._recorder.status("paused")

@@ -77,12 +77,14 @@ class Evaluation:
         where, test = evaluation_place(self._recipe, self._algorithm), state.run_model.test
         scores = NO_SCORES
         if on_devices and self.is_on_devices(state):
+            # The coordinator's scores come second, so that they win where names are equal
             answers = self._device_answers(state)
             scores |= self.of_devices(state, answers)
         if where in ("coordinator", "both") and len(test):
             scores |= coordinator_scores(
                 self._recipe, self._algorithm, state.state, state.run_model
             )
+        # Validation samples are the coordinator's, which does not test where devices alone do
         if where != "devices":
             scores |= validation_scores(self._recipe, self._algorithm, state.state, state.run_model)
         return scores
@@ -157,6 +159,7 @@ def device_scores(
     accuracies: list[float] = []
     tests: dict[str, dict[str, float]] = {}
     for answer in answers:
+        # A device that sends no hits counts as none right
         hits = answer.metrics.get(TOP_K_HITS, 0.0) / answer.samples
         measured = {**answer.metrics, **dict.fromkeys(top, hits)}
         scores.add(answer.samples, measured)
@@ -167,6 +170,7 @@ def device_scores(
             parts.append(Confusion(answer.groups[CONFUSION].arrays[COUNTS]))
     if not scores.devices:
         return NO_SCORES
+    # The views say how many devices tested, with or without a matrix
     averages, views = counted("devices", number, parts, scores.devices)
     own = {name: _fractions(name, answers) for name in map(metric_name, measures.metrics)}
     means = {**scores.means(), **averages, **divided(own)}

@@ -35,6 +35,7 @@ class EvaluationRequest:
             self._result.set_result(evaluate())
         except EdgeFedError as error:
             self._result.set_exception(error)
+        # Others poll for the result, so every end sets one
         except Exception as error:  # an order to end the run, or a bug
             log.info("an evaluation was not finished", exc_info=True)
             self.give_up(str(error) or f"{type(error).__name__.lower()}")

@@ -56,6 +56,7 @@ def hold(
 ) -> HeldReply:
     """Return a reply to be held; the norms of ``compared_roles`` are computed."""
     norms = {
+        # Norms are computed while the arrays are in memory; the answer is kept without them
         role: norms_of(answer.groups[role].arrays)
         for role in compared_roles
         if role in answer.groups
@@ -91,6 +92,7 @@ class Medians:
 
     def problem(self, held: HeldReply, section: ChecksSection) -> str:
         """Return why a reply differs too much from the others, or nothing."""
+        # A factor of 0 switches a check off
         if section.samples_factor and held.answer.samples > section.samples_factor * self.samples:
             return (
                 f"it counts {held.answer.samples} samples, more than {section.samples_factor:g}"
@@ -120,6 +122,7 @@ class Pins:
     def pin(self, digests: Iterable[str]) -> None:
         """Keep these until ``release``."""
         for digest in digests:
+            # The cache counts pins, so equal blobs of two replies are pinned and unpinned twice
             self._cache.pin(digest)
             self._pinned.append(digest)
 

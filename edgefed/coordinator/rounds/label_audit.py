@@ -52,6 +52,7 @@ class LabelAudit:
         Raises:
             StorageError: the disk does not take it.
         """
+        # Without an output bias, gradients alone do not disclose the counts of labels
         bias = output_bias(model)
         for answer in answers:
             disclosed = disclosures(
@@ -80,6 +81,7 @@ class LabelAudit:
 
     def _append(self, rows: list[dict[str, Any]]) -> None:
         lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+        # Appended in one write: a kill leaves whole lines
         try:
             with open_private(self._path, "a+b", buffering=0) as file:
                 append_whole(file, lines.encode())

@@ -65,6 +65,7 @@ class ModelSaver:
         if not number or number != state.scored:
             return
         folder = self._store.run_folder(self._recorder.record.run)
+        # The file's own round tells whether it was written before a restart
         if best is not None and best.round == number and file_round(folder / BEST_FILE) != number:
             self._write(state, BEST_FILE, best)
         every, file = self._recipe.rounds.checkpoint_every, checkpoint_file(number)
@@ -109,6 +110,7 @@ class ModelSaver:
             return False
         if len(test):
             return not test.has_labels
+        # Without samples here, a loss without an accuracy tells that targets are numbers
         return record.loss is not None and record.accuracy is None
 
     def tensors(self, state: RunState) -> Tensors:

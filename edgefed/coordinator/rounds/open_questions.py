@@ -60,4 +60,5 @@ class OpenTest:
         """Whether no further answer is waited for."""
         stats = self.collector.stats
         asked = len(self.opened.tasks)
+        # Declined ones are not waited for, so the wanted number may never be reached
         return stats.accepted >= self.opened.wanted or stats.accepted + stats.declined >= asked

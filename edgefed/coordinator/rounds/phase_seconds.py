@@ -85,6 +85,7 @@ class PhaseSeconds:
         """Return the table; None before the first round has ended."""
         if not self._round:
             return None
+        # Of no time at all, the shares are zero
         whole = sum(seconds.total for seconds in self._seconds.values()) or 1.0
         rows = []
         for phase, seconds in self._seconds.items():

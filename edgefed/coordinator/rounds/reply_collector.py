@@ -112,6 +112,7 @@ class ReplyCollector:
         self._robust = self.merging((), None)
         for delivered in self._fleet.ask(opened, self._deps.controls.interrupted):
             if delivered.parts:
+                # A sum stands for several devices, and is taken whole or not at all
                 yield from self._summed(delivered)
                 continue
             answer = self.take(delivered)
@@ -134,6 +135,7 @@ class ReplyCollector:
         try:
             self._fleet.put(opened)
             held = self._hold_all(pins)
+            # The exchange is put again, and a part of the cohort has other medians than the whole
             if interrupted():
                 return
             medians = Medians.of(held, opened)
@@ -152,6 +154,7 @@ class ReplyCollector:
             device = delivered.reply.device
             if device in held:
                 continue
+            # Pinned before it is checked: its blobs are read again when all are there
             pins.pin(ref.digest for ref in delivered.reply.blobs.values())
             reply = self.hold(delivered)
             if reply is None:
@@ -161,6 +164,7 @@ class ReplyCollector:
             held[device] = reply
             if len(held) >= opened.wanted:
                 break
+        # In the order of devices, so that nothing depends on the order of arrival
         return [held[device] for device in sorted(held)]
 
     @property
@@ -173,6 +177,7 @@ class ReplyCollector:
         answer = self._checked(delivered)
         if answer is None:
             return None
+        # Towards the quorum now, so that the grace of lost devices begins; the verdict follows
         self._fleet.hold(delivered.reply)
         roles = trained_roles(self._opened) if self._holds else ()
         return hold(delivered, answer, self._deps.merge_group(answer), roles)
@@ -202,6 +207,7 @@ class ReplyCollector:
             factor = deps.checks.announced_factor
             answers = check_sum(delivered, self._opened, deps.reject_reason, factor)
         except Rejection as rejection:
+            # Nobody can tell which share of a sum is wrong, so all of its devices are refused
             for part in delivered.parts:
                 self._refuse(part, rejection)
             return []
@@ -222,6 +228,7 @@ class ReplyCollector:
     def _checked(self, delivered: Delivered) -> Answer | None:
         """Return the answer of a reply that may be merged; tell why of another one."""
         reply = delivered.reply
+        # A device may decline or fail without fault, so nobody is blamed
         if reply.status != "ok":
             self.stats.decline(reply.device, reply.reason)
             self._fleet.verdict(reply, "rejected", reply.reason)
@@ -242,6 +249,7 @@ class ReplyCollector:
 
     def _accepted(self, delivered: Delivered, answer: Answer) -> bool:
         """Accept a checked reply; only its blobs for other devices can be in the way."""
+        # Checked last, so that no blob is kept of an answer that is refused
         try:
             self._deps.relays.keep(answer.relayed, delivered.read)
         except Rejection as rejection:

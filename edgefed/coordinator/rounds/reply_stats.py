@@ -46,6 +46,7 @@ class ReplyStats:
     def accept(self, reply: Reply, seconds: float = 0.0) -> None:
         """Count a merged reply that came after so many seconds."""
         self.accepted += 1
+        # A device counts once, so its samples are set and not added
         self.devices[reply.device] = reply.samples
         self._slow(reply.device, round(seconds, 3))
         steps = int(reply.metrics.get("steps", 0))
@@ -179,4 +180,5 @@ class _Means:
             self._parts.setdefault(name, []).append(weight * value)
 
     def means(self) -> dict[str, float]:
+        # Products are kept apart until here, so the sum is rounded once
         return {name: math.fsum(parts) / self.weight for name, parts in self._parts.items()}

@@ -45,6 +45,7 @@ class Evaluations:
         name = f"e-{secrets.token_hex(6)}"
         with self._lock:
             self._known[name] = request
+            # Results are polled soon after they are there, so old ones are of no use
             while len(self._known) > MOST:
                 self._known.popitem(last=False)
         return name
@@ -98,6 +99,7 @@ class Evaluations:
             try:
                 request.carry_out(lambda: evaluate(read, request))
             finally:
+                # Whatever happens, the run is free again
                 with self._lock:
                     self._at_work.pop(record.run, None)
 

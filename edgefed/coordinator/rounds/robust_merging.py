@@ -27,6 +27,7 @@ def with_least_answers(
     planned: Exchange | Finished, section: MergingSection
 ) -> Exchange | Finished:
     """Return an exchange whose quorum is no lower than the answers that the rule needs."""
+    # A rule such as a median is undefined for fewer answers
     if isinstance(planned, Finished) or planned.quorum >= section.least_answers:
         return planned
     if not any(role.trained for role in planned.reply_roles.values()):
@@ -65,6 +66,7 @@ class RobustMerging:
         for role in self._roles:
             if role not in groups:
                 continue
+            # With the same update in every answer, any weighted mean returns it
             if self._section.replaces:
                 groups[role] = Group(self._aggregate(role, self._groups[answer.device]))
             else:
@@ -81,6 +83,7 @@ class RobustMerging:
 
     def _aggregate(self, role: str, group: str) -> Tensors:
         """Return the common update of a role, computed once."""
+        # Computed on the first answer of the group, and kept for the others
         if (role, group) not in self._common:
             among = [reply for reply in self._held if reply.group == group and role in reply.norms]
 

@@ -42,6 +42,7 @@ def check_resumable(store: Store, record: RunRecord) -> bool:
         has_checkpoint = store.check_checkpoint(record.run)
     except StorageError as error:
         raise _no_checkpoint(record.run, error.message) from error
+    # Exchanges without a checkpoint are a loss, and the run must not silently begin anew
     if record.exchanges and not has_checkpoint:
         raise _no_checkpoint(record.run, "Its last checkpoint is missing.")
     return has_checkpoint
@@ -72,6 +73,7 @@ def begin_run(
     codec = deps.prepared_recipe.wire.downlink
     # Before anything is written: on a full disk all blobs are deleted that nobody has pinned.
     rounds = deps.recipe.rounds
+    # A device may skip as many rounds as answers may be stale, and still need no whole payload
     chain = max(CHAIN, min(rounds.max_staleness, MOST_CHAIN)) if rounds.buffered else CHAIN
     opened = checkpoint.open if checkpoint else ()
     refs = [ref for each in opened for task in each.tasks for ref in task.blobs.values()]
@@ -79,6 +81,7 @@ def begin_run(
     downlink = DownlinkEncoder(codec, deps.cache, held, chain, refs)
     try:
         return _begun(deps, recorder, give_up, checkpoint, downlink)
+    # BaseException, so that nothing which ends the wait leaves blobs pinned
     except BaseException:
         downlink.release()
         raise
@@ -97,6 +100,7 @@ def _begun(
     else:
         recorder.wait_for_devices(least_devices(recipe).count)
         _warn_of_too_few(deps, recorder)
+    # An open exchange waits for its own devices; virtual ones are always there
     if checkpoint and not checkpoint.open and not deps.fleet.simulated:
         _wait_for_others(deps, recorder)
     admission = _admitted(deps, recorder, begins=checkpoint is None)
@@ -106,6 +110,7 @@ def _begun(
         admission.spec,
         user_models=deps.user_models,
         memory=deps.memory,
+        # Frozen weights are those of the first start, whatever their source holds now
         frozen=read_frozen(deps.store.run_folder(run)) if checkpoint else None,
     )
     check_training(recipe, deps.algorithm, run_model.model, deps.dataset)
@@ -118,6 +123,7 @@ def _begun(
         recorder.warn(_restored(restored, private=recipe.privacy.wanted))
     rows = deps.store.rounds(run, details=True)
     scored = rows[-1]["round"] if rows else 0
+    # Questions of buffered rounds have a number; any other open exchange has none
     questions = tuple(each for each in checkpoint.open if each.number is not None)
     opened = next((each for each in checkpoint.open if each.number is None), None)
     if opened is not None and not deps.relays.has_all(opened):  # its run had ended
@@ -167,6 +173,7 @@ def _wait_for_others(deps: EngineDeps, recorder: RunRecorder) -> None:
     recorder.warn(f"{there} of {wanted} devices are there; waiting up to {duration(timeout)}")
 
     def stop() -> bool:
+        # A pause or a finish ends this wait too: the round's gate takes them up
         return controls.interrupted() or controls.paused or controls.finishing
 
     deps.fleet.wait_for(wanted, timeout, stop)
@@ -194,6 +201,7 @@ def _admitted(deps: EngineDeps, recorder: RunRecorder, *, begins: bool) -> Admis
     controls = deps.controls
 
     def waits_in_vain() -> bool:
+        # A run that never began has nothing to finish
         return begins and controls.finishing
 
     def stop() -> bool:
@@ -227,6 +235,7 @@ def _admit(
         deps.fleet,
         recipe,
         deps.dataset,
+        # A run that goes on needs only one: each round has its own quorum
         least.count if begins else 1,
         because=least.because,
         recorded=recorder.record.spec,
@@ -242,10 +251,12 @@ def _first(
 ) -> Checkpoint:
     """Commit the state before the first round, and return it."""
     recipe = deps.prepared_recipe
+    # Before the algorithm's start, which takes the model's weights
     start_model(run_model.model, recipe.model, run_model.spec, deps, recorder)
     seed, roster = derive(recipe.seed, "start"), admission.roster()
     checkpoint = Checkpoint(deps.algorithm.start(run_model.model.weights(), roster, seed))
     first, begun = checkpoint.state, timestamp(deps.clock.now())
+    # The form of the data is in the row before the commit, and a resumed run reads it there
     recorder.save(devices=len(roster), started=begun, **asdict(admission.spec))
     recorder.written(lambda: deps.store.commit(recorder.record, first, {}))
     return checkpoint

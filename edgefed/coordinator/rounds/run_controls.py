@@ -50,6 +50,7 @@ class RunControls:
                     self._paused = True
                     message = "pausing after this exchange"
                 case "resume":
+                    # Resuming forgets the steps that are left
                     self._paused, self._steps = False, 0
                     message = "running"
                 case "step":
@@ -57,6 +58,7 @@ class RunControls:
                     self._steps += 1
                     message = "one exchange, then paused"
                 case "finish":
+                    # A paused run goes on, to end with the round that is open
                     self._finishing, self._paused = True, False
                     message = "finishing after this round"
                 case "abort":
@@ -65,6 +67,7 @@ class RunControls:
                 case _:
                     raise UsageError(f"There is no order '{action}'.", code="run.order")
             self._changed.notify_all()
+        # Outside the lock: the callback may take locks of its own
         self.on_change()
         return message
 
@@ -136,10 +139,12 @@ class RunControls:
         """
         with self._changed:
             self._changed.wait_for(
+                # Evaluations are made while paused, so one of them opens the gate too
                 lambda: not self.paused or self._evaluations or self.interrupted()
             )
             if self._evaluations and not self.interrupted():
                 return self._evaluations.popleft()
+            # A step is used up when the gate is passed, not when it is ordered
             if self._steps:
                 self._steps -= 1
             return None

@@ -85,6 +85,7 @@ class RunRecorder:
             seconds=self._before + self._clock.monotonic() - self._began,
             **changes,
         )
+        # The fleet counts on, so only the difference since then is added next time
         self._traffic = (up, down)
 
     def written(self, act: Callable[[], Result]) -> Result:
@@ -121,6 +122,7 @@ class RunRecorder:
         try:
             self.save(status=status, reason=reason, round=finished, **changes)
         except StorageError as error:
+            # A full disk must not hide the end from clients
             self.warn(f"the end of the run was not written: {error.message}")
             self._store.show_unwritten(self.record)
             self._on_record(self.record)
@@ -151,6 +153,7 @@ class RunRecorder:
         """Show that the run waits because the disk is full, or that it goes on."""
         reason = f"{why} Waiting for space." if why else ""
         record = replace(self.record, reason=reason)
+        # Shown and not written, since the disk takes nothing
         self._store.show_unwritten(record)
         self._journal.emit("run", run=record.run, status=record.status, reason=reason)
         if not why:
@@ -209,6 +212,7 @@ class RunRecorder:
     def without_answers(self) -> RunRecord:
         """Return the row without the answers of its round, which begins anew."""
         self.account()
+        # The beginning of the round stays, so that seconds and bytes are those of all its attempts
         progress = {name: value for name, value in self.record.progress.items() if name != "stats"}
         return replace(self.record, progress=progress)
 
@@ -225,6 +229,7 @@ class RunRecorder:
         stored with it.
         """
         self.account()
+        # Told once, since every later round would say the same
         if not scores.finite and not self._told:
             self._told = True
             self.warn(f"{DIVERGED}: the model's loss is not finite; {LOWER_RATE}")
@@ -238,6 +243,7 @@ class RunRecorder:
             "late": stats.declined,
             "slowest": stats.slowest,
             "slowest_seconds": stats.slowest_seconds,
+            # Without a known beginning, the differences are zero
             "seconds": round(now.seconds - began.get("seconds", now.seconds), 3),
             "sent": now.bytes_down - began.get("down", now.bytes_down),
             "received": now.bytes_up - began.get("up", now.bytes_up),
@@ -247,6 +253,7 @@ class RunRecorder:
         }
         details = {name: value for name in DETAILS if (value := began.get(name))}
         self.measurements.add({**row, **details})
+        # With an empty progress, the next begin_round opens a round
         self._save_row(replace(now, round=number, progress={}), row, details, scores, tested_by)
         return row
 
@@ -261,6 +268,7 @@ class RunRecorder:
         In buffered rounds, later rounds have ended meanwhile.
         """
         self.account()
+        # The stored row: the recorder's own is of a later round by now
         rows = self._store.rounds(self.record.run, details=True)
         row = next(row for row in rows if row["round"] == tested_by.round)
         details = {name: row.pop(name) for name in DETAILS if name in row}
@@ -284,12 +292,14 @@ class RunRecorder:
     ) -> None:
         """Write a round's row with its details, close the exchange that tested it, and emit it."""
         shown = ("accuracy", "loss", *TEST_COUNTS)
+        # Without scores, the run's row keeps those of the last test
         tested = {name: row.get(name, 0) for name in shown} if scores else {}
         closed = replace(record, **tested)
         confusions = [view.model_dump(mode="json") for view in scores.confusions]
         kept = {**row, **details}
         if scores.device_tests:
             kept[DEVICE_TESTS] = scores.device_tests
+        # The row, the counts and the end of the test change in one step
         self.written(lambda: self._store.save_round(closed, kept, confusions, closes=tested_by))
         self.record = closed
         for confusion in confusions:
@@ -304,6 +314,7 @@ class RunRecorder:
         """
         now = self.record
         tests, rows = self._store.confusions(now.run), self._store.rounds(now.run)
+        # Without counts there is no telling whether the model always predicts one class
         if not tests:
             return None
         finding = nothing_learned(

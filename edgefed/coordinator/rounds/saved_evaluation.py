@@ -83,6 +83,7 @@ def ended_run(deps: EngineDeps, record: RunRecord, warn: Callable[[str], None]) 
         frozen=read_frozen(deps.store.run_folder(record.run)),
     )
 
+    # Written down before devices are asked, so that no index is given twice
     def reserve_exchange() -> RunRecord:
         before = deps.store.run(record.run)
         deps.store.save_run(replace(before, **_one_more(before)))
@@ -106,6 +107,8 @@ def _paused_run(deps: EngineDeps, recorder: RunRecorder, state: RunState) -> Sav
         NotAllowedError: an exchange of it is open, as after a restart of the coordinator.
     """
     if state.open is not None:
+        # A new exchange has a higher index, and closing it would let devices delete replies to this
+        # one
         raise _open_exchange_problem(recorder.record.run)
 
     def reserve_exchange() -> RunRecord:
@@ -238,6 +241,7 @@ def _row(answer: Answer) -> dict[str, Any]:
     modes = [name.removeprefix(MODE) for name in metrics if name.startswith(MODE)]
     names = ("accuracy", "loss", ACCURACY_BEFORE, LOSS_BEFORE)
     tested = {name: metrics[name] for name in names if name in metrics}
+    # A test has one mode at most, so joining gives its name
     return {"device": answer.device, "samples": answer.samples, "mode": "".join(modes), **tested}
 
 
@@ -250,12 +254,14 @@ def _device_answers(saved: SavedRun, mode: str) -> list[Answer]:
             code="evaluate.devices",
             hint="see edgefed device list; or test on the coordinator: --on coordinator",
         )
+    # Exact and without mirrors of its own, so the differences of the run stay untouched
     downlink = DownlinkEncoder("fp32", deps.cache)
     try:
         opened = _opened(saved, mode, downlink)
         collector = make_collector(deps, saved.run_model, opened)
         deps.journal.emit("exchange", phase="evaluate")
         answers = list(collector.answers())
+        # An order may have cut the answers short
         deps.controls.check()
     finally:
         downlink.release()
@@ -278,6 +284,7 @@ def _opened(saved: SavedRun, mode: str, downlink: DownlinkEncoder) -> OpenExchan
     Payloads are sent whole, whatever the run's downlink has sent so far.
     """
     recipe = saved.deps.prepared_recipe
+    # Everybody tests, whatever the recipe draws for training
     everybody = recipe.rounds.model_copy(
         update={"cohort": 0, "over_selection": 0.0, "test_cohort": None}
     )

@@ -30,6 +30,7 @@ class Scores:
 
     def __or__(self, other: Scores) -> Scores:
         """Return both, the coordinator's counts first; of scores of one name the other's."""
+        # Sorted by place, so that the coordinator's counts come first
         views = sorted((*self.confusions, *other.confusions), key=lambda confusion: confusion.place)
         tests = {**self.device_tests, **other.device_tests}
         return Scores({**self.values, **other.values}, tuple(views), tests)
@@ -41,6 +42,7 @@ class Scores:
         They are of the test that gives the accuracy: the coordinator's, if there is one.
         """
         for view in self.confusions:
+            # Only where every device that tested sent counts do they tell all labels
             if view.devices == view.tested:
                 total = Confusion.from_rows(view.counts)
                 return int((total.samples > 0).sum()), total.classes
@@ -74,6 +76,7 @@ def counted(
     total = Confusion.total(parts)
     if total is None:
         return {}, ()
+    # The coordinator's matrix is of no device
     devices = len(parts) if place == "devices" else 0
     counts = tuple(tuple(row) for row in total.rows())
     view = ConfusionView(place=place, round=number, devices=devices, tested=tested, counts=counts)

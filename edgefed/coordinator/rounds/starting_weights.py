@@ -139,6 +139,7 @@ def unknown_weights(section: ModelSection) -> str:
     Raises:
         RecipeError: ``model.weights``: nobody publishes weights for the network.
     """
+    # Published weights that are on this disk need no download
     if section.weights != PUBLISHED or published_file(section.name)[1].is_file():
         return ""
     return f"the weights of {section.name} would be downloaded"
@@ -151,8 +152,10 @@ def _model_file(start: str, folder: Path | None, run_folder: Callable[[str], Pat
         require_file(path, MISSING.format(key="start"))
         return path
     run = start.removeprefix(RUN)
+    # A slash or dots would lead out of the folder of runs
     files = run_folder(run) if run and "/" not in run and run != ".." else Path()
     if not files.name or not files.is_dir():
+        # The beginning of an id is enough where one run alone has it
         near = sorted(folder.name for folder in run_folder("x").parent.glob(f"{run}*"))
         if run and len(near) == 1:
             files = run_folder(near[0])
@@ -185,6 +188,7 @@ def _started(
             hint="start from a run of an algorithm that trains one model",
         )
     tensors = models[before.models[0]]
+    # A copy, since the arrays are views of a file that is closed by now
     torch_tensors = {name: torch.from_numpy(np.array(array)) for name, array in tensors.items()}
     kept = _kept_rows(before, spec)
     if kept is not None:
@@ -212,12 +216,14 @@ def _kept_rows(before: ModelDescription, spec: DataSpec) -> list[tuple[int, int]
     """Return which output now was which before, as (now, before); None where all are the same."""
     if before.class_names == spec.class_names and before.outputs == spec.classes:
         return None
+    # With names on both sides, rows follow their names, wherever these are in the list
     if before.class_names and spec.class_names:
         return [
             (now, before.class_names.index(name))
             for now, name in enumerate(spec.class_names)
             if name in before.class_names
         ]
+    # Without names, equal numbers are the same class
     return [(number, number) for number in range(min(before.outputs, spec.classes))]
 
 
@@ -236,6 +242,7 @@ def _with_rows(
             continue
         if tensors[name].shape != (outputs, *state[name].shape[1:]):
             return tensors  # of another network; ``fitted`` names what does not fit
+        # New classes keep the values that were drawn from the run's seed
         rows = np.array(download(state[name], "model").numpy())
         for now, was in kept:
             rows[now] = tensors[name][was].numpy()

@@ -128,6 +128,7 @@ def _meant(metric: str, recipe: Recipe, others: Sequence[str]) -> str:
     """Return the score that a mistyped name resembles; nothing for names that may be given."""
     own = [metric_name(own_metric) for own_metric in recipe.evaluation.metrics]
     names = [*SCORES, *own, *others]
+    # Such names end with a mode or a number, which no list of scores has
     if metric in names or metric.startswith(TAKEN_BEGINNINGS):
         return ""
     near = get_close_matches(metric, names, n=1, cutoff=0.8)

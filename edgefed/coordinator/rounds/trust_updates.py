@@ -94,6 +94,7 @@ def note_testers(deps: EngineDeps, recorder: RunRecorder, tested: Collection[str
         for device in record.testers
         if not stays(device) or deps.trust.is_quarantined(device)
     ]
+    # Sorted, so that the row does not depend on the order of answers
     testers = tuple(sorted({*record.testers, *tested}.difference(gone)))
     progress = {**record.progress, REMOVED_TESTERS: len(gone)} if gone else record.progress
     recorder.record = replace(record, testers=testers, progress=progress)

@@ -49,6 +49,7 @@ def problem_of(
     opened: OpenExchange, stats: ReplyStats, merged: State | UnmergeableError, recipe: Recipe
 ) -> MergeProblem | None:
     """Return why an exchange is not merged, or nothing."""
+    # The quorum comes first: too few answers also explain why they had no valid merge
     if stats.accepted < opened.quorum:
         reason = _missed_quorum(opened, stats, least_devices(recipe).because)
         return MergeProblem(reason, stats.advice(recipe.training.learning_rate))
