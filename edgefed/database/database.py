@@ -145,6 +145,8 @@ class Database:
             StorageError: the disk does not take it, or a group that it changes is damaged.
         """
         with self._lock, self._errors():
+            # Immediate: the write lock is taken now, so what is read within stays true until the
+            # commit
             self.connection.execute("begin immediate")
             try:
                 yield
@@ -156,6 +158,7 @@ class Database:
                 raise
             finally:
                 self._touched.clear()
+            # After the commit, so that the counter is never ahead of the database
             if self._counter is not None:
                 self._counter.note(commits)
 
@@ -164,6 +167,8 @@ class Database:
         shape = self._schema.tables[table]
         columns = (*shape.columns, "digest")
         self._touch(table, str(dict(zip(columns, values, strict=False)).get(shape.group, "")))
+        # Updated and not replaced: a row keeps its rowid, and with it its place in the group's
+        # digest
         changed = ", ".join(f"{name} = excluded.{name}" for name in columns)
         self.connection.execute(
             f"insert into {table} values ({', '.join('?' * len(columns))})"
@@ -185,6 +190,7 @@ class Database:
             StorageError: another connection writes for longer than SQLite waits.
         """
         with self._lock, self._errors():
+            # The write lock alone, which is given back without a write
             self.connection.execute("begin immediate")
             try:
                 yield
@@ -241,6 +247,7 @@ class Database:
             else:
                 with self.snapshot():  # rows and their digest of one commit
                     rows = self._read(table, part)
+            # Rows of the running transaction may still be rolled back
             if len(rows) <= CACHED_ROWS and (table, part) not in self._touched:
                 self._cached.put((table, part), (version, rows))
             return list(rows)
@@ -370,6 +377,7 @@ class Database:
 
     def _make_tables(self) -> None:
         """Make the tables of a new file, or of one whose making was cut short."""
+        # A counter without tables tells that the file was deleted or replaced
         self._check_counter(0, self._noted())
         with self._schema_change():
             if self._version():  # another process made them meanwhile
@@ -435,12 +443,14 @@ def copy_database(path: Path, target: Path) -> None:
 
 def _error(error: sqlite3.Error, path: Path, title: str) -> StorageError:
     text = str(error)
+    # SQLite reports some full disks as I/O errors
     if "full" in text or ("I/O" in text and free_bytes(path.parent) < NEARLY_FULL):
         return StorageError(
             f"The disk is full: cannot write {path}.",
             code="storage.full",
             hint="free some space; the last committed state is intact",
         )
+    # The class itself is for malformed files; locks, constraints and the like are subclasses
     if type(error) is sqlite3.DatabaseError or "UTF-8" in text:
         return _damaged(path, title, text)
     return StorageError(

@@ -53,11 +53,13 @@ class BatchSender:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._closing)
+                # Without messages, only the end of the thread wakes it
                 if not self._waiting:
                     return
                 if not self._closing:
                     self._changed.wait_for(lambda: self._closing, GATHER)
                 waiting, self._waiting = self._waiting, {}
+            # Without the lock, so that others can queue messages meanwhile
             for gateway, messages in waiting.items():
                 self._send(gateway, without_old_states(messages))
 

@@ -51,6 +51,7 @@ class Receiver:
 
     def begin(self, now: float) -> Need:
         """Return the first request."""
+        # A broadcast repeats all chunks, so it pays off only where none are here
         if self._mode == "broadcast" and self.staging.received == 0:
             self._due = now + IDLE * (1 + self._jitter.random())
             return Need(digest=self.staging.digest, first=True)
@@ -64,6 +65,7 @@ class Receiver:
     def take(self, number: int, data: bytes, now: float) -> Need | None:
         """Write a chunk and return the next request, if it is time for one."""
         self.staging.write(number, data)
+        # Any chunk shows that the source is there
         self._retries = 0
         self._asked.discard(number)
         if self.staging.complete:
@@ -77,6 +79,7 @@ class Receiver:
 
     def ask(self, now: float) -> Need | None:
         """Return the request to make at ``due``, or None when there is nothing left to try."""
+        # A broadcast that ended early is no request that went unanswered
         if self._mode == "pull" and self._asked:
             self._retries += 1
         if self.failed:
@@ -176,6 +179,7 @@ class BlobIntake:
         try:
             need = incoming.receiver.take(chunk.index, chunk.data, now)
         except WireError as error:
+            # It stays missing, and is requested again when its time has come
             log.warning("chunk %d of blob %s refused: %s", chunk.index, digest[:12], error.message)
             return None
         if incoming.receiver.staging.complete:
@@ -251,6 +255,7 @@ class BlobIntake:
                 del self._incoming[digest]
                 self.failures.append(digest)
                 return None
+            # The staging begins from nothing, and asks its source alone
             incoming.receiver = self._receiver(digest, incoming.size, "pull")
             return Ask(incoming.source, incoming.receiver.begin(now))
         except StorageError:

@@ -34,6 +34,7 @@ class BufferedClient(paho.Client):
     def loop_read(self, max_packets: int = 1) -> MQTTErrorCode:
         """Handle the packets that have been read from the socket, and write the answers."""
         status, count = super().loop_read(max_packets), 1
+        # Bytes read ahead do not make the socket readable again, so they are handled now
         while not status and self._ahead and self._sock is not None:
             if count % READ_IN_A_ROW == 0 and self.want_write():
                 status = self.loop_write()
@@ -46,6 +47,7 @@ class BufferedClient(paho.Client):
     def _sock_recv(self, bufsize: int) -> bytes:
         """Return bytes of the connection, which are read ahead."""
         if self._sock is not self._ahead_of:
+            # Bytes of an earlier connection are not continued by this one
             self._ahead, self._ahead_of = memoryview(b""), self._sock
         if not self._ahead:
             self._ahead = memoryview(super()._sock_recv(max(bufsize, READ_BYTES)))
@@ -73,6 +75,7 @@ class BufferedClient(paho.Client):
         while self._out_packet:
             first = self._out_packet[0]
             room -= first["to_process"]
+            # A packet that is partly written has to be continued alone
             if room < 0 or first["pos"] or first["command"] & 0xF0 not in _JOINED:
                 break
             joined.append(first["packet"])
@@ -81,6 +84,7 @@ class BufferedClient(paho.Client):
             self._out_packet.popleft()
         if joined:
             packet = b"".join(joined)
+            # As a kind after whose writing paho has nothing to do
             self._out_packet.appendleft(_waiting(MessageType.PUBACK, packet, 0, 1))
         return super()._packet_write()
 

@@ -153,6 +153,7 @@ class Inbox(Generic[Own]):
                 self._in_a_row += 1
                 return self._next_urgent()
             self._in_a_row = 0
+            # Chunks and states take turns
             if self._chunks and (self._chunk_next or not self._latest):
                 self._chunk_next = False
                 return self._next_chunk()
@@ -237,6 +238,7 @@ class Inbox(Generic[Own]):
         now, before = self._clock.monotonic(), 0
         older = self._latest.get(message.topic)
         if older is not None:
+            # The earlier arrival stays, so that handled_until does not pass over it
             now, before = older[0], _cost(older[1])
         if self._latest_bytes + cost - before > self._limits.latest:
             return False
@@ -249,6 +251,7 @@ class Inbox(Generic[Own]):
         self._arrived, item = self._urgent.popleft()
         if isinstance(item, Incoming):
             self._urgent_bytes -= _cost(item)
+            # A later message of the topic may still wait
             if self._last_urgent.get(item.topic) is item:
                 del self._last_urgent[item.topic]
         return item
@@ -279,6 +282,7 @@ def _kind(topic: str) -> Kind:
     above, _, leaf = topic.rpartition("/")
     if leaf in COALESCED:
         return "latest"
+    # A broadcast chunk has the blob's digest as its last level
     is_chunk = leaf == CHUNK_LEAF or above.endswith(f"/all/{CHUNK_LEAF}")
     return "chunk" if is_chunk else "urgent"
 

@@ -209,6 +209,7 @@ class Link:
         """
         if self._context is None:
             return
+        # First, since it may fail, and then nothing must have changed
         credentials.load_into(self._context)
         self._client.disconnect()
         self._client.loop_stop()
@@ -282,6 +283,7 @@ class Link:
             self._note_full(topic)
         elif qos:
             self._window.append(info)
+            # A message that paho queues waits for a connection, not for an acknowledgement
             if info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS:
                 self._unacknowledged.append((info, len(payload)))
             while len(self._window) > MAX_INFLIGHT:
@@ -334,6 +336,7 @@ class Link:
             waited = now - self._oldest[1]
             if waited < STALLED_AFTER + size / SLOWEST_BYTES:
                 return 0.0
+            # Counted anew, so that one stall does not end two connections
             self._oldest = oldest, now
             return waited
 
@@ -342,6 +345,7 @@ class Link:
     def subscribe(self, topic_filter: str) -> None:
         """Subscribe now and after every reconnection; ``Subscribed`` arrives with the answer."""
         with self._lock:
+            # Under one lock with on_connect, so each connection subscribes to a filter once
             self._filters[topic_filter] = None
             if self._up.is_set():
                 self._subscribe([topic_filter])
@@ -357,6 +361,7 @@ class Link:
         for topic_filter in filters:
             _, mid = self._client.subscribe(topic_filter, qos=1)
             if mid is not None:
+                # on_subscribe waits for the lock, so the answer finds its number here
                 self._pending[mid] = topic_filter
 
     # -- paho's callbacks ---------------------------------------------------------------------
@@ -383,6 +388,7 @@ class Link:
             return
         self._refused = self._complained = ""
         with self._lock:
+            # Answers of the earlier connection do not come any more
             self._pending.clear()
             self.connections += 1
             self._up.set()

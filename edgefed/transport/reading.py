@@ -60,6 +60,7 @@ def read_arrival(
         signer = _signer(parsed, arrival.topic, envelope, verifier)
         return Received(parsed, decode_body(envelope, parsed.spec.message), signer)
     except WireError as error:
+        # An unknown signer's message is sent again, after its certificate has arrived
         if error.code != UNINTRODUCED:
             refuse(parsed, error.message)
         return None
@@ -76,5 +77,6 @@ def _signer(
     roles = parsed.spec.senders
     if verifier is None or not roles:
         return None
+    # Below the coordinator's topics, the name is the receiver's and not the sender's
     user = "" if roles == ("coordinator",) else parsed.user
     return verifier.verify(topic, envelope.kind, envelope.body, envelope.seal, roles, user)

@@ -73,6 +73,7 @@ class Renewal:
         if now < self._next:
             return
         own = self._credentials.certificate
+        # A certificate is dated back by CLOCK_SKEW
         life = (own.not_after - own.not_before - CLOCK_SKEW).total_seconds()
         self._next = now + min(ASK_EVERY, life / 12)
         if own.key_id == self._ordered or renewal_due(own, self._clock.now()):
@@ -98,11 +99,13 @@ class Renewal:
                 self._credentials.broker,
             )
             own = self._credentials
+            # Before the new key is used, since others accept it by this signature
             sign_next_key(own.folder, own.keys.signing, certificate.public_bytes)
             self._credentials = save_credentials(made)
         except EdgeFedError as error:
             log.warning("the next certificate was not saved: %s", error.as_line())
             return None
+        # Last: keys that a kill leaves here are recognised as those in use
         shutil.rmtree(self._folder, ignore_errors=True)
         log.info("renewed the certificate, until %s", certificate.not_after.date())
         return made

@@ -101,6 +101,7 @@ class ChunkSender:
                     continue
                 number = transfer.chunks.popleft()
                 if transfer.chunks:
+                    # The rest goes to the end, so that transfers alternate
                     self._transfers.append(transfer)
             if not self._is_current(transfer):
                 with self._wake:
@@ -130,6 +131,7 @@ class ChunkSender:
         data = chunk(pieces, number) if isinstance(pieces, bytes) else pieces(number)
         if data is None:
             return
+        # Unsigned, as the blob's digest proves it
         payload = encode(Chunk(digest=transfer.digest, index=number, data=data))
         while self._is_current(transfer) and not self._closing:
             if self._has_room():

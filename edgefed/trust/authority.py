@@ -85,6 +85,7 @@ class Authority:
 
     def issue_again(self, old: Certificate, now: datetime, life: timedelta) -> Certificate:
         """Return another certificate for a party's keys, valid from now on."""
+        # A broker has no encryption key, and issue leaves this one out
         encryption_key = old.encryption_key or X25519PrivateKey.generate().public_key()
         request = CertificateRequest(old.name, old.signing_key, encryption_key)
         return self.issue(old.role, old.name, request, now, life)
@@ -172,5 +173,6 @@ def load_authority(folder: Path) -> Authority:
 
 def renewal_due(certificate: Certificate, now: datetime) -> bool:
     """Whether two thirds of a certificate's life are over."""
+    # Without the time by which it is dated back
     start = certificate.not_before + CLOCK_SKEW
     return now >= start + (certificate.not_after - start) * 2 / 3

@@ -176,6 +176,7 @@ def _read(loaded: x509.Certificate) -> Certificate:
         raise ValueError(f"it has the unknown role {role[:40]!r}")
     known = role
     try:
+        # Made again from role and name, so that no other party bears the name of a role
         expected = user_of(known, user.removeprefix(f"{known}."))
     except NotAllowedError as error:
         raise ValueError(error.message) from error

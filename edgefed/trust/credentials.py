@@ -109,6 +109,7 @@ def save_credentials(made: Credentials) -> Credentials:
         make_folder(beside)
         for name, data in _contents(made).items():
             write_private(beside / name, data)
+        # In two renames, since a folder cannot replace one that has files
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
@@ -116,6 +117,7 @@ def save_credentials(made: Credentials) -> Credentials:
         sync_folder(folder.parent)  # the next program to use them has the old ones revoked
         shutil.rmtree(old, ignore_errors=True)
     except BaseException as error:  # Ctrl-C too
+        # It failed between the two renames
         if old.exists() and not folder.exists():
             with suppress(OSError):
                 old.rename(folder)

@@ -75,6 +75,7 @@ def make_authority(
     public = key.public_key()
     builder = (
         _builder(subject, subject, public, now, life)
+        # No authority below this one
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_AUTHORITY_USAGE, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)

@@ -87,6 +87,7 @@ def seal_data(
         )
     ephemeral = new_key()
     public = ephemeral.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+    # The receiver is signed too, so that it cannot pass the data on as meant for another
     signature = own.keys.signing.sign(_signed(context, receiver.fingerprint, data))
     certificate = own.certificate.der
     plain = struct.pack("<H", len(certificate)) + certificate + signature + data
@@ -137,5 +138,6 @@ def _signed(context: SealContext, receiver: bytes, data: bytes) -> bytes:
 
 
 def _key(secret: bytes, ephemeral: bytes, receiver: X25519PublicKey) -> bytes:
+    # Both public keys go into the derivation, which binds the key to this pair
     info = LABEL + ephemeral + receiver.public_bytes(Encoding.Raw, PublicFormat.Raw)
     return HKDF(SHA256(), length=32, salt=None, info=info).derive(secret)

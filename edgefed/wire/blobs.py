@@ -160,6 +160,7 @@ class BlobCache:
             if digest in self._checked:
                 return
             fits = self._unwritten_bytes + len(data) <= UNWRITTEN_BYTES
+            # Only while it is pinned, as the removal of the last pin ends it
             if fits and len(data) <= MAX_RECENT_BLOB and self._pins.get(digest):
                 self._make_room(len(data), digest)
                 self._unwritten[digest] = data
@@ -183,6 +184,7 @@ class BlobCache:
         """
         try:
             if sync:
+                # Before it gets its name, so that a power cut leaves no name without its bytes
                 with path.open("rb") as file:
                     os.fsync(file.fileno())
             with self._lock:
@@ -231,6 +233,7 @@ class BlobCache:
             self._drop_damaged(digest)
             return None
         with self._lock:
+            # It may have been dropped while it was read
             if digest in self._sizes:
                 self._checked.add(digest)
         return data
@@ -249,6 +252,7 @@ class BlobCache:
             WireError: ``wire.chunk`` when the blob has no such chunk.
             StorageError: the file is there and cannot be read.
         """
+        # A file of an earlier process is read as a whole once, to compare it with its digest
         if digest not in self._checked or digest in self._recent or digest in self._unwritten:
             data = self.get(digest)
             return None if data is None else chunk(data, index)

@@ -123,6 +123,7 @@ class Staging:
                 f"A blob has {self._received} of its {self.count} chunks.", code="wire.incomplete"
             )
         data = self._whole()
+        # Before the digest is compared, so that wrong bytes are never resumed
         self.drop()
         if digest_of(data) != self.digest:
             raise _wrong_digest(self.digest)
@@ -151,6 +152,7 @@ class Staging:
             raise _wrong_digest(self.digest)
         else:
             cache.adopt(self._data_path, self.digest, self.size, sync=sync)
+            # Of the two files, only the map is left
             self.drop()
 
     def _file_digest(self) -> str:
@@ -190,6 +192,7 @@ class Staging:
         """Open both files, taking over the parts that fit the blob's size."""
         if self._resumable():
             marks = self._map_path.read_bytes()
+            # Any other byte is damage, and its chunk counts as missing
             self._here = bytearray(1 if mark == 1 else 0 for mark in marks)
             self._received = self._here.count(1)
         else:
@@ -221,6 +224,7 @@ def prune(folder: Path, keep: Collection[str]) -> None:
     Raises:
         StorageError: a file cannot be deleted.
     """
+    # Maps first, since data without a map are never trusted
     for path in sorted(folder.glob(f"*{_MAP}")) + sorted(folder.glob(f"*{_DATA}")):
         if path.stem not in keep:
             _delete(path)

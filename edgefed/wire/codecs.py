@@ -112,6 +112,8 @@ class BFloat16:
         high, low = out.reshape(2, -1)
         for block in blocks(values.size):
             half = bits[block] >> np.uint32(16)
+            # Adding 0x7FFF, and 1 where the kept half is odd, carries over exactly where it rounds
+            # up
             word = (half & np.uint32(1)) + np.uint32(0x7FFF)
             word += bits[block]
             word >>= np.uint32(16)
@@ -127,6 +129,7 @@ class BFloat16:
             word = high[block].astype(np.uint32)
             word <<= np.uint32(8)
             word |= low[block]
+            # Infinities and NaN, which are never written
             if ((word & np.uint32(_EXPONENT)) == _EXPONENT).any():
                 return False
             word <<= np.uint32(16)
@@ -166,6 +169,7 @@ class Int8:
             np.divide(values[block], scale, out=multiples)
             multiples += draws
             np.floor(multiples, out=multiples)
+            # In float32, 127 and a draw just below 1 add up to 128
             np.clip(multiples, -127, 127, out=multiples)
             codes[block] = multiples
 
@@ -241,6 +245,7 @@ def _scale(values: Floats) -> np.float32:
         return np.float32(0)
     largest = max(float(values.max()), -float(values.min()))
     scale = np.float32(largest / 127)
+    # The quotient may have been rounded down, and 127 of it would miss the largest value
     if float(scale) * 127 < largest:
         scale = np.nextafter(scale, np.float32(np.inf))
     if float(scale) * 127 > _LARGEST:
@@ -250,6 +255,7 @@ def _scale(values: Floats) -> np.float32:
 
 def _power_of_two(largest: float) -> np.float32:
     """Return the least power of two whose 127-fold reaches ``largest``; 2**121 at the most."""
+    # fraction * 2**exponent with 0.5 <= fraction < 1; at 0.5 it is a power of two itself
     fraction, exponent = math.frexp(largest / 127)
     return np.float32(math.ldexp(1, min(max(exponent - (fraction == 0.5), -149), 121)))
 
@@ -260,6 +266,7 @@ def _largest(sizes: Floats, count: int) -> npt.NDArray[np.bool_]:
         return np.zeros(0, dtype=np.bool_)
     least = np.partition(sizes, sizes.size - count)[sizes.size - count]
     mask: npt.NDArray[np.bool_] = sizes > least
+    # Of those equal to the least one that is kept, only as many as are missing
     mask[np.flatnonzero(sizes == least)[: count - np.count_nonzero(mask)]] = True
     return mask
 
@@ -268,6 +275,7 @@ def _saturate(word: npt.NDArray[np.uint32]) -> None:
     """Bring bfloat16 bits that were rounded up to infinity back to the largest value, in place."""
     infinite = (word & np.uint32(_EXPONENT)) == _EXPONENT
     if infinite.any():
+        # 0x8000 is the sign, which stays
         word[infinite] = (word[infinite] & np.uint32(0x8000)) | _LARGEST_BFLOAT16
 
 

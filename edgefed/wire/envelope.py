@@ -147,6 +147,7 @@ def open_envelope(payload: bytes) -> Envelope:
         envelope = msgpack.unpackb(payload, **_HEAD_LIMITS)
     except (ValueError, msgpack.UnpackException) as error:
         raise _malformed(f"A message cannot be read: {_brief(error)}.") from error
+    # type and not isinstance, since a truth value is an int too
     if not isinstance(envelope, tuple) or not envelope or type(envelope[0]) is not int:
         raise _malformed("A message is not an array that begins with a protocol version.")
     version, *parts = envelope

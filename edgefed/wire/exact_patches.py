@@ -138,7 +138,9 @@ def _rounded(name: str, array: Array) -> Array:
         raise not_finite(name)
     if array.dtype != np.float32 or not array.size:
         return array
+    # All magnitudes are below 2^e of frexp, so 16 bits reach down to 2^(e - 16)
     exponent = int(np.frexp(np.abs(array).max())[1]) - 16
+    # Rounding may reach 2^16, one more than 16 bits hold
     factors = np.clip(np.rint(np.ldexp(array, -exponent)), -0xFFFF, 0xFFFF)
     # The sum makes a zero of either sign the positive one, which multiples have.
     return np.asarray(np.ldexp(factors, exponent) + np.float32(0))
@@ -164,6 +166,7 @@ def _write(base: Floats | None, target: Floats, section: Bytes) -> None:
         change = _integers(target[block], exponent)
         if base is not None:
             change -= _integers(base[block], exponent)
+        # The sign becomes the lowest bit; differences wrap modulo 2^32, as the sums of readers do
         split(((change << 1) ^ (change >> 31)).view(np.uint32), planes[:, block])
 
 
@@ -197,12 +200,15 @@ def _exponent(base: Floats | None, target: Floats) -> int:
     for values in (target,) if base is None else (target, base):
         for block in blocks(values.size):
             part = values[block]
+            # Multiples have one zero, and neither infinities nor NaN
             if not np.isfinite(part).all() or (np.signbit(part) & (part == 0)).any():
                 return _BITS
             fractions, exponents = np.frexp(part[part != 0])
             if not fractions.size:
                 continue
+            # A fraction of a float32 has 24 bits, so these are whole numbers
             factors = np.ldexp(fractions, _FACTOR_BITS).astype(np.int32)
+            # factors & -factors leaves the lowest bit that is set, which frexp gives the place of
             lowest = np.frexp((factors & -factors).astype(np.float32))[1] - 1 - _FACTOR_BITS
             least = min(least, int((lowest + exponents).min()))
             most = max(most, int(exponents.max()))

@@ -81,6 +81,7 @@ class FrameContent:
         try:
             if zstandard.frame_content_size(body) != size:
                 raise _wrong_length()
+            # Nothing may follow the frame
             if _frame_size(body) != len(body):
                 raise _damaged()
             inflater = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
@@ -112,6 +113,7 @@ def _frame_size(body: memoryview) -> int:
             raise _damaged()
         last, repeated = bool(block & 1), block >> 1 & 3 == 1  # such a byte is stored once
         position += 3 + (1 if repeated else block >> 3)
+    # A checksum of four bytes may follow the last block
     return position + 4 * zstandard.get_frame_parameters(body).has_checksum
 
 

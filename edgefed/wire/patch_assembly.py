@@ -42,7 +42,9 @@ def route(ref: BlobRef, holds: Callable[[str], bool], *, whole: bool = False) ->
         ways += [_way((patch,), holds) for patch in ref.direct if _starts(patch, holds)]
         first = next((n for n, patch in enumerate(ref.patches) if _starts(patch, holds)), None)
         if first is not None:
+            # Listed newest first, and applied oldest first
             ways.append(_way(ref.patches[first::-1], holds))
+    # Of ways with equal bytes, the one with the fewest patches
     return min(ways, key=lambda way: (sum(size for _, size in way.fetch), len(way.patches)))
 
 
@@ -82,6 +84,7 @@ def assemble(
             continue
         change = decode(blob, known, max_bytes=2 * ref.size)
         arrays = apply_patch(arrays, change, in_place=True)
+        # Its memory, before the next patch is decoded
         del change
     packed = pack(arrays or {})
     if digest(packed) != ref.digest:

@@ -171,6 +171,7 @@ def pack_batches(messages: Iterable[tuple[str, Message]]) -> Iterator[bytes]:
     size = 0
     for device, message in messages:
         payload = encode(message)
+        # Never closed while it is empty: a message larger than the limit goes alone
         if waiting and (size + len(payload) > MAX_BATCH_BYTES or len(waiting) == MAX_BATCH):
             yield from _packed(waiting)
             waiting, size = [], 0
@@ -207,6 +208,7 @@ def unpack_batch(batch: bytes, *expected: type[Message]) -> Iterator[tuple[str, 
         return
     try:
         with zstandard.ZstdDecompressor().stream_reader(batch) as reader:
+            # One byte more tells that it is too large, without reading the rest
             data = reader.read(MAX_BATCH_BYTES + 64 * 1024 + 1)
         if len(data) > MAX_BATCH_BYTES + 64 * 1024:
             raise ValueError("it is too large")
@@ -226,5 +228,6 @@ def unpack_batch(batch: bytes, *expected: type[Message]) -> Iterator[tuple[str, 
     except (zstandard.ZstdError, ValueError, TypeError, msgpack.UnpackException) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise WireError(f"A batch cannot be read: {reason}.", code="wire.malformed") from error
+    # All of it is checked before the first message is handed on
     for device, payload in pairs:
         yield device, decode(payload, *expected), len(payload)

@@ -42,5 +42,6 @@ def task_digest(task: Task) -> bytes:
     """Return the SHA-256 of a task's fields without ``LEFT_OUT``."""
     blobs = {"__all__": set(BLOBS_LEFT_OUT)}
     fields = task.model_dump(mode="json", exclude={**dict.fromkeys(LEFT_OUT, True), "blobs": blobs})
+    # Sorted and without spaces, so that equal tasks have equal bytes
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(_CONTEXT + text.encode()).digest()

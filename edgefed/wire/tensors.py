@@ -196,6 +196,7 @@ def raw(array: Array) -> memoryview:
 def array_from(data: memoryview, name: str, spec: TensorSpec) -> Array:
     """Return a new, writable array of the bytes of one tensor, which must be as many as it has."""
     if not spec.count:
+        # An empty tensor has no buffer to read
         return np.empty(spec.shape, dtype=spec.dtype)
     if spec.dtype == "bool" and np.frombuffer(data, dtype=np.uint8).max() > 1:
         raise malformed(f"the tensor {name!r} holds a truth value other than 0 and 1")

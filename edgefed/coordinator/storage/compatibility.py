@@ -111,6 +111,7 @@ def _shape(recipe: Recipe, dataset: Dataset, members: Roster) -> tuple[int, ...]
         shapes.setdefault(member.shape, []).append(member.device)
     if dataset.shape:
         return dataset.shape
+    # Networks of torchvision take three channels, so devices with other inputs do not decide
     possible = [shape for shape in shapes if _is_colour(shape)] if _needs_colour(recipe) else shapes
     if len(possible) == 1 or len(shapes) == 1:
         return next(iter(possible or shapes))
@@ -174,9 +175,11 @@ def _classes(
         nobody = not any(member.class_names for member in members)
         return DataSpec(shape, len(listed), listed, by_position=nobody and bool(members))
     lists = {member.device: member.class_names for member in members}
+    # A coordinator without samples has nothing to agree about
     if len(dataset.train) or len(dataset.test):
         lists = {COORDINATOR: dataset.class_names, **lists}
     if all(numbered(names) for names in lists.values()):
+        # A device may lack the last labels, so the largest number counts
         most = max((member.classes for member in members), default=0)
         return DataSpec(shape, dataset.classes or most)
     if len(set(lists.values())) > 1:

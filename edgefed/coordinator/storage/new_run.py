@@ -35,6 +35,7 @@ def create_run(store: Store, recipe: Recipe, clock: Clock, salt: str = "") -> Ru
         rounds=recipe.rounds.count,
         versions=recipe_versions(recipe),
     )
+    # Before the row, so that a kill leaves no stored run without its recipe
     write_atomic(store.run_folder(run) / "recipe.toml", to_toml(recipe).encode())
     store.save_run(record)
     return record

@@ -115,6 +115,7 @@ class StateFiles:
             if arrays
             and group in kept
             and _same(kept[group].arrays, arrays)
+            # A repeated write replaces this very file, so what it held is written again
             and kept[group].file != file
         }
         fresh = {
@@ -139,6 +140,7 @@ class StateFiles:
             group: _KeptGroup(arrays, places[group], digests[places[group]])
             for group, arrays in groups.items()
         }
+        # The row that names the layout is committed by now, so no reader needs the others
         for path in folder.glob(PATTERN):
             if path.name not in digests and path.name not in self.held:
                 path.unlink(missing_ok=True)
@@ -185,6 +187,7 @@ def _same(kept: Tensors, arrays: Tensors) -> bool:
     """Return whether two groups consist of the very same arrays."""
     if kept is arrays:
         return True
+    # By identity, which is enough since a state's arrays are never changed in place
     return [*kept] == [*arrays] and all(kept[name] is array for name, array in arrays.items())
 
 
@@ -227,9 +230,11 @@ def _pieces(arrays: Tensors, metadata: Mapping[str, str]) -> Iterator[bytes | me
         shape = list(arrays[name].shape)
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header).encode()
+    # Padded to 8 bytes, so that the arrays behind it are aligned
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
     for name in names:
+        # The format is little-endian on every machine
         dtype = arrays[name].dtype.newbyteorder("<")
         yield np.asarray(arrays[name], dtype, order="C").reshape(-1).view(np.uint8).data
 
@@ -243,6 +248,7 @@ def _check(path: Path, digest: str) -> None:
 
 
 def _load(path: Path, digest: str) -> Tensors:
+    # Checked before it is parsed, so that damaged bytes do not reach the parser
     _check(path, digest)
     try:
         return dict(load_file(path))
