@@ -89,6 +89,7 @@ class ExactMean:
         self._total_units = total_weight << fraction_bits
         self._units = 0
         self.bits = grid_bits(self._total_units)
+        # Times all units, integers stay below 2^SUM_BITS
         self._integer_bound = 2 ** (SUM_BITS - self._total_units.bit_length())
         self._sums = {name: _empty_sum(name, array) for name, array in specs_like.items()}
 
@@ -182,12 +183,14 @@ class ExactMean:
         """Return the sum of one tensor over so many units of weight."""
         if total.is_float:
             mean = np.empty(total.cells.size, np.float32)
+            # Each unit of weight has added MAGIC_BITS, which are taken out modulo 2^64
             offset, divisor = np.uint64(MAGIC_BITS * self._units % 2**64), 2.0**self.bits
             for start in range(0, mean.size, BLOCK):
                 sums = (total.cells[start : start + BLOCK] - offset).view(np.int64)
                 mean[start : start + BLOCK] = sums / (units * divisor)
             return mean.reshape(total.shape)
         quotient, rest = np.divmod(total.cells.view(np.int64), units)
+        # divmod rounds down, so the rest is not negative, and halves go up
         rounded = quotient + (2 * rest >= units)
         return rounded.astype(total.dtype).reshape(total.shape)
 
@@ -223,6 +226,7 @@ def _add_by_numpy(cells: Array, values: Array, scale: float, weight: int) -> Non
     """
     scaled = np.empty(min(BLOCK, values.size), values.dtype)
     wide = np.empty(scaled.size, np.float64)
+    # Modulo 2^64, so that a negative weight takes away exactly what was added
     factor, scale_like = np.uint64(weight % 2**64), values.dtype.type(scale)
     for start in range(0, values.size, BLOCK):
         block = values[start : start + BLOCK]

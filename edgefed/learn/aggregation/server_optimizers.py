@@ -113,6 +113,7 @@ class ServerOptimizer:
             before = {key: memory[key].reshape(-1) for key in keys}
             new, flat = np.empty(old.size, old.dtype), (old.reshape(-1), change.reshape(-1))
             moments: Tensors = {}
+            # One block at least, so that an empty tensor has moments too
             for start in range(0, max(1, old.size), BLOCK):
                 block = slice(start, start + BLOCK)
                 d = flat[1][block].astype(np.float64)

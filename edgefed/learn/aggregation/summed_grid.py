@@ -66,6 +66,7 @@ class SummedGrid:
         """Bytes of a number: a sum of them keeps its value and its sign."""
         counts = any(not _is_float(dtype) for _, dtype, _ in self.tensors)
         largest = max(self.bits + BOUND_BITS, COUNT_BITS if counts else 0)
+        # The bits of a value and of all weights, and a sign
         return min(8, (largest + self.total.bit_length() + 1 + 7) // 8)
 
     def weighted(self, arrays: Tensors, weight: int) -> Array:
@@ -111,6 +112,7 @@ class SummedGrid:
             quotients[name], rests[name] = np.divmod(here, np.int64(total))
         for _ in weights[:-1]:
             yield self._values(quotients)
+        # r is below 2^bits, so the last update is at most LARGEST + 1, which is BOUND
         yield self._values({name: quotient + rests[name] for name, quotient in quotients.items()})
 
     def _values(self, numbers: Mapping[str, Array]) -> Tensors:
@@ -153,6 +155,7 @@ def _add(cells: Array, name: str, values: Array, bits: int, weight: int) -> None
             raise DataError(
                 f"{DIVERGED}: values of {name} are not within ±{LARGEST:g}", code="merge.range"
             )
+        # The constant that add_floats leaves for each unit of weight
         cells -= np.uint64(MAGIC_BITS * weight % 2**64)
         return
     if values.size and int(np.abs(values).max()) >= 2**COUNT_BITS:

@@ -30,6 +30,7 @@ def least_share(threshold: float, experts: int) -> float:
 def shares_of(table: Array) -> Array:
     """Return q(z|y), float64 (conditions, experts), of a table of logits."""
     logits = np.asarray(table, np.float64)
+    # Shifted, so that no exponential overflows
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares: Array = powers / powers.sum(axis=1, keepdims=True)
     return shares
@@ -83,6 +84,7 @@ def marginal_entropy_gradient(table: Array, frequencies: Array) -> Array:
     shares = shares_of(table)
     weights = np.asarray(frequencies, np.float64)[:, None]
     marginal = (weights * shares).sum(axis=0)
+    # At least tiny, so that an expert without any share has a finite slope
     slope = -(np.log(np.maximum(marginal, np.finfo(np.float64).tiny)) + 1)
     gradient: Array = weights * shares * (slope - shares @ slope[:, None])
     return gradient

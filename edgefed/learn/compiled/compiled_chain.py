@@ -47,6 +47,7 @@ def chain_of(model: Model, phase: Phase, params: Params, precision: str, room: i
     while isinstance(objective, AddedTerm) and type(objective) not in added:
         added[type(objective)] = objective
         objective = objective.inner
+    # Gradients of these terms can be added to those of the kernels
     if not added.keys() <= {Proximal, Linear}:
         return None
     mix = _mixing(objective, model.classes)

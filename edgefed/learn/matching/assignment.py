@@ -82,6 +82,7 @@ def _priced(gains: Array, most: int, poisson: bool) -> Array:
     atom is worth its penalty, and some price for each new atom gives exactly n of them.
     """
     count = _worthwhile(gains, most) if poisson else most
+    # At the highest price, any atom is a gain
     low, high = 0.0, float(gains.max() - gains.min()) + 1.0
     for _ in range(_HALVINGS):
         price = (low + high) / 2.0
@@ -89,6 +90,7 @@ def _priced(gains: Array, most: int, poisson: bool) -> Array:
         fresh = int((chosen < 0).sum())
         if fresh == count:
             return chosen
+        # A higher price leaves fewer units new
         low, high = (price, high) if fresh > count else (low, price)
     return _NOTHING
 

@@ -69,6 +69,7 @@ def match_perceptrons(
     weights: Tensors = {}
     matches: dict[str, Matched] = {}
     *hidden, output = groups.layers
+    # Each hidden layer with the layer above it, from the last one down
     for layer, above in zip(reversed(hidden), reversed(groups.layers), strict=False):
         units = [_units(network, layer, above, layer is hidden[0]) for network in networks]
         incoming = units[0].shape[1] - len(networks[0][_weight(above)])

@@ -77,6 +77,7 @@ def log_likelihood(devices: Sequence[Units], atoms: Atoms) -> float:
 
 def prior_term(counts: Array, devices: int, gamma: float) -> float:
     """Return ``2 sum_i log B(m_i, J - m_i + 1) + 2 L log gamma``."""
+    # log B(a, b) = lgamma(a) + lgamma(b) - lgamma(a + b), where a + b is J + 1
     table = [lgamma(held) + lgamma(devices - held + 1) for held in range(1, devices + 1)]
     beta = np.array(table)[counts - 1] - lgamma(devices + 1)
     return 2.0 * float(beta.sum()) + 2.0 * len(counts) * log(gamma)
@@ -155,6 +156,7 @@ class MatchingProblem:
         """Return the log-probability of units and matching, with the variances that fit it best."""
         values = [unit.values for unit in self.units]
         sigma = bounded(values, self.relative, assignments)
+        # The mean square of units is sigma + sigma0
         sigma0 = mean_square(values, self.relative) - sigma
         problem = self.with_variances(sigma, sigma0)
         posterior, gamma = problem.posterior(assignments), self.settings.gamma

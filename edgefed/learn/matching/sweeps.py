@@ -191,4 +191,5 @@ class Search:
         before, held = self.assignments[device], self.atoms.size
         after = self.best(device)
         self.add(device, after)
+        # Units that are new again count as -1, whatever numbers their atoms have
         return not np.array_equal(np.where(after < held, after, -1), before)

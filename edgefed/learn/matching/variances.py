@@ -101,6 +101,7 @@ def variances(
     if settings.sigma0 != "auto":
         return sigma, settings.sigma0
     ratio = min(max(sigma / total, LEAST), MOST) if total > 0.0 else MOST
+    # tau / (1 - log rho) - sigma, and at most sigma (1 / never_new - 1)
     return sigma, sigma * (1.0 / max(start.never_new, ratio * (1.0 - log(ratio))) - 1.0)
 
 
@@ -171,6 +172,7 @@ def _nearest(values: Sequence[Array], relative: Sequence[Array]) -> float:
     largest = sorted(range(len(values)), key=lambda device: -len(values[device]))[:_DEVICES]
     all_nearest = []
     for one in largest:
+        # At most _UNITS of them, at equal distances
         units = values[one][:: max(1, -(-len(values[one]) // _UNITS))]
         nearest = np.full(len(units), np.inf)
         for other in largest:
@@ -200,12 +202,14 @@ def _within(
     for units, by, assignment in zip(values, relative, assignments, strict=True):
         known[assignment] += by > 0.0
         squares += float((by * (units - means[assignment]) ** 2).sum())
+    # The mean of an atom takes one degree of freedom of each of its numbers
     freedom = np.broadcast_to(np.maximum(known - 1.0, 0.0), means.shape).sum()
     return squares / float(freedom) if freedom else np.inf
 
 
 def _sigma(values: Sequence[Array], relative: Sequence[Array], total: float) -> float:
     residual = _residual(values, relative) if total > 0.0 else 0.0
+    # Weights that are all 0 have no variance, and any positive one serves
     return min(max(residual, LEAST * total), MOST * total) or 1.0
 
 
@@ -244,6 +248,7 @@ def _common(one: Array, other: Array) -> Array:
 def _distances(one: Array, other: Array, weight: Array) -> Array:
     own, others = (one**2 * weight).sum(axis=1), (other**2 * weight).sum(axis=1)
     distances: Array = own[:, None] + others - 2.0 * ((one * weight) @ other.T)
+    # Rounding may leave nearly equal units a negative distance
     return np.maximum(distances, 0.0)
 
 

@@ -55,4 +55,5 @@ def _squares(distances: Array, shares: Array) -> Array:
     """Return the squared distance of every update from the mixture."""
     toward = (distances * shares).sum(axis=1)
     spread = math.fsum(toward * shares) / 2
+    # Rounding may leave an update near the mixture a negative square
     return np.asarray(np.maximum(toward - spread, 0.0))

@@ -71,6 +71,7 @@ class FeatureCache:
         with repeatable(self._device):
             for start in range(0, count, FEATURE_BATCH):
                 batch = data.part(start, start + FEATURE_BATCH)
+                # No weights are lent: the frozen layers have their own
                 _, features = model.forward_with_features({}, batch.inputs)
                 all_features[start : start + len(features)] = features
         return all_features

@@ -78,6 +78,7 @@ class SamplePool:
                 errors[id(samples)] = error
                 continue
             inputs, targets = pair = self._cache.on_host(samples)
+            # Images that are read batch by batch have no rows in a table
             if len(inputs) < len(targets):
                 self._places[samples] = PooledSamples(self._cache.get(samples))
             else:
@@ -96,7 +97,9 @@ class SamplePool:
         if table is None or table.used + count > len(table.targets):
             live = [] if table is None else self._live(table)
             kept = sum(len(place.data.targets) for _, place in live)
+            # Twice as many as are kept, so that live samples are seldom copied
             rows = max(self._rows, kept + count, 2 * kept)
+            # Too large for the device: each client's samples have tensors of their own
             if rows * row_bytes > default_memory(self._device):
                 for samples in group:
                     self._places[samples] = PooledSamples(self._cache.get(samples))

@@ -40,6 +40,7 @@ class Sgd:
     def _momentum(self, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return the direction of the step: the velocity after ``gradients``, or Nesterov's."""
         if not self._velocity:
+            # A copy, since gradients may be overwritten after the step
             self._velocity = [gradient.clone() for gradient in gradients]
         else:
             torch._foreach_mul_(self._velocity, self._schedule.momentum)
@@ -79,6 +80,7 @@ class Adam:
         torch._foreach_lerp_(self._first, gradients, 1 - schedule.beta1)
         torch._foreach_mul_(self._second, schedule.beta2)
         torch._foreach_addcmul_(self._second, gradients, gradients, 1 - schedule.beta2)
+        # m̂ is in the length of the step; √v̂ is √v divided by the spread
         length = rate / (1 - schedule.beta1**self._steps)
         spread = float((1 - schedule.beta2**self._steps) ** 0.5)
         for weight, first, second in zip(weights, self._first, self._second, strict=True):

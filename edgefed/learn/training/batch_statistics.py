@@ -83,6 +83,7 @@ def batch_statistics(
     model.module.eval()
     with repeatable(trainer.device), _watched(model, layers, measuring):
         done, before = 0, -1
+        # Ends also where a pass reaches no further layer
         while before < done < len(layers):
             _pass(trainer, params, inputs, measuring, stop)
             before, done = done, len(measuring.measured)
@@ -108,6 +109,7 @@ class _Moments:
         count = values.numel() // values.shape[1]
         share = count / (self.count + count)
         apart = mean - self.mean
+        # The variances within both parts, and the variance between their means
         self.variance = (
             (1 - share) * self.variance + share * variance + share * (1 - share) * apart**2
         )

@@ -117,6 +117,8 @@ class ClientStack:
         for epoch in range(schedule.epochs):
             order = [next(drawn) for drawn in orders]
             plans = [
+                # max_steps may end within an epoch, in which a client takes only the steps that it
+                # has left
                 batches[: max(0, steps - epoch * len(batches))]
                 for batches, steps in zip(sizes, self._total, strict=True)
             ]
@@ -149,6 +151,7 @@ class ClientStack:
         starts = [loaded[id(client.job.weights)] for client in self._clients]
         params = {name: torch.stack([one[name] for one in starts]) for name in self._model.names}
         shared = len(loaded) == 1
+        # A copy where starts differ, since the stack is trained in place
         start = starts[0] if shared else {name: part.clone() for name, part in params.items()}
         anchor = {name: start[name] for name in self._trained if name in start}
         own = [load_variables(client.job, self._device) for client in self._clients]
@@ -227,12 +230,14 @@ class ClientStack:
         for tensor in weights.values():
             tensor.requires_grad_()
         losses, assigned = self._losses(phase.of, who, weights, kept, batch, draws)
+        # Clients share no weight, so the gradient of the sum holds the gradient of each
         gradients = torch.autograd.grad(
             losses.sum(), list(weights.values()), allow_unused=True, materialize_grads=True
         )
         values = [tensor.detach() for tensor in weights.values()]
         short = clipped_each(list(gradients), self._job.schedule.max_gradient_norm)
         phase.optimizer.step(who, values, short, rate)
+        # A slice is a view, which the optimiser has changed in place; an index has made copies
         if not isinstance(who, slice):
             for name, tensor in {**weights, **kept}.items():
                 self._params[name][who] = tensor.detach()
@@ -311,6 +316,7 @@ class ClientStack:
         after = {name: part.numpy() for name, part in zip(self._params, parts, strict=True)}
         results: list[Trained | DataError] = []
         for number, client in enumerate(self._clients):
+            # A copy, so that one result does not keep the whole stack in memory
             own: dict[str, Array] = {name: part[number].copy() for name, part in after.items()}
             try:
                 if not finite[number]:

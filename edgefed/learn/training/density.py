@@ -60,6 +60,7 @@ class _Autoencoder(nn.Module):
         logits = self.decoder(z)
         target = inputs.expand_as(logits)
         shown = -functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        # The constants of both normal densities cancel in the quotient
         prior = -0.5 * z.square()
         posterior = -0.5 * noise.square() - log_std
         log_weights: torch.Tensor = shown.sum(-1) + (prior - posterior).sum(-1)
@@ -119,6 +120,7 @@ def fit_density(
     order = generator(seed, "density", "split").permutation(len(inputs))
     flat = upload(torch.tensor(inputs.reshape(len(inputs), -1)[order]), device, "samples")
     held = max(1, int(VALIDATION * len(flat))) if len(flat) > 1 else 0
+    # A single sample is trained on and validated on
     train, validation = flat[held:], flat[:held] if held else flat
     model = _begun(flat.shape[1], seed)
     place_module(model, device)
@@ -128,6 +130,7 @@ def fit_density(
         if stop is not None and stop():
             raise Stopped("The training of a density was cancelled.")
         _train_epoch(model, optimizer, train, derive(seed, "density", "epoch", epoch))
+        # The same draws in every epoch, so that the bounds compare
         bound = float(_bounds(model, validation, 1, derive(seed, "density", "bound")).mean())
         since = 0 if bound > best else since + 1
         if since == 0:

@@ -46,6 +46,7 @@ class EpochLosses:
         for number, (loss, size) in enumerate(self._looked_at()):
             if not np.isfinite(loss):
                 raise diverged("the loss is")
+            # Losses from before this epoch are looked at, and are no part of its mean
             if number >= self._begun:
                 self._sum += loss * size
                 self._count += size

@@ -94,6 +94,7 @@ def mixture_scores(
         personal_bias: (classes,) that the device adds to the logits of every expert.
     """
     bias = np.zeros(1) if personal_bias is None else personal_bias.astype(np.float64)
+    # The logarithm of a probability of 0 is minus infinity, which adds nothing to the sum
     with np.errstate(divide="ignore"):
         weights = np.log(probabilities.astype(np.float64))
     terms = [
@@ -151,6 +152,7 @@ def prior_shares(samples: Sequence[int]) -> Callable[[Array], Floats]:
 
 def log_softmax(scores: Floats) -> Floats:
     """Return scores (n, …) as logarithms of probabilities over their last axis."""
+    # Shifted, so that no exponential overflows
     shifted = scores - scores.max(axis=-1, keepdims=True)
     normalised: Floats = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
     return normalised
@@ -168,6 +170,7 @@ def _in_parts(
     """Return a predictor that runs all experts on a part of the inputs at a time."""
 
     def predicted(inputs: Array) -> Array:
+        # One part at least, so that no inputs give scores of the right width
         starts = range(0, max(1, len(inputs)), PREDICTED_ROWS)
         return np.concatenate([part(inputs[k : k + PREDICTED_ROWS]) for k in starts])
 

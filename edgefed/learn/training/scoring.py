@@ -52,6 +52,7 @@ def score(
     if not labelled:
         error = float(np.square(scores - targets).mean()) if own is None else own
         return Score(error, None, len(targets), fractions=fractions)
+    # Shifted, so that no exponential overflows
     shifted = scores - scores.max(axis=1, keepdims=True)
     log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     if samples.has_labels:

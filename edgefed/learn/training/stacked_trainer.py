@@ -135,6 +135,7 @@ class StackedTrainer:
             while rest:
                 part = rest[: self._chunk]
                 done = self._fitting(part, stop)
+                # Fewer results than clients where the chunk did not fit
                 for client, result in zip(part, done, strict=False):
                     results[client.place] = result
                 rest = rest[len(done) :]
@@ -202,6 +203,7 @@ def why_not(model: Model) -> str:
         try:
             losses = vmap(total, randomness="different")(stacked, inputs)
             torch.autograd.grad(losses.sum(), weights, allow_unused=True)
+        # Whatever a user's model raises, it cannot be stacked
         except (Exception, SystemExit) as error:
             return " ".join(str(error).split())[:300].rstrip(".: ") or type(error).__name__
     return ""

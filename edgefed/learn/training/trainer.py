@@ -148,6 +148,7 @@ class Trainer:
         self.model.training_mode()
         with repeatable(self.device, derive(job.seed, "dropout")):
             steps, loss = descent.run(progress or _ignore, stop or _never)
+        # One transfer for all results, since each waits for a GPU
         tensors = download_all(list(params.values()), "results")
         after = {name: part.numpy() for name, part in zip(params, tensors, strict=True)}
         weights, variables = finished(job, after), finished_variables(job, after)
@@ -355,6 +356,7 @@ class _Descent:
         )
         optimizer.step(weights, clipped(gradients, self.job.schedule.max_gradient_norm), rate)
         for name, value in values.items():
+            # In place, since compiled chains hold the addresses of params
             self.params[name].copy_(value.detach())
         return loss.detach()
 
@@ -467,6 +469,7 @@ class _Outputs:
     ) -> None:
         self.total += float(loss)
         if self._labelled:
+            # Soft targets count as the label with the largest share
             labels = targets if targets.dim() == 1 else targets.argmax(dim=1)
             self.tally.add(logits.numpy(), predicted.numpy(), labels.numpy())
         if self._measures.metrics:

@@ -75,6 +75,7 @@ class Trainers:
             RecipeError, DataError: the model cannot be built.
         """
         key = json.dumps([model, shape, classes, frozen and frozen.digest], sort_keys=True)
+        # Taken out, so that making room cannot drop it; put back as the newest
         trainer = self._kept.pop(key, None)
         if trainer is None:
             built = build_within(
