@@ -224,6 +224,7 @@ class ExpertDeviceHalf:
         """Return the changes of the experts that the device uses, and its shares; keep the gate."""
         settings, after = self.settings, trained.variables
         raw = self._raw(after)
+        # A device that uses none of the experts that it was sent keeps all of these
         kept = tuple(k for k in kept_experts(raw, settings.prune) if k in self.sent) or self.sent
         mixture = {"raw": raw.astype(np.float32), "kept": pruned(raw, kept).astype(np.float32)}
         # Formulas that set shares can take one below what a float32 holds.
@@ -274,6 +275,7 @@ class ExpertDeviceHalf:
             return PredictorEvalJob(predictor, self.device.test, self.training.loss, MARGINAL)
         if mode == KNOWN:
             return self._known()
+        # Without private state, as on a device that is new to the run
         return replace(self, device=replace(self.device, private={}))._fitted()
 
     def _known(self) -> PredictorEvalJob:
@@ -299,6 +301,7 @@ class ExpertDeviceHalf:
             for name in model.parameter_names
         }
         shared = self.shared()
+        # A table is the fleet's and stays; shares of the device are fitted with its gate
         table = {} if names.SHARES in shared else shared
         own = {name: array for name, array in shared.items() if name == names.SHARES}
         return Job(

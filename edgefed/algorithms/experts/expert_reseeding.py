@@ -30,6 +30,7 @@ def reseeded(settings: ExpertSettings, before: State, after: State) -> State:
     Such an expert gets the most used one's weights with a little noise and its logits in the table,
     so that the two share its load, and an optimiser without memory.
     """
+    # Without an answer, no expert was used or left unused
     if not settings.reseed_dead or after.params == before.params:
         return after
     load = load_of(mixtures_of(after), settings.experts)

@@ -56,6 +56,7 @@ def from_updates(
         answers: with the updates, in any order.
         seed: of the noise of experts beyond the number of updates.
     """
+    # Sorted, so that the order of answers decides nothing
     given = sorted(answers, key=lambda answer: answer.device)
     deltas = [answer.groups["delta"].arrays for answer in given]
     likeness = _cosines(deltas)

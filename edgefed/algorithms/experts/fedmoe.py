@@ -189,6 +189,7 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
                 specs = {name: _spec(array) for name, array in state.groups[group].items()}
                 roles[group] = ReplyRole(specs, MAX_DELTA, trained=True)
         shares = {name: _shares_spec(self.settings) for name in ("kept", "raw")}
+        # Shares are rounded to float32, so one may come out just above 1
         roles[MIXTURE] = ReplyRole(shares, 1.001)
         return replace(self._exchange("fit", state, cohort), reply_roles=roles)
 
@@ -221,6 +222,7 @@ class FedMoe(SavedModels[ExpertSettings], DeviceTests[ExpertSettings], RecipeNee
         """Return the numbers of the experts that a device is sent."""
         count, most = self.settings.experts, self.settings.most_experts or self.settings.experts
         if known is None:
+            # Different devices begin with different experts, and each always with the same
             first = int(generator(state.params[SEED], "experts", member.device).integers(count))
             return tuple(sorted((first + k) % count for k in range(min(most, count))))
         least = HYSTERESIS * self.settings.prune / count

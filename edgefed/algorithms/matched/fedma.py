@@ -208,6 +208,7 @@ class FedMa(SavedModels[FedMaSettings], DeviceTests[FedMaSettings], RecipeNeeds)
         limits = {
             question.device: min(question.samples, MOST_SAMPLES) for question in exchange.questions
         }
+        # Sorted, so that the matching does not depend on the order of answers
         given = [
             replace(answer, samples=max(1, min(answer.samples, limits[answer.device])))
             for answer in sorted(answers, key=lambda answer: answer.device)

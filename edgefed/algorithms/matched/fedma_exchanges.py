@@ -84,6 +84,7 @@ class Exchanges:
             preparatory=not is_last,
             reply_roles=roles,
             model=network.with_widths(widths_of(state.groups[NEW_COUNTS])),
+            # From the second step on, nobody starts from the last complete model
             retired=_last_rounds(state, network) if step else frozenset(),
             detail=self._detail(network, step),
         )
@@ -91,6 +92,7 @@ class Exchanges:
     def again(self, state: State, cohort: Cohort) -> Exchange:
         """Return the first exchange of the state's round once more, for another cohort."""
         network, number = MatchedNetwork.of(state), state.round + 1
+        # What the round has sent so far is of another cohort's matching
         sent = (_payload(step, number) for step in range(len(network.steps)))
         return replace(self.fit(begun_anew(state), cohort), retired=frozenset(sent))
 
@@ -150,6 +152,7 @@ class Exchanges:
         network, step = MatchedNetwork.of(state), state.params[STEP]
         number, count = (state.round + 1, step) if step else (state.round, len(network.steps))
         weights = state.groups[MATCHED if step else WEIGHTS]
+        # The initial model has not been rounded by any codec
         codec = self.settings.layer_codec if number else "fp32"
         blobs = {f"{LAYER}-{k}": _payload(k, number) for k in range(count)}
         payloads = {

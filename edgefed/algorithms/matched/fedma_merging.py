@@ -186,6 +186,7 @@ class _Merging:
         state, codec = self.state, CODECS[self.settings.layer_codec]
         rounding = generator(state.params[SEED], "round", state.round, self.step)
         ordered = {name: weights[name] for name in weights}
+        # Devices receive the rounded layers, so these are the global model
         return decode(codec.encode(ordered, rounding), specs_of(ordered))
 
     def _reports(self, step: Step, merged: MergedStep) -> list[LayerMatch]:
@@ -206,6 +207,7 @@ class _Merging:
         """Return the state after the steps."""
         state, counts = self.state, {**self.state.groups[NEW_COUNTS]}
         for group in self.groups.widths:
+            # A group counts once all devices have an assignment of it
             if all(group in own for own in self.atoms):
                 every = np.concatenate([own[group] for own in self.atoms])
                 counts[group] = np.bincount(every, minlength=self.groups.widths[group])
@@ -225,6 +227,7 @@ class _Merging:
         }
         groups = {**state.groups, MATCHED: self.matched, NEW_ATOMS: atoms, NEW_COUNTS: counts}
         going = State(state.round, groups, params)
+        # With batch normalisation, the statistics are still to be measured
         is_whole = self.step == len(self.network.steps) and not statistics_of(groups[WEIGHTS])
         return completed(going, {}) if is_whole else going
 

@@ -82,6 +82,7 @@ class MatchingSettings(AlgorithmSettings):
 
     def most_atoms(self, local: int) -> int:
         """Return the bound on the units of a global layer that has ``local`` units on a device."""
+        # Rounded first: 1.15 * 100 is 114.99999999999999
         return max(local, int(round(self.most_growth * local, 6)))
 
 

@@ -171,6 +171,7 @@ class Pfnm(SavedModels[PfnmSettings], RecipeNeeds):
         records = PfnmRecords.of(state)
         params = {question.device: question.params for question in exchange.questions}
         announced = {question.device: question.samples for question in exchange.questions}
+        # Sorted, so that the matching does not depend on the order of answers
         known = sorted(answers, key=lambda answer: answer.device)
         if not known:
             return records.kept_in(exchange.round)

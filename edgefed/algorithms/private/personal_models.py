@@ -74,6 +74,7 @@ class PersonalModels(WrappedAlgorithm):
 
     def __init__(self, inner: CompleteAlgorithm[Any], section: PersonalSection) -> None:
         super().__init__(inner)
+        # Only devices have the personal weights
         self.evaluation_place = "devices"
         self.keeps_lost_work = True
         if section.keeps_weights:
@@ -175,6 +176,7 @@ class PersonalModels(WrappedAlgorithm):
     def answer(self, task: DeviceTask, device: DeviceView, result: Result) -> Answer:
         """Answer with the changes of the shared weights; keep the personal ones."""
         if isinstance(result, tuple):
+            # The last job trained the shared weights, from the personal ones of the first
             result = result[-1]
         answer = self.inner.answer(_own(task, device), device, result)
         start = task.groups.get(START, {})

@@ -82,6 +82,7 @@ def _input_layer(model: Model) -> set[str]:
     )
     handles = [layer.register_forward_pre_hook(note(name)) for name, layer in layers]
     was_training = model.module.training
+    # In evaluation mode, so that running statistics stay as they are
     model.module.eval()
     try:
         with torch.no_grad():

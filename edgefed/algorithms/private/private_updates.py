@@ -133,6 +133,7 @@ class PrivateUpdates(WrappedAlgorithm):
         """
         amplified = self._section.population > 0
         if amplified:
+            # Seeds have 63 bits
             seed = int(self._randomness(state.round + 1, "cohort")(1)[0] >> np.uint64(1))
         planned = self.inner.plan(state, roster, seed)
         if isinstance(planned, Finished):
@@ -179,12 +180,14 @@ class PrivateUpdates(WrappedAlgorithm):
             delta = scaled(answer.groups[DELTA].arrays, factors[answer.device])
             total = total or PrivateSum(delta, grid)
             total.add(delta)
+            # Whatever number a device sends, it counts as one or as none
             within += answer.metrics.get(WITHIN, 0.0) >= 0.5
         if total is None:
             return _with_privacy(self.inner.merge(state, exchange, ()), before)
         number = exchange.round
         mean = total.noisy_mean(self._randomness(number, "noise"))
         answer = Answer(exchange.questions[0].device, 1, {DELTA: Group(mean)})
+        # The updates are scaled by their staleness already
         in_time = tuple(replace(question, staleness=0) for question in exchange.questions)
         merged = self.inner.merge(state, replace(exchange, questions=in_time), (answer,))
         clip = before[CLIP]
@@ -360,6 +363,7 @@ def _check_allowed(device: DeviceView, multiplier: float) -> None:
 
 
 def _next_clip(clip: float, fraction: float, section: PrivacySection) -> float:
+    # Bounded, so that exp does not overflow
     exponent = max(-50.0, min(50.0, -section.clip_rate * (fraction - section.quantile)))
     return max(LEAST_CLIP, min(MOST_CLIP, clip * math.exp(exponent)))
 

@@ -312,6 +312,7 @@ class SecureAggregation(WrappedAlgorithm):
             for question in planned.questions
         ]
         exchange = self._exchange(LISTS, SIGNED, planned, records, questions)
+        # Training is over, so nobody needs the shares on their way any more
         return replace(exchange, quorum=session.threshold, discarded=records.relays)
 
     def _unmask(

@@ -80,6 +80,7 @@ def _wrong_uncovering(question: Question, arrays: Mapping[str, Array]) -> str:
         return "it does not tell a share of each device"
     for place, wanted in enumerate(commitments):
         shares = arrays[UNCOVERED][place].tobytes()
+        # A share that it does not know is sent as zeros, for which there is no commitment
         if arrays["known"][place] and commitment(shares).hex() != wanted:
             return "a share that it tells is not the one that it was sent"
     return ""

@@ -111,6 +111,7 @@ def _check_cohort(recipe: Recipe) -> None:
             code="secure.cohort",
             hint=f"set rounds.cohort = {MAX_DEVICES} or less",
         )
+    # Among so many devices, only the recipe limits the cohort
     _, asked = sizes(MAX_DEVICES**2, recipe.rounds)
     if wanted > 1 and (least := threshold_of(section, asked)) > wanted:
         raise RecipeError(

@@ -141,6 +141,7 @@ def check_masking(task: DeviceTask, device: DeviceView) -> SecureRecord:
     keys = _kept_keys(record, device)
     shares = dict(record.shares)
     for sender in sorted(set(cohort) - {task.device}):
+        # One blob from each sender; any other is ignored
         for sealed in task.relays.get(sender, ())[:1]:
             if text := _opened(sealed, record, keys, sender, task.device):
                 shares[sender] = text.hex()
@@ -176,6 +177,7 @@ def mask(task: DeviceTask, device: DeviceView, answer: Answer, uniform: bool) ->
     loss = min(max(answer.metrics.get("loss", 0.0), -MOST_LOSS), MOST_LOSS)
     samples = min(answer.samples, int(limits[task.device]))
     weight = 1 if uniform else samples
+    # Modulo 2^64, since a loss may be negative
     header = [weight, samples, round(loss * samples * 2**LOSS_BITS) % 2**64]
     cells = np.concatenate([np.array(header, np.uint64), grid.weighted(delta, weight)])
     add_mask(cells, bytes.fromhex(record.seed), +1)
@@ -184,6 +186,7 @@ def mask(task: DeviceTask, device: DeviceView, answer: Answer, uniform: bool) ->
         purpose = keys.mask_purpose(record.task_digest, task.device, peer)
         key = agreed_key(own, keys.of(peer).mask, purpose)
         add_mask(cells, key, sign_of(task.device, peer))
+    # The secrets go with the answer: they would uncover this very update
     after = replace(record, phase="masked", mask="", channel="", seed="")
     masked = _answer(task, {MASKED: {MASKED: to_wire(cells, grid.width)}}, after.to_private())
     return replace(masked, private={**answer.private, **masked.private})
@@ -226,6 +229,7 @@ def uncover(task: DeviceTask, device: DeviceView) -> Answer:
     _check_list(task, device, record, survivors)
     rows, known = [], []
     for peer in sorted(record.cohort):
+        # Zeros in the place of a share that it does not have
         shares = bytes.fromhex(record.shares.get(peer, "")) or bytes(SHARES_BYTES)
         rows.append(shares[SHARE_BYTES:] if peer in survivors else shares[:SHARE_BYTES])
         known.append(peer in record.shares)
@@ -233,6 +237,7 @@ def uncover(task: DeviceTask, device: DeviceView) -> Answer:
         UNCOVERED: np.frombuffer(b"".join(rows), np.uint8).reshape(-1, SHARE_BYTES),
         "known": np.array(known, np.uint8),
     }
+    # Deleted, so that no later question gets the other share of a device
     after = replace(record, phase="uncovered", shares={})
     return _answer(task, {UNCOVERED: arrays}, after.to_private())
 

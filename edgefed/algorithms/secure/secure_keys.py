@@ -139,6 +139,7 @@ class CohortKeys:
             WireError: ``secure.keys``: the arrays are not keys of these devices.
         """
         names = tuple(devices)
+        # In one order, so that all devices compute the same digest
         if list(names) != sorted(set(names)) or not 0 < len(names) <= MAX_DEVICES:
             raise _malformed("its devices are not in order")
         rows = {name: _rows(group, name, len(names)) for name in (MASK, CHANNEL, SEED)}

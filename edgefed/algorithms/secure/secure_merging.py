@@ -101,6 +101,7 @@ def merge_shares(state: State, answers: Iterable[Answer]) -> State:
     for answer in answers:
         commitments[answer.device] = _arrays(answer, COMMITMENTS)[COMMITMENTS]
         relays += answer.relayed
+    # Sorted, so that the state does not depend on the order of answers
     relays.sort(key=lambda relay: (relay.receiver, relay.sender))
     after = replace(session, next="fit", shared=tuple(sorted(commitments)))
     records = replace(records, session=after, relays=tuple(relays))
@@ -168,6 +169,8 @@ def without_masks(state: State, answers: Iterable[Answer]) -> Array:
         if name in session.masked:
             add_mask(total, secret, -1)
             continue
+        # Survivors have added the masks that they share with it; each is taken out by its sign
+        # there
         for other in session.masked:
             purpose = keys.mask_purpose(session.task_digest, name, other)
             key = agreed_key(secret, keys.of(other).mask, purpose)
@@ -190,6 +193,7 @@ def _secret(name: str, shares: Mapping[int, bytes], session: Session, keys: Coho
             f"{len(shares)} devices hold shares of {name}, and {session.threshold} are needed",
             code="secure.shares",
         )
+    # Any so many shares give the secret, so the first ones are enough
     chosen = {place: shares[place] for place in sorted(shares)[: session.threshold]}
     own = keys.of(name)
     try:
@@ -213,6 +217,7 @@ def _checked(total: Array, session: Session, grid: SummedGrid, uniform: bool) ->
     """Return the contents of the sum, if updates of these devices can have such a sum."""
     weight, samples, loss = (int(number) for number in total[:HEADER].view(np.int64))
     devices, limits = len(session.masked), [session.limits[name] for name in session.masked]
+    # Each device weighs at least 1, and at most its limit
     most = devices if uniform else sum(limits)
     if not (devices <= weight <= most and devices <= samples <= sum(limits)):
         raise UnmergeableError(

@@ -49,6 +49,7 @@ def colluders_of(section: SecureAggregationSection, asked: int) -> int:
     """Return how many of the devices asked may collude with the coordinator."""
     if section.colluders >= 1:
         return int(section.colluders)
+    # A share times the devices may come out just below a whole number
     return int(section.colluders * asked + 1e-6)
 
 

@@ -84,6 +84,7 @@ def commitments_for(state: State, session: Session, receiver: str) -> list[str]:
     place, commitments = session.keyed.index(receiver), []
     for name in session.shared:
         row = state.groups[COMMITMENTS_GROUP][name][place].tobytes()
+        # A row commits to the share of the mask key, then to that of the seed
         commitments.append((row[32:] if name in session.masked else row[:32]).hex())
     return commitments
 
