@@ -187,6 +187,7 @@ class Checkpoints:
             "trust": [asdict(trust) for trust in self._trust.all()],
         }
         pinned = frozenset(self._store.blobs(run, versions=True))
+        # New blobs are pinned before the commit names them, and old ones let go after it
         self._pin(pinned - self._pinned)
         try:
             with self._db.transaction():
@@ -200,6 +201,7 @@ class Checkpoints:
         self._store.hold_state(rows)
         self._unpin(self._pinned - pinned)
         self._pinned, self._tested = pinned, 0 if tested is None else tested.round
+        # Those in the file whose tasks are still open
         self._replies = (self._replies | fleet.replies.keys()) & fleet.times.keys()
         ended = self._now()
         if self._every:

@@ -30,5 +30,6 @@ def forks_can_train() -> bool:
             ones.sum().backward()  # type: ignore[no-untyped-call]
             code = 0
         finally:
+            # Without the cleanup of an interpreter, which belongs to the parent
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -125,6 +125,7 @@ class LocalFleet(Fleet):
         roster = self.roster()
         if self._time is None or len(roster) >= devices:
             return roster
+        # When enough devices are back, or the time is up
         backs = sorted(map(self._time.back_at, self._devices))
         until = self._time.clock.monotonic() + timeout
         self._time.clock.advance(min(until, backs[min(devices, len(backs)) - 1]))
@@ -151,6 +152,7 @@ class LocalFleet(Fleet):
         for delivered in self._in_time(exchange, orders, stop):
             wanting.pop(delivered.reply.device, None)
             yield delivered
+            # It was dropped while its reply was handled
             if exchange.exchange not in self._open:
                 return
 
@@ -163,6 +165,7 @@ class LocalFleet(Fleet):
             yield from (self._deliver(order, outcome) for order, outcome in outcomes)
             return
         clock, deadline = self._time.clock, self._put_at[exchange.exchange] + exchange.deadline
+        # All outcomes are needed to know which one arrives first
         arrivals = sorted(
             (
                 self._arrival(self._deliver(order, outcome), order.task)
@@ -221,6 +224,7 @@ class LocalFleet(Fleet):
         if self._time is not None:
             due = min(until, *(shared.deadline for shared in waiting))
             self._time.clock.advance(min(at, due))
+            # Something is due before the reply arrives
             if at > due:
                 return None
         first.read = True

@@ -99,6 +99,7 @@ class ProcessPool:
                     assert order is not None
                     try:
                         outcome = read_outcome(worker.pipe.recv_bytes())
+                    # The pipe of a worker that died ends
                     except (EOFError, OSError):
                         fresh = self._replace(worker, order, lost)
                         waiting.appendleft(order)
@@ -107,6 +108,7 @@ class ProcessPool:
                     self._next(worker, waiting, places)
                     yield order, outcome
         finally:
+            # Orders of an exchange that was cut short end with their workers
             if any(worker.order is not None for worker in self._processes):
                 self.close()
 
@@ -126,6 +128,7 @@ class ProcessPool:
         """Write every blob that the orders name into the shared memory, once."""
         sizes = {name: size for order in orders for name, size in order.task.needed.items()}
         needed = sum(sizes.values())
+        # Workers inherit the memory when they are forked, so a larger one needs new workers
         if self._memory is None or needed > len(self._memory):
             self.close()
             self._memory = mmap.mmap(-1, max(1 << 20, SPARE * needed))
@@ -170,6 +173,7 @@ class ProcessPool:
             ours.close()
             raise
         finally:
+            # The child has its own end; with ours open, its death would not end the pipe
             theirs.close()
         return _WorkerProcess(process, ours)
 
@@ -188,6 +192,7 @@ class ProcessPool:
         code = worker.process.exitcode
         worker.process.close()
         self._processes.remove(worker)
+        # One death may be an accident, a second one on the same order is none
         if order.device in lost:
             killed = ", killed as the system does when memory runs out"
             raise EdgeFedError(

@@ -62,6 +62,7 @@ class ActorPool:
         """
         if self._make is None:
             share = gpu_share(count, self.cluster.gpus)
+            # Actors that die are replaced here, so Ray restarts and repeats nothing
             options = {"num_cpus": 1, "num_gpus": share, "max_restarts": 0, "max_task_retries": 0}
             self._make = self._ray.remote(**options)(RayActor)
         accelerator = "cuda" if self.cluster.gpus else "cpu"
@@ -76,6 +77,7 @@ class ActorPool:
             return []
         ready, _ = self._ray.wait(list(awaited), num_returns=1, timeout=seconds)
         if ready:
+            # All that have answered by then, not only the first
             ready, _ = self._ray.wait(list(awaited), num_returns=len(awaited), timeout=0)
         return [awaited[answer] for answer in ready]
 
@@ -191,6 +193,7 @@ class RayExecutor:
                     return
                 self._actor_pool.start(actors)
                 came = exchange.hear(POLL)
+                # Only the time in which no actor works counts
                 waited = 0.0 if came or exchange.begun else waited + POLL
                 if waited >= self._patience:
                     raise self._no_room()

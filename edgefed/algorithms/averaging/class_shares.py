@@ -85,4 +85,5 @@ def _counts(answer: Answer, announced: Mapping[str, int], classes: int, by: Shar
     if by == "samples" or LABELS not in answer.groups:
         return np.full(classes, min(answer.samples, most) / classes)
     counts = answer.groups[LABELS].arrays[LABELS].astype(np.float64)
+    # Counts that exceed the announced samples are scaled down to them
     return counts * min(1.0, most / max(1.0, float(counts.sum())))

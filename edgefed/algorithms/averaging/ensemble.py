@@ -120,6 +120,7 @@ class Ensemble(SavedModels[EnsembleSettings], DeviceTests[EnsembleSettings], Rec
             start = _start(_known(state, answer.device), question.params)
             models[answer.device] = _sum(start, answer.groups["delta"].arrays)
             samples[answer.device] = min(answer.samples, question.samples, MOST_SAMPLES)
+        # Sorted, so that a model's number does not depend on when its device answered
         ordered = {device: samples[device] for device in sorted(samples)}
         groups = {model_name(number): models[device] for number, device in enumerate(ordered)}
         params = {**state.params, SAMPLES: ordered}

@@ -176,7 +176,9 @@ class FedAvg(CompleteAlgorithm[AveragingSettings]):
             del answer, added  # before the next one is decoded
         if not samples:
             return State(exchange.round, state.groups, state.params)
+        # The mean length, sum_k p_k a_k of FedNova; 1 where no update is divided
         length = math.fsum(lengths) / samples
+        # Divided by all samples, so that late answers make the step shorter
         delta = lengthened(mean.mean(samples, last=True), length)
         after, memory = self.stepped(weights, delta, state.groups["memory"], exchange.round)
         groups = {**state.groups, "weights": after, "memory": memory}

@@ -96,10 +96,12 @@ class FedDyn(FedAvg):
             return merged
         before, mean = state.groups["weights"], merged.groups["weights"]
         share = np.float32(count / state.params[CLIENTS])
+        # s <- s + |P| / m mean_P (w_k - w)
         drift = {
             name: part + share * (mean[name] - before[name])
             for name, part in state.groups[DRIFT].items()
         }
+        # w <- mean_P w_k + s, with the new s
         weights = {**mean, **{name: mean[name] + part for name, part in drift.items()}}
         return replace(merged, groups={**merged.groups, "weights": weights, DRIFT: drift})
 

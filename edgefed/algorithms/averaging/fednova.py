@@ -58,6 +58,7 @@ class FedNova(FedAvg):
         question = next(each for each in exchange.questions if each.device == answer.device)
         schedule = schedule_of(self.training, exchange.round, self.rounds.count)
         schedule = shortened(schedule, self.training, question.params, question.seed)
+        # With batch normalisation, a single sample that is left over joins the batch before it
         planned = {planned_steps(answer.samples, schedule, pairs=pairs) for pairs in (False, True)}
         steps = answer.metrics.get("steps", 0.0)
         if steps in planned:
@@ -69,6 +70,7 @@ class FedNova(FedAvg):
         schedule = schedule_of(self.training, exchange.round, self.rounds.count)
         length = steps_length(schedule, self.settings.mu, int(answer.metrics["steps"]))
         arrays = answer.groups["delta"].arrays
+        # d_k = (w_t^k - w_t) / a_k; statistics are no sums of steps
         normalised = {
             name: (array / length).astype(array.dtype) for name, array in trained(arrays).items()
         }

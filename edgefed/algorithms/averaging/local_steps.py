@@ -56,5 +56,6 @@ def steps_length(schedule: Schedule, mu: float, steps: int) -> float:
         gradient = 1.0 - schedule.learning_rate * mu * u
         velocity = schedule.momentum * velocity + gradient
         moved = gradient + schedule.momentum * velocity if schedule.nesterov else velocity
+        # In units of the schedule's own rate, which steps may deviate from
         u += schedule.rate(step, steps) / schedule.learning_rate * moved
     return u

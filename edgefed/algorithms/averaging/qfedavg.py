@@ -92,15 +92,19 @@ class QFedAvg(FedAvg):
             update, loss = answer.groups["delta"].arrays, answer.metrics[LOSS_BEFORE]
             moved = trained(update)
             relative = max(loss / reference, 2.0**-FRACTION_BITS)
+            # A weight is at least one step of the grid, and at most what its sums have room for
             weight = min(max(relative**q, 2.0**-FRACTION_BITS), LARGEST)
             mean.add(update, weight)
             length = math.fsum(float(np.square(a, dtype=np.float64).sum()) for a in moved.values())
+            # L ||u_k||², relative to the mean loss as the losses are
             drift = smoothness * length / reference
+            # h_k = F_k^q + q F_k^(q-1) L ||u_k||², where F_k^(q-1) is weight / relative
             denominators.append(weight + q * weight / relative * drift)
             losses.append(loss)
         if not losses:
             return State(exchange.round, state.groups, state.params)
         step = mean.mean()
+        # sum_k F_k^q u_k / sum_k h_k, from the weighted mean of the updates
         factor = mean.weight / math.fsum(denominators)
         step |= {n: (a * factor).astype(a.dtype) for n, a in trained(step).items()}
         after, memory = self.stepped(weights, step, state.groups["memory"], exchange.round)

@@ -116,6 +116,7 @@ class Scaffold(FedAvg):
         if changes.weight == 0:
             return merged
         share, mean = np.float32(changes.weight / state.params[CLIENTS]), changes.mean()
+        # c <- c + |S| / N mean_S (c_i+ - c_i)
         after = {name: array + share * mean[name] for name, array in control.items()}
         return replace(merged, groups={**merged.groups, CONTROL: after})
 
@@ -152,8 +153,10 @@ class Scaffold(FedAvg):
         assert isinstance(result, Trained)
         answer = super().answer(task, device, result)
         schedule = schedule_of(self.training, task.round, task.rounds)
+        # K η; with momentum or a schedule, the length of the steps takes its place
         length = steps_length(schedule, self.settings.mu, result.steps) * schedule.learning_rate
         delta = answer.groups["delta"].arrays
+        # c_i+ - c_i = -c + (x - y_i) / (K η), where delta is y_i - x
         change = {
             name: -(control + delta[name] / np.float32(length))
             for name, control in task.groups[CONTROL].items()

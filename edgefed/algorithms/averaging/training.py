@@ -49,6 +49,7 @@ def schedule_of(training: TrainingSection, number: int, rounds: int = 0) -> Sche
                 hint='set training.schedule_over = "round", or pass the rounds of the task',
             )
         rate *= rates.factor(min(number, rounds) - 1, rounds)
+        # The place in the run is part of the rate now, so it is constant over the round
         rates = RateSchedule()
     return Schedule(**{**values, "learning_rate": rate}, rates=rates)
 
@@ -69,6 +70,7 @@ def shortened(
     if training.least_epochs and schedule.epochs == training.epochs:
         draws = generator(seed, "epochs")
         epochs = min(epochs, int(draws.integers(training.least_epochs, training.epochs + 1)))
+    # A limit of 0 is none
     limits = [limit for limit in (schedule.max_steps, params.get(STEPS, 0)) if limit]
     return replace(schedule, epochs=epochs, max_steps=min(limits, default=0))
 

@@ -124,6 +124,7 @@ def _wrong_needs(rows: list[Row], asked: Question, model: Model, settings: Label
             return f"of {count} samples of label {label} it wants {mixes} as mixes, has {received}"
     if sum(row[2] for row in rows) > (keeps := most_mixes(model.shape)):
         return f"it wants more mixes than the {keeps} that a device keeps"
+    # All labels may be rare, and not all can be missing
     is_possible = settings.fewer_than > 1 or len(rows) < model.classes
     return "" if is_possible else "it lacks every label"
 

@@ -141,6 +141,7 @@ def make_mixes(task: DeviceTask, device: DeviceView, settings: LabelsSection) ->
         labels = np.repeat(np.array(list(counts), np.int64), list(counts.values()))
         relays[receiver] = pack_mixes(np.concatenate(parts), labels, task.params["token"])
         ledger += _releases(task, device, settings, receiver, counts)
+    # With the entries of this answer, which the ledger does not have yet
     remaining = budget(task.device, device.policy, (*device.ledger, *ledger))
     metrics = {"mixes": float(sum(shares)), **budget_metrics(remaining)}
     answer = _answer(task, device, {}, metrics, tuple(ledger))

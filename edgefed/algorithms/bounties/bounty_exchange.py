@@ -203,6 +203,7 @@ class BountyExchange(ExchangePart):
         """Open bounties again, or cancel them."""
         records = BountyRecords.of(state)
         for order in sorted(orders, key=lambda order: order.number):
+            # Each order counts once, although a restart may bring it again
             if order.number > records.orders:
                 records = replace(records.after(order, self._fills), orders=order.number)
         return records.kept_in(state)
@@ -323,6 +324,7 @@ def _of_one_task(sent: Sequence[SentMixes]) -> Sequence[SentMixes]:
     """Return the first ones, as many as a task may deliver and a message may tell of."""
     labels = accumulate(len(mixes.counts) for mixes in sent)
     fitting = sum(number <= MAX_ROWS for number in labels)
+    # One at least, since a blob with more labels than that would never be sent
     return sent[: max(1, min(MAX_DELIVERED, fitting))]
 
 

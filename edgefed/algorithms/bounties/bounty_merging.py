@@ -62,6 +62,7 @@ def merge_offers(
     changed, allocations = [], list(records.allocations)
     published = {(ask.requester, ask.label) for asks in asked.values() for ask in asks}
     for bounty in records.bounties:
+        # Where its own device alone was asked, nobody else could offer
         told_of = (bounty.device, bounty.label) in published or set(asked) == {bounty.device}
         if bounty.status != "open" or not told_of:
             continue
@@ -123,6 +124,7 @@ def merge_received(
             given_up += [] if known else [sent.relay]
         else:
             left.append(tried)
+    # A label is over once none of its mixes are on their way
     over -= {(mixes.relay.receiver, label) for mixes in left for label in mixes.counts}
     changed = [
         _received(bounty, there.get(bounty.device), (bounty.device, bounty.label) in over, fills)
@@ -140,6 +142,7 @@ def _received(bounty: Bounty, held: Mapping[int, int] | None, over: bool, fills:
         over: whether no more are on their way.
         fills: whether natural noise covers the rest.
     """
+    # A device may hold more than it asked for, from earlier runs
     received = bounty.received if held is None else min(held.get(bounty.label, 0), bounty.mixes)
     known = replace(bounty, received=received)
     if bounty.status != "open":

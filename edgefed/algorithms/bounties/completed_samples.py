@@ -93,6 +93,7 @@ def completed(
     check_size(extra, shape)
     inputs = np.empty((len(real) + extra, *shape), real.inputs.dtype)
     targets = np.empty(len(real) + extra, real.targets.dtype)
+    # Images may be in a file, and are copied block by block
     for at in range(0, len(real), BLOCK):
         inputs[at : min(at + BLOCK, len(real))] = real.inputs[at : at + BLOCK]
     targets[: len(real)] = real.targets
