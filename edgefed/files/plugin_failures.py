@@ -52,6 +52,7 @@ def plugin_failure(error: BaseException) -> EdgeFedError | None:
     for frame, _ in walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))
         owner = _owner(module)
+        # The last change of owner decides: it is the code nearest to the error
         if owner and owner != before:
             failed = (
                 _of_package(owner, frame, error)

@@ -40,6 +40,7 @@ class PixelFile:
         self.image = image
         self.image_bytes = int(np.prod(image))
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Shared among readers; is_unused, which asks for it exclusively, is refused meanwhile
         with suppress(OSError):  # a file system without locks
             fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 

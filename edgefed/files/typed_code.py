@@ -95,6 +95,7 @@ class _Description:
         yield ModuleType, lambda value: iter([value.__name__, local_digest(value.__name__)])
         yield Enum, self._member
         yield (tuple, list), lambda value: map(self.of, value)
+        # The order of a set differs from process to process
         yield (set, frozenset), lambda value: iter(sorted(map(json.dumps, map(self.of, value))))
         yield Mapping, lambda value: (self.of(pair) for pair in value.items())
         yield (np.ndarray, np.generic), self._array

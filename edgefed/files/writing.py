@@ -151,6 +151,7 @@ def append_whole(file: BinaryIO, data: bytes) -> None:
         while rest:
             rest = rest[file.write(rest) :]
     except OSError:
+        # Back to the length before this call: what was taken of the data is cut off
         with suppress(OSError):
             file.truncate(file.seek(0, os.SEEK_END) - len(data) + len(rest))
         raise

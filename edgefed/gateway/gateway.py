@@ -205,6 +205,7 @@ class Gateway:
         for thread in self._threads:
             thread.join(timeout=5)
         self._batches.stop()
+        # The broker publishes the will only if a connection breaks, not when it is ended
         if self._link.connected:
             gone = self._state.model_copy(update={"status": "lost"})
             self._link.send(self._topics.gateway(self._name), gone, retain=True)

@@ -69,6 +69,7 @@ class _OpenSum:
             return False
         if not out or now >= self.closes:
             return True
+        # Before its time, a sum is due only if all that lack are lost, the last for the grace
         lost = {} if grace is None else lost_since(out, self.since)
         return len(lost) == len(out) and max(lost.values()) + (grace or 0.0) <= now
 
@@ -89,6 +90,7 @@ class SiteSums:
     def request(self, request: SumRequest, now: float) -> None:
         """Take the coordinator's request for a sum; others than its devices are not summed."""
         known = self._open.setdefault(request.exchange, _OpenSum(request, now))
+        # The rest of the time is left for sending the sum
         known.request, known.closes = request, now + (1 - SENDING) * request.seconds
         known.replies = {d: own for d, own in known.replies.items() if d in request.devices}
 
@@ -154,12 +156,14 @@ class SiteSums:
             if known.grid is None:
                 weights = unpack(self._read(task.blobs[WEIGHTS].digest), None)
                 known.grid = grid_of(delta_role(weights), known.request.total)
+            # Tried now: a reply that can't be summed is passed on singly, and spoils no sum later
             self._weighted(known.grid, task, reply)
         except (Rejection, EdgeFedError, KeyError):
             return False
         if known.wanted is None:
             single = sum(ref.size for ref in reply.blobs.values())
             devices = len(known.request.devices)
+            # Otherwise the replies themselves take no more bytes than their sum
             known.wanted = known.request.always or single * devices > SUM_BYTES * known.grid.count
         return known.wanted
 
@@ -189,6 +193,7 @@ class SiteSums:
             "without": tuple(known.out),
         }
         made = SumReply(**{**dict(replies[0]), **changed})
+        # Raises if it is no one message, before the blob is kept
         encode(made)
         self._cache.put(blob)
         return made

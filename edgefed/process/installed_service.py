@@ -128,6 +128,7 @@ class Systemd:
         self._run("daemon-reload")
         if start:
             self._run("enable", unit)
+            # A service that runs already takes a changed unit file only at a restart
             self._run("restart", unit)
         return path
 

@@ -33,6 +33,7 @@ class FolderLock:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            # The holder has written its name into the file
             self._file.seek(0)
             holder = self._file.read().decode(errors="replace").strip() or "another process"
             self._file.close()
@@ -41,6 +42,7 @@ class FolderLock:
                 code="state.locked",
                 hint=f"stop that process, or choose another folder with {option}",
             ) from error
+        # Only under the lock: until then the text tells who holds it
         with suppress(OSError):  # a full disk; who holds it is only told
             self._file.truncate(0)
             self._file.write(f"{owner}, process {os.getpid()}".encode())

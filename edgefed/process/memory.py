@@ -56,6 +56,7 @@ def discard_pages(address: int, size: int) -> None:
     The block stays allocated: a page takes memory again when it is written. On Linux, discarded
     pages of private memory are zero. Elsewhere nothing is discarded.
     """
+    # Start rounded up, end down: a page that is shared with a neighbour stays
     start, end = -(-address // mmap.PAGESIZE), (address + size) // mmap.PAGESIZE
     if end > start and hasattr(mmap, "MADV_DONTNEED"):
         with suppress(AttributeError, OSError):

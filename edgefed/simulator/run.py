@@ -135,6 +135,7 @@ class Simulation:
         checkpoint_seconds: float = SECONDS,
     ) -> None:
         set_threads(1)
+        # Whatever the recipe is refused for is found before anything is written
         algorithm = make(recipe, randomness=randomness)
         check_privacy(recipe)
         check_label_audit(recipe, audit)
@@ -259,6 +260,8 @@ class Simulation:
             run = found.record
             tell(f"resumed at round {run.round + 1} of {run.rounds}")
             if time is not None:
+                # A new process's virtual clock starts anew; the run's time goes on from the
+                # checkpoint
                 time.clock.advance(found.seconds)
         self._run = run
         self.earlier += self.store.rounds(run.run)
@@ -268,6 +271,7 @@ class Simulation:
         """Open the run's event file, and its folder of blobs with those that it needs."""
         run = self._run.run
         folder = self.store.run_folder(run)
+        # A run that has finished gets no further events
         if self._run.status != "finished":
             self.journal.open(folder / EVENTS)
         work = work_folder(folder, lambda: goes_on and not self._ended())
@@ -285,6 +289,7 @@ class Simulation:
         ended = replace(record, status="failed", reason=reason, error="internal")
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             ended = replace(ended, status="aborted", reason="interrupted", error="interrupted")
+        # The round under way doesn't count: it has no result
         ended = replace(ended, round=record.finished_rounds, ended=timestamp(self._clock.now()))
         self.store.save_run(ended)
         row = {"run": ended.run, "status": ended.status, "reason": ended.reason}

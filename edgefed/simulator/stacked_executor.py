@@ -142,6 +142,7 @@ class StackedExecutor:
 
         Yield the outcomes ``coding`` of those before, and return those that are still to be coded.
         """
+        # Not a set, whose order may differ between processes
         for trainer in dict.fromkeys(device.prepared.trainer for device in waiting):
             part = [device for device in waiting if device.prepared.trainer is trainer]
             stack = None if self._carries(part) else self._stack(trainer)
@@ -176,6 +177,7 @@ class StackedExecutor:
             try:
                 yield from coding
             except GeneratorExit:
+                # Without a reader the training ends too; the end of the block waits for it
                 unread.set()
                 raise
         return training.result()

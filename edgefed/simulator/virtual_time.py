@@ -134,11 +134,13 @@ class _Absences:
     def __init__(self, section: SpeedsSection, draws: np.random.Generator) -> None:
         self._draws = draws
         self._absence = section.absence
+        # From absence / (absence + presence) = absent, with both as mean lengths in seconds
         self._presence = section.absence * (1 - section.absent) / section.absent
         self._spans: list[tuple[float, float]] = []  # from, to
         self._end = 0.0
 
     def _until(self, moment: float) -> list[tuple[float, float]]:
+        # In turns from one generator: how far they are drawn doesn't change the earlier ones
         while self._end <= moment:
             begin = self._end + float(self._draws.exponential(self._presence))
             self._end = begin + float(self._draws.exponential(self._absence))

@@ -130,6 +130,7 @@ def _failure(error: Exception, trace: str) -> TrialFailure:
     if not isinstance(error, EdgeFedError):
         log.debug("a run of the sweep failed", exc_info=error)
         return TrialFailure(" ".join(f"{type(error).__name__}: {error}".split()), trace)
+    # A full disk or a lost Ray would fail every further run too
     if error.code.startswith(("storage.", "ray.")):
         raise error
     return TrialFailure(_cause_first(error.message), trace)

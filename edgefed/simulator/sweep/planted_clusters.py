@@ -73,6 +73,7 @@ def matched(counts: Array) -> int:
     """
     best = {0: 0}
     for row in counts.tolist():
+        # A copy, as best grows meanwhile: from one row, one cluster only is taken
         for taken, total in tuple(best.items()):
             for cluster, count in enumerate(row):
                 after = taken | 1 << cluster

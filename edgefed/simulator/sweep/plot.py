@@ -95,6 +95,7 @@ def _series(
     if across == "bytes":
         sent = _bytes(results)
         scores = [(sent[number], score) for number, score in scores]
+    # A mean plus its deviation may leave the metric's range, such as an accuracy above 1
     low, high = bounds or (-math.inf, math.inf)
     points = [(number, score.mean) for number, score in scores]
     band = [

@@ -119,6 +119,7 @@ class Results:
             StorageError: the disk does not take it.
         """
         place = self.folder / "runs" / trial.digest
+        # A result that can be read makes the run count as done: its files are in place before
         _move(folder, place)
         result = TrialResult(
             digest=trial.digest,

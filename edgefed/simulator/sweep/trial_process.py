@@ -61,6 +61,7 @@ class TrialProcess:
                 hint="try fewer at once with --jobs",
             ) from error
         finally:
+            # Were it open here as well, the pipe wouldn't end with the process
             theirs.close()
 
     def received(self) -> tuple[str, dict[str, Any]] | None:
@@ -75,6 +76,7 @@ class TrialProcess:
             state, more = self._pipe.recv()
         except (EOFError, OSError):
             self._process.join()
+            # A failure that the process reported says more than its exit code
             if self._process.exitcode and self.failure is None:
                 self.failure = TrialFailure(_death(self._process.exitcode))
             return None
@@ -82,6 +84,7 @@ class TrialProcess:
             raise more["error"]
         if state == "failed":
             self.failure = more["failure"]
+            # The end of the pipe follows
             return self.received()
         return state, more
 

@@ -101,6 +101,7 @@ def run_trials(
     jobs = max(1, min(jobs, len(trials)))
     if jobs > 1:
         _check_forks()
+        # Otherwise each of the runs would take all cores
         executors = executors or partial(local_executor, cores=max(1, core_count() // jobs))
     lock = FolderLock(make_folder(folder, private=False), "a sweep", "--out, or out= in Python")
     try:
@@ -156,6 +157,8 @@ class _Sweep:
                     unfinished.popleft()
                     if self._worked:
                         after_seed(TrialOutcome(dict(self._done), dict(self._failed)))
+                # Cases may have equal trials: the later one waits, and takes the result of the
+                # earlier
                 while len(self._at_work) >= jobs or trial.digest in self._at_work:
                     self._listen()
                 self._begin(number, trial, alone=jobs < 2)
@@ -197,6 +200,7 @@ class _Sweep:
                 self._say(number, trial, report[0], **report[1])
                 continue
             del self._at_work[trial.digest]
+            # The pipe carries states only; the result is on disk
             result = self._known(trial)
             if result is None:
                 unread = TrialFailure("its result cannot be read")
