@@ -145,8 +145,7 @@ class Database:
             StorageError: the disk does not take it, or a group that it changes is damaged.
         """
         with self._lock, self._errors():
-            # Immediate: the write lock is taken now, so what is read within stays true until the
-            # commit
+            # Immediate: with the write lock from here on, what is read stays true until the commit
             self.connection.execute("begin immediate")
             try:
                 yield
@@ -167,8 +166,7 @@ class Database:
         shape = self._schema.tables[table]
         columns = (*shape.columns, "digest")
         self._touch(table, str(dict(zip(columns, values, strict=False)).get(shape.group, "")))
-        # Updated and not replaced: a row keeps its rowid, and with it its place in the group's
-        # digest
+        # Updated and not replaced: a row keeps its rowid, so also its place in the group's digest
         changed = ", ".join(f"{name} = excluded.{name}" for name in columns)
         self.connection.execute(
             f"insert into {table} values ({', '.join('?' * len(columns))})"

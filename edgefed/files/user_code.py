@@ -170,7 +170,7 @@ def _module(kind: str, name: str, module_name: str) -> object:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         missing = error.name or ""
-        # A module that is there may itself import one that isn't
+        # A module that is there may itself import one that is not
         if module_name != missing and not module_name.startswith(f"{missing}."):
             raise _import_failed(kind, name, error) from error
         raise RecipeError(

@@ -156,7 +156,7 @@ class SiteSums:
             if known.grid is None:
                 weights = unpack(self._read(task.blobs[WEIGHTS].digest), None)
                 known.grid = grid_of(delta_role(weights), known.request.total)
-            # Tried now: a reply that can't be summed is passed on singly, and spoils no sum later
+            # Tried here: a reply that cannot be summed is passed on singly, and spoils no sum
             self._weighted(known.grid, task, reply)
         except (Rejection, EdgeFedError, KeyError):
             return False

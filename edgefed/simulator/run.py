@@ -260,8 +260,7 @@ class Simulation:
             run = found.record
             tell(f"resumed at round {run.round + 1} of {run.rounds}")
             if time is not None:
-                # A new process's virtual clock starts anew; the run's time goes on from the
-                # checkpoint
+                # A new process's virtual clock starts at 0, and goes on from the checkpoint
                 time.clock.advance(found.seconds)
         self._run = run
         self.earlier += self.store.rounds(run.run)
@@ -289,7 +288,7 @@ class Simulation:
         ended = replace(record, status="failed", reason=reason, error="internal")
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             ended = replace(ended, status="aborted", reason="interrupted", error="interrupted")
-        # The round under way doesn't count: it has no result
+        # The round under way does not count: it has no result
         ended = replace(ended, round=record.finished_rounds, ended=timestamp(self._clock.now()))
         self.store.save_run(ended)
         row = {"run": ended.run, "status": ended.status, "reason": ended.reason}

@@ -140,7 +140,7 @@ class _Absences:
         self._end = 0.0
 
     def _until(self, moment: float) -> list[tuple[float, float]]:
-        # In turns from one generator: how far they are drawn doesn't change the earlier ones
+        # In turns from one generator: how far they are drawn does not change the earlier ones
         while self._end <= moment:
             begin = self._end + float(self._draws.exponential(self._presence))
             self._end = begin + float(self._draws.exponential(self._absence))

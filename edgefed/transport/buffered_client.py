@@ -34,7 +34,7 @@ class BufferedClient(paho.Client):
     def loop_read(self, max_packets: int = 1) -> MQTTErrorCode:
         """Handle the packets that have been read from the socket, and write the answers."""
         status, count = super().loop_read(max_packets), 1
-        # Bytes read ahead do not make the socket readable again, so they are handled now
+        # Bytes read ahead do not make the socket readable again, so they are handled at once
         while not status and self._ahead and self._sock is not None:
             if count % READ_IN_A_ROW == 0 and self.want_write():
                 status = self.loop_write()

@@ -112,8 +112,7 @@ class BFloat16:
         high, low = out.reshape(2, -1)
         for block in blocks(values.size):
             half = bits[block] >> np.uint32(16)
-            # Adding 0x7FFF, and 1 where the kept half is odd, carries over exactly where it rounds
-            # up
+            # Adding 0x7FFF, and 1 where the kept half is odd, carries over just where it rounds up
             word = (half & np.uint32(1)) + np.uint32(0x7FFF)
             word += bits[block]
             word >>= np.uint32(16)

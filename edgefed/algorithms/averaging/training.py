@@ -49,7 +49,7 @@ def schedule_of(training: TrainingSection, number: int, rounds: int = 0) -> Sche
                 hint='set training.schedule_over = "round", or pass the rounds of the task',
             )
         rate *= rates.factor(min(number, rounds) - 1, rounds)
-        # The place in the run is part of the rate now, so it is constant over the round
+        # The rate contains the place in the run, so it is constant over the round
         rates = RateSchedule()
     return Schedule(**{**values, "learning_rate": rate}, rates=rates)
 

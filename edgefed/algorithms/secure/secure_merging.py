@@ -169,8 +169,7 @@ def without_masks(state: State, answers: Iterable[Answer]) -> Array:
         if name in session.masked:
             add_mask(total, secret, -1)
             continue
-        # Survivors have added the masks that they share with it; each is taken out by its sign
-        # there
+        # Survivors have added the masks that they share with it, by the sign of its side
         for other in session.masked:
             purpose = keys.mask_purpose(session.task_digest, name, other)
             key = agreed_key(secret, keys.of(other).mask, purpose)

@@ -115,8 +115,7 @@ class RelayedBlobs:
         """Delete the markers of blobs that are no longer here."""
         with self._lock:
             for digest in self._marked & set(digests):
-                # The marker goes after its blob: a kill in between leaves a marker that can be
-                # settled
+                # The marker goes after its blob: a kill leaves at most a marker to settle
                 if not self._cache.has(digest):
                     self._unmark(digest)
 

@@ -151,7 +151,7 @@ def _read(delivered: Delivered, task: Task, exchange: OpenExchange) -> dict[str,
             raise Rejection(f"{role}: {error.message}", blamed=not lost) from error
         for name, array in arrays.items():
             _check_values(role, wanted, name, array)
-            # What one role takes is no longer there for the others
+            # What one role takes, the others cannot have
             max_reply_bytes -= array.nbytes
         groups[role] = Group(arrays)
     return groups
@@ -242,8 +242,7 @@ def _scores_problem(reply: Reply, groups: Mapping[str, Group], task: Task) -> st
     hits = round(accuracy * reply.samples)
     if measures_of_task(task).top_k:
         top = reply.metrics.get(TOP_K_HITS)
-        # Whole, between the hits and all samples: the true label is among the top k where it is
-        # first
+        # Whole, from the hits to all samples: the true label is among the top k where it is first
         if top is None or top != int(top) or not hits <= top <= reply.samples:
             return f"it has {top} top-k hits of {reply.samples} samples, {hits} of them right"
     if CONFUSION not in groups:

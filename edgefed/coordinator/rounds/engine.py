@@ -383,8 +383,7 @@ class Engine:
                 testers=testers,
             )
         )
-        # After a restart, the state has the orders that this exchange was planned with, and no
-        # later ones
+        # After a restart, the state has the orders that this exchange was planned with, none later
         opened = replace(opened, bounty_orders=state.bounty_orders)
         self._recorder.account()
         record = self._recorder.record
@@ -413,8 +412,7 @@ class Engine:
         merged = merged_or_problem(self._algorithm, state.state, asked, robust)
         # An order may have cut the answers short, and a part of them must not be committed
         self._controls.check()
-        # Before the commit: after a restart in between, the scores note that this exchange is
-        # judged
+        # Before the commit: after a restart in between, scores note that this exchange is judged
         update_trust(self._deps, self._recorder, opened, collector)
         if problem := problem_of(opened, collector.stats, merged, self._recipe):
             self._note_answers(opened, collector.stats, merged=False)

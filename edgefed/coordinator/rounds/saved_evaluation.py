@@ -107,8 +107,7 @@ def _paused_run(deps: EngineDeps, recorder: RunRecorder, state: RunState) -> Sav
         NotAllowedError: an exchange of it is open, as after a restart of the coordinator.
     """
     if state.open is not None:
-        # A new exchange has a higher index, and closing it would let devices delete replies to this
-        # one
+        # A new exchange has a higher index; closing it would let devices delete replies to this one
         raise _open_exchange_problem(recorder.record.run)
 
     def reserve_exchange() -> RunRecord:

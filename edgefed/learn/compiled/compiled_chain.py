@@ -189,6 +189,7 @@ class Chain:
         all_ways, ways = self._ways
         for name in names:
             torch.sub(self._params[name], centre[name], out=ways[name])
+        # Ways of weights that are not named stay zeros, and add nothing
         self._chain.all_gradients.add_(all_ways, alpha=pull.mu)
         return pull.mu / 2 * torch.mul(all_ways, all_ways, out=self._squares).sum()
 
@@ -213,4 +214,5 @@ def _targets(targets: torch.Tensor) -> kernels.Targets:
     """Return where contiguous targets are."""
     if targets.dim() == 1:
         return kernels.Targets(labels=targets.data_ptr())
+    # A single row is shared by all samples, so the next one is 0 values apart
     return kernels.Targets(soft=targets.data_ptr(), apart=targets.stride(0) * (len(targets) > 1))

@@ -56,6 +56,7 @@ class ChainLayers:
         if not self._is_dense:
             return inputs, inputs.stride()
         inputs = inputs.flatten(1).contiguous()
+        # Flat inputs have no rows and columns to stride over
         return inputs, (*inputs.stride(), 0, 0)
 
     def takes(self, inputs: torch.Tensor) -> bool:
@@ -74,6 +75,7 @@ class ChainLayers:
         """Return a layer with its addresses."""
         weight, bias = (f"{part.name}.{end}" for end in ("weight", "bias"))
         dense = part.image is None
+        # Rounded up: the turned rows consist of whole blocks of samples
         turned = -(-self._rows // kernels.SAMPLES) * kernels.SAMPLES
         return kernels.ChainLink(
             before=part.before,

@@ -64,6 +64,7 @@ def plan(model: Model) -> list[ChainPart]:
         elif not (type(layer) is nn.Dropout and layer.p == 0):
             return []
     fits = parts and parts[-1].image is None and not parts[-1].relu and shape == (model.classes,)
+    # A weight outside of the parts would get no gradient
     return parts if fits and set(_names(parts)) == set(model.names) else []
 
 
@@ -81,6 +82,7 @@ def _part(name: str, layer: nn.Module, shape: tuple[int, ...]) -> ChainPart | No
     _, height, width = shape
     if kernel not in KERNELS or min(height, width) + 2 * padding <= kernel:
         return None
+    # The convolution leaves size + 2 padding - kernel + 1, which pooling halves, rounded down
     rows, columns = ((size + 2 * padding - kernel + 1) // 2 for size in (height, width))
     values, after = layer.out_channels * rows * columns, layer.out_channels
     return ChainPart(name, shape[0], after, values, (height, width, kernel, padding))

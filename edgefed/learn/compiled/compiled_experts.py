@@ -53,6 +53,7 @@ def compiled_experts_of(
     if not parts or not _fit(objective, parts, given):
         return None
     compiled = CompiledExperts(objective, parts, given, room, phase.trained)
+    # Otherwise something is trained that the kernels give no gradient of
     return compiled if compiled.gradient_names.issuperset(phase.trained) else None
 
 

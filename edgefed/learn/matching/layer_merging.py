@@ -104,6 +104,7 @@ def merge_step(
             scatter({name: device.weights[name]}, groups, after, atoms)[name]
             for device, atoms in zip(devices, new, strict=True)
         ]
+        # Without groups to look up, each device counts as having all entries
         counted = () if _is_padded(name, step, after, averaging) else step.outputs
         masks = [
             held(name, after, {group: atoms[group] for group in counted}, part.shape)

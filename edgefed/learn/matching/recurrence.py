@@ -80,6 +80,7 @@ class Pairs:
         into = common[:, assignment], weighted[:, :, assignment], squares[:, :, assignment]
         out = common[assignment].T, weighted[:, assignment], squares[:, assignment]
         rewards = np.zeros((len(assignment), len(common)))
+        # -common (u - mean)^2, expanded so that each term is a product of matrices
         for gate, own in enumerate(recurrence):
             rewards -= own**2 @ into[0].T + (own.T) ** 2 @ out[0].T
             rewards += 2.0 * (own @ into[1][gate].T + own.T @ out[1][gate])
@@ -88,6 +89,7 @@ class Pairs:
 
     def _posterior(self, precision: float) -> tuple[Array, Array]:
         precisions = self._prior + self._precisions
+        # Adding u of precision s to m of precision P gains s u^2 - P s / (P + s) (u - m)^2
         return self._sums / precisions, precisions * precision / (precisions + precision)
 
 
@@ -185,6 +187,7 @@ class _RecurrentSearch:
     def _solved(self, device: int, rewards: Rewards, assignment: Array) -> Array:
         more = self.pairs.linearised(self._recurrence[device], self._precisions[device], assignment)
         size = rewards.existing.shape[1]
+        # The last atom has no weights yet, so it stands for any new one
         linear = Rewards(rewards.existing + more[:, :size], rewards.new + more[:, -1])
         poisson = self._settings.new_penalty == "poisson"
         return linear.best(self._search.room(device), poisson=poisson)

@@ -38,6 +38,7 @@ def _nearest(updates: Updates, section: MergingSection) -> Tensors:
     names = updates.names("f")
     selected = 1
     if section.rule == "multi_krum":
+        # m = n - f, unless the recipe has an m
         selected = section.selected or max(1, updates.count - section.malicious)
     distances = squared_distances(updates, names)
     shares = krum_shares(distances, section.malicious, selected)
@@ -75,4 +76,5 @@ def merging_bytes(section: MergingSection, update_bytes: int, devices: int) -> i
     batch = min(devices * update_bytes, max(BATCH_BYTES, 4 * devices))
     if section.rule in ("median", "trimmed_mean"):
         return batch + update_bytes
+    # The distances in float64; the sums of the mixture in float64, and its float32 result
     return batch + 8 * devices * devices + 3 * update_bytes

@@ -22,7 +22,7 @@ from edgefed.learn.robust.updates import Updates
 
 def trimmed_count(share: float, count: int) -> int:
     """Return how many values are left out at each end."""
-    # 0.29 * 100 is 28.999999999999996
+    # 0.29 * 100 is 28.999999999999996; at least one value is left
     return min(int(share * count + 1e-9), (count - 1) // 2)
 
 

@@ -23,6 +23,7 @@ def krum_scores(distances: Array, malicious: int) -> Array:
         malicious: f; where there are too few updates for it, the most that they allow.
     """
     count = len(distances)
+    # The largest f with n >= 2f + 3, if it is less
     assumed = min(malicious, max(0, (count - 3) // 2))
     neighbours = max(1, count - assumed - 2)
     others = np.sort(_without_diagonal(distances), axis=1)
@@ -35,6 +36,7 @@ def krum_scores(distances: Array, malicious: int) -> Array:
 def krum_shares(distances: Array, malicious: int, selected: int) -> Array:
     """Return the share of each update in the mean of the ``selected`` best ones."""
     count = len(distances)
+    # Stable, so that the first of equal ones comes first
     best = np.argsort(krum_scores(distances, malicious), kind="stable")
     chosen = best[: max(1, min(selected, count))]
     shares = np.zeros(count, np.float64)

@@ -79,6 +79,7 @@ class StackedAdam:
         self._first = [torch.zeros_like(part) for part in weights.values()]
         self._second = [torch.zeros_like(part) for part in weights.values()]
         some = next(iter(weights.values()))
+        # float64, as a single client's numbers are Python's
         self._steps = torch.zeros(len(some), dtype=torch.float64, device=some.device)
 
     @torch.no_grad()

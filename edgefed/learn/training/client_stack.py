@@ -117,8 +117,7 @@ class ClientStack:
         for epoch in range(schedule.epochs):
             order = [next(drawn) for drawn in orders]
             plans = [
-                # max_steps may end within an epoch, in which a client takes only the steps that it
-                # has left
+                # max_steps may end within an epoch: a client takes only the steps that it has left
                 batches[: max(0, steps - epoch * len(batches))]
                 for batches, steps in zip(sizes, self._total, strict=True)
             ]

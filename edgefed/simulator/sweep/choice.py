@@ -88,7 +88,7 @@ def _choice(
     scores: Mapping[str, Mapping[int, float]],
 ) -> Choice:
     cases = [case for case in cases if scores[case]]
-    # Only seeds that all cases have: means over different seeds don't compare
+    # Only seeds that all cases have: means over different seeds do not compare
     common = sorted(set.intersection(*(set(scores[case]) for case in cases))) if cases else []
     if not common:
         return Choice(within, section.by, "", spread([]), ())

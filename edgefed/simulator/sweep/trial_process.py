@@ -61,7 +61,7 @@ class TrialProcess:
                 hint="try fewer at once with --jobs",
             ) from error
         finally:
-            # Were it open here as well, the pipe wouldn't end with the process
+            # With this end open here as well, the pipe would not end with the process
             theirs.close()
 
     def received(self) -> tuple[str, dict[str, Any]] | None:

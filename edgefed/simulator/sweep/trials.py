@@ -157,8 +157,7 @@ class _Sweep:
                     unfinished.popleft()
                     if self._worked:
                         after_seed(TrialOutcome(dict(self._done), dict(self._failed)))
-                # Cases may have equal trials: the later one waits, and takes the result of the
-                # earlier
+                # Cases may have equal trials: the later one waits for the result of the first
                 while len(self._at_work) >= jobs or trial.digest in self._at_work:
                     self._listen()
                 self._begin(number, trial, alone=jobs < 2)
