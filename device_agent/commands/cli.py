@@ -273,6 +273,8 @@ def _check_health(status: dict[str, Any]) -> None:
             f"The agent {device} is not connected to {status['broker']}.",
             hint="edgefed-agent doctor",
         )
+    if status["state"] == "paused" and not status.get("may_train", True):
+        return  # its owner's limits are no fault
     if status["state"] in ("failed", "paused", "rejected") or (
         status["reason"] and status["state"] != "late"
     ):

@@ -19,6 +19,7 @@ from device_agent.daemon.own_data import OwnData
 from device_agent.identity.device_name import agent_folder, device_name
 from device_agent.identity.identity import Identity
 from device_agent.identity.owners_policy import owners_policy
+from device_agent.limits.training_policy import TrainingPolicy
 from device_agent.reports.agent_metrics import AGENT_METRICS
 from device_agent.reports.log_ring import keep_log
 from device_agent.reports.telemetry import Sensors
@@ -95,6 +96,9 @@ def run_agent(
         ring,
         lambda report: DataWatch(own, partial(described, settings), report),
         ServiceManager(os.environ, clock),
+        TrainingPolicy(
+            settings.when, folder, partial(sensors.readings, settings.when, folder), clock
+        ),
     )
     serve_metrics(metrics, AGENT_METRICS, agent.metrics)
     del data  # the training process has them

@@ -20,8 +20,11 @@ from device_agent.daemon.data_watch import DataRead, DataUnused, DataWatch
 from device_agent.identity.duplicate_name_guard import DuplicateNameGuard, EarlierLives
 from device_agent.identity.identity import Identity, agent_link, agent_verifier
 from device_agent.identity.presence_check import PresenceCheck, unheard
+from device_agent.limits.decision import Readings
+from device_agent.limits.training_policy import TrainingPolicy
 from device_agent.reports.agent_metrics import agent_values
 from device_agent.reports.diagnostics import Diagnostics
+from device_agent.reports.energy import EnergyMeter
 from device_agent.reports.log_ring import LogRing
 from device_agent.reports.progress_reporter import ProgressReporter, log_receipt
 from device_agent.reports.publisher import Publisher
@@ -30,6 +33,7 @@ from device_agent.tasks.device_store import DeviceStore
 from device_agent.tasks.task_session import TaskServices, TaskSession
 from device_agent.tasks.training_messages import Progressed, TrainingDone
 from device_agent.tasks.training_process import TrainingProcess
+from edgefed.config.fleet.when_settings import WhenSettings
 from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError
 from edgefed.events.base.coordinator_states import STOPPED
@@ -98,6 +102,7 @@ class Agent:
         watch: returns the thread that rereads the device's data, given the receiver of its items;
             None for no such thread.
         manager: the service manager that started this process; None for none.
+        policy: when the device's owner lets it train; None for always.
     """
 
     def __init__(
@@ -112,6 +117,7 @@ class Agent:
         log: LogRing | None = None,
         watch: Callable[[Callable[[DataRead | DataUnused], None]], DataWatch] | None = None,
         manager: ServiceManager | None = None,
+        policy: TrainingPolicy | None = None,
     ) -> None:
         self._manager = manager or ServiceManager({}, clock)
         self._identity = identity
@@ -121,6 +127,7 @@ class Agent:
         self._birth = identity.birth
         self._store = store
         self._sensors = sensors
+        self._policy = policy or TrainingPolicy(WhenSettings(), store.folder, Readings, clock)
         self._clock = clock
         self._renewal = renewal
         self._session = identity.birth.session
@@ -168,6 +175,8 @@ class Agent:
             link=self._link,
             clock=self._clock,
             session=self._session,
+            policy=self._policy,
+            energy=EnergyMeter(self._sensors.power, self._clock),
         )
 
     # -- life ---------------------------------------------------------------------------------
@@ -181,6 +190,7 @@ class Agent:
         """
         self._store.note_birth(self._birth, timestamp(self._clock.now()))
         self._lives.begin(self._session)
+        self._tasks.check_limits(self._clock.monotonic())  # before it can be asked
         self._reporter.repeat(connected=False)
         self._link.start()
         if self._watch is not None:
@@ -229,6 +239,7 @@ class Agent:
         self._link.stop()
         self._reporter.repeat(connected=False)
         self._reporter.write()
+        self._policy.save()
         self._store.close()
 
     def _patience(self) -> float:
@@ -237,6 +248,7 @@ class Agent:
             self._resender.next_due(),
             self._next_telemetry,
             self._tasks.retry_due,
+            self._tasks.limits_due,
             self._presence.next_due,
             self._reporter.next_due(),
         )
@@ -251,6 +263,7 @@ class Agent:
         if now >= self._unnamed_by:
             self._unnamed_by = math.inf
             self._set_run_at_work(False)
+        self._tasks.check_limits(now)
         if self._watch is not None:
             self._watch.allow(self._between_runs)
         if not self._link.connected:

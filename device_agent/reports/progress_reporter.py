@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from device_agent.identity.identity import Identity
+from device_agent.limits.decision import Pause
 from device_agent.reports.agent_metrics import AgentActivity
 from device_agent.reports.status_file import write_status_file
 from edgefed.config.values.address import Address
@@ -16,7 +17,7 @@ from edgefed.wire.messages import DeviceState, Progress, Receipt
 
 log = logging.getLogger(__name__)
 
-_Shown = tuple[str, str, str, int, tuple[tuple[str, int], ...], int, bool, int]
+_Shown = tuple[str, str, str, str, int, tuple[tuple[str, int], ...], int, bool, int]
 
 WRITE_EVERY = 0.2
 """Seconds between two writes of the status file: a short task has more states than that."""
@@ -58,6 +59,7 @@ class ProgressReporter:
         self._refused = 0
         self._unheard = ""
         self._data_problem = ""
+        self._pause: Pause | None = None
         self.activity = AgentActivity(clock)
         self._samples = self.activity.samples = identity.birth.samples
         self._was_down = False
@@ -82,6 +84,10 @@ class ProgressReporter:
         )
         self.repeat(connected)
 
+    def note_pause(self, pause: Pause | None) -> None:
+        """Report from now on why the device may not train; None if it may."""
+        self._pause = pause
+
     def connected(self) -> None:
         """Report that the broker is connected, for the first time or again."""
         self.activity.connections += 1
@@ -100,7 +106,10 @@ class ProgressReporter:
     def repeat(self, connected: bool) -> None:
         """Report the state again, after a request or a change of the connection."""
         reason = self._progress.reason or self._data_problem
-        self._publish(self._progress.model_copy(update={"reason": reason}))
+        pause = self._pause
+        left = None if pause is None else pause.seconds_left(self._clock.now())
+        update = {"reason": reason, "may_train": pause is None, "resumes_in": left}
+        self._publish(self._progress.model_copy(update=update))
         self._connected = connected
         self.due(self._clock.monotonic())
 
@@ -146,7 +155,7 @@ class ProgressReporter:
             return
         self._written = shown
         self._next_write = self._clock.monotonic() + WRITE_EVERY
-        state, exchange, reason, dropped, over_limits, refused, connected, samples = shown
+        state, exchange, reason, until, dropped, over_limits, refused, connected, samples = shown
         status = {
             "device": self._identity.device,
             "fleet": self._identity.fleet,
@@ -155,6 +164,8 @@ class ProgressReporter:
             "state": state,
             "exchange": exchange,
             "reason": reason,
+            "may_train": self._pause is None,
+            "resumes_at": until,
             "samples": samples,
             "dropped": dropped,
             "over_limits": dict(over_limits),
@@ -167,11 +178,12 @@ class ProgressReporter:
             log.warning("edgefed-agent status shows an earlier state: %s", error.message)
 
     def _shown(self) -> _Shown:
-        progress = self._progress
+        progress, pause = self._progress, self._pause
         return (
             progress.state,
             progress.exchange,
             progress.reason or self._unheard or self._data_problem,
+            timestamp(pause.until) if pause is not None and pause.until is not None else "",
             self._dropped,
             self._over_limits,
             self._refused,

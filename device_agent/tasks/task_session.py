@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from device_agent.limits.training_policy import TrainingPolicy
+from device_agent.reports.energy import EnergyMeter
 from device_agent.reports.progress_reporter import ProgressReporter
 from device_agent.tasks.device_store import DeviceStore
 from device_agent.tasks.training_messages import Progressed, TrainingDone
@@ -77,6 +79,10 @@ class Shortage:
 
 log = logging.getLogger(__name__)
 
+AT_WORK = ("download", "train", "evaluate")
+AT_REST = ("idle", "done", "late", "rejected", "failed")
+"""States of which a device that may not train is paused instead, and with which it is paused."""
+
 PREEMPTIONS = Rate(1 / 6, 10)
 """How often a task that trains is given up for another one; the coordinator repeats the other."""
 
@@ -100,6 +106,8 @@ class TaskServices:
     link: Link
     clock: Clock
     session: str
+    policy: TrainingPolicy
+    energy: EnergyMeter
 
 
 class TaskSession:
@@ -118,6 +126,9 @@ class TaskSession:
         self._link = services.link
         self._clock = services.clock
         self._session = services.session
+        self._policy = services.policy
+        self._energy = services.energy
+        self._fraction = 0.0
         self._inputs: TaskInputs | None = None
         self._last_inputs: TaskInputs | None = None
         self._shortage = Shortage()
@@ -196,7 +207,10 @@ class TaskSession:
         self._fetch(self._inputs)
 
     def _fetch(self, inputs: TaskInputs) -> None:
-        """Request the blobs that the task lacks, if any."""
+        """Request the blobs that the task lacks, if any, once the device may train."""
+        if self._policy.pause is not None:
+            self.tell("download")
+            return
         if inputs.ready:
             self._begin(inputs)
             return
@@ -219,14 +233,15 @@ class TaskSession:
         if inputs is None or digest not in inputs.lacking or not self._downloads.arrived(digest):
             return
         inputs.arrived(digest)
-        if inputs.ready:
+        if inputs.ready and self._policy.pause is None:
             seconds = self._clock.monotonic() - self._requested
             self._download = self._download.model_copy(update={"download_seconds": seconds})
             self._begin(inputs)
 
     def check_downloads(self, now: float) -> None:
         """Repeat due requests; give up when a blob will never arrive."""
-        if self._downloads.due(now) and self._shortage.due is None:
+        waits = self._shortage.due is not None or self._policy.pause is not None
+        if self._downloads.due(now) and not waits:
             self.give_up("the coordinator's blob never came")
 
     # -- from the training to the reply -------------------------------------------------------
@@ -240,14 +255,19 @@ class TaskSession:
             return
         if FROZEN in inputs.task.blobs:
             self._store.note_frozen(inputs.task.blobs[FROZEN].digest)
-        self.tell("evaluate" if inputs.task.question == "evaluate" else "train")
+        self._fraction = 0.0
+        self.tell(self._work_of(inputs))
         inputs.check()
+        self._energy.begin()
         self._training.begin(self._store.order(inputs.task))
         self._shortage.end()
 
     def progressed(self, progressed: Progressed) -> None:
         """Report the progress of training."""
         if self._at_hand(progressed.exchange):
+            self._fraction = progressed.fraction
+            if self._policy.pause is None:
+                self._energy.read()
             self.tell("train", fraction=progressed.fraction)
 
     def finished(self, done: TrainingDone) -> None:
@@ -259,7 +279,8 @@ class TaskSession:
         if outcome.status == "failed":  # for the device's log, which operators may read
             text = f"{outcome.reason}\n{outcome.trace}".rstrip()
             log.warning("task %s failed: %s", done.task.exchange, text)
-        cost = self._download.model_copy(update={"training_seconds": outcome.seconds})
+        spent = {"training_seconds": outcome.seconds, "joules": self._energy.end()}
+        cost = self._download.model_copy(update=spent)
         reply, beside = make_reply(done.task, outcome, self._session, cost)
         trained = outcome.status == "ok" and done.task.question != "evaluate"
         self._store.commit(
@@ -273,6 +294,9 @@ class TaskSession:
         self._unwritten = None
         self._shortage.end()
         self._keep_last_inputs()
+        trains = outcome.status == "ok" and done.task.question == "fit"
+        if trains and self._policy.trained(done.task.run, done.task.round):
+            self._apply_limits()
         self.tell("upload", exchange=reply.exchange)
         self._resender.put(reply, self._clock.monotonic())
 
@@ -397,13 +421,59 @@ class TaskSession:
         elif self._shortage.end():
             self.tell("train" if inputs is not None else "idle")
 
+    # -- the owner's limits -------------------------------------------------------------------
+
+    @property
+    def limits_due(self) -> float | None:
+        """The monotonic second of the next look at the owner's limits; None without any."""
+        return self._policy.next_due()
+
+    def check_limits(self, now: float) -> None:
+        """Pause when a limit is passed, within the task at hand too; go on when none is."""
+        if self._policy.due(now, self._link.sent + self._link.received):
+            self._apply_limits()
+
+    def _apply_limits(self) -> None:
+        pause, inputs = self._policy.pause, self._inputs
+        log.info("training may go on" if pause is None else f"training pauses: {pause.reason}")
+        self._reporter.note_pause(pause)
+        self._training.pause(pause is not None)
+        if pause is not None:
+            self._energy.pause()
+        if self._shortage.due is None and inputs is not None and not self._is_training:
+            self._downloads.drop(inputs.lacking)
+            self._fetch(inputs)
+        elif self._shortage.due is None and inputs is not None:
+            if pause is None:
+                self._energy.read()
+            self.tell(self._work_of(inputs), fraction=self._fraction)
+        elif self._state in AT_REST:
+            self.tell("idle")
+        else:  # a reply on its way, or a full disk, is shown until it is over
+            self._reporter.repeat(self._link.connected)
+
+    @staticmethod
+    def _work_of(inputs: TaskInputs) -> DeviceState:
+        return "evaluate" if inputs.task.question == "evaluate" else "train"
+
     # -- reports ------------------------------------------------------------------------------
 
     def tell(
         self, state: DeviceState, *, fraction: float = 0.0, exchange: str = "", reason: str = ""
     ) -> None:
-        """Report a state of the device, by default about the current task."""
+        """Report a state of the device, by default about the current task.
+
+        Where the device may not train, it is paused instead of at work or at rest.
+        """
         self._state = state
+        pause = self._policy.pause
+        if pause is not None and state in AT_WORK:
+            state, reason = "paused", pause.reason
+        self._report(state, fraction, exchange, reason)
+        if pause is not None and state in AT_REST and self._inputs is None:
+            self._report("paused", 0.0, "", pause.reason)
+
+    def _report(self, state: DeviceState, fraction: float, exchange: str, reason: str) -> None:
         at_hand = self._inputs.task.exchange if self._inputs is not None else ""
         self._reporter.tell(
             state,

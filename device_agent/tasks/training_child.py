@@ -24,6 +24,7 @@ from device_agent.tasks.stored_arrays import StoredArrays
 from device_agent.tasks.task_training import TaskTraining
 from device_agent.tasks.training_data import read_training_data
 from device_agent.tasks.training_messages import (
+    PAUSE,
     Progressed,
     TrainingDone,
     order_from,
@@ -60,17 +61,36 @@ class _Agent:
         self._clock = SystemClock()
         self._guard = threading.Lock()
         self._next_beat = 0.0
+        self._order: dict[str, Any] | None = None
 
     def beat(self) -> bool:
-        """Send a sign of life, unless one was sent just now; return whether the agent has spoken.
+        """Send a sign of life, unless one was sent just now; return whether there is an order.
 
-        It then gives the task at work up, begins another one, or has ended.
+        The agent then gives the task at work up, begins another one, or has ended. While it has
+        paused the task, this waits, still with signs of life.
         """
-        now = self._clock.monotonic()
-        if now >= self._next_beat:
-            self._next_beat = now + BEAT_EVERY
-            self.send("beat")
-        return bool(self._arrived.poll(0))
+        paused = False
+        while True:
+            now = self._clock.monotonic()
+            if now >= self._next_beat:
+                self._next_beat = now + BEAT_EVERY
+                self.send("beat")
+            if self._order is None and self._arrived.poll(1000 * BEAT_EVERY if paused else 0):
+                try:
+                    self._order = unpacked(self._connection.recv_bytes())
+                except (EOFError, OSError):  # it has ended, which is noticed when the task has
+                    return True
+            if self._order is not None and self._order["kind"] != PAUSE:
+                return True
+            if self._order is not None:
+                paused, self._order = self._order["on"], None
+            elif not paused:
+                return False
+
+    def order(self) -> dict[str, Any]:
+        """Wait for the next message, which is about no task at work."""
+        order, self._order = self._order, None
+        return unpacked(self._connection.recv_bytes()) if order is None else order
 
     def report(self, item: Progressed | TrainingDone) -> None:
         """Send the progress or the outcome of a task."""
@@ -165,6 +185,7 @@ def _work(socket: int) -> NoReturn:
     settings = AgentSettings.model_validate_json(start["settings"])
     folder = Path(start["folder"])
     set_threads(settings.threads)
+    os.nice(settings.when.nice)
     data = read_training_data(recv_handle(connection))
     own = _OwnCredentials(settings, start["device"])
     worker = _worker(settings, folder, data, own)
@@ -173,7 +194,7 @@ def _work(socket: int) -> NoReturn:
     training = TaskTraining(worker, stored, SystemClock(), agent.report, agent.beat)
     agent.beat()
     while True:
-        message = unpacked(connection.recv_bytes())
+        message = agent.order()
         if message["kind"] == "begin":
             own.read()
             training.begin(order_from(message["order"]))

@@ -21,6 +21,9 @@ from edgefed.worker.replies import Outcome
 if TYPE_CHECKING:
     from edgefed.learn.base.types import Tensors
 
+PAUSE = "pause"
+"""The kind of a message that pauses the task at work or, with ``on`` false, lets it go on."""
+
 
 @dataclass(frozen=True)
 class Progressed:

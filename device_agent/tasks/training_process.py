@@ -27,6 +27,7 @@ from typing import Any, Protocol
 from device_agent.tasks.stored_arrays import TrainingOrder
 from device_agent.tasks.training_data import TrainingData
 from device_agent.tasks.training_messages import (
+    PAUSE,
     Progressed,
     TrainingDone,
     order_fields,
@@ -95,6 +96,16 @@ class _Stop:
     """Ends the thread."""
 
 
+@dataclass(frozen=True)
+class _Paused:
+    """Pauses the task at work, or lets it go on."""
+
+    on: bool
+
+
+_Command = TrainingOrder | TrainingData | bool | _Paused | None
+
+
 class TrainingProcess:
     """Has one task after another done by a process, which is started when a task needs it.
 
@@ -123,13 +134,13 @@ class TrainingProcess:
         self._clock = clock
         self._report = report
         self._current, self._kept = "", False  # as the agent's thread knows them
-        self._commands: queue.SimpleQueue[TrainingOrder | TrainingData | bool | _Stop | None]
+        self._commands: queue.SimpleQueue[_Command | _Stop]
         self._commands = queue.SimpleQueue()
         self._woken, self._wake = Pipe(duplex=False)
         self._process: _Started | None = None
         self._order: TrainingOrder | None = None
         self._deaths = 0
-        self._run_at_work = False
+        self._run_at_work = self._paused = False
         self._ready = False
         self._heard = self._idle_since = clock.monotonic()
         self._lines: deque[str] = deque(maxlen=LAST_LINES)
@@ -163,12 +174,16 @@ class TrainingProcess:
             self._current = ""
             self._send(None)
 
+    def pause(self, on: bool) -> None:
+        """Have the process wait before its next step, or go on; so does one that is begun again."""
+        self._send(_Paused(on))
+
     def stop(self) -> None:
         """End the process and the thread."""
         self._send(_Stop())
         self._thread.join(timeout=10)
 
-    def _send(self, command: TrainingOrder | TrainingData | bool | _Stop | None) -> None:
+    def _send(self, command: _Command | _Stop) -> None:
         self._commands.put(command)
         self._wake.send_bytes(b"\0")
 
@@ -215,7 +230,7 @@ class TrainingProcess:
             silence = round(self._clock.monotonic() - self._heard)
             self._lost(f"no sign of life for {silence} s")
 
-    def _obey(self, command: TrainingOrder | TrainingData | bool | None) -> None:
+    def _obey(self, command: _Command) -> None:
         match command:
             case TrainingOrder():
                 self._order, self._deaths = command, 0
@@ -227,6 +242,10 @@ class TrainingProcess:
             case bool():
                 self._run_at_work = command
                 self._idle_since = self._clock.monotonic()
+            case _Paused():
+                self._paused = command.on
+                if self._process is not None and self._order is not None:
+                    self._tell(self._process, packed(PAUSE, on=command.on))
             case None:
                 self._finish_order()
                 if self._process is not None:
@@ -247,6 +266,8 @@ class TrainingProcess:
             self._lost(f"it cannot be started: {error}")
             return
         self._tell(process, packed("begin", order=order_fields(self._order)))
+        if self._paused:
+            self._tell(process, packed(PAUSE, on=True))
 
     def _start(self) -> _Started:
         ours, theirs = socket.socketpair()

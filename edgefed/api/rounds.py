@@ -14,7 +14,16 @@ from edgefed.errors import EdgeFedError
 from edgefed.events.base.method_tables import SYSTEM
 from edgefed.learn.base.types import Tensors
 
-ACCOUNTS = ("replies", "late", "slowest", "slowest_seconds", "seconds", "sent", "received")
+ACCOUNTS = (
+    "replies",
+    "late",
+    "slowest",
+    "slowest_seconds",
+    "seconds",
+    "sent",
+    "received",
+    "joules",
+)
 """Fields of a round's row that count its work, and do not measure the model."""
 
 

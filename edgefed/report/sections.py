@@ -125,6 +125,10 @@ def devices(summary: RunSummary) -> Mapping[str, Any]:
     rows = [_device_row(device) for device in summary.devices[:MAX_ROWS]]
     if not any(row[-1] for row in rows):
         head, rows = head[:-1], [row[:-1] for row in rows]
+    if any(device.joules is not None for device in summary.devices):
+        head = (*head, "energy in J")
+        pairs = zip(rows, summary.devices, strict=False)
+        rows = [(*row, "" if (j := each.joules) is None else f"{j:.4g}") for row, each in pairs]
     if any(device.excluded for device in summary.devices):
         head = (*head, "excluded because")
         pairs = zip(rows, summary.devices, strict=False)

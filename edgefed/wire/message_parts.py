@@ -19,6 +19,7 @@ MetricName = Annotated[str, Field(pattern=limits.METRIC_NAME_PATTERN)]
 
 Word = Annotated[str, Field(max_length=128)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
+Joules = Annotated[float, Field(ge=0, le=1e15)]
 
 
 def _bounded_names(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -88,11 +89,13 @@ class WorkCost(Part):
         training_seconds: of the work itself, without waits.
         download_seconds: from the request for the first blob that it lacked to the last one's end.
         download_bytes: of these blobs.
+        joules: energy that the board took for the work; None without a sensor of its power.
     """
 
     training_seconds: Seconds = 0.0
     download_seconds: Seconds = 0.0
     download_bytes: Count = 0
+    joules: Joules | None = None
 
 
 RelaySize = Annotated[int, Field(gt=0, le=limits.MAX_RELAY_BYTES + limits.MAX_SEAL_BYTES)]

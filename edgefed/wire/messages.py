@@ -325,6 +325,8 @@ class Progress(Message):
         fraction: how much of the state's work is done, 0 to 1.
         exchange: the one that it works on, if any.
         reason: why it is paused or failed.
+        may_train: whether its owner's limits let it train now; if not, it is not asked.
+        resumes_in: seconds until they may let it, at the earliest; None if they are not known.
     """
 
     kind = "progress"
@@ -333,6 +335,8 @@ class Progress(Message):
     fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
     exchange: Word = ""
     reason: Text = ""
+    may_train: bool = True
+    resumes_in: Annotated[float, Field(ge=0, le=limits.MAX_DEADLINE)] | None = None
 
 
 class Telemetry(Message):

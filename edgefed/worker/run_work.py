@@ -44,18 +44,18 @@ def run_work(
         work: the task's.
         own: the device's training samples, for a job that brings none.
         progress: called with the share done, 0 to 1.
-        stop: called before each training step; True ends the work.
+        stop: called before each training step, and each batch of a test; True ends the work.
         measures: of a test, beside loss and accuracy.
 
     Raises:
         Stopped: ``stop`` returned True.
     """
     if isinstance(work, (EvalJob, PredictorEvalJob)):
-        return _tested(trainer, work, measures)
+        return _tested(trainer, work, measures, stop)
     if isinstance(work, TrainedEvalJob):
-        before = None if work.before is None else _tested(trainer, work.before, NOTHING_MORE)
+        before = None if work.before is None else _tested(trainer, work.before, NOTHING_MORE, stop)
         after = work.test(trainer.train(work.job, own, progress, stop))
-        return replace(_tested(trainer, after, measures), before=before)
+        return replace(_tested(trainer, after, measures, stop), before=before)
     if isinstance(work, Encoding):
         return trainer.encode(work.weights, work.samples.model_inputs, work.split)
     if isinstance(work, DensityFit):
@@ -84,7 +84,7 @@ def _in_order(
     for number, each in enumerate(sequence.works):
         work = each(results) if callable(each) else each
         if isinstance(work, EvalJob):
-            result: Trained | Score = _tested(trainer, work, NOTHING_MORE)
+            result: Trained | Score = _tested(trainer, work, NOTHING_MORE, stop)
         else:
             result = trainer.train(work, own, _share(progress, number, count), stop)
         results = (*results, result)
@@ -98,10 +98,15 @@ def _share(
     return None if progress is None else lambda done: progress((number + done) / count)
 
 
-def _tested(trainer: Trainer, test: EvalJob | PredictorEvalJob, measures: Measures) -> Score:
+def _tested(
+    trainer: Trainer,
+    test: EvalJob | PredictorEvalJob,
+    measures: Measures,
+    stop: Callable[[], bool] | None,
+) -> Score:
     """Return the score of a test."""
     if isinstance(test, EvalJob):
-        return trainer.evaluate(test.weights, test.samples, test.loss, measures)
+        return trainer.evaluate(test.weights, test.samples, test.loss, measures, stop)
     return score(test.predictor(ModelPredictions(trainer)), test.samples, test.loss, measures)
 
 

@@ -23,7 +23,7 @@ MAX_LABELS_WIDTH = 40
 
 _TIMES = ("seen_at", "state_since", "refused_at", "trust_since")
 _BYTES = ("sent", "received", "shared_bytes")
-_UNITS = {"cpu": "%", "gpu": "%", "temperature": "°C", "power": "W", "battery": "%"}
+_UNITS = {"joules": "J", "cpu": "%", "gpu": "%", "temperature": "°C", "power": "W", "battery": "%"}
 
 app = CommandLine(help="Show, admit and remove the devices of the fleet.")
 
@@ -196,8 +196,8 @@ def _trust(device: dict[str, Any]) -> str:
 
 
 def _reason(device: dict[str, Any], now: str) -> str:
-    """Return why a device is lost, silent, or not asked by the run; empty for any other."""
-    from edgefed.events.base.coordinator_states import REFUSED_DATA, why_excluded
+    """Return why a device is lost, silent, paused or not asked; empty for any other."""
+    from edgefed.events.base.coordinator_states import REFUSED_DATA, why_excluded, why_paused
     from edgefed.events.base.snapshot import DeviceSnapshot
     from edgefed.events.state.awaited_devices import silent_for
     from edgefed.process.clock import moment_of
@@ -207,6 +207,8 @@ def _reason(device: dict[str, Any], now: str) -> str:
         return silent_for(view, moment_of(now))
     if view.state == "lost" or view.reason.startswith(REFUSED_DATA):
         return view.reason
+    if view.state == "paused":
+        return why_paused(view)
     return view.trust_reason if view.state == "quarantined" else why_excluded(view)
 
 

@@ -127,7 +127,7 @@ def versions(agents: Iterable[str]) -> str:
 
 def _excluded(snapshot: dict[str, Any]) -> str:
     """Return how many devices take part, and why the others do not; empty if all may."""
-    from edgefed.events.base.coordinator_states import why_excluded
+    from edgefed.events.base.coordinator_states import why_excluded, why_paused
     from edgefed.events.base.snapshot import Snapshot
     from edgefed.events.state.attention import devices_there
 
@@ -136,6 +136,8 @@ def _excluded(snapshot: dict[str, Any]) -> str:
     excluded = [
         f"{view.device} is excluded: {why}" for view in online if (why := why_excluded(view))
     ]
+    paused = [view for view in online if view.state == "paused"]
+    excluded += [f"{view.device} is paused: {why_paused(view)}" for view in paused]
     if not excluded:
         return ""
     more = len(excluded) - MOST_NAMED

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 
 from edgefed.config.fleet.alert_settings import AlertSettings
 from edgefed.config.fleet.tracker_names import TrackerName
+from edgefed.config.fleet.when_settings import WhenSettings
 from edgefed.config.recipes.recipe import NAME_PATTERN
 from edgefed.config.recipes.sections import Section
 from edgefed.errors import UsageError
@@ -141,6 +142,8 @@ class AgentSettings(FleetSettings):
     training_silence: Annotated[float, Field(gt=0, le=86400)] = 600.0
     """Seconds within which a training process reports a step; without, it is killed, and the task
     is begun again. A process that starts has twice as long. It must be longer than a step takes."""
+
+    when: WhenSettings = WhenSettings()
 
     share_labels: bool = True
     """Whether the coordinator learns the number of samples of each label."""

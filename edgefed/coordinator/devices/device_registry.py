@@ -20,6 +20,7 @@ from edgefed.events.base.coordinator_states import (
     CONNECTION_BROKE,
     REFUSED_DATA,
     SILENT,
+    pause_in_words,
 )
 from edgefed.events.base.device_columns import roster_parts
 from edgefed.process.clock import Clock, timestamp
@@ -53,6 +54,7 @@ class _Entry:
     progress: Progress
     asked: str = ""
     farewell: str = ""
+    resumes_at: str = ""
     reported: float = field(default=-1e9)
     measured: float = field(default=-1e9)
     doubted: float | None = None
@@ -115,7 +117,7 @@ class DeviceRegistry:
         return self._reports.next_due()
 
     def listen(self, listener: Callable[[str], None]) -> None:
-        """Call ``listener`` with every device that comes or is lost from now on."""
+        """Call ``listener`` with every device that comes, is lost or may train again or not."""
         self._listeners.append(listener)
 
     def roster(self) -> Roster:
@@ -137,8 +139,21 @@ class DeviceRegistry:
             )
 
     def _is_paused(self, device: str, entry: _Entry) -> bool:
-        """Whether a device has paused, or an operator has paused it."""
-        return entry.progress.state == "paused" or device in self._pauses
+        """Whether a device has paused or may not train, or an operator has paused it."""
+        progress = entry.progress
+        return progress.state == "paused" or not progress.may_train or device in self._pauses
+
+    def paused(self) -> dict[str, str]:
+        """Return why devices that are there are paused, by device."""
+        with self._changed:
+            entries = [*self._entries.items()]
+        return {
+            device: by
+            if (by := self._pauses.fields(device)["paused_by"])
+            else pause_in_words(entry.progress.reason, entry.resumes_at)
+            for device, entry in sorted(entries)
+            if entry.online and self._is_paused(device, entry)
+        }
 
     def is_enrolled(self, device: str) -> bool:
         """Whether a device is enrolled; in a fleet without an authority every device is."""
@@ -466,15 +481,17 @@ class DeviceRegistry:
             if entry is None or not entry.online or entry.birth.session != progress.session:
                 return False
             states = {entry.progress.state, progress.state}
-            after = replace(entry, progress=progress)
+            after = replace(entry, progress=progress, resumes_at=self._end_of_pause(progress))
+            stops = entry.progress.may_train != progress.may_train
             reason = progress.reason
             of_data = _news_of_data(reason) if reason != entry.progress.reason else {}
-            moved = bool(of_data) or len(states) > 1 or _is_asked(entry) != _is_asked(after)
+            asked = _is_asked(entry) != _is_asked(after)
+            moved = bool(of_data) or len(states) > 1 or stops or asked
             quiet = not moved and now - entry.reported < REPORT_EVERY
             entry = self._entries[device] = replace(
                 after,
                 reported=entry.reported if quiet else now,
-                steady=now if len(states) > 1 and "paused" in states else entry.steady,
+                steady=now if stops or (len(states) > 1 and "paused" in states) else entry.steady,
             )
             if moved:
                 self._changed.notify_all()
@@ -485,12 +502,23 @@ class DeviceRegistry:
             alone = moved and (notable or self._changes <= MOST_CHANGES)
         fields = _state(entry, device)
         del fields["device"]
+        if moved or not quiet:
+            self._reports.drop(device, *_PROGRESS)
         if alone:
-            self._reports.drop(device, *fields)
             self._journal.emit("device", device=device, **fields, **of_data)
         elif moved or not quiet:
             self._reports.add(device, **fields)
+        if stops:
+            self._tell(device)
         return True
+
+    def _end_of_pause(self, progress: Progress) -> str:
+        """Return the UTC time at which a device may train again at the earliest; empty if unknown.
+
+        The device tells the seconds, since its clock may differ.
+        """
+        left = progress.resumes_in
+        return "" if left is None else timestamp(self._clock.now() + timedelta(seconds=left))
 
     def take_telemetry(self, device: str, telemetry: Telemetry) -> bool:
         """Store a device's health; False when its birth is not known."""
@@ -525,6 +553,7 @@ def _state(entry: _Entry, device: str) -> dict[str, Any]:
         said = {"state": "asked", "fraction": 0.0, "exchange": entry.asked, "reason": ""}
     else:
         said = entry.progress.model_dump(include=_PROGRESS)
+        said |= {"resumes_at": entry.resumes_at} if entry.resumes_at else {}
     return {"device": device, **said}
 
 

@@ -73,6 +73,10 @@ class MqttFleet(Fleet):
         """Return the devices that have been born, and were neither forgotten nor removed."""
         return self._registry.known()
 
+    def paused(self) -> dict[str, str]:
+        """Return why devices that are there are paused, by an operator or their owner's limits."""
+        return self._registry.paused()
+
     def belongs(self, device: str) -> bool:
         """Whether a device is enrolled, in a fleet with an authority."""
         return self._registry.is_enrolled(device)

@@ -21,6 +21,9 @@ from edgefed.events.base.coordinator_states import QUARANTINED
 from edgefed.process.clock import Clock
 from edgefed.terminal.units import duration
 
+NAMED = 3
+"""Paused devices that a sentence names."""
+
 Excluded = Callable[[str, str], None]
 """Takes a device and why the run does not ask it any more; an empty reason for one that it may."""
 
@@ -183,7 +186,7 @@ def admit(
     check()
     able = sum(member.samples > 0 for member in roster)
     if able < wanted:
-        raise _too_few(able, wanted, timeout, because)
+        raise _too_few(able, wanted, timeout, because, fleet.paused())
     # A resumed run keeps the form that its weights have, whichever devices are there now
     spec = recorded or _agreed(recipe, dataset, fleet)
     admission = admission_of(spec)
@@ -204,12 +207,28 @@ def _agreed(recipe: Recipe, dataset: Dataset, fleet: Fleet) -> DataSpec:
     return compatibility.spec
 
 
-def _too_few(there: int, wanted: int, seconds: float, because: str) -> TimeLimitError:
+def paused_in_words(paused: Mapping[str, str]) -> str:
+    """Return which devices are paused, and why, in a sentence; empty if none is."""
+    if not paused:
+        return ""
+    named = [f"{device} ({why})" if why else device for device, why in paused.items()][:NAMED]
+    more = len(paused) - len(named)
+    return f"Paused: {', '.join(named)}{f' and {more} more' if more else ''}."
+
+
+def _too_few(
+    there: int, wanted: int, seconds: float, because: str, paused: Mapping[str, str]
+) -> TimeLimitError:
+    pauses = paused_in_words(paused)
     who = "No device is" if there == 0 else f"Only {there} of {wanted} devices are"
     return TimeLimitError(
-        " ".join(filter(None, (f"{who} there with data after {duration(seconds)}.", because))),
+        " ".join(
+            filter(None, (f"{who} there with data after {duration(seconds)}.", because, pauses))
+        ),
         code="run.devices",
-        hint="start an agent on a device: edgefed-agent run --broker URL --fleet NAME --data …",
+        hint="edgefed device list shows until when devices are paused"
+        if paused
+        else "start an agent on a device: edgefed-agent run --broker URL --fleet NAME --data …",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -76,6 +76,10 @@ class Fleet(Protocol):
     def known(self) -> Roster:
         """Return the devices that are there, have paused or are lost."""
         return self.roster()
+
+    def paused(self) -> Mapping[str, str]:
+        """Return why devices that are there are paused, by device; they are not in the roster."""
+        return {}
 
     def belongs(self, device: str) -> bool:
         """Whether a device has not been removed from the fleet."""

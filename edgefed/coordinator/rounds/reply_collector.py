@@ -313,6 +313,7 @@ class ReplyCollector:
             accepted=self.stats.accepted,
             **_tested(reply, self._opened.name, outcome),
             **_measured(delivered, self._opened),
+            **({} if reply.cost.joules is None else {"joules": reply.cost.joules}),
         )
 
 

@@ -29,6 +29,7 @@ class ReplyStats:
         reason: of the last declined reply; not written down.
         answers: measurements of the merged answers, by device; not written down here.
         slowest, slowest_seconds: the device whose merged answer took longest, and how long.
+        joules: energy that the devices took for the merged answers; None if none measured it.
     """
 
     accepted: int = 0
@@ -40,6 +41,7 @@ class ReplyStats:
     answers: dict[str, Measured] = field(default_factory=dict)
     slowest: str = ""
     slowest_seconds: float = 0.0
+    joules: float | None = None
     _loss: float = 0.0
     _samples: int = 0
 
@@ -49,11 +51,16 @@ class ReplyStats:
         # A device counts once, so its samples are set and not added
         self.devices[reply.device] = reply.samples
         self._slow(reply.device, round(seconds, 3))
+        self._consume(reply.cost.joules)
         steps = int(reply.metrics.get("steps", 0))
         self.answers[reply.device] = Measured(reply.metrics.get("loss"), round(seconds, 6), steps)
         if "loss" in reply.metrics:
             self._loss += reply.metrics["loss"] * reply.samples
             self._samples += reply.samples
+
+    def _consume(self, joules: float | None) -> None:
+        if joules is not None:
+            self.joules = round((self.joules or 0.0) + joules, 3)
 
     def _slow(self, device: str, seconds: float) -> None:
         if seconds > self.slowest_seconds:
@@ -96,6 +103,7 @@ class ReplyStats:
             "samples": self._samples,
             "slowest": self.slowest,
             "slowest_seconds": self.slowest_seconds,
+            "joules": self.joules,
         }
 
     @classmethod
@@ -106,6 +114,7 @@ class ReplyStats:
             declined=counts.get("declined", 0),
             slowest=counts.get("slowest", ""),
             slowest_seconds=counts.get("slowest_seconds", 0.0),
+            joules=counts.get("joules"),
             _loss=counts.get("loss", 0.0),
             _samples=counts.get("samples", 0),
         )
@@ -121,6 +130,7 @@ class ReplyStats:
         self.declined += other.declined
         self.devices |= other.devices
         self._slow(other.slowest, other.slowest_seconds)
+        self._consume(other.joules)
         self._loss += other._loss
         self._samples += other._samples
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from edgefed.algorithms.composed.merging_check import least_devices
-from edgefed.coordinator.exchanges.device_admission import Admission, admit
+from edgefed.coordinator.exchanges.device_admission import Admission, admit, paused_in_words
 from edgefed.coordinator.exchanges.downlink_encoder import CHAIN, MOST_CHAIN, DownlinkEncoder
 from edgefed.coordinator.exchanges.tasks import asked_exchange
 from edgefed.coordinator.models.frozen_weights import read_frozen
@@ -155,8 +155,11 @@ def _begun_anew(
 def _warn_of_too_few(deps: EngineDeps, recorder: RunRecorder) -> None:
     """Say at once why the run waits for more devices than its recipe names."""
     there = sum(member.samples > 0 for member in deps.fleet.roster())
-    if warning := least_devices(deps.prepared_recipe).told(there):
+    least = least_devices(deps.prepared_recipe)
+    if warning := least.told(there):
         recorder.warn(warning)
+    if there < least.count and (paused := paused_in_words(deps.fleet.paused())):
+        recorder.warn(paused)
 
 
 def _wait_for_others(deps: EngineDeps, recorder: RunRecorder) -> None:

@@ -6,6 +6,7 @@ They are ``quarantined``, ``paused`` and ``excluded``.
 from __future__ import annotations
 
 from edgefed.events.base.snapshot import DeviceSnapshot, ShownState
+from edgefed.process.clock import moment_of
 
 _AT_WORK: tuple[ShownState, ...] = (
     *("asked", "silent"),
@@ -71,6 +72,17 @@ def why_excluded(view: DeviceSnapshot) -> str:
     if view.standing == "quarantined":
         return f"{QUARANTINED}, {view.trust_reason}" if view.trust_reason else QUARANTINED
     return view.excluded
+
+
+def why_paused(view: DeviceSnapshot) -> str:
+    """Return why a paused device is, with the end of its pause where that is known."""
+    return who_paused(view) or pause_in_words(view.reason, view.resumes_at)
+
+
+def pause_in_words(reason: str, until: str) -> str:
+    """Return a device's own reason to pause and, if not empty, the UTC time until which it does."""
+    end = f"until {moment_of(until):%a %H:%M} UTC" if until else ""
+    return ", ".join(filter(None, (reason, end)))
 
 
 def who_paused(view: DeviceSnapshot) -> str:

@@ -19,6 +19,7 @@
 | | quarantined_by, empty where it is not quarantined; ``heard`` when a silent one is heard again; |
 | | state_since with the state ``silent``, the time of its last message; |
 | | paused_by and pause_reason, empty where no operator has paused it; |
+| | resumes_at, when its owner's limits let it train again at the earliest, with its ``state``; |
 | | excluded, why the run does not ask it, empty if it does |
 | ``roster`` | devices; joined; and fields of ``device`` as columns with a value for each device |
 | ``table`` | run, round, anew, rows, removed, left_out, and the fields of ``MethodTable`` |
@@ -36,6 +37,8 @@ null. It is sent when it changes: the quorum is met, or a device that was asked 
 A ``reply`` to the question ``evaluate`` that was accepted has the device's ``accuracy``. One to a
 question that trains has, where they were measured, ``training_seconds`` for ``trained_samples``,
 each counted once an epoch, ``upload_seconds``, ``download_seconds`` and ``download_bytes``.
+``joules`` is the energy that the device measured for the task; a ``scored`` has the sum of its
+merged answers, if any has it.
 
 ``confusion`` precedes the ``scored`` of a round that was evaluated, once for the coordinator's test
 and once for the devices'.

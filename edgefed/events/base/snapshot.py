@@ -113,6 +113,7 @@ class RoundView(View):
             None for other tests.
         late: replies that were late, rejected or refused, or whose device failed.
         slowest, slowest_seconds: the device whose accepted reply took longest, and how long.
+        joules: energy that devices took for its merged answers; None if none measured it.
     """
 
     round: int
@@ -133,6 +134,7 @@ class RoundView(View):
     slowest_seconds: float = 0.0
     sent: int = 0
     received: int = 0
+    joules: float | None = None
 
 
 class PreviousRunView(View):
@@ -210,6 +212,9 @@ class DeviceSnapshot(View):
         trust_since: UTC time since when it has this standing.
         site: the gateway that speaks for it; empty for a device without one.
         paused_by, pause_reason: the operator that paused it, and why; empty if none has.
+        resumes_at: UTC time at which its owner's limits let it train again at the earliest; empty
+            if they do now, or this is not known.
+        joules: energy that it took for its replies in the current run; None if not measured.
         excluded: why the current run, or the last one, does not ask it; empty if it does.
     """
 
@@ -268,6 +273,8 @@ class DeviceSnapshot(View):
     quarantined_by: str = ""
     paused_by: str = ""
     pause_reason: str = ""
+    resumes_at: str = ""
+    joules: float | None = None
     excluded: str = ""
 
 

@@ -63,6 +63,7 @@ NO_SCORES = frozenset(
         "seconds",
         "sent",
         "received",
+        "joules",
         REMOVED_TESTERS,
         COMPARED,
         IS_BEST,

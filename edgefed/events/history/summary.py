@@ -36,6 +36,7 @@ class DeviceSummary(View):
         accepted, rejected, late: answers merged; not merged; arrived too late.
         sent: bytes of its answers.
         seconds, fastest, slowest: from question to answer: all together, the least, the most.
+        joules: energy that it took for its replies; None if not measured.
         loss: the last training loss that it reported.
         lost: how often it was lost.
         excluded: why the run did not ask it; empty if it did.
@@ -56,6 +57,7 @@ class DeviceSummary(View):
     seconds: float = 0.0
     fastest: float = 0.0
     slowest: float = 0.0
+    joules: float | None = None
     loss: float | None = None
     lost: int = 0
     excluded: str = ""
@@ -194,6 +196,8 @@ class _Gathered:
         device["seconds"] = device.get("seconds", 0.0) + seconds
         device["fastest"] = min(device.get("fastest", seconds), seconds)
         device["slowest"] = max(device.get("slowest", seconds), seconds)
+        if event.get("joules") is not None:
+            device["joules"] = device.get("joules", 0.0) + float(event["joules"])
         if event.get("loss") is not None:
             device["loss"] = event["loss"]
         device.update(shared_by(event))

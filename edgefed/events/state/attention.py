@@ -12,7 +12,12 @@ from datetime import datetime, timedelta
 from typing import Literal, get_args
 
 from edgefed.events.base.alert_events import AlertView
-from edgefed.events.base.coordinator_states import REFUSED_DATA, who_paused, why_excluded
+from edgefed.events.base.coordinator_states import (
+    REFUSED_DATA,
+    who_paused,
+    why_excluded,
+    why_paused,
+)
 from edgefed.events.base.snapshot import DeviceSnapshot, RunView, Snapshot
 from edgefed.events.state.awaited_devices import consequence, is_awaited, passed, silent_for
 from edgefed.process.clock import moment_of
@@ -216,7 +221,7 @@ def _of_hardware(view: DeviceSnapshot) -> Iterator[AttentionItem]:
         yield _item(view.device, "hot", text, since if paused else "")
     elif paused:
         by = who_paused(view)
-        text = f"paused {by}" if by else _because("paused", view.reason)
+        text = f"paused {by}" if by else _because("paused", why_paused(view))
         yield _item(view.device, "paused", text, since)
     elif view.battery is not None and view.battery <= LOW_BATTERY:
         yield _item(view.device, "battery", f"battery {view.battery:.0f} %", "")

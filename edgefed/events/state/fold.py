@@ -306,6 +306,8 @@ def _device_replied(
         update[counter] = getattr(before, counter) + 1
     if fields.get("loss") is not None:
         update["loss"] = fields["loss"]
+    if fields.get("joules") is not None:
+        update["joules"] = (before.joules or 0.0) + float(fields["joules"])
     update |= shared_by(fields)
     return {before.device: before.model_copy(update=update)}
 
@@ -329,7 +331,7 @@ def _unshared(device: DeviceSnapshot, time: str) -> DeviceSnapshot:
     """Return a device of which a run knows no rounds, averages, bounties, mixture or test yet."""
     shared = {"shared_entries": 0, "shared_group": 0, "shared_bytes": 0}
     replies = {"rounds": (), "refused_at": "", "refused_reason": "", "excluded": ""}
-    update = {**shared, **replies, **NO_ROWS, **NO_TEST}
+    update = {**shared, **replies, **NO_ROWS, **NO_TEST, "joules": None}
     return with_state(device, _updated(device, update), time)
 
 
@@ -385,6 +387,8 @@ def _changed(
 ) -> DeviceSnapshot:
     before = _device_of(devices, fields["device"])
     update = _known(DeviceSnapshot, fields)
+    if "state" in fields:
+        update.setdefault("resumes_at", "")
     if not _OF_COORDINATOR.isdisjoint(fields) and "joined" not in fields:
         if not before.seen_at:
             update["state"] = "lost"

@@ -169,12 +169,14 @@ class Trainer:
         samples: Samples,
         loss: LossName = "cross_entropy",
         measures: Measures = NOTHING_MORE,
+        stop: Callable[[], bool] | None = None,
     ) -> Score:
         """Return mean loss and accuracy of ``weights`` on ``samples``; zeros on none.
 
-        Where targets are numbers there is no accuracy: None.
+        Where targets are numbers there is no accuracy: None. ``stop`` is called before each batch.
 
         Raises:
+            Stopped: ``stop`` answered True.
             DataError: samples or weights that are not the model's, or user code fails.
         """
         self.model.check(weights)
@@ -188,6 +190,8 @@ class Trainer:
         with repeatable(self.device):
             size = eval_batch(samples.inputs)
             for start in range(0, len(samples), size):
+                if stop is not None and stop():
+                    raise Stopped("A test was stopped.", hint="the task can be sent again")
                 batch = data.part(start, start + size)
                 logits = forward(params, batch.inputs)
                 score.add(_summed_loss(loss, logits, batch.targets), logits, batch)

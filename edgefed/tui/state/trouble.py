@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from edgefed.events.base.coordinator_states import REFUSED_DATA, who_paused
+from edgefed.events.base.coordinator_states import REFUSED_DATA, why_paused
 from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.events.state.attention import AttentionItem, of_device
 from edgefed.tui.look.text_format import moment
@@ -51,8 +51,8 @@ def why(device: DeviceSnapshot) -> str:
         return device.excluded
     if kind == "hot":
         return device.reason or f"hot: {device.temperature:.0f} °C"
-    if kind == "paused" and device.paused_by:
-        return who_paused(device)
+    if kind == "paused":
+        return why_paused(device)
     if kind == "battery" and worst is not None:
         return device.reason or worst.text
     return device.reason or _WITHOUT_REASON.get(device.state, "")

@@ -140,6 +140,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("memory", "MACHINE RAM", 16, 7, cells.memory, _field("memory"), right=True,
            told=_knows("memory")),
     _reading("power", "W", 5, 16, "{:.1f}"),
+    _reading("joules", "J", 7, 27),
     _reading("gpu", "GPU", 4, 17, "{:.0f}%"),
     _reading("battery", "BAT", 4, 18, "{:.0f}%"),
     Column("hardware", "HARDWARE", 16, 19, cells.hardware, lambda device: device.hardware or None,

@@ -139,6 +139,8 @@ class DeviceHealthPane(DevicePane):
         yield _fact(
             "power", _with_course(_reading(view.power, "{:.1f} W"), shown, view, "power", room)
         )
+        if view.joules is not None:
+            yield _fact("energy", f"{view.joules:,.0f} J for its replies in this run")
         yield _fact("machine RAM", _with_course(memory, shown, view, "memory", room))
         yield _fact("load", _load(view))
         yield _fact("battery", _reading(view.battery, "{:.0f} %"))
