@@ -151,17 +151,17 @@ def _of_board(when: WhenSettings, readings: Readings, before: Collection[str]) -
     if heat is not None and most is not None:
         cool = most - COOLER
         if heat > (cool if "highest_temperature" in before else most):
-            yield "highest_temperature", f"{heat:.0f} °C; it goes on at {cool:.0f} °C", None
+            yield "highest_temperature", f"{heat:.0f} °C (goes on at {cool:.0f} °C)", None
     if load is not None and when.highest_load is not None:
         quiet = when.highest_load * QUIETER
         if load > (quiet if "highest_load" in before else when.highest_load):
             text = f"other programs use {load:.0f} % of the processors"
-            yield "highest_load", f"{text}; it goes on at {quiet:.0f} %", None
+            yield "highest_load", f"{text} (goes on at {quiet:.0f} %)", None
     charge, least = readings.battery, when.least_battery
     if charge is not None and least:
         full = min(100.0, least + FULLER)
         if charge < (full if "least_battery" in before else least):
-            yield "least_battery", f"battery {charge:.0f} %; it goes on at {full:.0f} %", None
+            yield "least_battery", f"battery {charge:.0f} % (goes on at {full:.0f} %)", None
     yield from _of_space("least_memory", "memory", readings.memory, when.least_memory, before)
     yield from _of_space("least_disk", "disk", readings.disk, when.least_disk, before)
 
@@ -172,7 +172,7 @@ def _of_space(
     wanted = least * FREER
     if free is None or free >= (wanted if name in before else least):
         return []
-    return [(name, f"{size(free)} of {of} free; it goes on at {size(wanted)}", None)]
+    return [(name, f"{size(free)} of {of} free (goes on at {size(wanted)})", None)]
 
 
 def _of_use(

@@ -48,6 +48,7 @@ class FleetProcesses:
         shards: what devices hold instead, by name.
         sources: of the data of devices, by name; given, the recipe deals out none.
         settings: of agents, beside the usual ones, by device.
+        variables: further variables of the environments of agents, by device.
         absent: devices that are not started.
         agent: the module that is run as an agent.
         coordinator: the module that is run as the coordinator.
@@ -67,6 +68,7 @@ class FleetProcesses:
         shards: Mapping[str, Shard] | None = None,
         sources: Mapping[str, str] | None = None,
         settings: Mapping[str, Mapping[str, str]] | None = None,
+        variables: Mapping[str, Mapping[str, str]] | None = None,
         absent: Collection[str] = (),
         agent: str = "device_agent.commands.cli",
         coordinator: str = "edgefed.cli.main",
@@ -79,6 +81,7 @@ class FleetProcesses:
         self._agent = agent
         self._coordinator = coordinator
         self._settings = {} if settings is None else settings
+        self._variables = {} if variables is None else variables
         self._holdout = holdout if sources else 0.0
         self.address = Address(LOOPBACK, free_ports() if signed else free_port())
         self._ruled = ruled
@@ -113,6 +116,7 @@ class FleetProcesses:
         environment = {
             **{k: v for k, v in os.environ.items() if not k.startswith("EDGEFED_")},
             **{f"EDGEFED_{k.upper()}": v for k, v in self._settings.get(name, {}).items()},
+            **self._variables.get(name, {}),
         }
         log = self.folder / f"{name}.log"
         self.processes[name] = ForkedProgram(self._command(name), environment, log)
