@@ -178,6 +178,7 @@ def doctor(
         diagnostics.kernels(),
         *diagnostics.plug_ins(installed_plugins()),
         diagnostics.Diagnosis("board", "good", board),
+        *_limit_findings(settings),
         *_data_findings(settings),
         *_broker_findings(settings),
         diagnostics.disk(settings.state),
@@ -186,6 +187,26 @@ def doctor(
     problem = diagnostics.verdict(findings)
     if problem is not None:
         raise problem
+
+
+def _limit_findings(settings: AgentSettings) -> list[Diagnosis]:
+    """Look at the owner's limits, without those of a day: whether the device may train now."""
+    from device_agent.limits.decision import DayUse, decide
+    from device_agent.limits.training_policy import lacking
+    from device_agent.reports.telemetry import Sensors
+    from edgefed.terminal.diagnostics import Diagnosis
+
+    when = settings.when
+    if not when.limited:
+        return []
+    readings = Sensors().readings(when, settings.state)
+    pause = decide(when, readings, DayUse(), SystemClock().now())
+    text = "the device may train now" if pause is None else f"paused now: {pause.reason}"
+    unread = [
+        Diagnosis("limits", "warning", f"when.{name} does not apply: no sensor for it")
+        for name in lacking(when, readings)
+    ]
+    return [Diagnosis("limits", "good", text), *unread]
 
 
 def _data_findings(settings: AgentSettings) -> list[Diagnosis]:

@@ -29,7 +29,7 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Readings:
-    """The state of a device; None for what it has no sensor for.
+    """The state of a device; None for a reading without a sensor.
 
     Attributes:
         temperature: of the hottest zone in °C.
@@ -51,7 +51,7 @@ class Readings:
 
 @dataclass(frozen=True)
 class DayUse:
-    """What a device has done in a day.
+    """The rounds and bytes of a device in a day.
 
     Attributes:
         day: in local time; None before the clock is set.

@@ -136,7 +136,7 @@ class TrainingPolicy:
         try:
             write_atomic(self._file, json.dumps(fields).encode())
         except StorageError as error:
-            log.warning("what the device did today is not written down: %s", error.message)
+            log.warning("the use of the day is not written down: %s", error.message)
         else:
             self._written = use
 
