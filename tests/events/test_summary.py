@@ -33,8 +33,8 @@ def test_a_device_is_the_sum_of_its_answers() -> None:
     summary = summarise(
         [
             event("device", device="a", samples=5, labels=[2, 3], hardware="board", joined=True),
-            reply("a", "x-1", bytes=10, seconds=1.0, loss=2.0),
-            reply("a", "x-2", bytes=30, seconds=3.0, loss=1.5),
+            reply("a", "x-1", bytes=10, seconds=1.0, loss=2.0, joules=7.5),
+            reply("a", "x-2", bytes=30, seconds=3.0, loss=1.5, joules=2.5),
             reply("a", "x-3", "late"),
             reply("a", "x-4", "rejected", reason="not finite"),
             event("device", device="a", state="lost"),
@@ -44,7 +44,7 @@ def test_a_device_is_the_sum_of_its_answers() -> None:
     assert (device.samples, device.labels, device.hardware) == (5, (2, 3), "board")
     assert (device.accepted, device.late, device.rejected, device.lost) == (2, 1, 1, 1)
     assert (device.sent, device.seconds, device.fastest, device.slowest) == (40, 4.0, 1.0, 3.0)
-    assert device.loss == 1.5
+    assert (device.loss, device.joules) == (1.5, 10.0)
     assert [line.text.split()[1].rstrip(":") for line in summary.lines] == [
         "lost",
         "rejected",

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.process.clock import moment_of
 from edgefed.simulator.local_fleet import device_names
-from tests.faults.fleet_processes import FleetProcesses, fleet, wait_until
+from tests.cli.commands import edgefed
+from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
 from tests.sensed_agent import Board
 
 pytestmark = pytest.mark.mosquitto
@@ -130,6 +132,11 @@ def test_a_device_that_may_not_train_is_not_asked(
     del undisturbed
     boards[FIRST].set_time(SHUT)
     wait_for(home, FIRST, state="paused")
+    to = ("--broker", str(home.address), "--fleet", FLEET)
+    until = home.devices()[FIRST]["resumes_at"]
+    why = f"outside its hours, until {moment_of(until):%a %H:%M} UTC"
+    assert why in edgefed(*to, "device", "list").out
+    assert f"1 of 2; {FIRST} is paused: {why}" in " ".join(edgefed(*to, "status").out.split())
     run = home.begin(recipe("one", min_devices=1))
     assert home.finish(run)["status"] == "finished"
     assert [each["device"] for each in home.events(run, "reply")] == [SECOND]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from edgefed.events.base.coordinator_states import (
     REFUSED_DATA,
     SILENT,
     STOPPED,
+    why_paused,
 )
 from edgefed.events.base.model import Event
 from edgefed.events.state.entries import entry_of
@@ -299,3 +301,49 @@ def test_an_agent_that_cannot_begin_says_nothing_of_one_of_its_name_at_work() ->
     assert lost_reasons(scene) == [CONNECTION_BROKE]
     scene.registry.take_farewell("one", leaving(f"{REFUSED_DATA}: it is empty", TWO))
     assert scene.journal.snapshot.devices[0].reason == f"{REFUSED_DATA}: it is empty"
+
+
+def test_a_device_whose_owner_does_not_let_it_train_is_not_asked_whatever_it_does() -> None:
+    scene, heard = Scene(), list[str]()
+    registry = scene.registry
+    registry.take_birth("cam", birth())
+    registry.listen(heard.append)
+
+    def say(state: str, **fields: Any) -> dict[str, Any]:
+        told = Progress.model_validate({"session": ONE, "state": state, **fields})
+        assert registry.take_progress("cam", told)
+        return scene.events[-1].fields
+
+    def asked() -> bool:
+        return [member.device for member in registry.roster()] == ["cam"]
+
+    assert asked() and not registry.paused()
+    said = say("upload", may_train=False, resumes_in=3600.0)
+    assert not asked()  # although its answer is still on its way
+    assert heard == ["cam"]
+    said = say("paused", reason="outside its hours", may_train=False, resumes_in=90.0)
+    assert said["resumes_at"] == "2024-05-06T00:01:30.000Z"
+    assert registry.paused() == {"cam": "outside its hours, until Mon 00:01 UTC"}
+    (view,) = scene.journal.snapshot.devices
+    assert (view.state, view.resumes_at) == ("paused", said["resumes_at"])
+    assert why_paused(view) == registry.paused()["cam"]
+    assert registry.steady_since(["cam"], scene.clock.time) == frozenset()
+    scene.clock.time += 1
+    assert "resumes_at" not in say("idle")
+    assert asked() and heard == ["cam", "cam"]
+    assert scene.journal.snapshot.devices[0].resumes_at == ""
+    assert registry.steady_since(["cam"], scene.clock.time - 1) == frozenset()
+
+
+def test_a_late_report_of_work_does_not_hide_a_pause() -> None:
+    scene = Scene()
+    scene.registry.take_birth("cam", birth())
+    for fraction in (0.1, 0.2):  # the second one is collected
+        scene.clock.time += 0.1
+        told = Progress(session=ONE, state="train", fraction=fraction, exchange="r-1-0")
+        scene.registry.take_progress("cam", told)
+    pause = Progress(session=ONE, state="paused", reason="hot", may_train=False, resumes_in=5.0)
+    scene.registry.take_progress("cam", pause)
+    scene.clock.time += 10
+    scene.registry.due()
+    assert scene.journal.snapshot.devices[0].state == "paused"
