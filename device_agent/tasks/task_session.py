@@ -442,6 +442,7 @@ class TaskSession:
             self._energy.pause()
         if self._shortage.due is None and inputs is not None and not self._is_training:
             self._downloads.drop(inputs.lacking)
+            self._requested = self._clock.monotonic()
             self._fetch(inputs)
         elif self._shortage.due is None and inputs is not None:
             if pause is None:

@@ -51,10 +51,29 @@ NOISE_BYTES = 512 * 1024**2
 """Of natural noise that is kept on disk, and in memory."""
 
 
+class _WorkClock(SystemClock):
+    """Stands still while the task at work is paused.
+
+    Attributes:
+        paused: seconds of all pauses.
+    """
+
+    paused = 0.0
+
+    def monotonic(self) -> float:
+        """Return the seconds of work."""
+        return super().monotonic() - self.paused
+
+
 class _Agent:
-    """The agent at the other end of the socket; any thread may send, as it may log."""
+    """The agent at the other end of the socket; any thread may send, as it may log.
+
+    Attributes:
+        work_clock: measures work.
+    """
 
     def __init__(self, connection: Connection) -> None:
+        self.work_clock = _WorkClock()
         self._connection = connection
         self._arrived = select.poll()
         self._arrived.register(connection.fileno(), select.POLLIN)
@@ -69,13 +88,15 @@ class _Agent:
         The agent then gives the task at work up, begins another one, or has ended. While it has
         paused the task, this waits, still with signs of life.
         """
-        paused = False
+        since: float | None = None  # when the pause began
         while True:
             now = self._clock.monotonic()
             if now >= self._next_beat:
                 self._next_beat = now + BEAT_EVERY
                 self.send("beat")
-            if self._order is None and self._arrived.poll(1000 * BEAT_EVERY if paused else 0):
+            if self._order is None and self._arrived.poll(
+                0 if since is None else 1000 * BEAT_EVERY
+            ):
                 try:
                     self._order = unpacked(self._connection.recv_bytes())
                 except (EOFError, OSError):  # it has ended, which is noticed when the task has
@@ -83,8 +104,10 @@ class _Agent:
             if self._order is not None and self._order["kind"] != PAUSE:
                 return True
             if self._order is not None:
-                paused, self._order = self._order["on"], None
-            elif not paused:
+                on, self._order, now = self._order["on"], None, self._clock.monotonic()
+                self.work_clock.paused += 0.0 if since is None else now - since
+                since = now if on else None
+            elif since is None:
                 return False
 
     def order(self) -> dict[str, Any]:
@@ -191,7 +214,7 @@ def _work(socket: int) -> NoReturn:
     worker = _worker(settings, folder, data, own)
     del data
     stored = StoredArrays(folder / "blobs")
-    training = TaskTraining(worker, stored, SystemClock(), agent.report, agent.beat)
+    training = TaskTraining(worker, stored, agent.work_clock, agent.report, agent.beat)
     agent.beat()
     while True:
         message = agent.order()

@@ -1,0 +1,45 @@
+"""The training process's side of its socket: a pause ends with the agent's word, or with its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing import Pipe
+from typing import Any
+
+import pytest
+
+from device_agent.tasks.training_child import _Agent
+from device_agent.tasks.training_messages import PAUSE, packed, unpacked
+
+
+@pytest.mark.parametrize(
+    ("then", "stops"),
+    [
+        (lambda ours: ours.send_bytes(packed(PAUSE, on=False)), False),
+        (lambda ours: ours.send_bytes(packed("give up")), True),
+        (lambda ours: ours.close(), True),
+    ],
+)
+def test_a_pause_lasts_until_the_agent_says_so(then: Callable[[Any], None], stops: bool) -> None:
+    ours, theirs = Pipe()
+    agent = _Agent(theirs)
+    begun = time.monotonic(), agent.work_clock.monotonic()
+    assert not agent.beat()
+    for on in (True, False, True):  # the last word counts
+        ours.send_bytes(packed(PAUSE, on=on))
+    beats, answers = [unpacked(ours.recv_bytes())["kind"]], list[bool]()
+    waiting = threading.Thread(target=lambda: answers.append(agent.beat()))
+    waiting.start()
+    beats.append(unpacked(ours.recv_bytes())["kind"])  # it is heard of while it waits
+    assert beats == ["beat", "beat"] and not answers
+    then(ours)
+    waiting.join(timeout=30)
+    assert answers == [stops]
+    if not stops:
+        passed = time.monotonic() - begun[0], agent.work_clock.monotonic() - begun[1]
+        assert passed[1] < passed[0]  # a pause is no work
+        assert not agent.beat()
+    elif not ours.closed:
+        assert agent.order()["kind"] == "give up"  # it is still there for who takes orders
