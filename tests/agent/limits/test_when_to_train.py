@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import psutil
 import pytest
 
 from edgefed.config.recipes.recipe import Recipe
@@ -106,10 +107,15 @@ def test_windows_that_close_in_mid_epoch_change_no_bit(
 
     for board in boards.values():
         board.slow_down(False)
+    (training,) = psutil.Process(home.processes[SECOND].pid).children()
+    training.kill()  # the next process begins the task again, and pauses too
     home.kill(FIRST)  # a pause outlasts the agent
     home.start(FIRST)
     again = wait_for(home, FIRST, state="paused")
     assert again["reason"] == "outside its hours"
+    log = home.folder / f"{SECOND}.log"
+    wait_until(lambda: "is begun again" in log.read_text(), "another attempt", home.logs)
+    assert home.devices()[SECOND]["state"] == "paused"
     boards[SECOND].write(HEAT, "66000")
     boards[SECOND].write(HEAT, "64000")
     wait_for(home, SECOND, state="done")

@@ -1,4 +1,4 @@
-"""The training process's side of its socket: a pause ends with the agent's word, or with its end."""
+"""The training process's side of its socket: a pause ends with the agent's word, or its end."""
 
 from __future__ import annotations
 
