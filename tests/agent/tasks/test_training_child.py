@@ -32,7 +32,8 @@ def test_a_pause_lasts_until_the_agent_says_so(then: Callable[[Any], None], stop
     beats, answers = [unpacked(ours.recv_bytes())["kind"]], list[bool]()
     waiting = threading.Thread(target=lambda: answers.append(agent.beat()))
     waiting.start()
-    beats.append(unpacked(ours.recv_bytes())["kind"])  # it is heard of while it waits
+    assert ours.poll(30)  # it is heard of while it waits
+    beats.append(unpacked(ours.recv_bytes())["kind"])
     assert beats == ["beat", "beat"] and not answers
     then(ours)
     waiting.join(timeout=30)
