@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from device_agent.commands import membership_cli, mixes_cli, service_cli
+from device_agent.commands import membership_cli, mixes_cli, model_cli, service_cli
 from device_agent.commands.options import (
     Data,
     Holdout,
@@ -35,6 +35,7 @@ app = program(
     help="Take part in a fleet: train on this device's data, and share what its owner allows.",
 )
 app.add_typer(mixes_cli.app, name="mixes")
+app.add_typer(model_cli.app, name="model")
 app.add_typer(service_cli.app, name="service")
 app.command()(membership_cli.enroll)
 app.command()(membership_cli.address)

@@ -99,6 +99,7 @@ def run_agent(
         TrainingPolicy(
             settings.when, folder, partial(sensors.readings, settings.when, folder), clock
         ),
+        settings,
     )
     serve_metrics(metrics, AGENT_METRICS, agent.metrics)
     del data  # the training process has them

@@ -22,6 +22,8 @@ from device_agent.identity.identity import Identity, agent_link, agent_verifier
 from device_agent.identity.presence_check import PresenceCheck, unheard
 from device_agent.limits.decision import Readings
 from device_agent.limits.training_policy import TrainingPolicy
+from device_agent.models.model_folder import MODELS, ModelFolder
+from device_agent.models.model_keeper import ModelKeeper
 from device_agent.reports.agent_metrics import agent_values
 from device_agent.reports.diagnostics import Diagnostics
 from device_agent.reports.energy import EnergyMeter
@@ -31,8 +33,9 @@ from device_agent.reports.publisher import Publisher
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
 from device_agent.tasks.task_session import TaskServices, TaskSession
-from device_agent.tasks.training_messages import Progressed, TrainingDone
-from device_agent.tasks.training_process import TrainingProcess
+from device_agent.tasks.training_messages import ModelChecked, Progressed, TrainingDone
+from device_agent.tasks.training_process import Item, TrainingProcess
+from edgefed.config.fleet.settings import AgentSettings
 from edgefed.config.fleet.when_settings import WhenSettings
 from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, NotAllowedError, StorageError
@@ -49,7 +52,7 @@ from edgefed.transport.reading import read_arrival
 from edgefed.transport.renewal import Renewal
 from edgefed.transport.reply_resender import ReplyResender
 from edgefed.transport.sender import ChunkSender
-from edgefed.wire.blobs import chunk_count
+from edgefed.wire.blobs import BlobCache, chunk_count
 from edgefed.wire.enrolment_messages import IssuedCertificate, Leave, RenewalOrder
 from edgefed.wire.messages import (
     Birth,
@@ -63,6 +66,7 @@ from edgefed.wire.messages import (
     Task,
     Telemetry,
 )
+from edgefed.wire.rollout_messages import ModelOffer
 from edgefed.wire.topics import ParsedTopic, Topics
 
 log = logging.getLogger(__name__)
@@ -82,10 +86,10 @@ class _Stop:
     """Ends the agent's loop."""
 
 
-Own = Progressed | TrainingDone | DataRead | DataUnused | _Stop
+Own = Item | DataRead | DataUnused | _Stop
 """Items that other threads of this process send to the agent's thread."""
 
-Train = Callable[[Callable[[Progressed | TrainingDone], None]], TrainingProcess]
+Train = Callable[[Callable[[Item], None]], TrainingProcess]
 
 
 class Agent:
@@ -103,6 +107,7 @@ class Agent:
             None for no such thread.
         manager: the service manager that started this process; None for none.
         policy: when the device's owner lets it train; None for always.
+        settings: the owner's; None for the defaults.
     """
 
     def __init__(
@@ -118,6 +123,7 @@ class Agent:
         watch: Callable[[Callable[[DataRead | DataUnused], None]], DataWatch] | None = None,
         manager: ServiceManager | None = None,
         policy: TrainingPolicy | None = None,
+        settings: AgentSettings | None = None,
     ) -> None:
         self._manager = manager or ServiceManager({}, clock)
         self._identity = identity
@@ -151,6 +157,7 @@ class Agent:
         self._resender = services.resender
         self._reporter = services.reporter
         self._tasks = TaskSession(services)
+        self._models = self._model_keeper(settings or AgentSettings())
         self._lives = EarlierLives(store.folder)
         self._name_guard = DuplicateNameGuard(self._session, self._lives)
         self._presence = PresenceCheck(self._session)
@@ -177,6 +184,20 @@ class Agent:
             session=self._session,
             policy=self._policy,
             energy=EnergyMeter(self._sensors.power, self._clock),
+        )
+
+    def _model_keeper(self, settings: AgentSettings) -> ModelKeeper:
+        folder = self._store.folder / MODELS
+        cache = BlobCache(folder / "blobs", settings.cache)
+        intake = BlobIntake(cache, folder / "staging", random.Random(secrets.randbits(64)))
+        return ModelKeeper(
+            settings,
+            ModelFolder(folder),
+            Downloads(self._link, self._topics, intake, self._publisher.need),
+            cache,
+            self._training,
+            self._publisher.model_answer,
+            *(self._clock, self._session),
         )
 
     # -- life ---------------------------------------------------------------------------------
@@ -236,6 +257,7 @@ class Agent:
         self._training.stop()
         self._sender.stop()
         self._downloads.close()
+        self._models.downloads.close()
         self._link.stop()
         self._reporter.repeat(connected=False)
         self._reporter.write()
@@ -245,6 +267,7 @@ class Agent:
     def _patience(self) -> float:
         dues = (
             self._downloads.next_due(),
+            self._models.downloads.next_due(),
             self._resender.next_due(),
             self._next_telemetry,
             self._tasks.retry_due,
@@ -270,6 +293,7 @@ class Agent:
             self._next_telemetry = max(self._next_telemetry, now + 1.0)
             return
         self._tasks.check_downloads(now)
+        self._models.due(now, is_free=not self._tasks.active)
         self._resender.due(now)
         self._check_presence(now)
         if self._renewal is not None:
@@ -304,10 +328,13 @@ class Agent:
                 self._reporter.disconnected(item.reason)
             case Subscribed():
                 self._tasks.subscribed(item.filter)
+                self._models.subscribed(item.filter)
             case Progressed():
                 self._tasks.progressed(item)
             case TrainingDone():
                 self._tasks.finished(item)
+            case ModelChecked():
+                self._models.finished(item)
             case DataRead():
                 self._take_data(item)
             case DataUnused():
@@ -324,7 +351,7 @@ class Agent:
         match message:
             case Task() if not arrival.retained:
                 self._tasks.take(message)
-            case Chunk():
+            case Chunk() if not self._models.chunk(message):
                 self._downloads.take(message, self._clock.monotonic())
                 self._tasks.received(message.digest)
             case Need():
@@ -396,6 +423,7 @@ class Agent:
         self._presence.connected(now)
         self._resender.reconnected(now)
         self._downloads.reconnected(now)
+        self._models.downloads.reconnected(now)
         self._reporter.connected()
 
     def _take_news(self, message: Message) -> None:
@@ -403,6 +431,8 @@ class Agent:
         match message:
             case CoordinatorState():
                 self._take_state(message)
+            case ModelOffer():
+                self._models.take(message)
             case RenewalOrder() if self._renewal is not None:
                 self._renewal.order(message)
             case IssuedCertificate():

@@ -31,6 +31,7 @@ RATES = {
     "leave": Rate(1, 10),
     "ping": Rate(5, 50),
     "log": Rate(2, 20),
+    "model": Rate(1, 20),
     "coordinator": Rate(200, 1000),
 }
 """By the last word of a topic; a message of 4 KiB or more counts as several, but a chunk as one.
@@ -42,6 +43,7 @@ WORDS = {
     CHUNK_LEAF: "chunk",
     "coordinator": "state of the coordinator",
     "log": "request for the log",
+    "model": "offer of a model",
 }
 
 

@@ -6,6 +6,7 @@ from edgefed.transport.link import Link
 from edgefed.wire.diagnostic_messages import LogTail, Pong
 from edgefed.wire.enrolment_messages import RenewalRequest
 from edgefed.wire.messages import Birth, Message, Need, Progress, Reply, Telemetry
+from edgefed.wire.rollout_messages import ModelAnswer
 from edgefed.wire.topics import Topics
 
 
@@ -67,6 +68,11 @@ class Publisher:
     def log_tail(self, tail: LogTail) -> None:
         """Publish lines of the log, best effort."""
         self._publish(self._topics.log_tail(self._device), tail, qos=0)
+
+    def model_answer(self, answer: ModelAnswer) -> None:
+        """Answer the offer of a model; an answer that is lost is asked for again."""
+        if self._link.connected:
+            self._publish(self._topics.model_answer(self._device), answer)
 
     def _publish(self, topic: str, message: Message, *, qos: int = 1, retain: bool = False) -> None:
         self._link.send(topic, message, qos=qos, retain=retain)

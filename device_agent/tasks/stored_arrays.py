@@ -33,6 +33,11 @@ class TrainingOrder:
     device_state: Mapping[str, str] = field(default_factory=dict)
     ledger: tuple[LedgerEntry, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The exchange, which names the order to the training process."""
+        return self.task.exchange
+
 
 class StoredArrays:
     """Reads blobs that were checked before; groups of state across runs stay in memory.

@@ -13,6 +13,8 @@ import select
 import signal
 import sys
 import threading
+from contextlib import suppress
+from dataclasses import asdict
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from pathlib import Path
@@ -25,6 +27,7 @@ from device_agent.tasks.task_training import TaskTraining
 from device_agent.tasks.training_data import read_training_data
 from device_agent.tasks.training_messages import (
     PAUSE,
+    ModelTest,
     Progressed,
     TrainingDone,
     order_from,
@@ -36,6 +39,7 @@ from edgefed.config.fleet.broker_address import broker_address
 from edgefed.config.fleet.settings import AgentSettings
 from edgefed.data.base.types import DeviceData
 from edgefed.learn.base.processors import set_threads
+from edgefed.learn.training.trainer import Stopped
 from edgefed.natural_noise.cache import NoiseCache
 from edgefed.process.clock import SystemClock
 from edgefed.trust.credentials import Credentials
@@ -212,7 +216,6 @@ def _work(socket: int) -> NoReturn:
     data = read_training_data(recv_handle(connection))
     own = _OwnCredentials(settings, start["device"])
     worker = _worker(settings, folder, data, own)
-    del data
     stored = StoredArrays(folder / "blobs")
     training = TaskTraining(worker, stored, agent.work_clock, agent.report, agent.beat)
     agent.beat()
@@ -221,6 +224,16 @@ def _work(socket: int) -> NoReturn:
         if message["kind"] == "begin":
             own.read()
             training.begin(order_from(message["order"]))
+        elif message["kind"] == "test":
+            _test_model(ModelTest(**message["order"]), data, settings, agent)
+
+
+def _test_model(order: ModelTest, data: DeviceData, settings: AgentSettings, own: _Agent) -> None:
+    from device_agent.tasks.model_check import check_model
+
+    with suppress(Stopped):
+        checked = check_model(order, data, settings.user_models, own.beat)
+        own.send("checked", exchange=order.name, checked=asdict(checked))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -15,6 +15,7 @@ import msgpack
 from device_agent.tasks.stored_arrays import TrainingOrder
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Task
+from edgefed.wire.rollout_messages import ModelOutcome
 from edgefed.wire.tensors import pack, unpack
 from edgefed.worker.replies import Outcome
 
@@ -39,6 +40,56 @@ class TrainingDone:
 
     task: Task
     outcome: Outcome
+
+
+@dataclass(frozen=True)
+class ModelTest:
+    """An order to test an offered model and to write its files.
+
+    Attributes:
+        name: of this attempt; of no other one, and of no exchange.
+        model: path of the model file.
+        current: path of the file of the model in use; empty for none.
+        draft: folder for the files.
+        formats: to write.
+        tolerance: by which the model may be worse than the one in use.
+    """
+
+    name: str
+    model: str
+    current: str
+    draft: str
+    formats: tuple[str, ...]
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class ModelChecked:
+    """The outcome of a ``ModelTest``.
+
+    Attributes:
+        name: of the test.
+        outcome: ``installed`` if the model may be: its files are in the draft folder.
+        description: of the model, with its files by format.
+        reason, metric, score, before: as of ``ModelAnswer``.
+    """
+
+    name: str
+    outcome: ModelOutcome
+    reason: str = ""
+    metric: str = ""
+    score: float | None = None
+    before: float | None = None
+    description: Mapping[str, Any] = field(default_factory=dict)
+
+
+MODEL_FILES = {
+    "safetensors": "model.safetensors",
+    "torch-export": "model.pt2",
+    "onnx": "model.onnx",
+    "tensorrt": "model.engine",
+}
+"""The file of each format in a model's folder."""
 
 
 def packed(kind: str, **fields: Any) -> bytes:

@@ -17,7 +17,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import send_handle
@@ -28,6 +28,8 @@ from device_agent.tasks.stored_arrays import TrainingOrder
 from device_agent.tasks.training_data import TrainingData
 from device_agent.tasks.training_messages import (
     PAUSE,
+    ModelChecked,
+    ModelTest,
     Progressed,
     TrainingDone,
     order_fields,
@@ -96,6 +98,10 @@ class _Stop:
     """Ends the thread."""
 
 
+Order = TrainingOrder | ModelTest
+Item = Progressed | TrainingDone | ModelChecked
+
+
 @dataclass(frozen=True)
 class _Paused:
     """Pauses the task at work, or lets it go on."""
@@ -103,7 +109,7 @@ class _Paused:
     on: bool
 
 
-_Command = TrainingOrder | TrainingData | bool | _Paused | None
+_Command = Order | TrainingData | bool | _Paused | None
 
 
 class TrainingProcess:
@@ -115,7 +121,7 @@ class TrainingProcess:
         device: its name.
         data: its samples.
         clock: for the silence of the process.
-        report: takes ``Progressed`` and ``TrainingDone``, on a thread of this object.
+        report: takes the items of orders, on a thread of this object.
     """
 
     def __init__(
@@ -125,7 +131,7 @@ class TrainingProcess:
         device: str,
         data: DeviceData,
         clock: Clock,
-        report: Callable[[Progressed | TrainingDone], None],
+        report: Callable[[Item], None],
     ) -> None:
         self._settings = settings
         self._folder = folder
@@ -138,7 +144,7 @@ class TrainingProcess:
         self._commands = queue.SimpleQueue()
         self._woken, self._wake = Pipe(duplex=False)
         self._process: _Started | None = None
-        self._order: TrainingOrder | None = None
+        self._order: Order | None = None
         self._deaths = 0
         self._run_at_work = self._paused = False
         self._ready = False
@@ -149,9 +155,9 @@ class TrainingProcess:
 
     # -- on the agent's thread ----------------------------------------------------------------
 
-    def begin(self, order: TrainingOrder) -> None:
-        """Begin a task; the previous one is given up."""
-        self._current = order.task.exchange
+    def begin(self, order: Order) -> None:
+        """Begin a task or the test of a model; the previous one is given up."""
+        self._current = order.name
         self._send(order)
 
     def renew(self, data: DeviceData) -> None:
@@ -164,9 +170,9 @@ class TrainingProcess:
             self._kept = run_at_work
             self._send(run_at_work)
 
-    def work_on(self, exchange: str) -> bool:
-        """Whether an exchange's task was begun; its outcome is here or will follow."""
-        return self._current == exchange
+    def work_on(self, name: str) -> bool:
+        """Whether an order of this name was begun; its outcome is here or will follow."""
+        return self._current == name
 
     def give_up(self) -> None:
         """Stop working; no outcome follows."""
@@ -232,13 +238,14 @@ class TrainingProcess:
 
     def _obey(self, command: _Command) -> None:
         match command:
-            case TrainingOrder():
+            case TrainingOrder() | ModelTest():
                 self._order, self._deaths = command, 0
                 self._begin()
             case TrainingData():
                 self._end()  # between two runs; the next process has the new samples
                 self._data.close()
                 self._data = command
+                self._begin()  # the test of a model
             case bool():
                 self._run_at_work = command
                 self._idle_since = self._clock.monotonic()
@@ -265,7 +272,10 @@ class TrainingProcess:
         except OSError as error:
             self._lost(f"it cannot be started: {error}")
             return
-        self._tell(process, packed("begin", order=order_fields(self._order)))
+        if isinstance(self._order, ModelTest):
+            self._tell(process, packed("test", order=asdict(self._order)))
+        else:
+            self._tell(process, packed("begin", order=order_fields(self._order)))
         if self._paused:
             self._tell(process, packed(PAUSE, on=True))
 
@@ -311,17 +321,20 @@ class TrainingProcess:
     def _take(self, message: dict[str, Any]) -> None:
         self._heard, self._ready = self._clock.monotonic(), True
         order = self._order
-        at_work = order is not None and message.get("exchange") == order.task.exchange
+        at_work = order is not None and message.get("exchange") == order.name
         match message["kind"]:
             case "log":
                 self._lines.extend(str(message["text"]).splitlines())
                 logging.getLogger(str(message["name"])).log(int(message["level"]), message["text"])
             case "progress" if at_work:
                 self._report(Progressed(str(message["exchange"]), float(message["fraction"])))
-            case "done" if at_work and order is not None:
+            case "done" if at_work and isinstance(order, TrainingOrder):
                 outcome = outcome_from(message["outcome"])
                 self._finish_order()
                 self._report(TrainingDone(order.task, outcome))
+            case "checked" if at_work and isinstance(order, ModelTest):
+                self._finish_order()
+                self._report(ModelChecked(**message["checked"]))
 
     def _lost(self, problem: str) -> None:
         """Begin the task again after its process has ended or is ended now, or answer for it."""
@@ -333,14 +346,17 @@ class TrainingProcess:
             return
         self._deaths += 1
         if self._deaths < ATTEMPTS:
-            log.warning("task %s is begun again", order.task.exchange)
+            log.warning("task %s is begun again", order.name)
             self._begin()
             return
         reason = f"the training process ended {self._deaths} times during this task: {problem}"
         if self._lines and self._settings.share_log:
             reason += f"; its last lines: {' | '.join(self._lines)}"
         self._finish_order()
-        self._report(TrainingDone(order.task, Outcome(status="failed", reason=reason)))
+        if isinstance(order, ModelTest):
+            self._report(ModelChecked(order.name, "failed", reason))
+        else:
+            self._report(TrainingDone(order.task, Outcome(status="failed", reason=reason)))
 
     def _end(self, now: bool = False) -> str:
         """End the process, if there is one, and return how it ended."""

@@ -12,6 +12,7 @@ from edgefed.cli.fleet import (
     events,
     gateway,
     init,
+    model,
     operator,
     rotate_keys,
     service,
@@ -40,6 +41,7 @@ app.add_typer(service.app, name="service")
 app.add_typer(run.app, name="run")
 app.command(epilog=predict.EPILOG, json=True)(predict.predict)
 app.add_typer(device.app, name="device")
+app.add_typer(model.app, name="model")
 app.add_typer(gateway.app, name="gateway")
 app.add_typer(operator.app, name="operator")
 app.command("rotate-keys", epilog=rotate_keys.EPILOG, json=True)(rotate_keys.rotate_keys)

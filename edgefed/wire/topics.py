@@ -41,6 +41,7 @@ from edgefed.wire.messages import (
     Task,
     Telemetry,
 )
+from edgefed.wire.rollout_messages import ModelAnswer, ModelOffer
 from edgefed.wire.site_messages import GatewayState, SiteMessages
 
 Branch = Literal["all", "down", "up", "control", "events", "enrol"]
@@ -179,6 +180,7 @@ class Topics:
     """The coordinator confirms to a device that it has left."""
     ping = PartyTopic("down", "ping", Ping, qos=0)
     log_request = PartyTopic("down", "log", LogRequest, qos=0)
+    model_offer = PartyTopic("down", "model", ModelOffer)
     down_site = PartyTopic("down", "site", SiteMessages)
     birth = PartyTopic("up", "birth", Birth, retained=True)
     progress = PartyTopic("up", "progress", Progress)
@@ -190,6 +192,7 @@ class Topics:
     leave = PartyTopic("up", "leave", Leave)
     pong = PartyTopic("up", "ping", Pong, qos=0)
     log_tail = PartyTopic("up", "log", LogTail, qos=0)
+    model_answer = PartyTopic("up", "model", ModelAnswer)
     gateway = PartyTopic("up", "gateway", GatewayState, retained=True)
     up_site = PartyTopic("up", "site", SiteMessages)
     request = PartyTopic("control", "request", Request)

@@ -31,6 +31,7 @@ from edgefed.wire.messages import (
     Task,
     Telemetry,
 )
+from edgefed.wire.rollout_messages import ROLLOUT_MESSAGES, ModelAnswer, ModelOffer
 from edgefed.wire.site_messages import (
     SITE_MESSAGES,
     GatewayState,
@@ -46,6 +47,7 @@ names = st.from_regex(r"[a-z0-9][a-z0-9-]{0,63}", fullmatch=True)
 digests = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
 metric_names = st.from_regex(limits.METRIC_NAME_PATTERN, fullmatch=True)
 sessions = st.from_regex(r"[0-9a-f]{8,32}", fullmatch=True)
+rollouts = st.from_regex(r"m-[0-9a-f]{8,32}", fullmatch=True)
 counts = st.integers(0, 2**53)
 class_names = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=12)
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -164,6 +166,16 @@ OWN: dict[type[Message], dict[str, st.SearchStrategy[Any]]] = {
         "lines": st.integers(1, limits.MAX_LOG_LINES),
         "after": st.none() | counts,
     },
+    ModelOffer: {
+        "rollout": rollouts,
+        "action": st.sampled_from(["install", "withdraw"]),
+        "size": sizes,
+    },
+    ModelAnswer: {
+        "rollout": rollouts,
+        "outcome": st.sampled_from(["installed", "refused", "failed", "rolled_back"]),
+        "score": st.none() | finite,
+    },
     LogTail: {
         "shared": st.booleans(),
         "first": counts,
@@ -186,7 +198,10 @@ def built(kind: type[Message]) -> st.SearchStrategy[Any]:
 
 messages: dict[type[Message], st.SearchStrategy[Any]] = {
     kind: built(kind)
-    for kind in (*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES)
+    for kind in (
+        *(*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES),
+        *ROLLOUT_MESSAGES,
+    )
 }
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())
 

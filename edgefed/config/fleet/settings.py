@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -217,7 +217,21 @@ class AgentSettings(FleetSettings):
     """Whether a run may name a model ``package.module:factory``, whose code this device then
     imports and runs; it must be installed here."""
 
-    @field_validator("mix_receivers", mode="before")
+    models: Literal["off", "auto"] = "off"
+    """Whether the agent keeps a ``current`` model for an inference program on this device: with
+    ``auto``, it takes the models that an operator rolls out."""
+
+    model_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
+    """By how much a new model's accuracy on the held-out samples may be below that of the current
+    one; of a model that predicts numbers, the share by which its squared error may be larger."""
+
+    model_formats: tuple[Literal["safetensors", "torch-export", "onnx", "tensorrt"], ...] = (
+        "safetensors",
+    )
+    """Formats in which a model is written, beside safetensors; ``tensorrt`` where ``trtexec`` is on
+    the PATH."""
+
+    @field_validator("mix_receivers", "model_formats", mode="before")
     @classmethod
     def _names(cls, value: Any) -> Any:
         """Take ``device-01,device-02`` too."""

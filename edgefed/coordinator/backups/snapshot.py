@@ -20,6 +20,7 @@ from edgefed.coordinator.backups.archive import COORDINATOR, TRUST, Manifest, wr
 from edgefed.coordinator.devices.device_pauses import FILE as PAUSES
 from edgefed.coordinator.devices.trust_scores import FILE as TRUST_SCORES
 from edgefed.coordinator.members.enrolment_store import FILE as ENROLMENT
+from edgefed.coordinator.rollouts.rollout_store import FILE as ROLLOUTS
 from edgefed.coordinator.storage.run_store import LAST_DELETED, Store
 from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.database.database import copy_database
@@ -99,7 +100,7 @@ def _coordinator(folder: Path, staging: Path) -> dict[str, Path]:
         if record.status == "finished":
             _keep_run(folder, place, record)
     _keep(folder / RUNS / LAST_DELETED, place / RUNS / LAST_DELETED)
-    for name in (PAUSES, TRUST_SCORES, OPEN_ALERTS):
+    for name in (PAUSES, TRUST_SCORES, OPEN_ALERTS, ROLLOUTS):
         if (folder / name).exists():
             copy_database(folder / name, place / name)
     _keep_folder(folder / DATA, place / DATA)

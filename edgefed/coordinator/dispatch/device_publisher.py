@@ -19,6 +19,7 @@ from edgefed.wire.blobs import BlobCache, chunk_count, chunk_span
 from edgefed.wire.diagnostic_messages import LogRequest, Ping
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Cancel, Message, Need, Receipt, Task
+from edgefed.wire.rollout_messages import ModelOffer
 from edgefed.wire.topics import TOPIC_SPECS, Topics, TopicSpec
 
 GATHER = 0.15
@@ -170,7 +171,10 @@ class DevicePublisher:
         self._publish(self._topics.down_need(source), ask.need)
 
     def send(
-        self, device: str, message: Task | Cancel | Receipt | Ping | LogRequest, qos: int = 1
+        self,
+        device: str,
+        message: Task | Cancel | Receipt | Ping | LogRequest | ModelOffer,
+        qos: int = 1,
     ) -> None:
         """Send a message to a device, through its gateway where it has one."""
         gateway = self._gateway_of(device)

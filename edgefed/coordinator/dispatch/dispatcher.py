@@ -55,6 +55,7 @@ from edgefed.wire.messages import (
     Task,
     Telemetry,
 )
+from edgefed.wire.rollout_messages import ModelAnswer, ModelOffer
 from edgefed.wire.site_messages import GatewayState, SiteMessages
 from edgefed.wire.topics import UNSIGNED_USER, ParsedTopic
 
@@ -215,6 +216,11 @@ class Dispatcher:
     def send(self, device: str, message: Ping | LogRequest) -> None:
         """Send a device a message, best effort."""
         self._publisher.send(device, message, qos=0)
+
+    def offer(self, device: str, offer: ModelOffer) -> None:
+        """Send a device the offer of a model; none to a device of a gateway."""
+        if not self._deps.sites.gateway_of(device):
+            self._publisher.send(device, offer)
 
     def traffic(self) -> tuple[int, int]:
         """Return payload bytes from and to devices."""
@@ -483,9 +489,15 @@ class Dispatcher:
                 self._take_need(device, message, (device,))
             case Chunk():
                 self._replies.take_chunk(device, message)
-            case Pong() | LogTail():
-                self._deps.on_diagnostic(device, message)
+            case Pong() | LogTail() | ModelAnswer():
+                self._take_answer(device, message)
         self._deps.on_heard(device, message)
+
+    def _take_answer(self, device: str, answer: Pong | LogTail | ModelAnswer) -> None:
+        if isinstance(answer, ModelAnswer):
+            self._deps.on_model_answer(device, answer)
+        else:
+            self._deps.on_diagnostic(device, answer)
 
     def _stays(self, device: str, message: Progress | Telemetry) -> bool:
         """Let a device join that shows that it is alive; whether it does not leave by this."""
@@ -513,12 +525,12 @@ class Dispatcher:
         """Send a device or a gateway a blob that an open task of those it serves names."""
         # Access follows from open tasks: a digest alone gives no right to a blob
         access = self.exchanges.access_of_any(served, need.digest)
-        if access != "none":
+        offered = self._deps.offered(need.digest) if access == "none" else 0
+        if access != "none" or offered:
             now, private = self._clock.monotonic(), access == "private"
             arrived = self._deps.inbox.arrived
-            self._distributor.take(
-                device, need, self._expected, now, private=private, arrived=arrived
-            )
+            expected = (lambda: offered) if offered else self._expected
+            self._distributor.take(device, need, expected, now, private=private, arrived=arrived)
         elif self._deps.relays.is_for_another(device, need.digest):
             self._notes.warn(device, "need", "it asked for a blob that was sent to another device")
 

@@ -22,6 +22,7 @@ from edgefed.trust.signatures import Verifier
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.diagnostic_messages import LogTail, Pong
 from edgefed.wire.messages import Message, Request
+from edgefed.wire.rollout_messages import ModelAnswer
 from edgefed.wire.topics import Topics
 
 
@@ -49,6 +50,8 @@ class DispatcherDeps:
         expect: called with each device whose retained birth was requested.
         verifier: of a signed fleet; None where messages are not signed.
         on_diagnostic: takes devices' answers to pings and log requests.
+        on_model_answer: takes devices' answers to the offer of a model.
+        offered: returns how many devices may need a blob that no task names; 0 for any other.
         sites: the gateways, and their devices.
         on_heard: called with each message of a device that is a member and has joined.
         on_turn: called in each turn of the message loop, at least once in two seconds.
@@ -73,6 +76,8 @@ class DispatcherDeps:
     verifier: Verifier | None = None
     members: MembershipMessages | None = None
     on_diagnostic: Callable[[str, Pong | LogTail], None] = lambda device, answer: None
+    on_model_answer: Callable[[str, ModelAnswer], None] = lambda device, answer: None
+    offered: Callable[[str], int] = lambda digest: 0
     sites: Sites = field(default_factory=lambda: Sites(everybody))
     on_heard: Callable[[str, Message], None] = lambda device, message: None
     on_turn: Callable[[], None] = lambda: None

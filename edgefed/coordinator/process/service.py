@@ -43,12 +43,15 @@ from edgefed.coordinator.process.enrolment_orders import enrolment_actions
 from edgefed.coordinator.process.event_actions import event_actions
 from edgefed.coordinator.process.failed_run import note_failure
 from edgefed.coordinator.process.last_run import with_last_run
+from edgefed.coordinator.process.model_actions import model_actions
 from edgefed.coordinator.process.request_handler import RequestHandler
 from edgefed.coordinator.process.request_server import RequestServer
 from edgefed.coordinator.process.run_check import RunCheck, check_start
 from edgefed.coordinator.process.service_metrics import ServiceMetrics
 from edgefed.coordinator.process.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.process.site_actions import site_actions
+from edgefed.coordinator.rollouts.model_rollouts import ModelRollouts
+from edgefed.coordinator.rollouts.rollout_store import RolloutStore
 from edgefed.coordinator.rounds.engine import Engine
 from edgefed.coordinator.rounds.engine_deps import EngineDeps
 from edgefed.coordinator.rounds.evaluation_request import EvaluationRequest
@@ -144,6 +147,7 @@ class Service:
             *(self.registry, self.journal, clock),
             lambda: secrets.token_hex(8),
         )
+        self._rollouts = self._make_rollouts()
         self.dispatcher = self._make_dispatcher(inbox)
         self.fleet = MqttFleet(
             *(self.dispatcher, self.registry, self.journal, clock),
@@ -229,11 +233,21 @@ class Service:
                 **device_actions(self._make_device_orders(), self._diagnostics, self._presence),
                 **enrolment_actions(self._members, self._sites.gateway_of),
                 **event_actions(self._events),
+                **model_actions(self._rollouts, self._store),
                 **site_actions(
                     *(self._sites, self.registry),
                     self._membership.listing if self._membership is not None else tuple,
                 ),
             },
+        )
+
+    def _make_rollouts(self) -> ModelRollouts:
+        return ModelRollouts(
+            *(RolloutStore(self._settings.folder), self._store, self.registry),
+            *(self.cache, self.journal, self._clock),
+            lambda device, offer: self.dispatcher.offer(device, offer),  # noqa: PLW0108
+            lambda: secrets.token_hex(4),
+            self._sites.gateway_of,
         )
 
     def _make_device_orders(self) -> DeviceOrders:
@@ -264,6 +278,8 @@ class Service:
                 expect=self._limits.expect,
                 members=self._members,
                 on_diagnostic=self._diagnostics.take,
+                on_model_answer=self._rollouts.take,
+                offered=self._rollouts.offered,
                 sites=self._sites,
                 on_heard=self._on_heard,
                 on_turn=self._turn,
@@ -335,6 +351,7 @@ class Service:
         self._store.close()
         self._trust.close()
         self._pauses.close()
+        self._rollouts.close()
         if self._membership is not None:
             self._membership.close()
         self._lock.release()
@@ -346,6 +363,7 @@ class Service:
         """Do the work of each turn of the message loop."""
         self._manager.beat()
         self._presence.due()
+        self._rollouts.due()
 
     def _take_up_unfinished(self) -> None:
         with self._guard:

@@ -20,7 +20,8 @@
 | | state_since with the state ``silent``, the time of its last message; |
 | | paused_by and pause_reason, empty where no operator has paused it; |
 | | resumes_at, when its owner's limits let it train again at the earliest, with its ``state``; |
-| | excluded, why the run does not ask it, empty if it does |
+| | excluded, why the run does not ask it, empty if it does; |
+| | board_model, its answer to a model that was rolled out |
 | ``roster`` | devices; joined; and fields of ``device`` as columns with a value for each device |
 | ``table`` | run, round, anew, rows, removed, left_out, and the fields of ``MethodTable`` |
 | ``confusion`` | run, and the fields of ``ConfusionView``: counts of an evaluation by label |

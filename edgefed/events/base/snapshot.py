@@ -216,6 +216,7 @@ class DeviceSnapshot(View):
             if they do now, or this is not known.
         joules: energy that it took for its replies in the current run; None if not measured.
         excluded: why the current run, or the last one, does not ask it; empty if it does.
+        board_model: its answer to the last model that was rolled out to it; empty for none.
     """
 
     device: str
@@ -276,6 +277,7 @@ class DeviceSnapshot(View):
     resumes_at: str = ""
     joules: float | None = None
     excluded: str = ""
+    board_model: str = ""
 
 
 class LineView(View):

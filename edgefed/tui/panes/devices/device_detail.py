@@ -108,6 +108,8 @@ class DeviceStatePane(DevicePane):
         fits = len(moved) + len(loss) <= width - _WORD - 1
         yield _fact("bytes", f"{moved}{loss}" if fits else moved)
         yield _fact("shared", _shared(view))
+        if view.board_model:
+            yield _fact("model", Text(clean(view.board_model)))
         if view.mixture:
             yield _fact("experts", _mixture(view))
 

@@ -1,0 +1,118 @@
+"""``edgefed model``: roll a run's model out to the inference programs on the devices."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from edgefed.cli.common.context import globals_of
+from edgefed.cli.common.help import examples
+from edgefed.cli.common.options import RunId
+from edgefed.terminal.command_line import CommandLine
+from edgefed.terminal.console import columns
+from edgefed.terminal.units import counted
+
+app = CommandLine(help="Roll a run's model out to the devices, in stages.")
+
+
+@app.command(
+    epilog=examples(
+        "edgefed model rollout r-0007", "edgefed model rollout r-0007 --best --stages 1,10,100"
+    ),
+    json=True,
+)
+def rollout(
+    context: typer.Context,
+    run: RunId,
+    *,
+    best: Annotated[
+        bool, typer.Option("--best", help="The model of the run's best round.")
+    ] = False,
+    stages: Annotated[
+        str,
+        typer.Option("--stages", help="Percent of the devices that each stage asks, in total."),
+    ] = "5,25,100",
+    stop_at: Annotated[
+        float,
+        typer.Option("--stop-at", help="Percent of refusals above which the rollout stops."),
+    ] = 10.0,
+) -> None:
+    """Offer a run's model to the devices as the current model of their inference programs.
+
+    Each device tests it on its own held-out samples, and refuses one that is worse than its
+    current model. The next stage begins when the devices of the stage before have answered.
+    """
+    options = globals_of(context)
+    shares = [percent / 100 for percent in _percents(stages)]
+    with options.connected() as coordinator:
+        begun = coordinator.order(
+            "model.rollout", run=run, best=best, shares=shares, stop_at=stop_at / 100
+        )
+    options.done(begun, f"{begun['rollout']}: {counted(begun['asked'], 'device')} asked")
+
+
+@app.command(epilog=examples("edgefed model status", "edgefed model status --json"), json=True)
+def status(
+    context: typer.Context,
+    rollout: Annotated[
+        str,
+        typer.Argument(
+            help="Rollout id; by default the newest.", show_default=False, metavar="[ROLLOUT]"
+        ),
+    ] = "",
+) -> None:
+    """Show a rollout: its stage, and each device's answer with the scores of its test."""
+    options = globals_of(context)
+    with options.connected() as coordinator:
+        found = coordinator.ask("model.status", rollout=rollout)
+    options.answer(found, _text(found))
+
+
+@app.command(epilog=examples("edgefed model rollback"), json=True)
+def rollback(context: typer.Context) -> None:
+    """Order the devices to go back from the newest rollout's model to the one before.
+
+    A device that had none before has no current model then. Devices that are away go back when
+    they return.
+    """
+    options = globals_of(context)
+    with options.connected() as coordinator:
+        withdrawn = coordinator.order("model.rollback")
+    options.done(withdrawn, f"{withdrawn['rollout']}: withdrawn")
+
+
+def _percents(text: str) -> list[float]:
+    """Return the numbers of a list such as ``5,25,100``."""
+    from edgefed.errors import UsageError
+
+    try:
+        return [float(part.strip().rstrip("%")) for part in text.split(",")]
+    except ValueError as error:
+        raise UsageError(
+            f"'{text}' is no list of percentages.", code="usage", hint="--stages 5,25,100"
+        ) from error
+
+
+def _text(found: dict[str, Any]) -> str:
+    """Return a rollout for people: its state, then a line for each answer."""
+    outcomes = ", ".join(f"{count} {name}" for name, count in sorted(found["outcomes"].items()))
+    best = ", its best" if found["best"] else ""
+    head = [
+        ("rollout", found["rollout"]),
+        ("model", f"run {found['run']}, round {found['round']}{best}"),
+        ("status", found["status"]),
+        ("stage", f"{found['stage']} of {len(found['shares'])}"),
+        ("devices", f"{found['asked']} of {found['devices']} asked"),
+        ("answers", outcomes or "none yet"),
+    ]
+    rows = [("DEVICE", "OUTCOME", "METRIC", "SCORE", "BEFORE", "REASON")]
+    for device, answer in sorted(found["answers"].items()):
+        scores = (_number(answer[name]) for name in ("score", "before"))
+        rows.append((device, answer["outcome"], answer["metric"], *scores, answer["reason"]))
+    table = columns(rows) if found["answers"] else ""
+    return "\n".join(filter(None, (columns(head), table)))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
