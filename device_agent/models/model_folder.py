@@ -46,7 +46,7 @@ class ModelFolder:
     def rollout(self, link: Link) -> str:
         """Return the rollout whose model a link leads to; empty for none."""
         try:
-            return os.readlink(self.folder / link)
+            return str((self.folder / link).readlink())
         except OSError:
             return ""
 
@@ -78,14 +78,19 @@ class ModelFolder:
         own = self.folder / rollout
         write_atomic(draft / DESCRIPTION, json.dumps(dict(description), indent=1).encode())
         with waiting_lock(self.folder), _storage_errors(own):
+            before = self.rollout("current")
+            if before == rollout:  # it is installed already
+                self._delete_others()
+                return
             for path in draft.iterdir():
                 _sync_file(path)
             sync_folder(draft)
+            if self.rollout("previous") == rollout:
+                (self.folder / "previous").unlink()
             if own.exists():  # of an installation that was killed before it had the link
                 shutil.rmtree(own)
             draft.rename(own)
             sync_folder(self.folder)
-            before = self.rollout("current")
             if before:
                 self._link("previous", before)
             self._link("current", rollout)
