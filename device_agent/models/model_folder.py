@@ -76,6 +76,9 @@ class ModelFolder:
             StorageError: the disk does not take it; the current model stays.
         """
         own = self.folder / rollout
+        with _storage_errors(draft):
+            for name in ("", *description.get("files", {}).values()):
+                (draft / name).stat()  # a folder that is gone would be made anew
         write_atomic(draft / DESCRIPTION, json.dumps(dict(description), indent=1).encode())
         with waiting_lock(self.folder), _storage_errors(own):
             before = self.rollout("current")

@@ -188,9 +188,11 @@ def test_an_engine_is_built_where_the_program_for_it_is(
 
 
 def test_a_program_is_written_beside_the_weights(tmp_path: Path) -> None:
-    model = model_file(tmp_path, "mlp")
-    built = check(order(tmp_path, model, formats=("torch-export",)), board(model))
-    assert built.description["files"]["torch-export"] == "model.pt2", built.reason
-    images = np.zeros((2, *COLOUR), np.uint8)
-    outputs = torch_run(tmp_path / "draft" / "model.pt2")(images.transpose(0, 2, 3, 1))
-    assert outputs == pytest.approx(load_model(model, device="cpu").predict(images).outputs)
+    model = model_file(tmp_path, "mlp", shape=(4,))
+    inputs = np.random.default_rng(1).standard_normal((COUNT, 4)).astype(np.float32)
+    right = load_model(model, device="cpu").predict(inputs)
+    samples = Samples(inputs, right.classes)
+    data = DeviceData(samples, samples, 3, (4,), "npz")
+    checked = check(order(tmp_path, model, formats=("torch-export",)), data)
+    assert checked.description["files"]["torch-export"] == "model.pt2", checked.reason
+    assert torch_run(tmp_path / "draft" / "model.pt2")(inputs) == pytest.approx(right.outputs)
