@@ -13,6 +13,7 @@ from edgefed.wire.diagnostic_messages import DIAGNOSTIC_MESSAGES
 from edgefed.wire.enrolment_messages import ENROLMENT_MESSAGES
 from edgefed.wire.message_parts import BlobRef, DeliveredRelay, Part, Patch, SentRelay, WorkCost
 from edgefed.wire.messages import MESSAGES, Message
+from edgefed.wire.rollout_messages import ROLLOUT_MESSAGES
 from edgefed.wire.site_messages import SITE_MESSAGES, SummedAnswer
 from edgefed.wire.topics import TOPIC_SPECS, TopicSpec
 
@@ -50,6 +51,7 @@ def test_every_topic_is_told(spec: TopicSpec) -> None:
     "model",
     [
         *(*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES),
+        *ROLLOUT_MESSAGES,
         *(BlobRef, Patch, SentRelay, DeliveredRelay, SummedAnswer, WorkCost),
     ],
     ids=lambda model: model.__name__,

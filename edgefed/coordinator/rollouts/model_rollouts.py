@@ -108,7 +108,7 @@ class ModelRollouts:
             if not known:
                 raise UsageError(
                     "No device has joined this fleet.",
-                    code="model.devices",
+                    code="rollout.devices",
                     hint="edgefed-agent run",
                 )
             before = self._newest()
@@ -170,7 +170,7 @@ class ModelRollouts:
             if newest.stages.status == "withdrawn":
                 raise UsageError(
                     f"The newest rollout, {newest.rollout}, was withdrawn already.",
-                    code="model.withdrawn",
+                    code="rollout.withdrawn",
                     hint="edgefed model rollout RUN offers another model",
                 )
             withdrawn = self._end(newest, "withdrawn")
@@ -182,14 +182,14 @@ class ModelRollouts:
         """Return a rollout by its id; the newest for an empty one.
 
         Raises:
-            UnknownNameError: ``model.unknown``: there is none.
+            UnknownNameError: ``rollout.unknown``: there is none.
         """
         for known in self._store.all():
             if rollout in ("", known.rollout):
                 return known
         raise UnknownNameError(
             f"There is no rollout {rollout}." if rollout else "No model was rolled out yet.",
-            code="model.unknown",
+            code="rollout.unknown",
             hint="edgefed model rollout RUN",
         )
 

@@ -214,7 +214,7 @@ def test_a_rollback_reaches_those_that_may_have_the_model(folder: Path) -> None:
     assert fleet.asked() == ["cam-2"]
     with pytest.raises(EdgeFedError) as caught:
         fleet.rollouts.roll_back()
-    assert caught.value.code == "model.withdrawn"
+    assert caught.value.code == "rollout.withdrawn"
     fleet.close()
 
 
@@ -228,7 +228,7 @@ def test_a_later_rollout_replaces_it_and_old_ones_are_forgotten(folder: Path) ->
     assert fleet.rollouts.find("m-00000002").stages.status == "replaced"
     with pytest.raises(EdgeFedError) as caught:
         fleet.rollouts.find(first)
-    assert caught.value.code == "model.unknown"
+    assert caught.value.code == "rollout.unknown"
     fleet.close()
     again = RolloutStore(folder)
     assert len(again.all()) == KEPT
@@ -244,7 +244,7 @@ def test_a_run_without_a_model_and_one_of_several_cannot_be_rolled_out(folder: P
         return caught.value.code
 
     assert code(best=True) == "model.none"
-    assert code() == "model.devices"
+    assert code() == "rollout.devices"
     description = described("mlp", shape=(4,), models=("expert-0", "expert-1"))
     weights = network(description)[1]
     both = {f"{name}/{key}": value for name in description.models for key, value in weights.items()}
