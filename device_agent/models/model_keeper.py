@@ -105,7 +105,7 @@ class ModelKeeper:
         self.downloads.subscribed(topic_filter, wanted, self._clock.monotonic())
 
     def due(self, now: float, *, is_free: bool) -> None:
-        """Do what is due.
+        """Continue with the offer at hand.
 
         Args:
             now: the monotonic second.

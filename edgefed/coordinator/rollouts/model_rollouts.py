@@ -45,7 +45,7 @@ class ModelRollouts:
         runs: the runs, with their model files.
         registry: the connected devices.
         cache: blobs that devices may fetch.
-        journal: receives what happens.
+        journal: receives the changes.
         clock: for times.
         send: sends a device an offer.
         new_id: returns a random name of hexadecimal digits.

@@ -1,7 +1,7 @@
 """The stages of a rollout, as a pure function of the devices' answers.
 
 A rollout asks a first small group of devices, and the next group once the group before has
-answered. It stops when too large a share refuses. What is rolled out is not known here.
+answered. It stops when too large a share refuses. The engine serves any kind of rollout.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def drawn_order(seed: str, devices: Iterable[str]) -> tuple[str, ...]:
 
 
 def next_step(stages: Stages, online: Collection[str]) -> Stages:
-    """Return the stages after what the answers so far allow; the same if nothing changes.
+    """Return the stages that the answers so far allow; the same object if nothing changes.
 
     A stage is over when every connected device that was asked has answered, and half of all those
     that were asked. The others are asked when they return.

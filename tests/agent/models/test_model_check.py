@@ -12,7 +12,8 @@ import pytest
 from device_agent.tasks import model_check
 from device_agent.tasks.model_check import check_model
 from device_agent.tasks.training_messages import ModelChecked, ModelTest
-from edgefed.data.base.types import DeviceData, Samples
+from edgefed.data.base.types import DeviceData
+from edgefed.files.samples import Samples
 from edgefed.learn.training.trainer import Stopped
 from edgefed.prediction.export import torch_run
 from edgefed.prediction.load import load_model
@@ -101,7 +102,8 @@ def test_a_model_of_numbers_is_compared_by_its_error(tmp_path: Path) -> None:
     data = DeviceData(samples, samples, 3, (4,), "npz")
     better = check(order(tmp_path, model, current=str(other)), data)
     assert better.outcome == "installed"
-    assert (better.metric, better.score) == ("mean squared error", pytest.approx(0.25))
+    assert better.metric == "mean squared error"
+    assert better.score == pytest.approx(0.25)
     worse = check(order(tmp_path, other, current=str(model)), data)
     assert (worse.outcome, worse.before) == ("refused", better.score)
 

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def whole(models: ModelFolder, link: str = "current") -> str:
     return folder.name
 
 
-def killed(action: Callable[[], None], at: int) -> bool:
+def killed(action: Callable[[], object], at: int) -> bool:
     """Do something in a process that kills itself before its n-th change; whether it did."""
     child = os.fork()
     if not child:
@@ -78,7 +79,7 @@ def points(folder: Path, before: list[str], action: Callable[[ModelFolder], obje
     at = 1
     while True:
         models = made(folder / str(at), *before)
-        survived = not killed(lambda m=models: action(m), at)  # type: ignore[misc]
+        survived = not killed(partial(action, models), at)
         allowed = {*before[-2:], B} if before else {"", B}
         assert whole(models) in allowed, f"before change {at}"
         whole(models, "previous")
@@ -111,7 +112,8 @@ def roll_back(models: ModelFolder) -> object:
 
 
 def put_b(models: ModelFolder) -> object:
-    return install(models, B)
+    install(models, B)
+    return B
 
 
 def test_a_model_is_whole_after_a_kill_before_any_change(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.data.base.types import Samples, Shard
+from edgefed.data.base.types import Shard
+from edgefed.files.samples import Samples
 from edgefed.simulator.local_fleet import device_names
 from tests.cli.commands import edgefed
 from tests.faults.fleet_processes import FLEET, FleetProcesses, dealt, fleet, wait_until
