@@ -100,7 +100,7 @@ def ended(home: FleetProcesses) -> dict[str, Any]:
     return status(home)
 
 
-def roll_out(home: FleetProcesses, run: str, *shares: float, stop_at: float = 0.5) -> str:
+def roll_out(home: FleetProcesses, run: str, *shares: float, stop_at: float = 1.0) -> str:
     stages = list(shares or (0.25, 1.0))
     begun = home._order("model.rollout", run=run, shares=stages, stop_at=stop_at)
     return str(begun["rollout"])
@@ -165,9 +165,9 @@ def test_models_are_tested_swapped_in_and_rolled_back(tmp_path: Path) -> None:
 
         third = roll_out(home, trained)
         assert ended(home)["status"] == "finished", home.logs()
-        stopped = roll_out(home, untrained, 0.5, 1.0, stop_at=0.1)
+        stopped = roll_out(home, untrained, 0.75, 1.0, stop_at=0.1)
         found = ended(home)
-        assert (found["status"], found["stage"], found["asked"]) == ("stopped", 1, 2)
+        assert (found["status"], found["stage"], found["asked"]) == ("stopped", 1, 3)
         refused = [each for each in found["answers"].values() if each["outcome"] == "refused"]
         assert all(each["before"] > each["score"] for each in refused)
         assert refused
