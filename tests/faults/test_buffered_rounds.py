@@ -69,15 +69,12 @@ def repeated(home: FleetProcesses, run: str, made: Recipe, folder: Path) -> str:
     return ended.weights_digest
 
 
-@pytest.mark.parametrize("victim", ["coordinator", "broker", "device-01"])
-def test_a_kill_loses_no_answer_and_merges_none_twice(
-    home: FleetProcesses, victim: str, tmp_path: Path
-) -> None:
-    made = recipe(min_devices=4, lost_grace=20 + len(victim))  # a run of its own each time
+def test_kills_lose_no_answer_and_merge_none_twice(home: FleetProcesses, tmp_path: Path) -> None:
+    made = recipe(min_devices=4, lost_grace=30)
     spy = Spy(home.address, FLEET)
     try:
         run = begin_watched(home, made)
-        for number in (3, 6):
+        for number, victim in ((2, "coordinator"), (4, "device-01"), (7, "broker")):
             spy.at(number, "training", "device-01", partial(home.kill, victim), question="fit")
             home.start(victim)
         record = home.finish(run)
