@@ -108,21 +108,34 @@ def test_with_json_a_usage_error_is_one_json_object_on_stderr(
     assert error["hint"].endswith("--help")
 
 
+def has_form(program: str, told: str, errors: str) -> None:
+    first, hint = errors.splitlines()
+    assert first.startswith("edgefed: error: ")
+    assert first.endswith("  [usage]")
+    assert told in first
+    assert hint.startswith(f"  try: {program} ")
+    assert hint.endswith(" --help")
+
+
 @pytest.mark.parametrize(
     ("program", "words", "told"), [each for each in USAGE if "Missing command" not in each]
 )
 def test_a_usage_error_has_the_form_of_every_other_error(
     program: str, words: list[str], told: str
 ) -> None:
+    ended = CliRunner().invoke(PROGRAMS[program], words, prog_name=program)
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    has_form(program, told, ended.stderr)
+
+
+@pytest.mark.parametrize(("program", "words", "told"), [USAGE[0], USAGE[-2]])
+def test_a_console_script_is_named_in_its_usage_errors(
+    program: str, words: list[str], told: str
+) -> None:
     script = Path(sys.executable).parent / program
     ended = subprocess.run([script, *words], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
-    first, hint = ended.stderr.splitlines()
-    assert first.startswith("edgefed: error: ")
-    assert first.endswith("  [usage]")
-    assert told in first
-    assert hint.startswith(f"  try: {program} ")
-    assert hint.endswith(" --help")
+    has_form(program, told, ended.stderr)
 
 
 def test_ctrl_c_at_a_question_is_told_like_any_other() -> None:

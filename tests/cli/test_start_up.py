@@ -21,17 +21,19 @@ from tests.transport.listening import wait_until
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 
-MOMENTS = [0.28 * step for step in range(12)]
+MOMENTS = [0.2 * step for step in range(16)]
 """Seconds after the start at which a signal is sent: until a service is at work, and after.
 
-Services start in the same way, so that each of them takes its turn with every fourth moment.
+Services start in the same way, and one handler takes both signals, so that each service and signal
+takes its turn with one of the early moments and one of the late ones.
 """
 PROGRAMS = Path(sys.executable).parent
 MARK = "TEST_START_UP"
 SWALLOWED = "Failed checking if argv[0] is an import path entry"
 """What Python prints when a SIGINT meets this check of its own, after which it goes on."""
 
-SERVICES = ("coordinator", "agent", "broker up", "up")
+SERVICES = ("up", "coordinator", "agent", "broker up")
+"""The one that takes longest to start is first: it gets the latest moments."""
 
 
 def command(service: str, url: str, folder: Path) -> list[str | Path]:
@@ -68,9 +70,9 @@ def left_over(mark: str) -> list[psutil.Process]:
 
 
 def moments(service: str, number: signal.Signals) -> list[float]:
-    """Return this service's moments; its second signal has those between the first one's."""
-    first = SERVICES.index(service) + 2 * (number == signal.SIGTERM)
-    return MOMENTS[first % 4 :: 4]
+    """Return this service's moments for a signal."""
+    first = 2 * SERVICES.index(service) + (number == signal.SIGTERM)
+    return [MOMENTS[first], MOMENTS[-1 - first]]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)

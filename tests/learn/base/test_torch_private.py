@@ -165,7 +165,7 @@ def private_names(tree: ast.Module) -> Iterator[str]:
             }
     ours = {here: name for here, name in imported.items() if name.split(".")[0] in TORCH}
     yield from filter(private, ours.values())
-    for node in ast.walk(tree):
+    for node in ast.walk(tree) if ours else ():
         if isinstance(node, ast.Attribute):
             text = ast.unparse(node)
             here, _, rest = text.partition(".")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,8 +38,13 @@ MOVING = {"cpu", "cuda", "pin_memory", "item"}
 CPU = torch.device("cpu")
 
 
+CALLED = re.compile(rf"\.(?:{'|'.join(sorted(MOVING))}|to|tensor|as_tensor)\(")
+
+
 def moves(source: str) -> list[int]:
     """Return the lines of a program that move a tensor."""
+    if not CALLED.search(source):
+        return []
     calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
     return [call.lineno for call in calls if moves_tensor(call)]
 
