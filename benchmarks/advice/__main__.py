@@ -6,7 +6,7 @@ digits, or a tenth of the training samples, of which no device has any. Then eve
 on the fleet's own data. Regret is that of the mean accuracy over seeds, in points, beside two other
 rules: always FedAvg, and the candidate with the best mean on the other fleets.
 
-    python -m benchmarks.advice --data FOLDER [--out FOLDER] [--seeds 3] [--rounds 60] [--jobs 2]
+    python -m benchmarks.advice --data FOLDER [--out FOLDER] [--seeds 3] [--rounds 30] [--jobs 2]
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def main() -> None:
         data=Path,
         out=Path("advice-study"),
         seeds=3,
-        rounds=60,
+        rounds=30,
         jobs=2,
         fleets=FLEETS,
         stand_ins=STAND_INS,
