@@ -128,9 +128,8 @@ class Agent:
         self._manager = manager or ServiceManager({}, clock)
         self._identity = identity
         self._address = address
-        self._device = identity.device
         self._topics = Topics(identity.fleet)
-        self._birth = identity.birth
+        self._birth, self._device = identity.birth, identity.device
         self._store = store
         self._sensors = sensors
         self._policy = policy or TrainingPolicy(WhenSettings(), store.folder, Readings, clock)

@@ -32,6 +32,7 @@ class Row:
         accuracy: a share, over seeds.
         bytes: up and down of one device for all rounds of the recipe, from the bytes of a round.
         seconds: of all rounds of the recipe, in the fleet's time; None if unknown.
+        joules: energy that a device takes to train in all rounds; None if unknown.
         leaves: the data that leave a device.
         epsilon: of the whole run; None without differential privacy.
         reason: why its runs failed.
@@ -46,6 +47,7 @@ class Row:
     leaves: str
     epsilon: float | None
     reason: str = ""
+    joules: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ def answer(
     devices: int,
     *,
     timed: bool,
+    joules: float | None = None,
     notes: Sequence[str] = (),
     record: str = "",
 ) -> Advice:
@@ -102,6 +105,7 @@ def answer(
         seeds: of the race.
         devices: of the fleet.
         timed: whether the twin's clock shows the fleet's time.
+        joules: energy of a device's training on the twin; None if unknown.
         notes: assumptions of the twin.
         record: how good earlier advice was.
 
@@ -110,7 +114,14 @@ def answer(
     """
     chosen, reason = recommend(scores)
     rows = tuple(
-        predicted(score, recipe, devices, timed=timed, leaves=candidate(score.case.name).leaves)
+        predicted(
+            score,
+            recipe,
+            devices,
+            timed=timed,
+            joules=joules,
+            leaves=candidate(score.case.name).leaves,
+        )
         for score in scores
     )
     return Advice(
@@ -176,7 +187,15 @@ def _points(difference: Spread) -> str:
     return f"{mean:.1f} ± {100 * difference.margin:.1f} points (95 %)"
 
 
-def predicted(score: Score, recipe: Recipe, devices: int, *, timed: bool, leaves: str = "") -> Row:
+def predicted(
+    score: Score,
+    recipe: Recipe,
+    devices: int,
+    *,
+    timed: bool,
+    joules: float | None = None,
+    leaves: str = "",
+) -> Row:
     """Return the values of a candidate's run on the fleet.
 
     Args:
@@ -184,6 +203,7 @@ def predicted(score: Score, recipe: Recipe, devices: int, *, timed: bool, leaves
         recipe: whose rounds the values are for.
         devices: of the fleet.
         timed: whether the twin's clock shows the fleet's time.
+        joules: energy of a device's training on the twin; None if unknown.
         leaves: the data that leave a device.
     """
     rounds = recipe.rounds.count
@@ -201,4 +221,5 @@ def predicted(score: Score, recipe: Recipe, devices: int, *, timed: bool, leaves
         leaves=leaves,
         epsilon=privacy_plan(privacy, recipe.rounds).epsilon if privacy.wanted else None,
         reason=score.reason,
+        joules=joules,
     )

@@ -92,6 +92,7 @@ def advise(
         wishes.seeds,
         len(profile.devices),
         timed=twin.timed,
+        joules=twin.joules,
         notes=notes,
         record=record_of(folder.parent),
     )

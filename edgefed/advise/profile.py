@@ -48,6 +48,9 @@ class DeviceProfile(Section):
     seconds_per_sample: Rate | None = None
     """Measured seconds to train on one sample once; left out if unknown."""
 
+    joules_per_sample: Rate | None = None
+    """Measured energy to train on one sample once; left out if unknown."""
+
     uplink: Rate | None = None
     """Measured bytes per second from the device; left out if unknown or without a limit."""
 
@@ -160,6 +163,7 @@ def _device(
         labels=device.labels + missing if device.labels else (),
         channels=device.channels,
         seconds_per_sample=(speed and speed.seconds_per_sample) or None,
+        joules_per_sample=(speed and speed.joules_per_sample) or None,
         uplink=(speed and speed.uplink) or None,
         downlink=(speed and speed.downlink) or None,
         memory=device.memory_total,

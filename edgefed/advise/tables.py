@@ -18,6 +18,7 @@ _COLUMNS = (
     Column(name="after", unit="rounds", format="d"),
     Column(name="bytes a device", format=",d"),
     Column(name="time", unit="s", format=",d"),
+    Column(name="energy a device", unit="J", format=",d"),
     Column(name="ε", format=".3g"),
     Column(name="leaves a device"),
 )
@@ -34,6 +35,7 @@ def advice_table(advice: Mapping[str, Any]) -> MethodTable:
                 row["rounds"],
                 row["bytes"],
                 row["seconds"],
+                row.get("joules"),
                 row["epsilon"],
                 row["leaves"] if not row["reason"] else f"failed: {row['reason']}",
             ),

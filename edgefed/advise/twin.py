@@ -38,11 +38,14 @@ class Twin:
         tables: of the simulation's recipe.
         notes: assumptions, a sentence each.
         timed: whether its clock shows the fleet's time.
+        joules: energy that a device takes to train in all rounds, the mean over those whose energy
+            was measured; None if none was.
     """
 
     tables: dict[str, Any]
     notes: tuple[str, ...]
     timed: bool
+    joules: float | None = None
 
 
 def make_twin(
@@ -91,7 +94,8 @@ def make_twin(
             f"The devices' inputs differ by {features:.2f} standard deviations: the twin's are"
             " shifted as far."
         )
-    speeds, timed = _speeds(profile.devices, names, _slower(recipe, profile, folder))
+    slower = _slower(recipe, profile, folder)
+    speeds, timed = _speeds(profile.devices, names, slower)
     if timed:
         file = _write(folder, "speeds", ["device", *_RATES], speeds)
         tables["speeds"] = {"file": str(file)}
@@ -100,7 +104,7 @@ def make_twin(
     else:
         tables["speeds"] = {}
         notes.append("No run has measured the devices: times are unknown.")
-    return Twin(tables, tuple(notes), timed)
+    return Twin(tables, tuple(notes), timed, _joules(recipe, profile, slower))
 
 
 _RATES = ("seconds_per_sample", "uplink", "downlink")
@@ -154,6 +158,15 @@ def _speeds(
         for name, device in zip(names, devices, strict=True)
     ]
     return rows, True
+
+
+def _joules(recipe: Recipe, profile: Profile, slower: float) -> float | None:
+    """Return the energy of a device for its training in all rounds; see ``Twin``."""
+    rounds, devices = recipe.rounds, profile.devices
+    share = min(1.0, rounds.cohort / len(devices)) if rounds.cohort else 1.0
+    passes = slower * recipe.training.epochs * rounds.count * share
+    known = [d.samples * d.joules_per_sample for d in devices if d.joules_per_sample is not None]
+    return passes * fmean(known) if known else None
 
 
 def _write(folder: Path, name: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> Path:

@@ -30,12 +30,14 @@ class MeasuredSpeed:
         seconds_per_sample: to train on one sample once.
         uplink: bytes per second from the device; None where it is unknown, 0 for no limit.
         downlink: bytes per second to the device; None without a download of ``LEAST_DOWNLOAD``.
+        joules_per_sample: to train on one sample once; None where the energy was not measured.
     """
 
     device: str
     seconds_per_sample: float
     uplink: float | None = None
     downlink: float | None = None
+    joules_per_sample: float | None = None
 
 
 class _Answer(BaseModel):
@@ -49,6 +51,7 @@ class _Answer(BaseModel):
     upload_seconds: Seconds | None = None
     download_seconds: Seconds = 0.0
     download_bytes: Annotated[int, Field(ge=0)] = 0
+    joules: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
     @property
     def uplink(self) -> float | None:
@@ -109,6 +112,7 @@ def _speed(device: str, answers: Iterable[_Answer]) -> MeasuredSpeed:
         _rounded([per_sample]) or 0.0,
         _rounded([each.uplink for each in answers if each.uplink is not None]),
         _rounded([each.downlink for each in answers if each.downlink is not None]),
+        _rounded([e.joules / e.trained_samples for e in answers if e.joules is not None]),
     )
 
 

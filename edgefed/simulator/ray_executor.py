@@ -250,7 +250,7 @@ class _Exchange:
 
     @property
     def begun(self) -> bool:
-        """Whether a actor works."""
+        """Whether an actor works."""
         return any(actor.order is not None for actor in self._actor_pool.actors)
 
     @property

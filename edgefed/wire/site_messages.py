@@ -207,7 +207,8 @@ def unpack_batch(batch: bytes, *expected: type[Message]) -> Iterator[tuple[str, 
     if not batch:
         return
     try:
-        with zstandard.ZstdDecompressor().stream_reader(batch) as reader:
+        inflater = zstandard.ZstdDecompressor(max_window_size=2 * MAX_BATCH_BYTES)
+        with inflater.stream_reader(batch) as reader:
             # One byte more tells that it is too large, without reading the rest
             data = reader.read(MAX_BATCH_BYTES + 64 * 1024 + 1)
         if len(data) > MAX_BATCH_BYTES + 64 * 1024:

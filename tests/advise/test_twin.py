@@ -91,6 +91,16 @@ def test_what_owners_refuse_never_enters(tmp_path: Path, refuses: tuple[Shared, 
         assert recipes["natural-noise"].labels.mix_share == 0.0
 
 
+def test_the_energy_of_a_device_is_that_of_all_its_passes(tmp_path: Path) -> None:
+    fleet = one_label_each(2, 40)
+    devices = (fleet.devices[0].model_copy(update={"joules_per_sample": 0.5}), fleet.devices[1])
+    known = fleet.model_copy(update={"devices": devices})
+    recipe = Recipe.model_validate({"rounds": {"count": 3, "cohort": 1}, "training": {"epochs": 2}})
+    # 40 samples x 0.5 J x 2 epochs x 3 rounds, in half of which the device is asked.
+    assert make_twin(recipe, known, tmp_path).joules == 60.0
+    assert make_twin(recipe, fleet, tmp_path).joules is None
+
+
 def test_a_twin_is_shifted_as_far_as_the_devices_inputs_differ(tmp_path: Path) -> None:
     fleet = one_label_each(2)
     apart = [

@@ -145,7 +145,7 @@ def twin(
     score, prepared = predict(
         made, known, folder, parse_seeds(seeds), checked, run, _stand_in(options, stand_in)
     )
-    row = predicted(score, made, len(known.devices), timed=prepared.timed)
+    row = predicted(score, made, len(known.devices), timed=prepared.timed, joules=prepared.joules)
     options.answer({**asdict(row), "notes": prepared.notes}, columns(_prediction(row)))
     _say(options, prepared.notes)
 
@@ -321,6 +321,7 @@ def _prediction(row: Row) -> list[tuple[str, str]]:
         ("accuracy", _accuracy(row)),
         ("bytes", f"{_shown('bytes', row.bytes)} a device, up and down, in all rounds"),
         ("time", _shown("seconds", row.seconds)),
+        *([("energy", f"{row.joules:,.0f} J a device to train")] if row.joules else []),
     ]
 
 

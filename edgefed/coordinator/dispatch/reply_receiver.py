@@ -295,7 +295,7 @@ class ReplyReceiver:
             now = self._clock.monotonic()
             size = self._sizes.pop((reply.device, reply.exchange), 0)
             measured = pending.measured(reply, now)
-            delivered = Delivered(reply, self._read, now - pending.started, size, *measured)
+            delivered = Delivered(reply, self._read, now - pending.began, size, *measured)
             if isinstance(reply, SumReply):
                 delivered = self._shared_out(delivered, reply, pending)
             pending.deliver(delivered)

@@ -156,7 +156,8 @@ def _model_file(start: str, folder: Path | None, run_folder: Callable[[str], Pat
     files = run_folder(run) if run and "/" not in run and run != ".." else Path()
     if not files.name or not files.is_dir():
         # The beginning of an id is enough where one run alone has it
-        near = sorted(folder.name for folder in run_folder("x").parent.glob(f"{run}*"))
+        names = [folder.name for folder in run_folder("x").parent.glob("*")]
+        near = sorted(name for name in names if name.startswith(run))
         if run and len(near) == 1:
             files = run_folder(near[0])
         else:

@@ -158,7 +158,8 @@ def _add(cells: Array, name: str, values: Array, bits: int, weight: int) -> None
         # The constant that add_floats leaves for each unit of weight
         cells -= np.uint64(MAGIC_BITS * weight % 2**64)
         return
-    if values.size and int(np.abs(values).max()) >= 2**COUNT_BITS:
+    # The absolute value of the least integer is itself, so both ends are compared
+    if values.size and max(-int(values.min()), int(values.max())) >= 2**COUNT_BITS:
         raise DataError(f"Integers of {name} are too large to be summed.", code="merge.range")
     cells += values.astype(np.int64).view(np.uint64) * np.uint64(weight)
 

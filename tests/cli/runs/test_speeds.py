@@ -99,6 +99,7 @@ def test_it_prints_json_and_names_devices_that_were_not_measured(tmp_path: Path)
     rows = speeds(run.record.run, "--local", "--json", state=tmp_path).json
     assert rows == [
         {"device": name, "seconds_per_sample": seconds, "uplink": 0.0, "downlink": None}
+        | {"joules_per_sample": None}
         for name, seconds in (("device-00", 0.01), ("device-02", 0.25), ("device-03", 0.5))
     ]
 
@@ -116,6 +117,7 @@ def test_the_median_counts_and_other_answers_do_not(tmp_path: Path) -> None:
             "bytes": size,
             "download_seconds": s / 2,
             "download_bytes": down,
+            "joules": 3 * n,
         }
         for (n, s, up, size), down in zip(times, (65535, 80_000, 150_000, 65_536), strict=True)
     ]
@@ -128,6 +130,7 @@ def test_the_median_counts_and_other_answers_do_not(tmp_path: Path) -> None:
     lines = "".join(f"{json.dumps(row)}\n" for row in rows)
     (tmp_path / EVENTS).write_text(f"{lines}not JSON\n")
     assert table(speeds(tmp_path).out) == {"a": ("0.175", "600.0", "20000.0")}
+    assert speeds(tmp_path, "--json").json[0]["joules_per_sample"] == 1.5
 
 
 def test_a_run_without_measurements_is_refused_in_one_line(tmp_path: Path) -> None:

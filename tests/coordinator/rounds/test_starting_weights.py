@@ -241,6 +241,9 @@ def test_numbered_classes_keep_the_rows_of_their_numbers(tmp_path: Path) -> None
     [
         ("run:r-0099", "run.unknown"),
         ("run:", "run.unknown"),
+        ("run:/etc", "run.unknown"),
+        ("run:r-*", "run.unknown"),
+        ("run:**", "run.unknown"),
         ("run:../../secret", "run.unknown"),
         ("run:r-empty", "model.start"),
         ("nothing.safetensors", "data.missing"),

@@ -70,6 +70,7 @@ def test_a_coarser_grid_takes_fewer_bytes_and_rounds_to_it(bits: int, width: int
         ({"w": np.full((7, 3), 63.5, np.float32)}, "Training diverged"),
         ({"w": np.full((7, 3), np.nan, np.float32)}, "Training diverged"),
         ({"count": np.array(2**26)}, "too large"),
+        ({"count": np.array(-(2**63))}, "too large"),
         ({"w": np.zeros((3, 7), np.float32)}, "does not fit"),
         ({"w": np.zeros((7, 3), np.float64)}, "does not fit"),
         ({"more": np.zeros(2, np.float32)}, "does not fit"),
