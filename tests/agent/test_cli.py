@@ -196,6 +196,7 @@ def test_data_shows_samples_and_labels(data: Path) -> None:
         "columns": {},
         "warnings": [],
         "ignored": {},
+        "ignored_files": {},
     }
 
 
