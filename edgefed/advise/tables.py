@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,20 @@ NAME = "advice"
 _COLUMNS = (
     Column(name="accuracy", format=".3f", show="bar"),
     Column(name="±", format=".3f"),
-    Column(name="after", unit="rounds", format="d"),
-    Column(name="bytes a device", format=",d"),
+    Column(name="rounds", format="d"),
+    Column(name="traffic", unit="MB", format=".3g"),
     Column(name="time", unit="s", format=",d"),
-    Column(name="energy a device", unit="J", format=",d"),
+    Column(name="energy", unit="J", format=",d"),
     Column(name="ε", format=".3g"),
     Column(name="leaves a device"),
 )
 
 
 def advice_table(advice: Mapping[str, Any]) -> MethodTable:
-    """Return the candidates of an advice, as ``advice.json`` has it; the verdict recommends one."""
+    """Return the candidates of an advice, as ``advice.json`` has it; the verdict recommends one.
+
+    Traffic and energy are those of one device. Columns without any value are left out.
+    """
     rows = [
         (
             row["candidate"],
@@ -33,7 +37,7 @@ def advice_table(advice: Mapping[str, Any]) -> MethodTable:
                 row["accuracy"]["mean"],
                 row["accuracy"]["margin"],
                 row["rounds"],
-                row["bytes"],
+                None if row["bytes"] is None else row["bytes"] / 1e6,
                 row["seconds"],
                 row.get("joules"),
                 row["epsilon"],
@@ -43,7 +47,10 @@ def advice_table(advice: Mapping[str, Any]) -> MethodTable:
         for row in advice["rows"]
     ]
     verdict = f"Recommended: {advice['recommended']}, {advice['reason']}"
-    return method_table(NAME, _COLUMNS, rows, key="candidate", verdict=verdict)
+    known = [any(cells[place] is not None for _, cells in rows) for place in range(len(_COLUMNS))]
+    shown = [(name, list(compress(cells, known))) for name, cells in rows]
+    columns = list(compress(_COLUMNS, known))
+    return method_table(NAME, columns, shown, key="candidate", verdict=verdict)
 
 
 def comparison_table(compared: Iterable[Compared]) -> MethodTable:

@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from edgefed.events.base.method_tables import MethodTable
 from edgefed.terminal.console import columns
-from edgefed.tui.look.text_format import clean
+from edgefed.tui.look.text_format import clean, cut
 from edgefed.tui.look.theme import GREEN, MUTED
 from edgefed.tui.screens.board import Board
 
@@ -41,12 +41,20 @@ class AdviceScreen(ModalScreen[bool]):
 
     def compose(self) -> ComposeResult:
         """Lay out the table and the verdict."""
-        glyphs, table = self._board.glyphs, self._table
-        head, *rows = columns([table.head(), *table.texts()]).splitlines()
-        text = Text.assemble((f"{clean(head)}\n", MUTED), no_wrap=True)
-        text.append("\n".join(clean(row) for row in rows))
+        glyphs = self._board.glyphs
         with VerticalScroll(id="advice") as box:
             box.border_title = Content(glyphs.line("Advice for this recipe"))
             box.border_subtitle = Content("enter Take the recommended recipe  esc Close")
-            yield Static(glyphs.text(text))
-            yield Static(glyphs.text(Text(f"\n{clean(table.verdict)}", GREEN)))
+            yield Static(id="advice-table")
+            yield Static(glyphs.text(Text(f"\n{clean(self._table.verdict)}", GREEN)))
+
+    def on_resize(self) -> None:
+        """Cut the lines of the table at the new width: its last column matters least."""
+        self.call_after_refresh(self._draw)
+
+    def _draw(self) -> None:
+        table, drawn = self._table, self.query_one("#advice-table", Static)
+        lines = columns([table.head(), *table.texts()]).splitlines()
+        head, *rows = (cut(clean(line), max(1, drawn.size.width)) for line in lines)
+        text = Text.assemble((head, MUTED), "\n", "\n".join(rows))
+        drawn.update(self._board.glyphs.text(text))
