@@ -12,7 +12,7 @@ import typer
 
 from edgefed.cli.common.context import Globals, globals_of
 from edgefed.cli.common.help import examples
-from edgefed.cli.common.options import Jobs, RecipeFile, RunOrFolder, Sets
+from edgefed.cli.common.options import Jobs, On, RayAddress, RecipeFile, RunOrFolder, Sets
 from edgefed.cli.laboratory.trial_progress import parse_seeds, run_plan
 from edgefed.files.user_code import classes_allowed
 from edgefed.terminal.command_line import CommandLine
@@ -169,6 +169,8 @@ def race(
     methods: Methods = "",
     sets: Sets = None,
     jobs: Jobs = 1,
+    on: On = "local",
+    address: RayAddress = "",
     out: Out = None,
 ) -> None:
     """Compare methods on the fleet's twin, and recommend one, with a recipe for run start.
@@ -178,15 +180,16 @@ def race(
     from edgefed.advise.advising import RECIPE, Wishes, advise
     from edgefed.api.recipe_source import checked
     from edgefed.process.clock import SystemClock
+    from edgefed.simulator.backend import place
 
     options = globals_of(context)
     made, known, folder = _given(options, recipe, sets, profile, out)
     names = tuple(filter(None, methods.replace(" ", "").split(",")))
     wishes = Wishes(60 * minutes, parse_seeds(seeds), names, jobs)
-    run = partial(run_plan, options, folder=folder, jobs=jobs)
-    answer = advise(
-        made, known, folder, wishes, checked, run, SystemClock(), _stand_in(options, stand_in)
-    )
+    data_of_twin = _stand_in(options, stand_in)
+    with place(on, address, [made], jobs) as executors:
+        run = partial(run_plan, options, folder=folder, executors=executors, jobs=jobs)
+        answer = advise(made, known, folder, wishes, checked, run, SystemClock(), data_of_twin)
     options.answer({**answer.to_json(), "folder": str(folder)}, _table(answer))
     if not options.json:
         data(f"\n{answer.recommended}: {answer.reason}")

@@ -86,6 +86,11 @@ def test_data_that_lack_a_class_cannot_stand_in(tmp_path: Path) -> None:
     assert "The data have no sample of label 10, which the histograms name." in told.err
 
 
+def test_an_address_of_ray_without_ray_is_refused(tmp_path: Path) -> None:
+    words = _words(tmp_path, "--address", "192.0.2.1:6379")
+    edgefed(*words, state=tmp_path).failed(2, "usage", "--on ray")
+
+
 def test_without_a_broker_a_profile_is_asked_for(tmp_path: Path) -> None:
     nowhere = ("--broker", "mqtt://127.0.0.1:1", "--no-config")
     edgefed(*nowhere, "advise", "race", state=tmp_path).failed(3, "broker.unreachable")
