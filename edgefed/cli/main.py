@@ -21,7 +21,7 @@ from edgefed.cli.fleet import (
 )
 from edgefed.cli.laboratory import advise, algo, data, noise, plugin, privacy, reproduce, sim
 from edgefed.cli.runs import label, predict, run, tables
-from edgefed.cli.support import backup, bug_report, cache, config, ui, version
+from edgefed.cli.support import backup, bug_report, cache, config, release, ui, version
 from edgefed.terminal.command_line import program
 from edgefed.terminal.console import start
 
@@ -47,6 +47,7 @@ app.add_typer(operator.app, name="operator")
 app.command("rotate-keys", epilog=rotate_keys.EPILOG, json=True)(rotate_keys.rotate_keys)
 app.command(epilog=backup.BACKUP_EPILOG, json=True)(backup.backup)
 app.command(epilog=backup.RESTORE_EPILOG, json=True)(backup.restore)
+app.add_typer(release.app, name="release")
 app.add_typer(label.app, name="label")
 app.add_typer(tables.expert, name="expert")
 app.add_typer(tables.match, name="match")
