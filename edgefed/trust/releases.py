@@ -27,7 +27,6 @@ from tuf.api.metadata import (
     Metadata,
     MetaFile,
     Root,
-    Signed,
     Snapshot,
     TargetFile,
     Targets,
@@ -194,7 +193,7 @@ class ReleaseRepository:
         stamp.unrecognized_fields[SIGNED_AT] = timestamp(self._now)
         self.write("timestamp", stamp, online)
 
-    def write(self, role: str, signed: Signed, keys: Path) -> None:
+    def write(self, role: str, signed: Root | Targets | Snapshot | Timestamp, keys: Path) -> None:
         """Sign metadata with the key of its role, and write it.
 
         Raises:
@@ -209,7 +208,7 @@ class ReleaseRepository:
                 code="release.key",
                 hint="name the folder of the release manager's keys with --keys",
             ) from error
-        signer, made = CryptoSigner(key), Metadata(signed)
+        signer, made = CryptoSigner(key), Metadata[Any](signed)
         root = signed if isinstance(signed, Root) else self._newest("root")
         if signer.public_key.keyid not in root.roles[role].keyids:
             raise NotAllowedError(f"{path} is the key of another repository.", code="release.key")
@@ -230,7 +229,7 @@ class ReleaseRepository:
         found = self._metadata.glob("timestamp.json" if role == "timestamp" else f"*.{role}.json")
         return sorted(found, key=lambda path: (len(path.name), path.name))
 
-    def _newest(self, role: str) -> Any:
+    def _newest(self, role: str) -> Any:  # of the class of the role
         paths = self._files(role)
         if not paths:
             raise UnknownNameError(
@@ -239,12 +238,11 @@ class ReleaseRepository:
                 hint="edgefed release init FOLDER --keys KEYS",
             )
         try:
-            read: Any = Metadata.from_bytes(paths[-1].read_bytes())
+            return Metadata[Root].from_bytes(paths[-1].read_bytes()).signed
         except OSError as error:
             raise storage_error(paths[-1], error) from error
         except (RepositoryError, ValueError) as error:
             raise StorageError(f"{paths[-1]} is damaged.", code="release.damaged") from error
-        return read.signed
 
     def _place(self, target: TargetFile) -> Path:
         folder, _, name = target.path.rpartition("/")

@@ -52,7 +52,8 @@ class Publisher:
     ) -> None:
         """Publish a release: a wheel of edgefed with these modules, and wheels of other names."""
         wheels = self._wheels / f"wheels-{release}"
-        make_wheel(wheels, "edgefed", release, {"edgefed/__init__.py": "", **files})
+        version = release if release[0].isdigit() else f"9.{len(list(self._wheels.iterdir()))}"
+        make_wheel(wheels, "edgefed", version, {"edgefed/__init__.py": "", **files})
         for name, version in others.items():
             make_wheel(wheels, name, version, {f"{name}.py": f"VERSION = '{version}'\n"})
         repository = ReleaseRepository(self.folder, now)

@@ -1,0 +1,99 @@
+"""The updater is killed before its n-th change on the disk, for each n; then it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device_agent.updater import __main__, updates
+from tests.updates.boards import Board, agent_files
+from tests.updates.wheels import Publisher
+
+CHANGES = ((Path, "replace"), (Path, "symlink_to"), (shutil, "rmtree"), (os, "link"))
+"""What changes names on the disk; files are only written beside their names."""
+
+
+def fork(board: Board, kill_at: int = 0) -> int:
+    """Start an updater by a fork; it kills itself before one of its changes."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        count = 0
+
+        def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+            def at_most(*args: Any, **named: Any) -> Any:
+                nonlocal count
+                count += 1
+                if count == kill_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return change(*args, **named)
+
+            return at_most
+
+        for owner, name in CHANGES:
+            setattr(owner, name, counted(getattr(owner, name)))
+        updates.TURN = 0.01
+        sys.argv = ["", json.dumps(asdict(board.settings()), default=str)]
+        os._exit(__main__.main())
+    finally:
+        os._exit(1)
+
+
+def ended(child: int, *, stop: bool = False) -> int:
+    """Return the signal that ended an updater, after SIGTERM if it is to stop."""
+    if stop:
+        os.kill(child, signal.SIGTERM)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize(
+    ("mode", "then", "kill_at"), [("damages", "old", 1), ("good", "release", 14)]
+)
+def test_it_is_killed_before_each_change(
+    tmp_path: Path, mode: str, then: str, kill_at: int
+) -> None:
+    publisher = Publisher(tmp_path)
+    publisher.publish("release", agent_files(mode))
+    template = Board(tmp_path / "template", publisher)
+    template.install_old()
+    template.prepare("release", mode)
+    template.close()
+    phases = set()
+    while True:
+        board = Board(tmp_path / str(kill_at), publisher)
+        shutil.copytree(template.home, board.home, symlinks=True, dirs_exist_ok=True)
+        board.offer("release")
+        first = fork(board, kill_at)
+        state = board.until(lambda state, first=first: is_over(first) or at_rest(state))
+        phases.add(state.get("phase"))
+        killed = ended(first, stop=not is_over(first)) != 0
+        second = fork(board)
+        state = board.until(at_rest)
+        assert (state["current"], state["phase"]) == (then, "idle"), kill_at
+        ended(second, stop=True)
+        assert (board.folder / "agent.db").read_text() == "old tables", kill_at
+        assert (board.folder / "blobs" / "state").exists(), kill_at
+        board.close()
+        if not killed:
+            break
+        kill_at += 2  # the others, in the other sweep
+    assert {"trial", "restoring" if mode == "damages" else "idle"} <= phases
+
+
+def at_rest(state: dict[str, Any]) -> bool:
+    return state.get("phase") == "idle" and "trial" in state.get("reason", "")
+
+
+def is_over(child: int) -> bool:
+    """Whether a child has ended; it stays to be waited for."""
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
