@@ -8,3 +8,7 @@ from edgefed.process.startup import begin
 def main() -> None:
     """Run the command line."""
     begin("device_agent.commands.cli")
+
+
+if __name__ == "__main__":  # so an updater starts any version
+    main()

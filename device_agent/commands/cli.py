@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from device_agent.commands import membership_cli, mixes_cli, model_cli, service_cli
+from device_agent.commands import membership_cli, mixes_cli, model_cli, service_cli, update_cli
 from device_agent.commands.options import (
     Data,
     Holdout,
@@ -37,6 +37,7 @@ app = program(
 app.add_typer(mixes_cli.app, name="mixes")
 app.add_typer(model_cli.app, name="model")
 app.add_typer(service_cli.app, name="service")
+app.add_typer(update_cli.app, name="update")
 app.command()(membership_cli.enroll)
 app.command()(membership_cli.address)
 app.command()(membership_cli.leave)

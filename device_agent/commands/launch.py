@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from device_agent.daemon.agent import Agent
+from device_agent.daemon.agent_updates import UpdateOptions
 from device_agent.daemon.data_watch import DataWatch
 from device_agent.daemon.own_data import OwnData
 from device_agent.identity.device_name import agent_folder, device_name
@@ -24,7 +25,9 @@ from device_agent.reports.agent_metrics import AGENT_METRICS
 from device_agent.reports.log_ring import keep_log
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
+from device_agent.tasks.probe_task import probe_data
 from device_agent.tasks.training_process import TrainingProcess
+from device_agent.updater.agent_process import HOME
 from edgefed.config.fleet.broker_address import broker_address
 from edgefed.config.fleet.settings import AgentSettings
 from edgefed.data.base.preparation import channel_moments
@@ -100,6 +103,12 @@ def run_agent(
             settings.when, folder, partial(sensors.readings, settings.when, folder), clock
         ),
         settings,
+        UpdateOptions(
+            Path(home) if (home := os.environ.get(HOME)) else None,
+            settings.updates,
+            settings.update_bandwidth,
+            partial(TrainingProcess, settings, folder, device_name(settings), probe_data(), clock),
+        ),
     )
     serve_metrics(metrics, AGENT_METRICS, agent.metrics)
     del data  # the training process has them

@@ -14,6 +14,7 @@ import secrets
 import threading
 from collections.abc import Callable
 
+from device_agent.daemon.agent_updates import LOOK_EVERY, AgentUpdates, UpdateOptions
 from device_agent.daemon.announced_samples import OpenRun
 from device_agent.daemon.arrival_limits import ArrivalLimits, OverflowReport
 from device_agent.daemon.data_watch import DataRead, DataUnused, DataWatch
@@ -68,6 +69,7 @@ from edgefed.wire.messages import (
 )
 from edgefed.wire.rollout_messages import ModelOffer
 from edgefed.wire.topics import ParsedTopic, Topics
+from edgefed.wire.update_messages import UpdateOffer
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +110,7 @@ class Agent:
         manager: the service manager that started this process; None for none.
         policy: when the device's owner lets it train; None for always.
         settings: the owner's; None for the defaults.
+        updates: how the agent takes part in its updates; None for not at all.
     """
 
     def __init__(
@@ -124,6 +127,7 @@ class Agent:
         manager: ServiceManager | None = None,
         policy: TrainingPolicy | None = None,
         settings: AgentSettings | None = None,
+        updates: UpdateOptions | None = None,
     ) -> None:
         self._manager = manager or ServiceManager({}, clock)
         self._identity = identity
@@ -161,6 +165,9 @@ class Agent:
         self._name_guard = DuplicateNameGuard(self._session, self._lives)
         self._presence = PresenceCheck(self._session)
         self._watch = None if watch is None else watch(self._inbox.post)
+        options = updates or UpdateOptions(None, "off", 0, train)
+        own = (self._device, self._session, self._publisher, store.cache, clock)
+        self._updates = AgentUpdates(options, *own)
         self._next_telemetry = clock.monotonic()
         self._health: Telemetry | None = None
         self._problem: EdgeFedError | None = None
@@ -253,6 +260,7 @@ class Agent:
             self._publisher.farewell(gone, STOPPED)
         if self._watch is not None:
             self._watch.stop()
+        self._updates.close()
         self._training.stop()
         self._sender.stop()
         self._downloads.close()
@@ -264,6 +272,8 @@ class Agent:
         self._store.close()
 
     def _patience(self) -> float:
+        if self._updates.on_trial:
+            return LOOK_EVERY
         dues = (
             self._downloads.next_due(),
             self._models.downloads.next_due(),
@@ -273,6 +283,7 @@ class Agent:
             self._tasks.limits_due,
             self._presence.next_due,
             self._reporter.next_due(),
+            self._updates.next_due,
         )
         nearest = min(due for due in dues if due is not None)
         return min(LONGEST_WAIT, max(0.001, nearest - self._clock.monotonic()))
@@ -288,6 +299,11 @@ class Agent:
         self._tasks.check_limits(now)
         if self._watch is not None:
             self._watch.allow(self._between_runs)
+        quiet = self._coordinator != "" and self._between_runs
+        if self._updates.due(now, self._link.connected, quiet) and self._link.connected:
+            self._connected()  # a trial is over: the coordinator may know of this agent
+        if self._updates.on_trial:
+            return
         if not self._link.connected:
             self._next_telemetry = max(self._next_telemetry, now + 1.0)
             return
@@ -348,11 +364,10 @@ class Agent:
             return
         message = read.message
         match message:
-            case Task() if not arrival.retained:
+            case Task() if not arrival.retained and not self._updates.on_trial:
                 self._tasks.take(message)
-            case Chunk() if not self._models.chunk(message):
-                self._downloads.take(message, self._clock.monotonic())
-                self._tasks.received(message.digest)
+            case Chunk():
+                self._take_chunk(message)
             case Need():
                 self._take_need(message)
             case Receipt():
@@ -364,9 +379,18 @@ class Agent:
             case _:
                 self._take_news(message)
 
+    def _take_chunk(self, chunk: Chunk) -> None:
+        """Take a chunk of a model, a task or an update."""
+        now = self._clock.monotonic()
+        self._updates.take_chunk(chunk, now)
+        if not self._models.chunk(chunk):
+            self._downloads.take(chunk, now)
+            self._tasks.received(chunk.digest)
+
     def _take_state(self, state: CoordinatorState) -> None:
         if state.session != self._coordinator and state.status == "online":
             self._coordinator = state.session
+            self._updates.forget_report()
             self._reporter.repeat(self._link.connected)  # it knows only what the broker kept of us
         self._limits.know_run(state.run)
         if state.status == "online" and (state.run or state.owner != self._owner):
@@ -416,8 +440,12 @@ class Agent:
 
     def _connected(self) -> None:
         """Publish the birth, and continue the interrupted transfers."""
+        if self._updates.on_trial:
+            self._reporter.connected()
+            return
         self._publisher.birth(self._birth)
         now = self._clock.monotonic()
+        self._updates.reconnected(now)
         self._name_guard.connected(now)
         self._presence.connected(now)
         self._resender.reconnected(now)
@@ -430,7 +458,7 @@ class Agent:
         match message:
             case CoordinatorState():
                 self._take_state(message)
-            case ModelOffer():
+            case ModelOffer() if not self._updates.on_trial:  # it is repeated
                 self._models.take(message)
             case RenewalOrder() if self._renewal is not None:
                 self._renewal.order(message)
@@ -438,6 +466,8 @@ class Agent:
                 self._take_certificate(message)
             case Leave() if message.session == self._session:
                 self._removed()
+            case UpdateOffer():
+                self._updates.take(message)
             case _:
                 self._diagnostics.take(message)
 

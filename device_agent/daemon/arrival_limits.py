@@ -32,6 +32,7 @@ RATES = {
     "ping": Rate(5, 50),
     "log": Rate(2, 20),
     "model": Rate(1, 20),
+    "update": Rate(1, 10),
     "coordinator": Rate(200, 1000),
 }
 """By the last word of a topic; a message of 4 KiB or more counts as several, but a chunk as one.
@@ -44,6 +45,7 @@ WORDS = {
     "coordinator": "state of the coordinator",
     "log": "request for the log",
     "model": "offer of a model",
+    "update": "offer of an update",
 }
 
 

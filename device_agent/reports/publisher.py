@@ -8,10 +8,14 @@ from edgefed.wire.enrolment_messages import RenewalRequest
 from edgefed.wire.messages import Birth, Message, Need, Progress, Reply, Telemetry
 from edgefed.wire.rollout_messages import ModelAnswer
 from edgefed.wire.topics import Topics
+from edgefed.wire.update_messages import UpdateState
 
 
 class Publisher:
     """Publishes for one device.
+
+    Attributes:
+        silent: whether nothing is published.
 
     Progress and replies are published only while the broker is connected. Both are repeated after a
     reconnection, and an old one from a queue would then arrive too late.
@@ -21,6 +25,7 @@ class Publisher:
         self._link = link
         self._topics = topics
         self._device = device
+        self.silent = False
 
     def birth(self, birth: Birth) -> None:
         """Publish the device's birth, retained for later subscribers."""
@@ -74,5 +79,10 @@ class Publisher:
         if self._link.connected:
             self._publish(self._topics.model_answer(self._device), answer)
 
+    def update_state(self, state: UpdateState) -> None:
+        """Publish the version of the agent, and its update."""
+        self._publish(self._topics.update_state(self._device), state)
+
     def _publish(self, topic: str, message: Message, *, qos: int = 1, retain: bool = False) -> None:
-        self._link.send(topic, message, qos=qos, retain=retain)
+        if not self.silent:
+            self._link.send(topic, message, qos=qos, retain=retain)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from edgefed.cli.common.help import examples
 from edgefed.cli.fleet import (
+    agent_update,
     broker,
     coordinator,
     demo,
@@ -42,6 +43,7 @@ app.add_typer(run.app, name="run")
 app.command(epilog=predict.EPILOG, json=True)(predict.predict)
 app.add_typer(device.app, name="device")
 app.add_typer(model.app, name="model")
+app.add_typer(agent_update.app, name="agent-update")
 app.add_typer(gateway.app, name="gateway")
 app.add_typer(operator.app, name="operator")
 app.command("rotate-keys", epilog=rotate_keys.EPILOG, json=True)(rotate_keys.rotate_keys)

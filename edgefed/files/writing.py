@@ -27,7 +27,9 @@ PRIVATE_FOLDER = 0o700
 
 STATE_ENTRIES = frozenset(
     ("agents", "broker", "coordinator", "dashboard.json", "data", "demo", "logs", "mlflow")
-).union((".restore", "replaced", "simulations", "tensorboard", "trackers", "trust", "wandb"))
+).union(
+    (".restore", "replaced", "simulations", "tensorboard", "trackers", "trust", "updates", "wandb")
+)
 """The entries that EdgeFed's programs make in the state folder."""
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO

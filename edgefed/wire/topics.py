@@ -43,6 +43,7 @@ from edgefed.wire.messages import (
 )
 from edgefed.wire.rollout_messages import ModelAnswer, ModelOffer
 from edgefed.wire.site_messages import GatewayState, SiteMessages
+from edgefed.wire.update_messages import UpdateOffer, UpdateState
 
 Branch = Literal["all", "down", "up", "control", "events", "enrol"]
 
@@ -181,6 +182,7 @@ class Topics:
     ping = PartyTopic("down", "ping", Ping, qos=0)
     log_request = PartyTopic("down", "log", LogRequest, qos=0)
     model_offer = PartyTopic("down", "model", ModelOffer)
+    update_offer = PartyTopic("down", "update", UpdateOffer)
     down_site = PartyTopic("down", "site", SiteMessages)
     birth = PartyTopic("up", "birth", Birth, retained=True)
     progress = PartyTopic("up", "progress", Progress)
@@ -193,6 +195,7 @@ class Topics:
     pong = PartyTopic("up", "ping", Pong, qos=0)
     log_tail = PartyTopic("up", "log", LogTail, qos=0)
     model_answer = PartyTopic("up", "model", ModelAnswer)
+    update_state = PartyTopic("up", "update", UpdateState)
     gateway = PartyTopic("up", "gateway", GatewayState, retained=True)
     up_site = PartyTopic("up", "site", SiteMessages)
     request = PartyTopic("control", "request", Request)

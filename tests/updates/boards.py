@@ -156,6 +156,10 @@ class Board:
             time.sleep(0.02)
         return state
 
+    def wait_without(self, slot: str) -> None:
+        """Wait until a slot is deleted."""
+        self.until(lambda _: not (self.home / "slots" / slot).exists())
+
     def started(self) -> list[str]:
         """Return the slots from which agents were started, first ones first."""
         path = self.folder / "started"

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def test_it_is_killed_before_each_change(
         shutil.copytree(template.home, board.home, symlinks=True, dirs_exist_ok=True)
         board.offer("release")
         first = fork(board, kill_at)
-        state = board.until(lambda state, first=first: is_over(first) or at_rest(state))
+        state = board.until(partial(over_or_at_rest, first))
         phases.add(state.get("phase"))
         killed = ended(first, stop=not is_over(first)) != 0
         second = fork(board)
@@ -92,6 +93,10 @@ def test_it_is_killed_before_each_change(
 
 def at_rest(state: dict[str, Any]) -> bool:
     return state.get("phase") == "idle" and "trial" in state.get("reason", "")
+
+
+def over_or_at_rest(child: int, state: dict[str, Any]) -> bool:
+    return is_over(child) or at_rest(state)
 
 
 def is_over(child: int) -> bool:

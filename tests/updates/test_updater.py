@@ -71,7 +71,7 @@ def test_each_bad_version_is_switched_back_with_the_state_as_it_was(board: Board
         assert (board.folder / "agent.db").read_text() == "old tables"
         assert (board.folder / "blobs" / "state").read_text() == "private state"
         board.until(lambda _: board.started()[-1:] == ["old"])
-        board.until(lambda _, mode=mode: not (board.home / "slots" / mode).exists())
+        board.wait_without(mode)
 
 
 def test_a_broker_that_is_away_is_no_failure(board: Board) -> None:

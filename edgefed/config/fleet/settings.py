@@ -35,6 +35,8 @@ class DashboardSettings(Section):
         return value
 
 
+HOURS_PATTERN = r"^$|^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$"
+
 BROKER_PATTERN = r"^mqtts?://[^/\s]+$"
 
 
@@ -230,6 +232,24 @@ class AgentSettings(FleetSettings):
     )
     """Formats in which a model is written, beside safetensors; ``tensorrt`` where ``trtexec`` is on
     the PATH."""
+
+    updates: Literal["off", "ask", "auto"] = "off"
+    """Whether releases of the agent that the coordinator offers are installed: ``off``; ``ask``,
+    after ``edgefed-agent update approve``; ``auto``. ``edgefed-agent update run`` installs them."""
+
+    update_root: Path | None = None
+    """The pinned root metadata, ``1.root.json`` of the release manager: its keys decide which
+    releases this device accepts."""
+
+    update_hours: Annotated[str, Field(pattern=HOURS_PATTERN)] = ""
+    """Local time in which the version of the agent may change, such as ``02:00-05:00``; by default
+    at any time."""
+
+    update_bandwidth: Annotated[int, Field(ge=0)] = 0
+    """Most bytes a second for downloads of releases; 0 for no limit."""
+
+    update_trial: Annotated[float, Field(gt=0, le=86400)] = 60.0
+    """Seconds for which a new version has to stay connected before it is kept."""
 
     @field_validator("mix_receivers", "model_formats", mode="before")
     @classmethod

@@ -27,6 +27,7 @@ PREFIX = "EDGEFED_"
 OTHER_NAMES = {
     "EDGEFED_CONFIG": "the settings file to read instead of all others, as --config",
     "EDGEFED_NO_CONFIG": "1 to read no settings file, as --no-config",
+    "EDGEFED_UPDATER": "set by the updater for the agent that it starts: its folder",
     VARIABLE: "0 to do without the compiled kernels",
     **{f"{PREFIX}ALERT_{name}": "what the command of an alert is told" for name in ALERT_PARTS},
 }

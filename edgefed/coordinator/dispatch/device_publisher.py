@@ -21,6 +21,7 @@ from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Cancel, Message, Need, Receipt, Task
 from edgefed.wire.rollout_messages import ModelOffer
 from edgefed.wire.topics import TOPIC_SPECS, Topics, TopicSpec
+from edgefed.wire.update_messages import UpdateOffer
 
 GATHER = 0.15
 """Longest wait for others, in seconds, before a blob is broadcast."""
@@ -173,12 +174,12 @@ class DevicePublisher:
     def send(
         self,
         device: str,
-        message: Task | Cancel | Receipt | Ping | LogRequest | ModelOffer,
+        message: Task | Cancel | Receipt | Ping | LogRequest | ModelOffer | UpdateOffer,
         qos: int = 1,
     ) -> None:
         """Send a message to a device, through its gateway where it has one."""
         gateway = self._gateway_of(device)
-        if gateway and self._batches is not None:
+        if gateway and self._batches is not None and not isinstance(message, UpdateOffer):
             self._batches.put(gateway, device, message)
         else:
             self._publish(self._topics.of(_TOPICS[type(message)], device), message, qos)

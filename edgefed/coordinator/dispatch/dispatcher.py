@@ -12,6 +12,7 @@ import secrets
 import threading
 from collections.abc import Collection, Iterable
 from datetime import datetime
+from functools import partial
 
 from edgefed.coordinator.devices.new_devices import NewDevices
 from edgefed.coordinator.devices.sender_limits import COORDINATOR, STATES
@@ -40,6 +41,7 @@ from edgefed.transport.rate_limits import Buckets, Rate
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.trust.certificates import Certificate
+from edgefed.wire.blobs import chunk_count
 from edgefed.wire.diagnostic_messages import LogRequest, LogTail, Ping, Pong
 from edgefed.wire.enrolment_messages import EnrolmentRequest, Leave, RenewalRequest
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
@@ -58,6 +60,7 @@ from edgefed.wire.messages import (
 from edgefed.wire.rollout_messages import ModelAnswer, ModelOffer
 from edgefed.wire.site_messages import GatewayState, SiteMessages
 from edgefed.wire.topics import UNSIGNED_USER, ParsedTopic
+from edgefed.wire.update_messages import UpdateOffer, UpdateState
 
 log = logging.getLogger(__name__)
 
@@ -217,8 +220,8 @@ class Dispatcher:
         """Send a device a message, best effort."""
         self._publisher.send(device, message, qos=0)
 
-    def offer(self, device: str, offer: ModelOffer) -> None:
-        """Send a device the offer of a model; none to a device of a gateway."""
+    def offer(self, device: str, offer: ModelOffer | UpdateOffer) -> None:
+        """Send a device the offer of a model or an update; none to a device of a gateway."""
         if not self._deps.sites.gateway_of(device):
             self._publisher.send(device, offer)
 
@@ -449,6 +452,8 @@ class Dispatcher:
                 # A device that was unknown so far may answer through its gateway's sum
                 self._request_sums(pending)
             self._tasks.give_again(device)
+            if self._deps.updates is not None:
+                self._deps.updates.joined(device)
         elif not online:
             self._replies.leave(device)
 
@@ -489,15 +494,9 @@ class Dispatcher:
                 self._take_need(device, message, (device,))
             case Chunk():
                 self._replies.take_chunk(device, message)
-            case Pong() | LogTail() | ModelAnswer():
-                self._take_answer(device, message)
+            case Pong() | LogTail() | ModelAnswer() | UpdateState():
+                self._deps.on_answer(device, message)
         self._deps.on_heard(device, message)
-
-    def _take_answer(self, device: str, answer: Pong | LogTail | ModelAnswer) -> None:
-        if isinstance(answer, ModelAnswer):
-            self._deps.on_model_answer(device, answer)
-        else:
-            self._deps.on_diagnostic(device, answer)
 
     def _stays(self, device: str, message: Progress | Telemetry) -> bool:
         """Let a device join that shows that it is alive; whether it does not leave by this."""
@@ -523,6 +522,12 @@ class Dispatcher:
 
     def _take_need(self, device: str, need: Need, served: Iterable[str]) -> None:
         """Send a device or a gateway a blob that an open task of those it serves names."""
+        updates = self._deps.updates
+        if updates is not None and updates.serves(device, need.digest):
+            numbers = [n for n in need.chunks if n < chunk_count(updates.size(need.digest))]
+            topic = self._deps.topics.down_chunk(device)
+            self._sender.send(topic, need.digest, partial(updates.chunk, need.digest), numbers)
+            return
         # Access follows from open tasks: a digest alone gives no right to a blob
         access = self.exchanges.access_of_any(served, need.digest)
         offered = self._deps.offered(need.digest) if access == "none" else 0

@@ -14,6 +14,7 @@ from edgefed.coordinator.devices.sites import Sites
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.members.membership_messages import MembershipMessages
+from edgefed.coordinator.updates.agent_releases import AgentReleases
 from edgefed.process.clock import Clock
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
@@ -24,6 +25,10 @@ from edgefed.wire.diagnostic_messages import LogTail, Pong
 from edgefed.wire.messages import Message, Request
 from edgefed.wire.rollout_messages import ModelAnswer
 from edgefed.wire.topics import Topics
+from edgefed.wire.update_messages import UpdateState
+
+Answer = Pong | LogTail | ModelAnswer | UpdateState
+"""A device's answer to a diagnostic request or an offer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +54,10 @@ class DispatcherDeps:
         enrolled: whether a device is enrolled; messages of others are ignored.
         expect: called with each device whose retained birth was requested.
         verifier: of a signed fleet; None where messages are not signed.
-        on_diagnostic: takes devices' answers to pings and log requests.
-        on_model_answer: takes devices' answers to the offer of a model.
+        on_answer: takes devices' answers to pings, log requests and offers.
         offered: returns how many devices may need a blob that no task names; 0 for any other.
         sites: the gateways, and their devices.
+        updates: offers releases of the agent; None for none.
         on_heard: called with each message of a device that is a member and has joined.
         on_turn: called in each turn of the message loop, at least once in two seconds.
     """
@@ -75,9 +80,9 @@ class DispatcherDeps:
     expect: Callable[[str], None] = lambda device: None
     verifier: Verifier | None = None
     members: MembershipMessages | None = None
-    on_diagnostic: Callable[[str, Pong | LogTail], None] = lambda device, answer: None
-    on_model_answer: Callable[[str, ModelAnswer], None] = lambda device, answer: None
+    on_answer: Callable[[str, Answer], None] = lambda device, answer: None
     offered: Callable[[str], int] = lambda digest: 0
     sites: Sites = field(default_factory=lambda: Sites(everybody))
+    updates: AgentReleases | None = None
     on_heard: Callable[[str, Message], None] = lambda device, message: None
     on_turn: Callable[[], None] = lambda: None

@@ -24,7 +24,7 @@ from edgefed.coordinator.devices.sender_limits import SenderLimits, either, ever
 from edgefed.coordinator.devices.sites import Sites
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.dispatch.dispatcher import Dispatcher
-from edgefed.coordinator.dispatch.dispatcher_deps import DispatcherDeps
+from edgefed.coordinator.dispatch.dispatcher_deps import Answer, DispatcherDeps
 from edgefed.coordinator.dispatch.mqtt_fleet import MqttFleet
 from edgefed.coordinator.exchanges.relayed_blobs import open_blobs
 from edgefed.coordinator.journal.announcements import Announcements
@@ -50,6 +50,7 @@ from edgefed.coordinator.process.run_check import RunCheck, check_start
 from edgefed.coordinator.process.service_metrics import ServiceMetrics
 from edgefed.coordinator.process.service_settings import ServiceSettings, owner_of
 from edgefed.coordinator.process.site_actions import site_actions
+from edgefed.coordinator.process.update_actions import update_actions
 from edgefed.coordinator.rollouts.model_rollouts import ModelRollouts
 from edgefed.coordinator.rollouts.rollout_store import RolloutStore
 from edgefed.coordinator.rounds.engine import Engine
@@ -61,6 +62,7 @@ from edgefed.coordinator.rounds.run_controls import RunControls
 from edgefed.coordinator.storage.new_run import create_run
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.stored_runs import RunRecord
+from edgefed.coordinator.updates.agent_releases import AgentReleases
 from edgefed.errors import EdgeFedError, NotAllowedError, UsageError
 from edgefed.events.base.model import UNFINISHED
 from edgefed.events.base.snapshot import Snapshot
@@ -76,7 +78,9 @@ from edgefed.transport.link import Link
 from edgefed.trust.certificates import Certificate
 from edgefed.wire.chunk_staging import prune
 from edgefed.wire.messages import CoordinatorState, Message, Request
+from edgefed.wire.rollout_messages import ModelAnswer
 from edgefed.wire.topics import Topics
+from edgefed.wire.update_messages import UpdateState
 
 log = logging.getLogger(__name__)
 
@@ -148,6 +152,7 @@ class Service:
             lambda: secrets.token_hex(8),
         )
         self._rollouts = self._make_rollouts()
+        self._releases = self._make_releases()
         self.dispatcher = self._make_dispatcher(inbox)
         self.fleet = MqttFleet(
             *(self.dispatcher, self.registry, self.journal, clock),
@@ -234,6 +239,7 @@ class Service:
                 **enrolment_actions(self._members, self._sites.gateway_of),
                 **event_actions(self._events),
                 **model_actions(self._rollouts, self._store),
+                **update_actions(self._releases),
                 **site_actions(
                     *(self._sites, self.registry),
                     self._membership.listing if self._membership is not None else tuple,
@@ -248,6 +254,14 @@ class Service:
             lambda device, offer: self.dispatcher.offer(device, offer),  # noqa: PLW0108
             lambda: secrets.token_hex(4),
             self._sites.gateway_of,
+        )
+
+    def _make_releases(self) -> AgentReleases:
+        return AgentReleases(
+            self._settings.folder / "updates",
+            lambda device, offer: self.dispatcher.offer(device, offer),  # noqa: PLW0108
+            *(self.registry, self._sites.gateway_of, self.journal),
+            lambda: secrets.token_hex(8),
         )
 
     def _make_device_orders(self) -> DeviceOrders:
@@ -277,10 +291,10 @@ class Service:
                 enrolled=self._enrolled,
                 expect=self._limits.expect,
                 members=self._members,
-                on_diagnostic=self._diagnostics.take,
-                on_model_answer=self._rollouts.take,
+                on_answer=self._take_answer,
                 offered=self._rollouts.offered,
                 sites=self._sites,
+                updates=self._releases,
                 on_heard=self._on_heard,
                 on_turn=self._turn,
             )
@@ -538,11 +552,21 @@ class Service:
         self._known.forget(device)
         self._presence.forget(device)
         self._sites.forget(device)
+        self._releases.forget(device)
         self._link.clear(*self._topics.written_by_device(device))
 
     def _closed(self, run: str, through: int) -> None:
         self._known.save()
         self.announcements.closed(run, through)
+
+    def _take_answer(self, device: str, answer: Answer) -> None:
+        match answer:
+            case UpdateState():
+                self._releases.take(device, answer)
+            case ModelAnswer():
+                self._rollouts.take(device, answer)
+            case _:
+                self._diagnostics.take(device, answer)
 
     def _take_request(self, client: str, request: Request, signer: Certificate | None) -> None:
         self._requests.take(client, request, signer)
