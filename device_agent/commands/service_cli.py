@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -29,6 +30,9 @@ def install(
     start: service.Start = True,
     dry_run: service.DryRun = False,
     force: service.Force = False,
+    updates: Annotated[
+        bool, typer.Option("--updates", help="Run the agent under its updater.")
+    ] = False,
 ) -> None:
     """Write the systemd unit of the agent, enable it, and start it.
 
@@ -40,7 +44,9 @@ def install(
         form, _, path = source.partition(":")
         source = f"{form}:{Path(path).absolute()}"
     typed = (("--name", name), ("--data", source))
-    words = ["run", *(word for pair in typed if pair[1] for word in pair if word), *(further or ())]
+    named = [word for pair in typed if pair[1] for word in pair if word]
+    run = ["update", "run", *named[: 2 * bool(name)], "--", *named[2 * bool(name) :]]
+    words = [*(run if updates else ["run", *named]), *(further or ())]
     choices = service.Choices(memory, cpu, run_as, start, dry_run, force)
 
     def check(options: CommonOptions) -> None:

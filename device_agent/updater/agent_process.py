@@ -61,7 +61,7 @@ class AgentProcess:
     def start(self, python: Path) -> None:
         """Start the agent of a slot; on Linux it ends with this process."""
         environment = {**os.environ, HOME: str(self._home)}
-        for name in ("PYTHONPATH", "PYTHONHOME"):  # would hide the packages of the slot
+        for name in ("PYTHONPATH", "PYTHONHOME", "WATCHDOG_PID"):  # of this process alone
             environment.pop(name, None)
         words = [str(python), "-m", "device_agent.entry", *self._words]
         if sys.platform.startswith("linux"):

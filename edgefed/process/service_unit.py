@@ -92,6 +92,9 @@ class ServiceUnit:
             yield "# It reports that it has started, and each turn of its main loop: a loop that"
             yield "# hangs is killed and started again. Training is beside that loop."
             yield "Type=notify"
+            if "update" in self.command:
+                yield "# The agent reports, and the main process is its updater."
+                yield "NotifyAccess=all"
             yield "TimeoutStartSec=300"
             yield f"WatchdogSec={self.watchdog}"
         yield f"ExecStart={' '.join(quoted(word).replace('$', '$$') for word in self.command)}"

@@ -41,6 +41,7 @@ from edgefed.wire.site_messages import (
     SumRequest,
 )
 from edgefed.wire.tensors import DTYPES, Array
+from edgefed.wire.update_messages import UPDATE_MESSAGES, UpdateOffer, UpdateState
 
 words = st.text(max_size=20)
 names = st.from_regex(r"[a-z0-9][a-z0-9-]{0,63}", fullmatch=True)
@@ -161,6 +162,13 @@ OWN: dict[type[Message], dict[str, st.SearchStrategy[Any]]] = {
         "seconds": st.floats(0, limits.MAX_DEADLINE),
         "devices": st.lists(names, max_size=4).map(tuple),
     },
+    UpdateOffer: {
+        "offer": sessions,
+        "release": names,
+        "metadata": st.dictionaries(st.sampled_from(["1.root.json", "timestamp.json"]), refs),
+        "during_run": st.booleans(),
+    },
+    UpdateState: {"release": words, "phase": words, "offer": st.just(""), "reason": words},
     RenewalOrder: {"key": st.binary(min_size=8, max_size=8)},
     LogRequest: {
         "lines": st.integers(1, limits.MAX_LOG_LINES),
@@ -200,7 +208,7 @@ messages: dict[type[Message], st.SearchStrategy[Any]] = {
     kind: built(kind)
     for kind in (
         *(*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES),
-        *ROLLOUT_MESSAGES,
+        *(*ROLLOUT_MESSAGES, *UPDATE_MESSAGES),
     )
 }
 any_message: st.SearchStrategy[Message] = st.one_of(*messages.values())

@@ -28,6 +28,7 @@ from edgefed.wire.messages import (
     Task,
 )
 from edgefed.wire.site_messages import SITE_MESSAGES
+from edgefed.wire.update_messages import UPDATE_MESSAGES
 from tests.wire.memory import at_most, numbered
 from tests.wire.strategies import any_message, damaged, messages
 
@@ -56,7 +57,9 @@ def test_bytes_on_the_wire_do_not_drift() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", (*MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES), ids=lambda model: model.kind
+    "model",
+    (*MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES, *UPDATE_MESSAGES),
+    ids=lambda model: model.kind,
 )
 def test_every_message_returns_as_it_was(model: type[Message]) -> None:
     @settings(max_examples=25, deadline=None)
@@ -68,7 +71,13 @@ def test_every_message_returns_as_it_was(model: type[Message]) -> None:
 
 
 def test_kinds_are_unique() -> None:
-    everything = (*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES)
+    everything = (
+        *MESSAGES,
+        *ENROLMENT_MESSAGES,
+        *DIAGNOSTIC_MESSAGES,
+        *SITE_MESSAGES,
+        *UPDATE_MESSAGES,
+    )
     assert len({model.kind for model in everything}) == len(everything)
 
 

@@ -16,6 +16,7 @@ from edgefed.wire.messages import MESSAGES, Message
 from edgefed.wire.rollout_messages import ROLLOUT_MESSAGES
 from edgefed.wire.site_messages import SITE_MESSAGES, SummedAnswer
 from edgefed.wire.topics import TOPIC_SPECS, TopicSpec
+from edgefed.wire.update_messages import UPDATE_MESSAGES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
 ROWS = [
@@ -51,7 +52,7 @@ def test_every_topic_is_told(spec: TopicSpec) -> None:
     "model",
     [
         *(*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES),
-        *ROLLOUT_MESSAGES,
+        *(*ROLLOUT_MESSAGES, *UPDATE_MESSAGES),
         *(BlobRef, Patch, SentRelay, DeliveredRelay, SummedAnswer, WorkCost),
     ],
     ids=lambda model: model.__name__,

@@ -14,6 +14,7 @@ from edgefed.wire.messages import MESSAGES, Message
 from edgefed.wire.rollout_messages import ROLLOUT_MESSAGES
 from edgefed.wire.site_messages import SITE_MESSAGES, SumReply, SumRequest
 from edgefed.wire.topics import CLIENT_SLOTS, TOPIC_SPECS, ParsedTopic, Topics
+from edgefed.wire.update_messages import UPDATE_MESSAGES
 from tests.wire.strategies import any_message, digests, messages, names
 
 TOPICS = Topics("garden")
@@ -46,6 +47,8 @@ PARSED = {
     TOPICS.log_tail("d-1"): ParsedTopic("up", "d-1", "log"),
     TOPICS.model_offer("d-1"): ParsedTopic("down", "d-1", "model"),
     TOPICS.model_answer("d-1"): ParsedTopic("up", "d-1", "model"),
+    TOPICS.update_offer("d-1"): ParsedTopic("down", "d-1", "update"),
+    TOPICS.update_state("d-1"): ParsedTopic("up", "d-1", "update"),
     TOPICS.down_site("d-1"): ParsedTopic("down", "d-1", "site"),
     TOPICS.up_site("d-1"): ParsedTopic("up", "d-1", "site"),
     TOPICS.gateway("d-1"): ParsedTopic("up", "d-1", "gateway"),
@@ -71,7 +74,7 @@ def test_every_topic_means_its_place(topic: str) -> None:
 def test_every_lane_has_a_topic_and_every_message_a_lane() -> None:
     assert {(parsed.branch, parsed.leaf) for parsed in PARSED.values()} == set(TOPIC_SPECS)
     everything = {*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES}
-    everything |= {*ROLLOUT_MESSAGES}
+    everything |= {*ROLLOUT_MESSAGES, *UPDATE_MESSAGES}
     in_batches_only = {SumRequest, SumReply}
     assert {spec.message for spec in TOPIC_SPECS.values()} == everything - in_batches_only
     assert set(messages) == everything
