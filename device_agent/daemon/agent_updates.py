@@ -1,4 +1,4 @@
-"""The agent's part in its own updates: fetch what is offered, report, and show its updater a trial.
+"""The agent's part in its own updates: fetch offers, report, and show its updater a trial.
 
 Agent and updater are two programs, of versions that may differ. They talk through the files that
 ``device_agent.updater.state`` lists. The agent trusts no offer and verifies none: the updater does.
@@ -136,7 +136,7 @@ class AgentUpdates:
             self._send(self._intake.chunk(chunk, now), now)
 
     def reconnected(self, now: float) -> None:
-        """Ask again for what was on its way, and report the version."""
+        """Ask again for the blobs on their way, and report the version."""
         self.forget_report()
         if self._intake is not None:
             for ask in self._intake.reconnected(now):
@@ -152,7 +152,7 @@ class AgentUpdates:
         return None if self._intake is None else self._look_at
 
     def due(self, now: float, connected: bool, quiet: bool) -> bool:
-        """Do what is due; return whether a trial has just been passed.
+        """Do the work that is due; return whether a trial has just been passed.
 
         Args:
             now: the monotonic second.

@@ -25,7 +25,7 @@ END_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class SignsOfLife:
-    """What an agent writes to ``HOME/agent.json``.
+    """The content of ``HOME/agent.json``, which an agent writes.
 
     Attributes:
         beat: changes at least every few seconds.

@@ -1,6 +1,6 @@
 """The updater's settings, its stored state, and the files through which it talks to the agent.
 
-    HOME/offer.json      of the agent: what the coordinator offers
+    HOME/offer.json      of the agent: the last offer of the coordinator
     HOME/incoming/       of the agent: the blobs that it received, named by their SHA-256
     HOME/agent.json      of the agent: its signs of life
     HOME/state.json      of the updater: ``State``; its ``needs`` are fetched by the agent
@@ -47,7 +47,7 @@ class TrialLimits:
 
 @dataclass(frozen=True)
 class UpdaterSettings:
-    """What the device's owner decides.
+    """The decisions of the device's owner.
 
     Attributes:
         home: the updater's folder.
@@ -88,7 +88,7 @@ class UpdaterSettings:
 
 @dataclass(frozen=True)
 class State:
-    """What the updater remembers.
+    """The stored state of the updater.
 
     Attributes:
         current, previous: names of the slots that run now, and before the last change.

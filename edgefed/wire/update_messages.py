@@ -1,4 +1,4 @@
-"""The messages about updates of the agent: what a coordinator offers, and how far a device is.
+"""The messages about updates of the agent: the offer, and the state of a device.
 
 An offer carries signed metadata by reference. A device verifies it from its own pinned root: the
 coordinator chooses among releases, and can make none.

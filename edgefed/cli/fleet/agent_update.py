@@ -30,7 +30,7 @@ def add(
 ) -> None:
     """Store a signed repository of releases in place of the one before.
 
-    The coordinator can make no release: each device verifies what it is offered.
+    The coordinator can make no release: each device verifies its offers.
     """
     options = globals_of(context)
     with options.connected() as coordinator:

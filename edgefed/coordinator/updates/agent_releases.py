@@ -1,7 +1,7 @@
 """Releases of the agent at the coordinator: stored as they are signed, and offered to devices.
 
-The coordinator verifies no signature and has no key: each device verifies what it is offered from
-the root that its owner pinned. The coordinator checks hashes only, to report a damaged repository.
+The coordinator verifies no signature and has no key: each device verifies an offer from the root
+that its owner pinned. The coordinator checks hashes only, to report a damaged repository.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Stored:
 
 
 class AgentReleases:
-    """The releases, and what devices report; safe from any thread.
+    """The releases, and the reports of devices; safe from any thread.
 
     Args:
         folder: for its files.
