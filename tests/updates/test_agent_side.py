@@ -120,13 +120,13 @@ def test_nothing_leaves_a_version_on_trial(tmp_path: Path) -> None:
     write_json(home / "state.json", {"phase": "trial", "current": "old"})
     device = Device(tmp_path)
     assert device.updates.on_trial
-    assert device.sent.silent
+    assert vars(device.sent)["silent"]
     device.updates.due(0.0, connected=True, quiet=True)
     assert device.states() == []
     assert read_json(home / "agent.json")["probe"] is False
     write_json(home / "state.json", {"phase": "idle", "current": "new"})
     assert device.updates.due(1.0, connected=True, quiet=True)
-    assert not device.sent.silent
+    assert not vars(device.sent)["silent"]
     assert device.states()[-1].release == "new"
 
 
