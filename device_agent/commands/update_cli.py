@@ -43,7 +43,7 @@ def run(context: typer.Context, further: Further = None, *, name: Name = None) -
     from edgefed.files.optional import wanted
 
     options = common_options(context)
-    wanted("tuf.ngclient", "updates", "updates.missing", package="tuf")
+    wanted("tuf.ngclient", "updates", code="updates.missing", package="tuf")
     settings = agent_settings(options, name=name)
     root = _root(settings)
     address = broker_address(settings, (device_name(settings),))

@@ -121,5 +121,5 @@ def _wanted() -> None:
     """
     from edgefed.files.optional import wanted
 
-    wanted("tuf.api.metadata", "updates", "updates.missing", package="tuf")
-    wanted("packaging.utils", "updates", "updates.missing", package="packaging")
+    wanted("tuf.api.metadata", "updates", code="updates.missing", package="tuf")
+    wanted("packaging.utils", "updates", code="updates.missing", package="packaging")
