@@ -163,15 +163,15 @@ class Agent:
         self._models = self._model_keeper(settings or AgentSettings())
         self._lives = EarlierLives(store.folder)
         self._name_guard = DuplicateNameGuard(self._session, self._lives)
-        self._presence = PresenceCheck(self._session)
+        self._presence, self._stopping = PresenceCheck(self._session), threading.Event()
         self._watch = None if watch is None else watch(self._inbox.post)
-        options = updates or UpdateOptions(None, "off", 0, train)
-        own = (self._device, self._session, self._publisher, store.cache, clock)
-        self._updates = AgentUpdates(options, *own)
+        self._updates = AgentUpdates(
+            updates or UpdateOptions(None, "off", 0, train),
+            *(self._device, self._session, self._publisher, store.cache, clock),
+        )
         self._next_telemetry = clock.monotonic()
         self._health: Telemetry | None = None
         self._problem: EdgeFedError | None = None
-        self._stopping = threading.Event()
 
     def _task_services(self, train: Train) -> TaskServices:
         """Return the parts of the agent that a task uses."""
