@@ -25,7 +25,7 @@ from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
 from tests.updates.wheels import Publisher
 
-pytestmark = pytest.mark.mosquitto
+pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 FLEET, NAME = "updated", "cam"
