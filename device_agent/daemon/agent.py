@@ -139,8 +139,7 @@ class Agent:
         self._policy = policy or TrainingPolicy(WhenSettings(), store.folder, Readings, clock)
         self._clock = clock
         self._renewal = renewal
-        self._session = identity.birth.session
-        self._coordinator = ""
+        self._session, self._coordinator = identity.birth.session, ""
         self._open_run = OpenRun(store.folder)
         self._owner = self._open_run.owner or ""
         self._run_at_work = self._open_run.owner is not None

@@ -44,6 +44,9 @@ USAGE = 2
 RESTART = (1.0, 5.0, 30.0, 60.0)
 """Seconds until an agent that ended is started again."""
 
+MODELS = "models"
+"""Folder of the device's models, which no trial changes and an inference program may be reading."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}")
 
 
@@ -274,7 +277,7 @@ class AgentUpdater:
             return
         self._agent.stop()
         if self._settings.folder.is_dir():
-            copy_folder(self._settings.folder, self._backup, _left_out)
+            copy_folder(self._settings.folder, self._backup, self._left_out)
         self._start_at = 0.0
         self._file.change(phase="trial", trials=0, reason="")
 
@@ -302,6 +305,11 @@ class AgentUpdater:
             said = f"{verdict}: {line}" if line and "exit code" in verdict else verdict
             self._file.change(phase="restoring", reason=self._failed(said))
 
+    def _left_out(self, folder: str, names: list[str]) -> set[str]:
+        """Return what a copy of the state leaves out: blobs half received, and models."""
+        models = {MODELS} if Path(folder) == self._settings.folder else set()
+        return ({"staging"} | models) & set(names)
+
     def _failed(self, why: str) -> str:
         state = self._file.state
         return f"release {state.release} failed its trial, and {state.current} is back: {why}"
@@ -311,6 +319,8 @@ class AgentUpdater:
         self._agent.stop()
         folder, broken = self._settings.folder, self._home / "broken"
         if self._backup.is_dir():
+            if (folder / MODELS).is_dir() and not (self._backup / MODELS).exists():
+                rename(folder / MODELS, self._backup / MODELS)
             remove(broken)
             if folder.exists():
                 rename(folder, broken)
@@ -333,11 +343,6 @@ class AgentUpdater:
         order = str(read_json(path).get("order", ""))
         remove(path)
         return order
-
-
-def _left_out(folder: str, names: list[str]) -> set[str]:
-    """Return what a copy of the agent's state leaves out: blobs that were half received."""
-    return {"staging"} & set(names)
 
 
 def _in_use(folder: Path) -> bool:

@@ -1,7 +1,8 @@
 """The messages of the protocol, as pydantic models; ``docs/protocol.md`` lists them in a table.
 
 The messages of enrolment are in ``enrolment_messages``, those by which an operator looks after a
-device in ``diagnostic_messages``, those of model rollouts in ``rollout_messages``.
+device in ``diagnostic_messages``, those of model rollouts in ``rollout_messages``, those of updates
+of the agent in ``update_messages``.
 
 Messages are small. Large data is a blob, which a message references (``BlobRef``). Fields have
 bounds, and unknown fields are rejected. This module uses no sockets or files.

@@ -22,7 +22,7 @@ from tests.processes import clean_environment
 from tests.updates.wheels import Publisher, make_wheel
 
 AGENT = (Path(__file__).parent / "fake_agent.py").read_text()
-PATIENCE = 60.0
+PATIENCE = 240.0
 LIMITS = TrialLimits(start=60.0, probe=60.0, connect=1.0, stay=0.15, silence=60.0)
 
 
@@ -46,6 +46,8 @@ class Board:
         (self.folder / "blobs").mkdir(parents=True)
         (self.folder / "agent.db").write_text("old tables")
         (self.folder / "blobs" / "state").write_text("private state")
+        (self.folder / "models").mkdir()
+        (self.folder / "models" / "current").write_text("a model")
         self.home.mkdir()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._port = self._listener.getsockname()[1]

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 FLEET, NAME = "updated", "cam"
-PATIENCE = 90.0
+PATIENCE = 240.0
 
 
 class Fleet:

@@ -84,6 +84,7 @@ def test_it_is_killed_before_each_change(
         ended(second, stop=True)
         assert (board.folder / "agent.db").read_text() == "old tables", kill_at
         assert (board.folder / "blobs" / "state").exists(), kill_at
+        assert (board.folder / "models" / "current").exists(), kill_at
         board.close()
         if not killed:
             break

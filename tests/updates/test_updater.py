@@ -70,6 +70,7 @@ def test_each_bad_version_is_switched_back_with_the_state_as_it_was(board: Board
         assert (state["current"], state["number"]) == ("old", 1)
         assert (board.folder / "agent.db").read_text() == "old tables"
         assert (board.folder / "blobs" / "state").read_text() == "private state"
+        assert (board.folder / "models" / "current").read_text() == "a model"
         board.until(lambda _: board.started()[-1:] == ["old"])
         board.wait_without(mode)
 
