@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 from device_agent.reports.publisher import Publisher
 from device_agent.tasks.probe_task import probe_order, probe_problem
-from device_agent.tasks.training_messages import Progressed, TrainingDone
-from device_agent.tasks.training_process import TrainingProcess
+from device_agent.tasks.training_messages import TrainingDone
+from device_agent.tasks.training_process import Item, TrainingProcess
 from device_agent.updater.agent_process import SignsOfLife
 from device_agent.updater.disk import read_json
 from edgefed.errors import StorageError
@@ -59,7 +59,7 @@ class UpdateOptions:
     home: Path | None
     mode: UpdatesMode
     bandwidth: int
-    probe: Callable[[Callable[[Progressed | TrainingDone], None]], TrainingProcess]
+    probe: Callable[[Callable[[Item], None]], TrainingProcess]
 
 
 class AgentUpdates:
@@ -111,7 +111,7 @@ class AgentUpdates:
             self._probe = options.probe(self._take_probe)
             self._probe.begin(probe_order(cache, device))
 
-    def _take_probe(self, item: Progressed | TrainingDone) -> None:
+    def _take_probe(self, item: Item) -> None:
         """Take what the probe's process says, on its thread."""
         if isinstance(item, TrainingDone):
             self._probe_done = item
