@@ -35,7 +35,7 @@ from tests.docs.pages import ROOT
 LAB = Topics(FLEET)
 LEAVES = (
     *("birth", "progress", "telemetry", "reply", "need", "c", "renewal", "leave", "ping", "log"),
-    *("gateway", "site"),
+    *("model", "update", "gateway", "site"),
 )
 """What a device may write below its name."""
 PARTIES: tuple[tuple[Role, str], ...] = (

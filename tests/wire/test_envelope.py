@@ -27,6 +27,7 @@ from edgefed.wire.messages import (
     Request,
     Task,
 )
+from edgefed.wire.rollout_messages import ROLLOUT_MESSAGES
 from edgefed.wire.site_messages import SITE_MESSAGES
 from edgefed.wire.update_messages import UPDATE_MESSAGES
 from tests.wire.memory import at_most, numbered
@@ -58,7 +59,7 @@ def test_bytes_on_the_wire_do_not_drift() -> None:
 
 @pytest.mark.parametrize(
     "model",
-    (*MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES, *UPDATE_MESSAGES),
+    (*MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES, *ROLLOUT_MESSAGES, *UPDATE_MESSAGES),
     ids=lambda model: model.kind,
 )
 def test_every_message_returns_as_it_was(model: type[Message]) -> None:
@@ -71,13 +72,8 @@ def test_every_message_returns_as_it_was(model: type[Message]) -> None:
 
 
 def test_kinds_are_unique() -> None:
-    everything = (
-        *MESSAGES,
-        *ENROLMENT_MESSAGES,
-        *DIAGNOSTIC_MESSAGES,
-        *SITE_MESSAGES,
-        *UPDATE_MESSAGES,
-    )
+    everything = [*MESSAGES, *ENROLMENT_MESSAGES, *DIAGNOSTIC_MESSAGES, *SITE_MESSAGES]
+    everything += [*ROLLOUT_MESSAGES, *UPDATE_MESSAGES]
     assert len({model.kind for model in everything}) == len(everything)
 
 
