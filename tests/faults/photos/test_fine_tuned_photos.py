@@ -11,9 +11,10 @@ import torch
 from safetensors.numpy import load_file
 
 import edgefed
+from device_agent.daemon.own_data import load_data
+from edgefed.config.fleet.settings import AgentSettings
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.data.base.types import Dataset
-from edgefed.data.devices.sources import load_device
 from edgefed.files.samples import stored
 from tests.faults.fleet_processes import FLEET, fleet
 from tests.faults.photos.photo_folders import CLASSES, NETWORK, SIDE, write_photos, write_weights
@@ -55,7 +56,7 @@ def recipe(weights: Path, **sections: dict[str, Any]) -> Recipe:
 
 def dataset(source: str, decoded: Path) -> Dataset:
     """Return a device's photos as its agent reads them."""
-    found = load_device(source, HOLDOUT, decoded)
+    found = load_data(AgentSettings(data=source, holdout=HOLDOUT, state=decoded, name="other"))
     assert stored(found.train.inputs) is not None, "they were copied into memory"
     train, test, names = found.train, found.test, found.class_names
     return Dataset(train, test, found.classes, found.shape, class_names=names)
