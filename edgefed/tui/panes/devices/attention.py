@@ -123,8 +123,8 @@ def _kind_line(shown: Shown, kind: Sequence[AttentionItem], width: int, more: st
     line.append(f"{len(kind)} {more}{_WORDS[kind[0].kind]}: ", "bold")
     named = any(item.subject for item in kind)
     spare = width - line.cell_len - _LONGEST_NAME
-    if kind[0].kind in WITH_CAUSE and spare >= _LEAST_CAUSE and len(by_cause(kind)) == 1:
-        cause = clean(kind[0].text).removeprefix(f"{kind[0].kind}: ")
+    cause = clean(kind[0].text).partition(": ")[2] if kind[0].kind in WITH_CAUSE else ""
+    if cause and spare >= _LEAST_CAUSE and len(by_cause(kind)) == 1:
         line.append(f"{cut(cause, spare)}: ")
     room = width - line.cell_len
     return line.append(_names(kind, room) if named else cut(clean(kind[0].text), room))
