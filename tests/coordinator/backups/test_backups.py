@@ -505,7 +505,7 @@ def _killed_in_the_middle(folder: Path, target: Path) -> None:
 
 
 def _limited(folder: Path, target: Path, told: Path) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (118_000, 118_000))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         back_up(folder, folder / "no-trust", FLEET, target, CLOCK)

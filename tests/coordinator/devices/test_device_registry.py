@@ -97,7 +97,7 @@ def test_a_birth_of_the_same_life_with_a_greater_revision_tells_of_other_data() 
     assert (member.samples, member.class_names) == (9, ("ant", "bee"))
     assert scene.registry.working_on("one", "r-1-3"), "it goes on with what it does"
     (told,) = [each for each in scene.events if "renewed" in each.fields]
-    assert told.fields == {"device": "one", "renewed": True, **other}
+    assert told.fields == {"device": "one", "renewed": True, "channels": (), **other}
     line = describe(told)
     assert line is not None and line.text == "one  has other data, 9 samples"
     (view,) = scene.journal.snapshot.devices
