@@ -69,7 +69,7 @@ class _OpenSum:
             return False
         if not out or now >= self.closes:
             return True
-        # Before its time, a sum is due only if all that lack are lost, the last for the grace
+        # Before its time, a sum is due only if every device that lacks is lost for the grace
         lost = {} if grace is None else lost_since(out, self.since)
         return len(lost) == len(out) and max(lost.values()) + (grace or 0.0) <= now
 
