@@ -7,9 +7,7 @@ STAMP := $(VENV)/.installed
 WORKERS := $(shell $(PYTHON) -c 'import os; print(min(6, (os.cpu_count() or 1) + 2))')
 # A process that may not keep what it compiled compiles all of it again at each start.
 unexport PYTHONDONTWRITEBYTECODE
-PYTEST := $(BIN)/pytest --workers $(WORKERS)
-# Coverage measures no process that is forked without an exec.
-COVERED := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test suite quick check format lint types imports coverage resolve bench setup packages picture clean
 
@@ -41,7 +39,7 @@ imports: $(STAMP)
 	@$(BIN)/lint-imports || { echo "to see this again: make imports"; exit 1; }
 
 coverage: setup packages  ## run all tests and print coverage by package; ARGS="tests/wire" runs some
-	@$(COVERED) --cov --cov-report= $(ARGS); failed=$$?; \
+	@$(PYTEST) --cov --cov-report= $(ARGS); failed=$$?; \
 		$(BIN)/python -m tests.coverage_by_package && exit $$failed
 
 resolve: $(STAMP)  ## whether the requirements resolve for Python 3.10 to 3.13; asks the package registry

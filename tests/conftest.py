@@ -19,8 +19,6 @@ from broker.embedded import EmbeddedBroker
 from broker.mosquitto import INSTALL_HINT, MosquittoBroker, find_mosquitto
 from edgefed.config.values.address import Address
 
-pytest_plugins = ["tests.forked_workers"]
-
 settings.register_profile("suite", max_examples=60, deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")
 """The same examples each time: a failure is one of the change at hand. Few tests need more."""
@@ -51,7 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Of several processes, those that have no file left wait for the last one: it should be a short
     one. The order within a folder stays, so that its files share what it starts for all of them.
     """
-    if config.option.workers or hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
         long = {item.path for item in items if item.get_closest_marker("slow") is not None}
         items.sort(key=lambda item: item.path not in long)
     if find_mosquitto() is not None:
