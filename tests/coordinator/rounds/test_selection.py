@@ -32,6 +32,7 @@ from edgefed.events.history.early_stopping import MEASURED
 from edgefed.learn.base.types import Array
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.run import Simulation
+from edgefed.wire.message_parts import WorkCost
 
 DEVICES, COHORT, ROUNDS = 9, 3, 12
 RATE = 0.05
@@ -333,7 +334,8 @@ def test_a_device_without_a_limit_of_time_does_all_epochs(tmp_path: Path) -> Non
 def test_a_device_that_reports_any_steps_does_not_end_the_run(steps: float, tmp_path: Path) -> None:
     known = Measurements()
     stats = ReplyStats()
-    reply = SimpleNamespace(device="device-00", samples=5, metrics={"loss": 1.0, "steps": steps})
+    metrics = {"loss": 1.0, "steps": steps}
+    reply = SimpleNamespace(device="device-00", samples=5, metrics=metrics, cost=WorkCost())
     stats.accept(reply, 2.0)  # type: ignore[arg-type]
     known.add({"round": 1, MEASURED: measured_row(["device-00"], stats.answers)})
     plan = recipe({}, training={"seconds": 5.0, "epochs": 3}, rounds={"count": 5, "cohort": 0})

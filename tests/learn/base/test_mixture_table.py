@@ -52,8 +52,10 @@ def test_an_expert_is_kept_from_eta_over_k_on() -> None:
 
 def test_rounding_does_not_choose_among_equal_experts() -> None:
     even = device_shares(np.zeros((5, 4), np.float32), LABELS)
-    assert even.max() < 0.25
     assert kept_experts(even, 1.0) == (0, 1, 2, 3)
+    # Whether a softmax of zeros rounds down depends on the processor.
+    below = np.full(4, np.nextafter(0.25, 0.0))
+    assert kept_experts(below, 1.0) == (0, 1, 2, 3)
 
 
 @pytest.mark.parametrize("eta", [0.0, 0.3, 0.7, 0.99, 1.0])
