@@ -67,6 +67,23 @@ def make_resnet18(settings: Resnet18Settings, shape: Shape, classes: int) -> nn.
     return module
 
 
+NARROW = 8
+"""Channels below which oneDNN pads the input of a 1×1 convolution."""
+
+
+class NarrowShortcut(nn.Conv2d):
+    """A 1×1 convolution that takes every second pixel first, and then has stride 1.
+
+    The values are those of stride 2. With stride 2, channels last, fewer than 8 input channels and
+    a processor without AVX-512, oneDNN's backward pass writes beyond its buffer (torch 2.14).
+    """
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the products of every second pixel of ``[samples, channels, rows, columns]``."""
+        rows, columns = self.stride
+        return nn.functional.conv2d(images[:, :, ::rows, ::columns], self.weight, self.bias)
+
+
 BLOCKS = tuple(f"layer{stage}.{block}" for stage in (1, 2, 3, 4) for block in (0, 1))
 """Names of the blocks, from the first to the last."""
 
@@ -84,7 +101,8 @@ def _resize(module: nn.Module, settings: Resnet18Settings, channels: int, classe
         block.conv2 = nn.Conv2d(inner, after, 3, padding=1, bias=False)
         block.bn1, block.bn2 = norm(inner), norm(after)
         if stride == 2:
-            shortcut = nn.Conv2d(before, after, 1, stride, bias=False)
+            kind = NarrowShortcut if before < NARROW else nn.Conv2d
+            shortcut = kind(before, after, 1, stride, bias=False)
             block.downsample = nn.Sequential(shortcut, norm(after))
         before = after
     module.fc = nn.Linear(before, classes)

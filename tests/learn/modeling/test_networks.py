@@ -17,6 +17,7 @@ from edgefed.errors import DataError, RecipeError
 from edgefed.learn.modeling.model import Model
 from edgefed.learn.modeling.model_building import build, seeded
 from edgefed.learn.networks.lstm import CharacterLstm
+from edgefed.learn.networks.resnet18 import NarrowShortcut
 
 CIFAR = (3, 32, 32)
 MNIST = (1, 28, 28)
@@ -246,3 +247,16 @@ def test_an_image_network_refuses_other_inputs(name: str, shape: tuple[int, ...]
         make(name, shape, 2)
     assert caught.value.code == "model.input"
     assert "mlp" in caught.value.hint
+
+
+def test_a_narrow_shortcut_computes_a_convolution_of_stride_2() -> None:
+    """Without the kernel of oneDNN that writes beyond its buffer, hence in double precision."""
+    torch.manual_seed(0)
+    narrow = NarrowShortcut(4, 6, 1, 2, bias=False).double()
+    images = torch.linspace(-1, 1, 200).double().reshape(2, 4, 5, 5).requires_grad_()
+    found = [
+        (outputs, *torch.autograd.grad(outputs.square().sum(), [images, narrow.weight]))
+        for outputs in (narrow(images), nn.functional.conv2d(images, narrow.weight, stride=2))
+    ]
+    for left, right in zip(*found, strict=True):
+        torch.testing.assert_close(left, right)
