@@ -73,7 +73,7 @@ def test_up_ends_with_ctrl_c_and_takes_its_broker_with_it(tmp_path: Path) -> Non
 
 def demo(folder: Path, *words: str) -> subprocess.Popen[str]:
     recipe = recipe_file(folder, TINY.replace("min_devices = 2", "").replace("= 2", "= 1"))
-    common = ("--recipe", str(recipe), "--headless", "--rounds", "100000")
+    common = ("--recipe", str(recipe), "--headless", "--rounds", "100000", "--devices", "2")
     return edgefed("--state", str(folder), "demo", *common, *words)
 
 

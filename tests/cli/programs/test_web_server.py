@@ -56,7 +56,10 @@ def get(url: str, headers: dict[str, str] | None = None) -> tuple[int, str, dict
     return asyncio.run(_get(url, headers))
 
 
-def test_a_tab_draws_takes_keys_and_ends_with_its_process(server: Served) -> None:
+def test_a_tab_draws_takes_keys_and_ends_with_its_process(server: Served, recording: Path) -> None:
+    """Its dashboard has the options of the server."""
+    options = ("ui", "--replay", str(recording), "--speed", "max")
+
     async def scenario() -> None:
         async with tab(server) as first, tab(server) as second:
             await first.shows("The recording is over")
@@ -65,6 +68,10 @@ def test_a_tab_draws_takes_keys_and_ends_with_its_process(server: Served) -> Non
             await second.shows("The recording is over")
             processes = server.dashboards()
             assert len(processes) == 2
+            words = [str(word) for word in processes[0].cmdline()]
+            assert words[3] == "--state"
+            assert words[4].endswith("its state0")
+            assert words[5:] == [*options, "--round", "1", "--no-ascii"]
             await first.press("\x11")
             await first.ended()
             await second.press("3")
@@ -72,28 +79,6 @@ def test_a_tab_draws_takes_keys_and_ends_with_its_process(server: Served) -> Non
         await until_gone(processes)
 
     asyncio.run(scenario())
-
-
-def test_a_dashboard_has_the_options_of_the_server(server: Served, recording: Path) -> None:
-    async def scenario() -> list[str]:
-        async with tab(server) as page:
-            await page.shows("The recording is over")
-            (process,) = server.dashboards()
-            return [str(word) for word in process.cmdline()]
-
-    words = asyncio.run(scenario())
-    assert words[3] == "--state"
-    assert words[4].endswith("its state0")
-    assert words[5:] == [
-        "ui",
-        "--replay",
-        str(recording),
-        "--speed",
-        "max",
-        "--round",
-        "1",
-        "--no-ascii",
-    ]
 
 
 def test_modules_of_the_current_folder_are_not_imported(tmp_path: Path) -> None:
@@ -210,22 +195,19 @@ def test_what_a_dashboard_says_on_stderr_is_said_on_stderr(recording: Path) -> N
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "told"),
-    [(signal.SIGINT, 130, "edgefed: error: Interrupted.  [interrupted]"), (signal.SIGTERM, 0, "")],
-)
-def test_a_signal_ends_the_server_and_all_dashboards(
-    recording: Path, number: int, code: int, told: str
-) -> None:
+def test_a_signal_ends_the_server_and_all_dashboards(recording: Path) -> None:
     async def scenario() -> None:
         with served("--replay", str(recording)) as server:
             async with tab(server) as page:
                 await page.shows("REPLAY")
                 processes = server.dashboards()
-                ended, _ = await asyncio.gather(asyncio.to_thread(server.end, number), page.ended())
+                ended, _ = await asyncio.gather(
+                    asyncio.to_thread(server.end, signal.SIGTERM), page.ended()
+                )
             await until_gone(processes)
-            assert ended[:2] == (code, "")
-            assert [line for line in ended[2].splitlines()[2:] if line] == ([told] if told else [])
+            assert ended[:2] == (0, "")
+            assert "Ctrl-C ends the server" in ended[2]
+            assert [line for line in ended[2].splitlines()[2:] if line] == []
 
     asyncio.run(scenario())
 
@@ -261,20 +243,11 @@ def test_a_dashboard_does_not_outlive_a_killed_server(recording: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_it_prints_its_address_as_json_and_what_to_do_with_it(recording: Path) -> None:
-    with served("--replay", str(recording), "--json") as server:
-        code, out, err = server.end(signal.SIGTERM)
-    assert server.url.startswith("http://127.0.0.1:")
-    assert server.url.endswith("/")
-    assert (code, out) == (0, "")
-    assert "Ctrl-C ends the server" in err
-    with served("--replay", str(recording), common=("--quiet",)) as another:
-        assert another.end(signal.SIGTERM) == (0, "", "")
-    assert another.url.split("/")[3] != server.url.split("/")[3], "the secret is a new one"
-
-
-def test_an_interrupt_is_reported_as_json(recording: Path) -> None:
-    with served("--replay", str(recording), "--json", common=("--quiet",)) as server:
-        code, out, err = server.end(signal.SIGINT)
+def test_it_prints_its_address_and_an_interrupt_as_json(recording: Path, server: Served) -> None:
+    with served("--replay", str(recording), "--json", common=("--quiet",)) as own:
+        code, out, err = own.end(signal.SIGINT)
+    assert own.url.startswith("http://127.0.0.1:")
+    assert own.url.endswith("/")
     assert (code, out) == (130, "")
     assert json.loads(err)["error"]["code"] == "interrupted"
+    assert own.url.split("/")[3] != server.url.split("/")[3], "the secret is a new one"
