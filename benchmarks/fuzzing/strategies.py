@@ -37,6 +37,7 @@ VALID: tuple[Any, ...] = (
     *(None, True, False, 0, 1, 2, 5, 1000, 2**40, 0.0, 0.5, 1.0, 30.0, "", "fit", "weights"),
     *("delta", "fedavg", "fp32", "mlp", "dev-1", "dev-2", "x", "0" * 8, "f" * 16, "0" * 64, b""),
     *(b"x", bytes(8), bytes(32), bytes(range(30)), bytes(2000), {}, {"a": 1}, {"b": [0.5, None]}),
+    "m-00000000",
 )
 """Values of which a field takes those that its type allows."""
 
