@@ -7,8 +7,8 @@ STAMP := $(VENV)/.installed
 WORKERS := $(shell $(PYTHON) -c 'import os; print(min(6, (os.cpu_count() or 1) + 2))')
 # A process that may not keep what it compiled compiles all of it again at each start.
 unexport PYTHONDONTWRITEBYTECODE
-# A test that ends its process is run again in a new one, which collects all tests first: not more than once.
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
+# A process that crashes is not replaced: with --dist loadfile, pytest-xdist would wait for the tests of its file for ever.
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 .PHONY: demo test suite quick check format lint types imports coverage resolve bench setup packages picture clean
 

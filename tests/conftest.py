@@ -19,7 +19,7 @@ from broker.embedded import EmbeddedBroker
 from broker.mosquitto import INSTALL_HINT, MosquittoBroker, find_mosquitto
 from edgefed.config.values.address import Address
 
-settings.register_profile("suite", max_examples=60, deadline=None, derandomize=True, database=None)
+settings.register_profile("suite", max_examples=30, deadline=None, derandomize=True, database=None)
 settings.load_profile("suite")
 """The same examples each time: a failure is one of the change at hand. Few tests need more."""
 

@@ -41,7 +41,7 @@ def test_text_of_others_is_shown_without_what_a_reader_cannot_see() -> None:
 
 
 @given(st.lists(st.tuples(NAME, st.lists(st.one_of(st.none(), st.floats()), max_size=5))))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_curves_make_a_picture(curves: list[tuple[str, list[float | None]]]) -> None:
     series = [Series(name, list(enumerate(values, 1))) for name, values in curves]
     drawn = [v for _, values in curves for v in values if v is not None and abs(v) <= LARGEST]
@@ -147,7 +147,7 @@ def test_a_scale_of_one_value_has_a_middle() -> None:
 
 
 @given(st.lists(st.tuples(NAME, st.lists(st.integers(0, 10**9), max_size=12)), max_size=5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_heat_map_has_a_cell_a_count(rows: list[tuple[str, list[int]]]) -> None:
     root = parsed(heat_map(rows, title="labels", axis="label"))
     cells = [each for each in root.iter() if each.tag.endswith("rect")]
@@ -155,7 +155,7 @@ def test_a_heat_map_has_a_cell_a_count(rows: list[tuple[str, list[int]]]) -> Non
 
 
 @given(st.lists(st.tuples(NAME, st.floats(0, 1e12)), max_size=6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_bar_a_row(rows: list[tuple[str, float]]) -> None:
     bars = [Bar(name, value, value / 2, value * 2) for name, value in rows]
     root = parsed(bar_chart(bars, "{:.0f}".format, title="bytes & more"))
@@ -169,7 +169,7 @@ SHARE = st.floats(0, 1)
     st.lists(st.tuples(NAME, st.lists(st.lists(SHARE, min_size=2, max_size=2), max_size=3))),
     st.integers(0, 90),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_any_shares_make_a_picture(panels: list[tuple[str, list[list[float]]]], extra: int) -> None:
     names = [f"<row> {number}" for number in range(3 + extra)]
     drawn = [Panel(title, rows) for title, rows in panels]

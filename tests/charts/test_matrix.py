@@ -31,7 +31,7 @@ def cells(svg: str) -> list[tuple[str, ElementTree.Element]]:
         )
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_counts_make_a_picture(drawn: tuple[list[list[int]], list[str]]) -> None:
     counts, names = drawn
     svg = standalone(matrix_chart(counts, names, title="<matrix>"))

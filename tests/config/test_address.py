@@ -43,7 +43,7 @@ def test_tls_has_a_port_of_its_own_and_no_login() -> None:
     assert parse_address("mqtt://broker.lan:8884").port == 8884
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.text(st.characters(codec="utf-8"), min_size=1), st.text(st.characters(codec="utf-8")))
 def test_any_login_survives_the_text(user: str, password: str) -> None:
     for host in ("broker.lan", "2001:db8::7"):

@@ -102,7 +102,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.dictionaries(KEYS.filter(lambda key: key.isprintable()), VALUES, max_size=5))
 def test_a_document_written_one_key_a_line_is_found_again(values: dict[str, Any]) -> None:
     pairs = [f"{toml_value({key: value})[1:-1]}\n" for key, value in values.items()]

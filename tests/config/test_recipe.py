@@ -301,7 +301,7 @@ def recipes(draw: st.DrawFn) -> Recipe:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(recipes(), st.booleans())
 def test_a_recipe_prints_as_toml_that_loads_back_equal(recipe: Recipe, comments: bool) -> None:
     document = parse_toml(to_toml(recipe, comments=comments), "printed")

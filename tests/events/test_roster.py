@@ -46,7 +46,7 @@ def devices(count: int, labels: int = 10) -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(told=rows)
 def test_every_row_comes_back_in_order(told: list[dict[str, Any]]) -> None:
     assert [row for part in roster_parts(told) for row in roster_rows(part)] == told

@@ -36,7 +36,7 @@ def cohorts(draw: st.DrawFn) -> tuple[dict[str, int], dict[str, int], dict[str, 
     return announced, samples, sites, draw(st.integers(0, 2**32)), codec
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(cohorts(), st.sampled_from(["examples", "uniform"]), st.sampled_from([1e-4, 1.0, 15.0]))
 def test_sums_of_sites_have_the_bits_of_the_flat_merge(
     drawn: tuple[dict[str, int], dict[str, int], dict[str, int], int, str],

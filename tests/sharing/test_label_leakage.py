@@ -30,7 +30,7 @@ def drawn(seed: int, labels: int, experts: int) -> tuple[Array, Array]:
     return shares / shares.sum(), rng.dirichlet(np.full(experts, 0.7), labels)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seeds, st.integers(2, 8), st.integers(0, 4))
 def test_with_as_many_experts_as_labels_it_is_exact(seed: int, labels: int, more: int) -> None:
     shares, table = drawn(seed, labels, labels + more)
@@ -41,7 +41,7 @@ def test_with_as_many_experts_as_labels_it_is_exact(seed: int, labels: int, more
     assert np.abs(found.shares - shares).max() < 1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seeds, st.integers(3, 9), st.integers(1, 4))
 def test_with_fewer_experts_it_says_so_and_explains_the_mixture(
     seed: int, labels: int, experts: int

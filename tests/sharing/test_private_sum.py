@@ -60,7 +60,7 @@ def test_no_other_multiplier_has_a_grid(multiplier: float) -> None:
         grid_of(1.0, multiplier)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     scale=st.floats(1e-9, 60),
@@ -102,7 +102,7 @@ def test_devices_clip_to_the_norm() -> None:
     assert all(np.array_equal(clipped(short, 0.5)[name], short[name]) for name in short)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), scale=st.floats(1e-6, 60), other=st.floats(1e-6, 60))
 def test_one_device_changes_the_sum_by_the_norm_at_most(
     seed: int, scale: float, other: float

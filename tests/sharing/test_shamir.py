@@ -57,7 +57,7 @@ def test_shares_are_the_values_of_the_polynomial_at_their_places() -> None:
     sizes=st.integers(1, 12).flatmap(lambda t: st.tuples(st.just(t), st.integers(t, 16))),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_any_threshold_of_shares_gives_the_secret(
     secret: bytes, sizes: tuple[int, int], seed: int
 ) -> None:
@@ -70,7 +70,7 @@ def test_any_threshold_of_shares_gives_the_secret(
 
 
 @given(secret=SECRETS, other=SECRETS, seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_fewer_shares_fit_every_secret(secret: bytes, other: bytes, seed: int) -> None:
     shares = split(secret, 3, 5, drawing(seed))
     # Two of three shares and any secret at 0 determine a polynomial of degree 2, whose value at a

@@ -88,7 +88,7 @@ def test_it_is_killed_before_each_change(
         board.close()
         if not killed:
             break
-        kill_at += 4  # each point takes a second; the sweeps begin apart
+        kill_at += 7  # each point takes a second; the sweeps begin apart
     assert {"trial", "restoring" if mode == "damages" else "idle"} <= phases
 
 

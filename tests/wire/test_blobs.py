@@ -119,7 +119,7 @@ def test_small_blobs_are_limited_in_number(tmp_path: Path) -> None:
     assert len(BlobCache(tmp_path, 1 << 20, limit_blobs=2)) == 2
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(steps=st.lists(st.tuples(st.sampled_from("prdsul"), st.integers(0, 9)), max_size=40))
 def test_the_bytes_counted_are_those_on_disk(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]

@@ -163,7 +163,7 @@ def test_the_largest_blob_takes_no_memory_before_it_comes(tmp_path: Path) -> Non
     assert sum(path.stat().st_blocks for path in tmp_path.iterdir()) < 1000
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.binary(max_size=12) | st.binary(min_size=COUNT, max_size=COUNT),
     st.sampled_from([0, 5, SIZE - 1, SIZE, SIZE + 1]),

@@ -76,13 +76,13 @@ def test_bytes_do_not_drift(name: str, content: bytes) -> None:
         assert zstandard.ZstdDecompressor().decompress(ours[start:]) == content
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(arrays())
 def test_fp32_loses_nothing(found: dict[str, Array]) -> None:
     assert same(through("fp32", found), found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(arrays(), st.sampled_from(sorted(CODECS)))
 def test_every_codec_keeps_other_dtypes_exactly(found: dict[str, Array], name: str) -> None:
     back = through(name, found)
@@ -92,7 +92,7 @@ def test_every_codec_keeps_other_dtypes_exactly(found: dict[str, Array], name: s
     assert all(array.flags.writeable for array in back.values())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(arrays(floats_only=True))
 def test_bf16_is_off_by_at_most_half_a_step(found: dict[str, Array]) -> None:
     for name, back in through("bf16", found).items():
@@ -125,7 +125,7 @@ def test_topk_by_hand() -> None:
     assert one("topk", values).tolist() == [0, -8, 0.75, 0, 0, 0, 0, 0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(arrays(floats_only=True))
 def test_topk_keeps_the_largest_quarter(found: dict[str, Array]) -> None:
     for name, back in through("topk", found).items():
@@ -157,7 +157,7 @@ def test_stretches_of_unlike_bytes_are_compressed_apart() -> None:
     assert both < 0.9 * taken(joined, 40_000)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(arrays(floats_only=True), st.integers(0, 2**32))
 def test_int8_is_off_by_less_than_a_scale(found: dict[str, Array], seed: int) -> None:
     for name, back in through("int8", found, seed).items():
@@ -365,14 +365,14 @@ def test_bytes_after_the_frame_are_refused(extra: bytes) -> None:
     assert refused(blob, {"w": TensorSpec("float32", (2,))}) == "wire.tensor"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from(sorted(CODECS)), st.booleans())
 def test_random_bytes_are_refused(data: bytes, name: str, framed: bool) -> None:
     blob = coded(name, [["w", "float32", [2]]], data) if framed else data
     assert refused(blob, {"w": TensorSpec("float32", (2,))}).startswith("wire.")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data(), st.sampled_from(sorted(CODECS)))
 def test_damage_is_refused_or_stays_within_what_was_expected(
     data: st.DataObject, name: str

@@ -72,7 +72,7 @@ def test_a_negative_zero_stays_one() -> None:
         assert through(base, floats(-0.0, 2)) == pack(floats(-0.0, 2))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(arrays(), st.data())
 def test_any_versions_are_converted_without_loss(
     target: dict[str, Array], data: st.DataObject
@@ -90,7 +90,7 @@ def test_any_versions_are_converted_without_loss(
     assert through(base, target) == pack(target)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(-(2**23), 2**23), min_size=1), st.integers(-149, 100))
 def test_multiples_of_a_power_of_two_are_converted_without_loss(
     factors: list[int], exponent: int
@@ -147,7 +147,7 @@ def test_what_differs_from_the_expected_tensors_is_refused() -> None:
         assert caught.value.code == "wire.tensor"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(damaged(encode_exact(None, {**floats(1, 2, 3), "n": np.array([True])})))
 def test_damage_ends_in_an_error_or_in_other_arrays(blob: bytes) -> None:
     with contextlib.suppress(WireError):

@@ -48,7 +48,7 @@ def test_exact_arithmetic() -> None:
     assert base["w"].tolist() == [1, 2]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(arrays())
 def test_from_nothing_the_patch_is_the_weights(found: dict[str, Array]) -> None:
     made = apply_patch(None, difference(None, found), specs_of(found))

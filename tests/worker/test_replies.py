@@ -42,7 +42,7 @@ def test_a_long_reason_is_cut() -> None:
     assert made.reason == "x" * 1000
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(sizes=st.lists(st.integers(1, INLINE_BYTES + 9), max_size=5))
 def test_every_blob_is_named_and_is_in_one_place(sizes: list[int]) -> None:
     blobs = {f"role-{k}": bytes([k]) * size for k, size in enumerate(sizes)}

@@ -33,7 +33,7 @@ def send(
 
 
 @pytest.mark.parametrize("code", LOSSY)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(values=st.lists(vectors, min_size=1, max_size=8))
 def test_all_that_was_sent_and_the_rest_are_all_that_was_meant(
     code: str, values: list[Array]

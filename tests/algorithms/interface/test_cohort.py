@@ -34,7 +34,7 @@ def percent(share: float) -> Fraction:
     return Fraction(round(share * 100), 100)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(roster=rosters, section=sections, seed=st.integers(0, 2**62))
 def test_the_terms_follow_from_the_recipe(
     roster: Roster, section: RoundsSection, seed: int
@@ -49,7 +49,7 @@ def test_the_terms_follow_from_the_recipe(
     assert cohort.quorum <= max(1, aim)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(roster=rosters, section=sections, seed=st.integers(0, 2**62))
 def test_members_are_distinct_sorted_and_have_samples(
     roster: Roster, section: RoundsSection, seed: int

@@ -54,7 +54,7 @@ def test_one_device_has_a_line_for_each_label_it_holds() -> None:
     assert drawn[2].count("█") == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.integers(1, 300).flatmap(
         lambda classes: st.lists(

@@ -111,7 +111,7 @@ def test_cut_at_any_time_it_stops_after_the_same_round_with_the_same_files(
     straight = world(chosen, parts())
     ended = straight.engine().run()
     assert ended.round == 2
-    for passes in range(0, 300, 5):
+    for passes in range(0, 300, 11):
         here = world(chosen, parts())
         try:
             cut_in_time(here, Fuse(passes))

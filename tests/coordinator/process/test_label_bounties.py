@@ -150,7 +150,7 @@ def test_a_run_killed_anywhere_carries_out_each_order_where_it_was(
     at: str, world: MakeWorld
 ) -> None:
     digest, rows = undisturbed(world)
-    for passes in range(0, 400, 1 if at == "replies" else 7):
+    for passes in range(0, 400, 3 if at == "replies" else 19):
         run, fuse = here(world), Fuse(passes)
         listener = giving(run, ORDERS)
 

@@ -275,7 +275,7 @@ def test_the_result_is_an_ordinary_network_of_the_found_widths(world: MakeWorld)
     )
 
 
-@pytest.mark.parametrize("passes", range(2, 23, 4))
+@pytest.mark.parametrize("passes", range(2, 23, 7))
 def test_a_coordinator_killed_in_a_round_ends_in_the_same_bits(
     world: MakeWorld, passes: int
 ) -> None:

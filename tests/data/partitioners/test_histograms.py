@@ -20,7 +20,7 @@ from edgefed.errors import DataError
 LABELS = np.repeat(np.arange(3), 10)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(arrays(np.int64, (4, 3), elements=st.integers(0, 14)), st.integers(0, 2**32))
 def test_devices_have_their_counts_and_share_no_sample_while_they_suffice(
     counts: Indices, seed: int

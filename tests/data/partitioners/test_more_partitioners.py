@@ -23,7 +23,7 @@ from edgefed.data.partitioners.shards import shards
 from edgefed.errors import DataError
 from tests.data.helpers import is_whole, labels_of, section
 
-MODEST = settings(max_examples=40, deadline=None)
+MODEST = settings(max_examples=20, deadline=None)
 SEEDS = st.integers(0, 2**32)
 
 

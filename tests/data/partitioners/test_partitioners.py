@@ -14,7 +14,7 @@ from edgefed.data.partitioners.iid import iid
 from edgefed.errors import DataError
 from tests.data.helpers import is_whole, labels_of
 
-MODEST = settings(max_examples=60, deadline=None)
+MODEST = settings(max_examples=30, deadline=None)
 SEEDS = st.integers(0, 2**32)
 
 

@@ -35,7 +35,7 @@ def test_the_alphabets_have_the_papers_sizes() -> None:
     assert [alphabet_of(name, ["abca"]).size for name in ("80", "84", "data")] == [80, 84, 3]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.text(alphabet=LEAF, max_size=50))
 def test_what_is_in_the_alphabet_reads_back(text: str) -> None:
     tokens, strange = alphabet_of("80", []).encode(text)

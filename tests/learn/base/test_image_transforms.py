@@ -67,7 +67,7 @@ def done(images: torch.Tensor, neutral: torch.Tensor = BLACK, **wanted: Any) -> 
     width=st.integers(1, 40),
     last=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_resized_crop_is_torchvisions(
     seed: int, least: float, channels: int, height: int, width: int, last: bool
 ) -> None:

@@ -313,7 +313,7 @@ NETWORKS = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(small=NETWORKS, seed=st.integers(0, 2**31))
 def test_any_small_network_computes_the_same_after_any_move(small: Small, seed: int) -> None:
     same_function(small, seed)

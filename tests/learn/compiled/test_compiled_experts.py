@@ -121,7 +121,7 @@ def mixtures(draw: st.DrawFn) -> Mixture:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(mixtures())
 def test_loss_and_gradients_are_torchs(mixture: Mixture) -> None:
     check(mixture)

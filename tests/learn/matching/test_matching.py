@@ -82,7 +82,7 @@ def test_permuted_copies_are_matched_exactly(how: MatchSettings) -> None:
     np.testing.assert_array_equal(found.atoms[found.assignments[2]], weights[orders[2]])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     counts=st.lists(st.integers(0, 7), min_size=1, max_size=4),
     numbers=st.integers(1, 5),

@@ -83,7 +83,7 @@ def test_popularity_is_the_log_odds_of_an_atom_and_finite_where_all_hold_it() ->
     assert np.isfinite(popularity(np.array([3]), 3, 2.0, 10)).all()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     seed=SEEDS,
     units=st.integers(1, 4),

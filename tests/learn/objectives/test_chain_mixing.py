@@ -152,7 +152,7 @@ def networks(draw: Any) -> Model:
     return Model(nn.Sequential(*layers, nn.Linear(values, classes)), shape, classes)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(networks(), st.sampled_from(OBJECTIVES), st.integers(1, 33), st.integers(0, 2**16))
 def test_networks_of_any_shape(model: Model, objective: Objective, size: int, seed: int) -> None:
     chance = torch.Generator().manual_seed(seed)

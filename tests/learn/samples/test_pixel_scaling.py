@@ -30,7 +30,7 @@ def scaling(scale: PixelScale, kind: torch.dtype = torch.float32) -> PixelScalin
 
 
 @given(images=hnp.arrays(np.uint8, (2, 3, 5, 4)), scale=SCALES, wide=st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_pixels_come_back_exactly(
     images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], scale: PixelScale, wide: bool
 ) -> None:

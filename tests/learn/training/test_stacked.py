@@ -301,7 +301,7 @@ def test_on_a_gpu_a_stack_ends_where_each_client_ends(name: str) -> None:
     assert_alike(model, jobs(model, len(SIZES), schedule), clients(), device="cuda")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     counts=st.lists(st.integers(1, 40), min_size=1, max_size=6),
     size=st.integers(1, 9),

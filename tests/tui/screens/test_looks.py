@@ -239,7 +239,7 @@ def test_names_and_keys_of_actions_are_unique() -> None:
     width=st.integers(1, 30),
     height=st.integers(1, 10),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_curve_has_its_size_and_touches_every_column(
     values: list[float], width: int, height: int
 ) -> None:

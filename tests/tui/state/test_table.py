@@ -430,7 +430,7 @@ def test_a_battery_brings_its_column() -> None:
 
 
 @given(width=st.integers(20, 200), name=st.integers(1, 40))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_columns_fit_and_the_most_important_stay(width: int, name: int) -> None:
     chosen = columns_for([device_view(1, device="d" * name)], width)
     assert sum(column.width + PADDING for column in chosen) <= width
