@@ -18,6 +18,7 @@ from edgefed.errors import EdgeFedError
 from edgefed.process.clock import SystemClock, timestamp
 from edgefed.trust.certificates import Certificate, read_certificate
 from edgefed.trust.credentials import Credentials, load_credentials
+from edgefed.wire.topics import CLIENT_ID_PREFIX
 from tests.broker.test_secured_fleet import write_data
 from tests.enrolment.hub import Hub, running_hub
 from tests.forked_programs import ForkedProgram
@@ -71,7 +72,7 @@ def connects(held: Credentials) -> bool:
     """Whether the broker lets the holder of these credentials in."""
     user, tls = held.certificate.user, held.tls_context()
     try:
-        Probe(parse_address(held.broker), 5.0, f"edgefed-{held.fleet}-{user}-x", tls=tls).close()
+        Probe(parse_address(held.broker), 5.0, CLIENT_ID_PREFIX + f"{user}-x", tls=tls).close()
     except EdgeFedError:
         return False
     return True
