@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -20,9 +19,8 @@ from edgefed.wire.blobs import chunk_count
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Chunk, Need, Reply, Task
 from edgefed.wire.topics import Topics
-from tests.broker.test_secured_fleet import DEVICES, FLEET, login, secured_broker, write_data
+from tests.broker.test_secured_fleet import DEVICES, FLEET, login, secured_broker
 from tests.forked_fleet import ForkedProcesses
-from tests.support.relaying import installed
 from tests.transport.listening import Inbox, linked, wait_until
 
 THIRD = "cam-3"
@@ -32,11 +30,9 @@ COMMON = {
     "data": {"name": "none"},
     "rounds": {"count": 1, "min_devices": len(DEVICES), "deadline": 120},
 }
-BYTES = {
-    **COMMON,
-    "algorithm": {"name": "relaying", "size": 300_000},
-    "evaluation": {"on": "devices"},
-}
+STEPS = 3
+"""Exchanges until mixes are sent."""
+
 MIXES = {**COMMON, "labels": {"count": 3000, "mix_share": 1.0, "noise": "none"}}
 
 
@@ -80,20 +76,8 @@ def chunks_of(inbox: Inbox, digest: str) -> set[tuple[str, int]]:
 
 @pytest.mark.slow
 @pytest.mark.mosquitto
-@pytest.mark.parametrize(
-    ("recipe", "write", "steps"),
-    [(BYTES, write_data, 1), (MIXES, write_images, 3)],
-    ids=["any bytes", "mixes of a label"],
-)
-def test_a_third_device_that_asks_for_it_receives_nothing(
-    recipe: Mapping[str, Any],
-    write: Callable[[Path, int], Path],
-    steps: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_third_device_that_asks_for_it_receives_nothing(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        stack.enter_context(installed(tmp_path / "site", monkeypatch))
         broker = stack.enter_context(secured_broker(tmp_path, (*DEVICES, THIRD)))
         home = ForkedProcesses(login(broker, "coordinator"), FLEET, tmp_path / "coordinator")
         stack.enter_context(processes.running(home))
@@ -102,7 +86,7 @@ def test_a_third_device_that_asks_for_it_receives_nothing(
         for seed, device in enumerate(DEVICES):
             own = ForkedProcesses(login(broker, device), FLEET, tmp_path / device, share_mixes=True)
             stack.enter_context(processes.running(own))
-            own.start_agent(device, f"npz:{write(tmp_path / f'{device}.npz', seed)}", 0.2)
+            own.start_agent(device, f"npz:{write_images(tmp_path / f'{device}.npz', seed)}", 0.2)
         root = f"{TOPICS.root}/#"
         _, operator = stack.enter_context(linked(home.address, "operator", root))
         third, heard = stack.enter_context(linked(login(broker, THIRD), "third", "#", root))
@@ -118,8 +102,8 @@ def test_a_third_device_that_asks_for_it_receives_nothing(
             return (found["exchanges"], found["status"]) == (exchanges, "paused")
 
         ask = partial(ask_for_all, third, operator)
-        run = client.order("run.start", recipe=recipe, paused=True)["run"]
-        for step in range(1, steps + 1):
+        run = client.order("run.start", recipe=MIXES, paused=True)["run"]
+        for step in range(1, STEPS + 1):
             client.order("run.order", run=run, action="step")
             wait_until(partial(is_done, step), "the end of the exchange")
         wait_until(lambda: len(sent(operator)) == len(DEVICES), "what the devices send")

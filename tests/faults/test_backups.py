@@ -27,7 +27,7 @@ RECIPE = recipe("averaging")
 PLAN: Recipe = RECIPE.model_copy(
     update={
         "model": RECIPE.model.model_copy(update={"hidden": [500, 500]}),
-        "rounds": RECIPE.rounds.model_copy(update={"count": 12}),
+        "rounds": RECIPE.rounds.model_copy(update={"count": 8}),
         # What devices keep for later rounds, such as the error of an uplink, is ahead of a backup.
         "wire": RECIPE.wire.model_copy(update={"uplink": "fp32"}),
     }

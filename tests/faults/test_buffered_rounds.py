@@ -74,7 +74,7 @@ def test_kills_lose_no_answer_and_merge_none_twice(home: FleetProcesses, tmp_pat
     spy = Spy(home.address, FLEET)
     try:
         run = begin_watched(home, made)
-        for number, victim in ((2, "coordinator"), (4, "device-01"), (7, "broker")):
+        for number, victim in ((2, "coordinator"), (4, "device-01"), (6, "broker")):
             spy.at(number, "training", "device-01", partial(home.kill, victim), question="fit")
             home.start(victim)
         record = home.finish(run)
@@ -111,13 +111,13 @@ def test_a_stopped_device_holds_nobody_up_and_its_old_answer_is_not_merged(
 def test_a_lost_device_is_given_up_after_its_grace_and_asked_again_when_it_is_back(
     home: FleetProcesses, tmp_path: Path
 ) -> None:
-    made = recipe("fp32", lost_grace=0.5, count=60, max_staleness=1000)
-    made = made.model_copy(update={"evaluation": EvaluationSection(on="both", every=20)})
+    made = recipe("fp32", lost_grace=0.5, count=44, max_staleness=1000)
+    made = made.model_copy(update={"evaluation": EvaluationSection(on="both", every=22)})
     spy = Spy(home.address, FLEET)
     try:
         run = begin_watched(home, made)
         spy.at(2, "training", "device-03", partial(home.kill, "device-03"), question="fit")
-        spy.at(35, "training", "device-00", partial(home.start, "device-03"), question="fit")
+        spy.at(16, "training", "device-00", partial(home.start, "device-03"), question="fit")
         record = home.finish(run)
     finally:
         spy.close()

@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +34,15 @@ def recipe() -> Recipe:
             "simulation": {"devices": 2, "holdout": 0.0},
         }
     )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    """The fleet of all tests, one owner of which shares no log."""
+    folder, settings = tmp_path_factory.mktemp("home"), {FIRST: {"share_log": "false"}}
+    with fleet(folder, recipe(), signed=True, ruled=True, settings=settings) as made:
+        made.wait_for_devices(2)
+        yield made
 
 
 def asked(home: FleetProcesses, run: str) -> set[str]:
@@ -66,75 +74,71 @@ def refused(client: CoordinatorClient, action: str, **arguments: Any) -> str:
 
 
 def test_a_pause_outlasts_a_killed_coordinator_and_only_operators_look_after_devices(
-    tmp_path: Path,
+    home: FleetProcesses,
 ) -> None:
-    settings = {FIRST: {"share_log": "false"}}
-    with fleet(tmp_path / "home", recipe(), signed=True, ruled=True, settings=settings) as home:
-        home.wait_for_devices(2)
-        home._order("device.pause", device=FIRST, reason="new fan")
-        home.kill("coordinator")
-        home.start("coordinator")
-        wait_until(lambda: home.devices()[FIRST]["seen_at"] != "", "the device", home.logs)
-        view = home.devices()[FIRST]
-        assert (view["state"], view["paused_by"], view["pause_reason"]) == ("paused", BY, "new fan")
-        assert (view["trust"], view["standing"]) == (1.0, "trusted")
-        home.wait_for_devices(2)
+    home._order("device.pause", device=FIRST, reason="new fan")
+    home.kill("coordinator")
+    home.start("coordinator")
+    wait_until(lambda: home.devices()[FIRST]["seen_at"] != "", "the device", home.logs)
+    view = home.devices()[FIRST]
+    assert (view["state"], view["paused_by"], view["pause_reason"]) == ("paused", BY, "new fan")
+    assert (view["trust"], view["standing"]) == (1.0, "trusted")
+    home.wait_for_devices(2)
 
-        run = home.begin()
-        assert home.finish(run)["status"] == "finished", home.logs()
-        assert asked(home, run) == {SECOND}
-        assert home.devices()[FIRST]["state"] == "paused"
+    run = home.begin()
+    assert home.finish(run)["status"] == "finished", home.logs()
+    assert asked(home, run) == {SECOND}
+    assert home.devices()[FIRST]["state"] == "paused"
 
-        told = home._call(lambda client: client.ask("device.ping", devices=[FIRST, SECOND]))
-        assert [(each["device"], each["outcome"]) for each in told] == [
-            (FIRST, "answered"),
-            (SECOND, "answered"),
-        ]
-        assert all(0 < each["seconds"] < 60 for each in told)
-        lines = home._call(lambda client: client.ask("device.log", device=SECOND))["lines"]
-        assert any("task" in line and "taken: fit, round 2" in line for line in lines), lines
-        with pytest.raises(EdgeFedError) as caught:
-            home._call(lambda client: client.ask("device.log", device=FIRST))
-        assert caught.value.code == "device.log_not_shared"
+    told = home._call(lambda client: client.ask("device.ping", devices=[FIRST, SECOND]))
+    assert [(each["device"], each["outcome"]) for each in told] == [
+        (FIRST, "answered"),
+        (SECOND, "answered"),
+    ]
+    assert all(0 < each["seconds"] < 60 for each in told)
+    lines = home._call(lambda client: client.ask("device.log", device=SECOND))["lines"]
+    assert any("task" in line and "taken: fit, round 2" in line for line in lines), lines
+    with pytest.raises(EdgeFedError) as caught:
+        home._call(lambda client: client.ask("device.log", device=FIRST))
+    assert caught.value.code == "device.log_not_shared"
 
-        with viewer_of(home) as viewer:
-            assert refused(viewer, "device.pause", device=SECOND) == "request.role"
-            assert refused(viewer, "device.resume", device=FIRST) == "request.role"
-            assert refused(viewer, "device.ping", devices=[FIRST]) == "request.role"
-            assert refused(viewer, "device.log", device=FIRST) == "request.role"
+    with viewer_of(home) as viewer:
+        assert refused(viewer, "device.pause", device=SECOND) == "request.role"
+        assert refused(viewer, "device.resume", device=FIRST) == "request.role"
+        assert refused(viewer, "device.ping", devices=[FIRST]) == "request.role"
+        assert refused(viewer, "device.log", device=FIRST) == "request.role"
 
-        assert home._order("device.resume", device=FIRST) == {"resumed": FIRST}
-        assert home.devices()[FIRST]["state"] == "idle"
-        run = home.begin()
-        assert home.finish(run)["status"] == "finished", home.logs()
-        assert asked(home, run) == {FIRST, SECOND}
+    assert home._order("device.resume", device=FIRST) == {"resumed": FIRST}
+    assert home.devices()[FIRST]["state"] == "idle"
+    run = home.begin()
+    assert home.finish(run)["status"] == "finished", home.logs()
+    assert asked(home, run) == {FIRST, SECOND}
 
 
-def test_a_device_that_stays_connected_in_silence_is_left_out(tmp_path: Path) -> None:
+def test_a_device_that_stays_connected_in_silence_is_left_out(home: FleetProcesses) -> None:
     """The agents are the real ones: one is stopped (SIGSTOP), and stays connected meanwhile."""
     plan = recipe()
-    rounds = plan.rounds.model_copy(update={"count": 6, "deadline": 4})
+    rounds = plan.rounds.model_copy(update={"count": 4, "deadline": 4})
     plan = plan.model_copy(update={"rounds": rounds})
-    with fleet(tmp_path / "home", plan, signed=True, ruled=True) as home:
-        home.wait_for_devices(2)
-        # Heard of: one for which only a retained birth speaks is not blamed for its silence.
-        home._call(lambda client: client.ask("device.ping", devices=[FIRST, SECOND]))
-        os.kill(home.processes[FIRST].pid, signal.SIGSTOP)
-        try:
-            run = home.begin()
+    home.wait_for_devices(2)
+    # Heard of: one for which only a retained birth speaks is not blamed for its silence.
+    home._call(lambda client: client.ask("device.ping", devices=[FIRST, SECOND]))
+    os.kill(home.processes[FIRST].pid, signal.SIGSTOP)
+    try:
+        run = home.begin(plan)
 
-            def exclusions() -> list[str]:  # on disk, since one lasts for a round of milliseconds
-                events = home.events(run, "device", device=FIRST)
-                return [each["excluded"] for each in events if each.get("excluded")]
+        def exclusions() -> list[str]:  # on disk, since one lasts for a round of milliseconds
+            events = home.events(run, "device", device=FIRST)
+            return [each["excluded"] for each in events if each.get("excluded")]
 
-            wait_until(lambda: bool(exclusions()), "exclusion", home.logs)
-            reason = "it missed 2 deadlines while connected, and is left out up to round 3"
-            assert exclusions()[0] == reason
-            home.restart("coordinator")
-            assert home.finish(run)["status"] == "finished", home.logs()
-        finally:
-            os.kill(home.processes[FIRST].pid, signal.SIGCONT)
-        counts = {
-            each["round"]: each["asked"] for each in home.events(run, "exchange", phase="broadcast")
-        }
-        assert [counts[number] for number in (1, 2, 3)] == [2, 2, 1]
+        wait_until(lambda: bool(exclusions()), "exclusion", home.logs)
+        reason = "it missed 2 deadlines while connected, and is left out up to round 3"
+        assert exclusions()[0] == reason
+        home.restart("coordinator")
+        assert home.finish(run)["status"] == "finished", home.logs()
+    finally:
+        os.kill(home.processes[FIRST].pid, signal.SIGCONT)
+    counts = {
+        each["round"]: each["asked"] for each in home.events(run, "exchange", phase="broadcast")
+    }
+    assert [counts[number] for number in (1, 2, 3)] == [2, 2, 1]

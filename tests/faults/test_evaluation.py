@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from device_agent.tasks.device_store import read_releases
 from edgefed.config.recipes.recipe import Recipe
+from edgefed.simulator.local_fleet import device_names
 from tests.cli.commands import Told, edgefed
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
 
-def plan() -> Recipe:
+DEVICES = device_names(4)
+HOLDOUT = 0.3
+
+
+def recipe(**sections: Any) -> Recipe:
+    """Return a recipe that deals out the data of two classes to each device."""
     return Recipe.model_validate(
         {
-            "name": "evaluated",
             "seed": 7,
             "model": {"name": "mlp", "hidden": [8]},
-            "algorithm": {"name": "fedmoe", "experts": 2, "collect_gates": True},
-            "data": {"name": "digits", "limit": 300, "partition": "iid"},
-            "rounds": {"count": 1, "quorum": 1.0, "min_devices": 2},
-            "evaluation": {"on": "both"},
+            "data": {"name": "digits", "limit": 400, "classes_per_device": 2},
             "wire": {"downlink": "fp32"},
-            "simulation": {"devices": 2},
+            "simulation": {"devices": len(DEVICES)},
+            **sections,
         }
     )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    """The fleet of all tests, of whose owners one shares its gate."""
+    own: dict[str, Any] = {"holdout": HOLDOUT, "settings": {DEVICES[0]: {"share_gate": "true"}}}
+    with fleet(tmp_path_factory.mktemp("home"), recipe(), **own) as made:
+        yield made
 
 
 def evaluate(home: FleetProcesses, *words: str) -> Told:
@@ -35,69 +47,66 @@ def evaluate(home: FleetProcesses, *words: str) -> Told:
     return edgefed(*common, "run", "evaluate", *words)
 
 
-def test_an_ended_run_is_tested_by_devices_that_were_killed(tmp_path: Path) -> None:
-    sharing = {"device-00": {"share_gate": "true"}}
-    with fleet(tmp_path / "home", plan(), holdout=0.2, settings=sharing) as home:
-        run = home.begin()
-        ended = home.finish(run)
-        home.kill("device-00")
-        home.start("device-00")
-        home.wait_for_devices(2)
-        told = evaluate(home, run, "--json")
-        assert told.code == 0, (told, home.logs())
-        last, scores = ended["history"][-1], told.json["scores"]
-        for name in ("device_accuracy", "device_loss", "loss_known"):
-            assert scores[name] == last[name]
-        devices = [(each["device"], each["mode"]) for each in told.json["devices"]]
-        assert devices == [("device-00", "known"), ("device-01", "known")], "gates are kept"
-        folder = home.folder / "state" / "agents" / FLEET
-        kinds = {
-            name: [each.entry["kind"] for each in read_releases(folder / name, name) if each.run]
-            for name in ("device-00", "device-01")
-        }
-        assert kinds == {"device-00": ["gate"], "device-01": []}, "as their owners say"
-        assert home.events(run, "note", text="1 of 2 devices shared their gates (share_gate)")
-        text = evaluate(home, "--on", "devices", "--mode", "marginal")  # the newest run
-        assert (text.code, "devices_marginal" in text.out) == (0, True), text
-        after = home.record(run)
-        assert after["weights_digest"] == ended["weights_digest"]
-        assert (after["status"], after["exchanges"]) == ("finished", ended["exchanges"] + 2)
-
-        evaluate(home, "r-9999").failed(5, "run.unknown")
-        busy = home.begin(paused=True)
-        evaluate(home, run).failed(4, "run.busy", busy)
-
-
-def test_devices_that_vanish_leave_the_comparable_best(tmp_path: Path) -> None:
-    """Four devices have classes of their own; two are killed, and the coordinator in between."""
-    chosen = Recipe.model_validate(
-        {
-            "seed": 7,
-            "model": {"name": "mlp", "hidden": [8]},
-            "data": {"name": "digits", "limit": 400, "classes_per_device": 2},
-            "training": {"learning_rate": 0.1},
-            "rounds": {"count": 4, "quorum": 0.5, "min_devices": 2, "lost_grace": 0},
-            "evaluation": {"on": "devices"},
-            "wire": {"downlink": "fp32"},
-            "simulation": {"devices": 4},
-        }
+def test_an_ended_run_is_tested_by_devices_that_were_killed(home: FleetProcesses) -> None:
+    plan = recipe(
+        algorithm={"name": "fedmoe", "experts": 2, "collect_gates": True},
+        rounds={"count": 1, "quorum": 1.0, "min_devices": 4},
+        evaluation={"on": "both"},
     )
-    with fleet(tmp_path / "home", chosen, holdout=0.3) as home:
-        run = home.begin(paused=True)
-        for _ in range(2):  # rounds, with their tests
-            home.step(run)
-        for device in ("device-02", "device-03"):
-            home.kill(device)
-        home.wait_for_devices(2)
-        home.kill("coordinator")
-        home.start("coordinator")
-        home.resume(run)
-        ended = home.finish(run)
-        assert ended["status"] == "finished", (ended, home.logs())
-        rows = ended["history"]
-        counts = [(row["tested_devices"], row["all_testers"], row["compared"]) for row in rows]
-        assert counts == [(4, 4, True)] * 2 + [(2, 4, False)] * 2, home.logs()
-        assert all(row["tested_labels"] < row["all_labels"] == 10 for row in rows[2:])
-        (best,) = [model for model in ended["models"] if model.get("metric")]
-        assert best["round"] == max(row["round"] for row in rows if row["is_best"]) <= 2
-        assert (ended["tested_devices"], ended["all_testers"]) == (2, 4)
+    run = home.begin(plan)
+    ended = home.finish(run)
+    home.kill(DEVICES[0])
+    home.start(DEVICES[0])
+    home.wait_for_devices(4)
+    told = evaluate(home, run, "--json")
+    assert told.code == 0, (told, home.logs())
+    last, scores = ended["history"][-1], told.json["scores"]
+    for name in ("device_accuracy", "device_loss", "loss_known"):
+        assert scores[name] == last[name]
+    devices = [(each["device"], each["mode"]) for each in told.json["devices"]]
+    assert devices == [(name, "known") for name in DEVICES], "gates are kept"
+    folder = home.folder / "state" / "agents" / FLEET
+    kinds = [
+        [each.entry["kind"] for each in read_releases(folder / name, name) if each.run]
+        for name in DEVICES
+    ]
+    assert kinds == [["gate"], [], [], []], "as their owners say"
+    assert home.events(run, "note", text="1 of 4 devices shared their gates (share_gate)")
+    text = evaluate(home, "--on", "devices", "--mode", "marginal")  # the newest run
+    assert (text.code, "devices_marginal" in text.out) == (0, True), text
+    after = home.record(run)
+    assert after["weights_digest"] == ended["weights_digest"]
+    assert (after["status"], after["exchanges"]) == ("finished", ended["exchanges"] + 2)
+
+    evaluate(home, "r-9999").failed(5, "run.unknown")
+    busy = home.begin(paused=True)
+    evaluate(home, run).failed(4, "run.busy", busy)
+    home.order(busy, "abort")
+    home.finish(busy)
+
+
+def test_devices_that_vanish_leave_the_comparable_best(home: FleetProcesses) -> None:
+    """Four devices have classes of their own; two are killed, and the coordinator in between."""
+    chosen = recipe(
+        training={"learning_rate": 0.1},
+        rounds={"count": 4, "quorum": 0.5, "min_devices": 2, "lost_grace": 0},
+        evaluation={"on": "devices"},
+    )
+    run = home.begin(chosen, paused=True)
+    for _ in range(2):  # rounds, with their tests
+        home.step(run)
+    for device in ("device-02", "device-03"):
+        home.kill(device)
+    home.wait_for_devices(2)
+    home.kill("coordinator")
+    home.start("coordinator")
+    home.resume(run)
+    ended = home.finish(run)
+    assert ended["status"] == "finished", (ended, home.logs())
+    rows = ended["history"]
+    counts = [(row["tested_devices"], row["all_testers"], row["compared"]) for row in rows]
+    assert counts == [(4, 4, True)] * 2 + [(2, 4, False)] * 2, home.logs()
+    assert all(row["tested_labels"] < row["all_labels"] == 10 for row in rows[2:])
+    (best,) = [model for model in ended["models"] if model.get("metric")]
+    assert best["round"] == max(row["round"] for row in rows if row["is_best"]) <= 2
+    assert (ended["tested_devices"], ended["all_testers"]) == (2, 4)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from device_agent.tasks.device_store import read_releases
+from device_agent.tasks.ledger import Release
 from edgefed.config.recipes.recipe import Recipe, SimulationSection
 from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.data.base.types import Shard
@@ -25,7 +26,10 @@ from tests.support.private_randomness import of_round
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
-SEEDED = {"agent": "tests.seeded_agent", "coordinator": "tests.support.seeded_coordinator"}
+SEEDED: dict[str, Any] = {
+    "agent": "tests.seeded_agent",
+    "coordinator": "tests.support.seeded_coordinator",
+}
 VICTIM = "device-01"
 
 
@@ -67,16 +71,27 @@ def cost(releases: int) -> float:
 
 
 def releases(home: FleetProcesses, device: str, run: str) -> list[dict[str, Any]]:
+    return [dict(each.entry) for each in update_releases(home, device) if each.run == run]
+
+
+def update_releases(home: FleetProcesses, device: str) -> list[Release]:
     found = read_releases(home.folder / "state" / "agents" / FLEET / device, device)
-    updates = [each for each in found if each.entry["kind"] == "update" and each.run == run]
-    return [dict(each.entry) for each in updates]
+    return [each for each in found if each.entry["kind"] == "update"]
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+def settings() -> dict[str, dict[str, str]]:
+    """What owners have set, for the next start of their agents."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def home(
+    settings: dict[str, dict[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[FleetProcesses]:
     """A fleet whose noise anybody can derive."""
     folder, plan = tmp_path_factory.mktemp("home"), recipe({"mechanism": "local"})
-    with fleet(folder, plan, **SEEDED) as made:
+    with fleet(folder, plan, settings=settings, **SEEDED) as made:
         yield made
 
 
@@ -109,17 +124,19 @@ def test_a_killed_fleet_ends_in_the_simulators_bits_and_epsilon(
     assert all(entry["epsilon"] == cost(1) for each in entries.values() for entry in each)
 
 
-def test_an_owner_with_a_limit_leaves_when_it_is_spent(tmp_path: Path) -> None:
+def test_an_owner_with_a_limit_leaves_when_it_is_spent(
+    home: FleetProcesses, settings: dict[str, dict[str, str]]
+) -> None:
     """Two releases fit; the third round goes on without the device, and says why."""
-    plan = recipe({"mechanism": "local"}, quorum=0.5)
-    limit = {VICTIM: {"update_epsilon": str((cost(2) + cost(3)) / 2)}}
-    with fleet(tmp_path / "home", plan, settings=limit) as home:
-        record = home.finish(run := home.begin())
-        refused = home.events(run, "reply", device=VICTIM, outcome="refused")
-        kept = releases(home, VICTIM, run)
+    before = len(update_releases(home, VICTIM))
+    settings[VICTIM] = {"update_epsilon": str((cost(before + 2) + cost(before + 3)) / 2)}
+    home.restart(VICTIM)
+    home.wait_for_devices(3)
+    record = home.finish(run := home.begin(recipe({"mechanism": "local"}, quorum=0.5)))
+    refused = home.events(run, "reply", device=VICTIM, outcome="refused")
     assert record["status"] == "finished", record["reason"]
     assert [row["replies"] for row in record["history"]] == [3, 3, 2]
-    assert len(kept) == 2
+    assert len(releases(home, VICTIM, run)) == 2
     assert len(refused) == 1
     assert "update_epsilon" in refused[0]["reason"]
 

@@ -25,6 +25,7 @@ from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names
 from edgefed.transport.link import Arrival, Incoming, Link, LinkUp
+from edgefed.trust.certificates import Role
 from edgefed.trust.credentials import Credentials
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Birth, Cancel, CoordinatorState, Progress, Receipt, Request
@@ -32,6 +33,7 @@ from edgefed.wire.topics import Topics
 from tests.faults.fleet_processes import FLEET, FleetProcesses, fleet, wait_until
 from tests.faults.test_label_bounties import recipe, simulated
 from tests.forked_programs import ForkedProgram
+from tests.signed_fleet import Trust
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
@@ -84,14 +86,35 @@ def plan() -> Recipe:
     return made.model_copy(update={"wire": WireSection(uplink="fp32", error_feedback=False)})
 
 
-def ruled(folder: Path) -> Any:
-    return fleet(folder, plan(), signed=True, ruled=True)
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcesses]:
+    """The fleet of all tests, whose runs are the same."""
+    with fleet(tmp_path_factory.mktemp("home"), plan(), signed=True, ruled=True) as made:
+        yield made
 
 
-def assert_untouched(home: FleetProcesses, run: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The digest that the runs end in when nothing happens."""
+    return simulated(tmp_path_factory.mktemp("sim"), plan())
+
+
+def trust_of(home: FleetProcesses) -> Trust:
+    assert home.trust is not None
+    return home.trust
+
+
+def issued(home: FleetProcesses, role: Role, name: str) -> Credentials:
+    """Admit another party to the fleet that runs."""
+    own = trust_of(home).issue(role, name)
+    home.reload()
+    return own
+
+
+def assert_untouched(home: FleetProcesses, run: str, undisturbed: str) -> None:
     record = home.finish(run)
     assert record["status"] == "finished", (record["reason"], home.logs())
-    assert record["weights_digest"] == simulated(tmp_path / "sim", plan())
+    assert record["weights_digest"] == undisturbed
 
 
 def forge(who: Attacker, run: str) -> None:
@@ -115,109 +138,104 @@ def refused_by(home: FleetProcesses, device: str) -> int:
     return int(json.loads(path.read_text())["refused"])
 
 
-def test_a_stolen_device_reaches_nobody_elses_topics(tmp_path: Path) -> None:
-    with ruled(tmp_path / "home") as home:
-        own = home.trust.issue("device", "stolen")
-        home.reload()
-        run = home.begin(paused=True)
+def test_a_stolen_device_reaches_nobody_elses_topics(
+    home: FleetProcesses, undisturbed: str
+) -> None:
+    own = issued(home, "device", "stolen")
+    run = home.begin(paused=True)
+    home.step(run)
+    with attacker(home, own) as stolen, attacker(home, own, several=True) as again:
+        for each in (stolen, again):
+            forge(each, run)
         home.step(run)
-        with attacker(home, own) as stolen, attacker(home, own, several=True) as again:
-            for each in (stolen, again):
-                forge(each, run)
-            home.step(run)
-            topics = {arrival.topic for each in (stolen, again) for arrival in each.seen}
-            assert {topic.split("/")[2] for topic in topics} <= {"all"}, topics
-            home.resume(run)
-            assert_untouched(home, run, tmp_path)
-        # Nothing of it even reached those in whose names it spoke.
-        assert [refused_by(home, device) for device in DEVICES] == [0, 0, 0]
-        assert set(home.devices()) == set(DEVICES)
-        notes = [each["text"] for each in home.events(run, "note")]
-        assert not any("refused" in text for text in notes), notes
-
-
-def test_nobody_throws_a_device_off_during_a_run(tmp_path: Path) -> None:
-    with ruled(tmp_path / "home") as home:
-        own = home.trust.issue("device", "stolen")
-        home.reload()
-        run = home.begin(paused=True)
-        home.step(run)
-        for claimed in (*DEVICES, "coordinator"):
-            address = home.trust.address(own)
-            for at in (address, address.for_commands()):
-                link = Link(at, "x", lambda arrival: None)
-                link._client._client_id = claimed.encode()  # as no program of ours does
-                with ExitStack() as stack:
-                    stack.callback(link.stop)
-                    with pytest.raises(EdgeFedError, match=r"not authorized|no answer"):
-                        link.start_now(10)
+        topics = {arrival.topic for each in (stolen, again) for arrival in each.seen}
+        assert {topic.split("/")[2] for topic in topics} <= {"all"}, topics
         home.resume(run)
-        assert_untouched(home, run, tmp_path)
-        assert not any("lost" in each["text"] for each in home.events(run, "note"))
-        log = (home.folder / "coordinator.log").read_text()
-        assert "reconnecting" not in log
+        assert_untouched(home, run, undisturbed)
+    # Nothing of it even reached those in whose names it spoke.
+    assert [refused_by(home, device) for device in DEVICES] == [0, 0, 0]
+    assert set(home.devices()) == set(DEVICES)
+    notes = [each["text"] for each in home.events(run, "note")]
+    assert not any("refused" in text for text in notes), notes
 
 
-def test_a_viewer_asks_and_orders_nothing(tmp_path: Path) -> None:
-    with ruled(tmp_path / "home") as home:
-        own = home.trust.issue("viewer", "hall")
-        home.reload()
-        run = home.begin(paused=True)
-        home.step(run)
-        client = CoordinatorClient(home.trust.address(own), FLEET)
-        client.connect()
-        try:
-            client.wait_until_online(30)
-            assert client.ask("run.show", run=run)["status"] == "paused"
-            with pytest.raises(EdgeFedError) as caught:
-                client.order("run.order", run=run, action="abort")
-            assert caught.value.exit_code == 4
-        finally:
-            client.close()
-        with attacker(home, own, several=True) as viewer:
-            forge(viewer, run)
-            assert {arrival.topic.split("/")[2] for arrival in viewer.seen} <= {"all", "events"}
-        home.resume(run)
-        assert_untouched(home, run, tmp_path)
-
-
-def test_a_removed_device_is_out_in_the_middle_of_a_run(tmp_path: Path) -> None:
-    with ruled(tmp_path / "home") as home:
-        own = home.trust.issue("device", "stolen")
-        home.reload()
-        run = home.begin(paused=True)
-        home.step(run)
-        with attacker(home, own) as stolen:
-            home.trust.remove("stolen")
-            home.broker.reload_if_changed()
-
-            def is_refused() -> bool:
-                link = Link(home.trust.address(own).for_commands(), "again", lambda arrival: None)
-                try:
+def test_nobody_throws_a_device_off_during_a_run(home: FleetProcesses, undisturbed: str) -> None:
+    own = issued(home, "device", "claiming")
+    run = home.begin(paused=True)
+    home.step(run)
+    for claimed in (*DEVICES, "coordinator"):
+        address = trust_of(home).address(own)
+        for at in (address, address.for_commands()):
+            link = Link(at, "x", lambda arrival: None)
+            link._client._client_id = claimed.encode()  # as no program of ours does
+            with ExitStack() as stack:
+                stack.callback(link.stop)
+                with pytest.raises(EdgeFedError, match=r"not authorized|no answer"):
                     link.start_now(10)
-                except EdgeFedError:
-                    return True
-                finally:
-                    link.stop()
-                return False
+    home.resume(run)
+    assert_untouched(home, run, undisturbed)
+    assert not any("lost" in each["text"] for each in home.events(run, "note"))
+    log = (home.folder / "coordinator.log").read_text()
+    assert "reconnecting" not in log
 
-            wait_until(is_refused, "the revocation")
-            stolen.seen.clear()
-            stolen.say(TOPICS.birth("stolen"), Birth(session="aa" * 8, status="online"))
-            home.resume(run)
-            assert_untouched(home, run, tmp_path)
-            assert stolen.seen == []  # not even what all devices read
-        assert set(home.devices()) == set(DEVICES)
+
+def test_a_viewer_asks_and_orders_nothing(home: FleetProcesses, undisturbed: str) -> None:
+    own = issued(home, "viewer", "hall")
+    run = home.begin(paused=True)
+    home.step(run)
+    client = CoordinatorClient(trust_of(home).address(own), FLEET)
+    client.connect()
+    try:
+        client.wait_until_online(30)
+        assert client.ask("run.show", run=run)["status"] == "paused"
+        with pytest.raises(EdgeFedError) as caught:
+            client.order("run.order", run=run, action="abort")
+        assert caught.value.exit_code == 4
+    finally:
+        client.close()
+    with attacker(home, own, several=True) as viewer:
+        forge(viewer, run)
+        assert {arrival.topic.split("/")[2] for arrival in viewer.seen} <= {"all", "events"}
+    home.resume(run)
+    assert_untouched(home, run, undisturbed)
+
+
+def test_a_removed_device_is_out_in_the_middle_of_a_run(
+    home: FleetProcesses, undisturbed: str
+) -> None:
+    own = issued(home, "device", "removed")
+    run = home.begin(paused=True)
+    home.step(run)
+    with attacker(home, own) as removed:
+        trust_of(home).remove("removed")
+        home.reload()
+
+        def is_refused() -> bool:
+            link = Link(trust_of(home).address(own).for_commands(), "again", lambda arrival: None)
+            try:
+                link.start_now(10)
+            except EdgeFedError:
+                return True
+            finally:
+                link.stop()
+            return False
+
+        wait_until(is_refused, "the revocation")
+        removed.seen.clear()
+        removed.say(TOPICS.birth("removed"), Birth(session="aa" * 8, status="online"))
+        home.resume(run)
+        assert_untouched(home, run, undisturbed)
+        assert removed.seen == []  # not even what all devices read
+    assert set(home.devices()) == set(DEVICES)
 
 
 def enrolment_of(home: FleetProcesses) -> EnrolmentBroker:
     """Start the fleet's broker for enrolment."""
-    assert home.trust is not None
-    return EnrolmentBroker(home.address, home.folder, secured_files(home.trust.folder))
+    return EnrolmentBroker(home.address, home.folder, secured_files(trust_of(home).folder))
 
 
-def test_strangers_who_fill_enrolment_stop_nobody(tmp_path: Path) -> None:
-    with ruled(tmp_path / "home") as home, enrolment_of(home):
+def test_strangers_who_fill_enrolment_stop_nobody(home: FleetProcesses, undisturbed: str) -> None:
+    with enrolment_of(home):
         run = home.begin(paused=True)
         enrolment = (LOOPBACK, home.address.port + ENROLMENT.offset)
         with ExitStack() as stack:
@@ -228,31 +246,32 @@ def test_strangers_who_fill_enrolment_stop_nobody(tmp_path: Path) -> None:
             home.start(DEVICES[0])
             home.wait_for_devices(3)
             home.resume(run)
-            assert_untouched(home, run, tmp_path)
+            assert_untouched(home, run, undisturbed)
 
 
-def test_of_a_cloned_device_one_stays(tmp_path: Path) -> None:
-    with ruled(tmp_path / "home") as home:
-        run = home.begin(paused=True)
-        home.step(run)
-        name = DEVICES[0]
-        state = tmp_path / "clone"
-        shutil.copytree(home.trust.folder / name, state / "trust" / FLEET / name)
-        command = [*home._command(name)]
-        command[command.index("--state") + 1] = str(state)
-        log = tmp_path / "clone.log"
-        clone = ForkedProgram(command, {}, log)
-        logs = (log, home.folder / f"{name}.log")
+def test_of_a_cloned_device_one_stays(
+    home: FleetProcesses, undisturbed: str, tmp_path: Path
+) -> None:
+    run = home.begin(paused=True)
+    home.step(run)
+    name = DEVICES[0]
+    state = tmp_path / "clone"
+    shutil.copytree(trust_of(home).folder / name, state / "trust" / FLEET / name)
+    command = [*home._command(name)]
+    command[command.index("--state") + 1] = str(state)
+    log = tmp_path / "clone.log"
+    clone = ForkedProgram(command, {}, log)
+    logs = (log, home.folder / f"{name}.log")
 
-        def taken() -> int:
-            return sum("device.taken" in each.read_text() for each in logs if each.exists())
+    def taken() -> int:
+        return sum("device.taken" in each.read_text() for each in logs if each.exists())
 
-        try:
-            wait_until(lambda: taken() == 1, "the end of one", home.logs)
-            wait_until(lambda: home.devices()[name]["state"] != "lost", "the other", home.logs)
-            home.resume(run)
-            assert_untouched(home, run, tmp_path)
-            assert taken() == 1
-        finally:
-            clone.kill()
-            clone.wait()
+    try:
+        wait_until(lambda: taken() == 1, "the end of one", home.logs)
+        wait_until(lambda: home.devices()[name]["state"] != "lost", "the other", home.logs)
+        home.resume(run)
+        assert_untouched(home, run, undisturbed)
+        assert taken() == 1
+    finally:
+        clone.kill()
+        clone.wait()

@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from device_agent.tasks.device_store import read_releases
 from edgefed.config.recipes.recipe import Recipe, SimulationSection
 from edgefed.coordinator.storage.stored_runs import RunRecord
-from edgefed.data.base.types import Shard, no_samples
+from edgefed.data.base.types import Shard
 from edgefed.files.samples import Samples
 from edgefed.process.clock import SystemClock
 from edgefed.sharing.policy import Policy
@@ -213,38 +212,3 @@ def test_a_late_device_and_one_with_new_data_are_asked_alone(tmp_path: Path) -> 
     assert [(each["round"], each["asked"]) for each in asked] == [(1, 2), (2, 1), (2, 1)]
     assert [each["device"] for each in shared[2:]] == ["device-02", "device-00"]
     assert shared[-1]["shared"] == {"entries": 1, "group": 50}
-
-
-def odd_shards(plan: Recipe) -> dict[str, Shard]:
-    """Return samples of another size, with labels that the run has not, and a single one."""
-    shards = dealt(plan)
-    large, strange, single = (shards[f"device-0{k}"] for k in (1, 2, 3))
-    inputs = np.pad(large.train.inputs, ((0, 0), (0, 0), (0, 1), (0, 1)))
-    return {
-        "device-01": replace(
-            large, train=Samples(inputs, large.train.targets), test=no_samples(inputs.shape[1:])
-        ),
-        "device-02": replace(
-            strange, train=Samples(strange.train.inputs, strange.train.targets + 9), classes=19
-        ),
-        "device-03": replace(
-            single, train=Samples(single.train.inputs[:1], single.train.targets[:1])
-        ),
-    }
-
-
-def test_odd_devices_are_left_out_with_a_reason_and_the_others_share(tmp_path: Path) -> None:
-    plan = recipe(5, quorum=0.4, min_devices=3, join_timeout=10)
-    with fleet(tmp_path / "home", plan, shards=odd_shards(plan)) as home:
-        run = home.begin()
-        finished(home, run)
-        notes = [note["text"] for note in home.events(run, "note")]
-        refused = replies(home, run, "mean", "refused")
-        shared = replies(home, run, "mean", "accepted")
-        trained = replies(home, run, "fit", "accepted")
-    assert shared.keys() == {"device-00", "device-04"}
-    assert any("device-01 is excluded: its inputs are 1x9x9" in text for text in notes)
-    assert any("device-02 is excluded: it has 19 classes" in text for text in notes)
-    reasons = {device: reply["reason"] for device, reply in refused.items()}
-    assert reasons == {"device-03": "it has 1 sample, and its policy requires 10 for an average"}
-    assert trained.keys() == {"device-00", "device-03", "device-04"}
