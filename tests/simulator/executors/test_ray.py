@@ -196,7 +196,7 @@ def check_sweep(address: str, folder: Path) -> None:
     told = []
     for place in ([], ["--on", "ray", "--address", address]):
         out = folder / f"out{len(place)}"
-        words = ("sim", "sweep", file, "--out", out, "--json", *place)
+        words = ("sim", "sweep", str(file), "--out", str(out), "--json", *place)
         ended = commands.edgefed(*words, state=folder / "state")
         assert ended.code == 0, ended
         told.append([(c["case"], c["accuracy"], c["loss"]) for c in ended.json["cases"]])
