@@ -148,7 +148,7 @@ def test_each_mutant_is_judged_by_the_tests_that_run_its_lines(tmp_path: Path) -
     tree = _tree(tmp_path / "tree")
     mutants = [EQUIVALENT, OBVIOUS, WRONG_END, UNCOVERED]
     found, _ = present(tree, mutants)
-    measure(tree, [place.file for _, place in found], tmp_path / "map", ())
+    measure(tree, [place.file for _, place in found], tmp_path / "map", ("-n", "1"))
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
         rows = fresh.submit(run, tmp_path, found).result()
         endless, _ = present(tree, [ENDLESS])

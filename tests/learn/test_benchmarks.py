@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +18,6 @@ from edgefed.learn.modeling.model_building import build
 from tests.forked_programs import run_module
 from tests.learn.matching_problems import pairs
 
-ROOT = Path(__file__).parents[2]
-
 
 def reported(module: str, *words: str) -> dict[str, Any]:
     """Return what a benchmark reports of one repetition."""
@@ -34,9 +29,9 @@ def reported(module: str, *words: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_image_folders_are_read_at_a_rate_and_trained_on_within_their_memory() -> None:
-    command = [sys.executable, "-m", "benchmarks.images", "--images", "32", "--steps", "1"]
-    done = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, check=True)
-    told = json.loads(done.stdout)
+    code, out, err = run_module("benchmarks.images", "--images", "16", "--steps", "1", "--json")
+    assert code == 0, err
+    told = json.loads(out)
     assert told["warm_ratio"] == told["warm"] / told["torchvision"] > 0
     assert told["augmented_ratio"] == told["augmented"] / told["torchvision_augmented"] > 0
     assert told["cold_ratio"] == told["cold"] / told["torchvision"] > 0

@@ -61,12 +61,11 @@ def test_a_program_predicts_what_its_model_predicts(
 @pytest.mark.parametrize(
     ("name", "form"),
     [
-        *((name, "onnx") for name in ("vgg9", "resnet20", "lstm")),
-        ("torchvision:mobilenet_v3_small", "onnx"),
-        *((name, "torch-export") for name in ("lstm", "resnet20")),
+        ("lstm", "torch-export"),
+        *((name, "onnx") for name in ("lstm", "resnet20", "torchvision:resnet18")),
     ],
 )
-def test_every_network_is_exported(tmp_path: Path, name: str, form: Any) -> None:
+def test_networks_of_every_kind_are_exported(tmp_path: Path, name: str, form: Any) -> None:
     model = load_model(model_file(tmp_path, name), device="cpu")
     export_model(model, form, tmp_path / "program")
     check(model, name, form, tmp_path / "program")
@@ -120,10 +119,9 @@ def test_a_program_that_predicts_something_else_is_refused(
     (tmp_path / "program").write_text("an earlier one")
     whole = resizing.resized
     monkeypatch.setattr(networks, "resized", lambda images, *size: whole(images, *size) + 2)
-    for form in ("torch-export", "onnx"):
-        with pytest.raises(CheckFailedError) as caught:
-            export_model(model, form, tmp_path / "program")
-        assert caught.value.code == "export.differs"
+    with pytest.raises(CheckFailedError) as caught:
+        export_model(model, "torch-export", tmp_path / "program")
+    assert caught.value.code == "export.differs"
     assert (tmp_path / "program").read_text() == "an earlier one"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["program"]
 

@@ -28,7 +28,7 @@ def test_supplements_arrive_and_help(tmp_path: Path) -> None:
     study = make_study(
         *(find("labelhide-cifar10"), "smoke", checked),
         seeds=(1, 2),
-        rows=(MIXES, "75% Mix/25% Nat", "75% Mix/0% Nat", NOISE, NONE),
+        rows=(MIXES, "75% Mix/0% Nat", NOISE, NONE),
         columns=("20 %, C = 1",),
         scratch=tmp_path,
     )
@@ -36,7 +36,7 @@ def test_supplements_arrive_and_help(tmp_path: Path) -> None:
     assert outcome.failures == {}
     wanted = 10 * LACKING * COUNT
     told = {result.case: _notes(tmp_path / result.folder) for result in outcome.results.values()}
-    for row, mixes in ((MIXES, 1.0), ("75% Mix/25% Nat", 0.75), ("75% Mix/0% Nat", 0.75)):
+    for row, mixes in ((MIXES, 1.0), ("75% Mix/0% Nat", 0.75)):
         (notes,) = (each for case, each in told.items() if case.endswith(f"/ {row}"))
         asked = round(mixes * wanted)
         assert any(f"{asked:,} of {asked:,} mixes are there" in note for note in notes), row

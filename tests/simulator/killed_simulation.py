@@ -31,7 +31,7 @@ METHODS: dict[str, dict[str, Any]] = {
             "mode": "buffered",
             "buffer": 2,
             "concurrency": 3,
-            "count": 60,
+            "count": 30,
             "max_staleness": 1,
             "min_devices": 5,
         },

@@ -105,11 +105,12 @@ def privacy_plan(section: PrivacySection, rounds: RoundsSection) -> PrivacyPlan:
         return epsilon_of([Releases(count, multiplier, sampled, population)], section.delta)
 
     budget, multiplier = section.epsilon, section.noise_multiplier
-    least = least_multiplier(budget, cost) if budget is not None else None
-    if multiplier is None:
-        multiplier = least
-    if budget is not None and (multiplier is None or cost(multiplier) > budget):
-        raise _over(budget, section, rounds, least, sampled, population)
+    if budget is not None:
+        if multiplier is None:
+            multiplier = least_multiplier(budget, cost)
+        if multiplier is None or cost(multiplier) > budget:
+            least = least_multiplier(budget, cost)  # takes seconds where cohorts are sampled
+            raise _over(budget, section, rounds, least, sampled, population)
     assert multiplier is not None  # the table has one of the two
     filled = section.model_copy(update={"noise_multiplier": multiplier})
     if filled.adaptive:

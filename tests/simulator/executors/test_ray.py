@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import secrets
 import signal
@@ -15,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import psutil
 import pytest
@@ -25,14 +23,14 @@ from edgefed.data.base.types import Shard
 from edgefed.errors import EdgeFedError, TimeLimitError, UnreachableError, UsageError
 from edgefed.events.base.model import Event
 from edgefed.process.clock import SystemClock
-from edgefed.simulator.executors import Executor, Maker, Sequential
+from edgefed.simulator.executors import Maker, Sequential
 from edgefed.simulator.ray_actor import check_versions, versions
-from edgefed.simulator.ray_executor import gpu_share, on_ray
+from edgefed.simulator.ray_executor import RayExecutor, gpu_share, on_ray
 from edgefed.simulator.run import Simulation
-from tests.forked_programs import run_module
-from tests.processes import PATIENCE, edgefed, outcome, start_module
+from tests.cli import commands
+from tests.processes import PATIENCE, outcome, start_module
 from tests.simulator.sweep.sweeps import GRID, write
-from tests.simulator.work import never, orders, recipe, shards
+from tests.simulator.work import LONG, MANY, never, orders, recipe, shards
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed"
@@ -41,10 +39,11 @@ needs_ray = pytest.mark.skipif(
 
 @dataclass(frozen=True)
 class Held:
-    """A cluster that belongs to somebody else."""
+    """A cluster of two nodes that belongs to somebody else; ``other`` is the one with no head."""
 
     address: str
     process: psutil.Process
+    other: int
 
     def actors(self) -> list[psutil.Process]:
         """The processes of our actors, which Ray names after their class."""
@@ -64,86 +63,26 @@ class Held:
             time.sleep(0.05)
 
 
-@pytest.fixture(scope="module")
-def held() -> Iterator[Held]:
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed")
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    with mock.patch.dict(os.environ, token):
-        yield from holding()
-
-
-def holding() -> Iterator[Held]:
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
     process = start_module("tests.simulator.executors.ray_holder")
     try:
         assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        assert address, process.communicate()[1]
-        yield Held(address, psutil.Process(process.pid))
+        words = process.stdout.readline().split()
+        assert words, process.communicate()[1]
+        yield Held(words[0], psutil.Process(process.pid), int(words[1]))
     finally:
         process.terminate()
         process.communicate(timeout=PATIENCE)
 
 
-def made(maker: Maker, data: list[Shard]) -> Executor:
+def made(maker: Maker, data: list[Shard]) -> RayExecutor:
     executor, how = maker(data, SimulationSection(), lambda text: None)
-    assert "2 CPUs" in how
+    assert isinstance(executor, RayExecutor)
+    assert "2 machines, 2 CPUs" in how
     return executor
-
-
-def trained(folder: Path, workers: int = 0, maker: Maker | None = None) -> tuple[Any, ...]:
-    record = Simulation(recipe(workers), folder, SystemClock(), executors=maker).run().record
-    assert record.status == "finished", record.reason
-    return record.weights_digest, record.accuracy, record.loss, record.bytes_up
-
-
-@needs_ray
-@pytest.mark.slow
-def test_a_joined_cluster_ends_in_the_bits_of_one_process(
-    held: Held, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", held.address)
-    alone = trained(tmp_path / "1", 1)
-    with on_ray() as maker:
-        on_cluster = trained(tmp_path / "ray", 0, maker)
-        stacked = recipe(0).model_copy(update={"simulation": SimulationSection(engine="stacked")})
-        with pytest.raises(UsageError, match="stacked engine"):
-            Simulation(stacked, tmp_path / "refused", SystemClock(), executors=maker)
-    assert not (tmp_path / "refused").exists()
-    assert on_cluster == alone
-    held.wait_until_free()
-    assert held.process.is_running()
-
-
-@needs_ray
-@pytest.mark.slow
-def test_killed_actors_are_replaced_and_their_orders_done_again(
-    held: Held, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    killed: list[int] = []
-    told: list[str] = []
-
-    def kill(event: Event, number: int) -> None:
-        del number
-        if event.kind == "note":
-            told.append(event.fields["text"])
-        if event.kind == "device" and event.fields.get("state") == "done" and not killed:
-            killed.extend(actor.pid for actor in held.actors())
-            for pid in killed:
-                os.kill(pid, signal.SIGKILL)
-
-    with on_ray(held.address) as maker:
-        simulation = Simulation(recipe(0), tmp_path / "ray", SystemClock(), executors=maker)
-        simulation.journal.listen(kill)
-        record = simulation.run().record
-        after = [actor.pid for actor in held.actors()]
-    assert record.status == "finished", record.reason
-    assert killed
-    assert after
-    assert not set(killed) & set(after)
-    assert any(text.startswith("an actor died; device-0") for text in told)
-    assert capsys.readouterr().out == ""
-    assert record.weights_digest == trained(tmp_path / "alone", 1)[0]
 
 
 class Deadly(Shard):
@@ -155,56 +94,125 @@ class Deadly(Shard):
 
 @needs_ray
 @pytest.mark.slow
-def test_orders_that_fail_say_why_and_others_are_those_of_one_process(held: Held) -> None:
-    data, (asked, blobs) = shards(4), orders(4)
-    alone = {o.device: out for o, out in Sequential(data).outcomes(asked, blobs.__getitem__, never)}
-    with on_ray(held.address) as maker:
-        executor = made(maker, data)
-        done = {o.device: out for o, out in executor.outcomes(asked, blobs.__getitem__, never)}
-        assert set(done) == set(range(4))
-        for device, expected in alone.items():
-            assert done[device].blobs == expected.blobs
-            assert done[device].metrics == expected.metrics
-
-        with on_ray(patience=1) as second, pytest.raises(TimeLimitError, match="0 of its 2 CPUs"):
-            list(made(second, data).outcomes(asked, blobs.__getitem__, never))
-
-        stopping = [False, True]
-        list(executor.outcomes(asked, blobs.__getitem__, lambda: stopping.pop(0)))
-        assert not stopping
-        deadly = made(maker, [Deadly(each.train, each.test, each.classes) for each in data[:1]])
-        with pytest.raises(EdgeFedError, match="died twice on device device-00") as caught:
-            list(deadly.outcomes(asked[:1], blobs.__getitem__, never))
-        assert caught.value.code == "simulation.worker"
+def test_a_cluster_has_the_bits_of_one_process_despite_failures(
+    held: Held,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One cluster for all, as it and each new actor take many seconds to start."""
+    monkeypatch.setenv("RAY_ADDRESS", held.address)
+    with on_ray() as maker:
+        check_orders(maker)
+        stacked = recipe(0).model_copy(update={"simulation": SimulationSection(engine="stacked")})
+        with pytest.raises(UsageError, match="stacked engine"):
+            Simulation(stacked, tmp_path / "refused", SystemClock(), executors=maker)
+        assert not (tmp_path / "refused").exists()
+        check_deaths(held, maker, tmp_path)
+        check_ends(maker)
+        assert capsys.readouterr().out == ""
+        check_sweep(held.address, tmp_path)
     held.wait_until_free()
+    assert held.process.is_running()
 
 
-@needs_ray
-@pytest.mark.slow
-def test_a_sweep_on_a_cluster_has_the_results_of_one_without(held: Held, tmp_path: Path) -> None:
-    pytest.importorskip("sklearn", reason="the digits are not installed")
-    file = write(tmp_path / "sweep", GRID.replace("seeds = [1, 2]", "seeds = [2]"))
+def check_orders(maker: Maker) -> None:
+    """Check their outcomes, that each node gets the data once, and that others' room is waited for.
+
+    Two actors are idle afterwards.
+    """
+    from ray.experimental import get_object_locations
+
+    data, (asked, blobs) = shards(8, samples=2000), orders(8, epochs=1)
+    executor, until, places = made(maker, data), time.monotonic() + PATIENCE, [""]
+    while len(places) < 2:  # one actor may do all orders before the other one has started
+        assert time.monotonic() < until, "an actor has not started"
+        done = {o.device: out for o, out in executor.outcomes(asked, blobs.__getitem__, never)}
+        (crate,) = get_object_locations(executor._crates).values()
+        places = crate["node_ids"]
+    assert len(set(places)) == len(places) == 2
+    assert set(done) == set(range(8))
+    for order, expected in Sequential(data).outcomes(asked, blobs.__getitem__, never):
+        assert done[order.device].blobs == expected.blobs
+        assert done[order.device].metrics == expected.metrics
+    executor.close()
+    with on_ray(patience=1) as second, pytest.raises(TimeLimitError, match="0 of its 2 CPUs"):
+        list(made(second, data).outcomes(asked, blobs.__getitem__, never))
+
+
+def check_deaths(held: Held, maker: Maker, folder: Path) -> None:
+    """Kill an actor in the first round and a node in the second one."""
+    alone = Simulation(recipe(1), folder / "alone", SystemClock()).run().record
+    simulation = Simulation(recipe(0), folder / "ray", SystemClock(), executors=maker)
+    killed: dict[int, set[int]] = {}
+    after: set[int] = set()
+    told: list[str] = []
+    begun = 0
+
+    def hear(event: Event, number: int) -> None:
+        nonlocal begun
+        del number
+        if event.kind == "round":
+            begun = event.fields["round"]
+        if event.kind == "note":
+            told.append(event.fields["text"])
+        if event.fields.get("state") == "done" and begun in (1, 2) and begun not in killed:
+            actors = {actor.pid for actor in held.actors()}
+            after.update(actors if begun == 2 else ())
+            killed[begun] = {min(actors) if begun == 1 else held.other}
+            for pid in killed[begun]:
+                os.kill(pid, signal.SIGKILL)
+
+    simulation.journal.listen(hear)
+    record = simulation.run().record
+    assert record.status == "finished", record.reason
+    assert killed.keys() == {1, 2}
+    assert after
+    assert not killed[1] & after
+    deaths = [text for text in told if text.startswith("an actor died; device-0")]
+    assert any("node" in text for text in deaths), deaths
+    assert len(deaths) >= 2
+    for name in ("weights_digest", "accuracy", "loss", "bytes_up"):
+        assert getattr(record, name) == getattr(alone, name)
+
+
+def check_ends(maker: Maker) -> None:
+    """Check that no stop waits for an order, and that no order kills without end."""
+    asked, blobs = orders(2, **LONG)
+    stopping = [False, False, True]
+    executor = made(maker, shards(2, MANY))
+    assert not list(executor.outcomes(asked, blobs.__getitem__, lambda: stopping.pop(0)))
+    assert not stopping
+    (shard,) = shards(1)
+    deadly = made(maker, [Deadly(shard.train, shard.test, shard.classes)])
+    with pytest.raises(EdgeFedError, match="died twice on device device-00") as caught:
+        list(deadly.outcomes(asked[:1], blobs.__getitem__, never))
+    assert caught.value.code == "simulation.worker"
+
+
+def check_sweep(address: str, folder: Path) -> None:
+    """Check that a sweep on the cluster has the results of one without."""
+    file = write(folder / "sweep", GRID.replace("seeds = [1, 2]", "seeds = [2]"))
     told = []
-    for place in ([], ["--on", "ray", "--address", held.address]):
-        out = tmp_path / f"out{len(place)}"
+    for place in ([], ["--on", "ray", "--address", address]):
+        out = folder / f"out{len(place)}"
         words = ("sim", "sweep", str(file), "--out", str(out), "--json", *place)
-        code, text, error = run_module("edgefed.cli.main", *words)
-        assert code == 0, error
-        told.append([(c["case"], c["accuracy"], c["loss"]) for c in json.loads(text)["cases"]])
+        ended = commands.edgefed(*words, state=folder / "state")
+        assert ended.code == 0, ended
+        told.append([(c["case"], c["accuracy"], c["loss"]) for c in ended.json["cases"]])
     assert told[0] == told[1]
     assert len({loss["mean"] for _, _, loss in told[0]}) == 2
-    held.wait_until_free()
 
 
 @needs_ray
 @pytest.mark.slow
 def test_ctrl_c_ends_all_that_a_run_has_started(tmp_path: Path) -> None:
     file = tmp_path / "recipe.toml"
-    file.write_text('[data]\nname = "digits"\n[rounds]\ncount = 100000\n')
     pytest.importorskip("sklearn", reason="the digits are not installed")
+    file.write_text("[rounds]\ncount = 100000\n[simulation]\nworkers = 1\n")
     state = tmp_path / "state"
-    place = ("--on", "ray", "--address", "local")
-    process = edgefed("--state", str(state), "sim", "run", str(file), *place)
+    words = ("--state", str(state), "sim", "run", str(file), "--on", "ray", "--address", "local")
+    process = start_module("edgefed.cli.main", *words, environment={"RAY_worker_niceness": "0"})
     wait_for_a_round(process, state)
     started = psutil.Process(process.pid).children(recursive=True)
     assert any("RayActor" in " ".join(child.cmdline()) for child in started)

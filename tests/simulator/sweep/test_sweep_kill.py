@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -12,27 +12,21 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.forked_programs import run_module
-from tests.processes import PATIENCE, edgefed, outcome, wait_until_ended
+from tests.forked_programs import ForkedProgram, run_module
+from tests.processes import PATIENCE, clean_environment, wait_until_ended
 from tests.simulator.sweep.sweeps import GRID, write
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
+RUNS = 12
+
 
 def sweep(folder: Path, *more: str) -> tuple[str, ...]:
-    """Return the words of a sweep of six runs with its results in a folder."""
-    file = write(folder / "sweep", GRID.replace("0.5]", "0.2, 0.5]"))
+    """Return the words of a sweep of twelve runs with its results in a folder."""
+    grid = GRID.replace("0.5]", "0.2, 0.5]").replace("[1, 2]", "[1, 2, 3, 4]")
+    file = write(folder / "sweep", grid)
     state = ("--state", str(folder / "state"))
     return (*state, "sim", "sweep", str(file), "--out", str(folder / "out"), "--json", *more)
-
-
-@pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """The scores of a sweep that nothing interrupts."""
-    words = sweep(tmp_path_factory.mktemp("straight"))
-    code, text, error = run_module("edgefed.cli.main", *words)
-    assert code == 0, error
-    return scores(text)
 
 
 def finished(out: Path) -> list[str]:
@@ -41,11 +35,11 @@ def finished(out: Path) -> list[str]:
     return [json.loads(path.read_text())["digest"] for path in paths]
 
 
-def wait_for_work(process: subprocess.Popen[str], out: Path) -> None:
-    """Return once one run has a result and the next is at work."""
+def wait_for_work(program: ForkedProgram, out: Path, before: int) -> None:
+    """Return once one more run has a result and the next is at work."""
     until = time.monotonic() + PATIENCE
-    while not (finished(out) and any(out.glob("work/*/runs/*/events.jsonl"))):
-        assert process.poll() is None, "it ended before it could be killed"
+    while not (len(finished(out)) > before and any(out.glob("work/*/runs/*/events.jsonl"))):
+        assert program.poll() is None, "it ended before it could be killed"
         assert time.monotonic() < until, "no run began"
         time.sleep(0.005)
 
@@ -55,39 +49,37 @@ def scores(text: str) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "jobs"),
-    [
-        (signal.SIGKILL, "1"),
-        (signal.SIGKILL, "2"),
-        (signal.SIGTERM, "2"),
-        (signal.SIGINT, "1"),
-        (signal.SIGINT, "2"),
-    ],
-    ids=["killed", "killed-two", "ended-two", "interrupted", "interrupted-two"],
-)
-def test_the_same_command_goes_on(
-    number: signal.Signals, jobs: str, tmp_path: Path, straight: list[Any]
-) -> None:
-    words, out = sweep(tmp_path, "--jobs", jobs), tmp_path / "out"
-    process = edgefed(*words)
-    wait_for_work(process, out)
-    at_work = psutil.Process(process.pid).children(recursive=True)
-    process.send_signal(number)
-    code, told, error = outcome(process)
-    assert told == ""
-    wait_until_ended(at_work)
-    if number == signal.SIGINT:
-        assert code == 130
-        assert json.loads(error.splitlines()[-1])["error"]["code"] == "interrupted"
-    else:
-        assert code == -number
-    before = finished(out)
-    assert 1 <= len(before) < 6
-    stamps = {path: path.stat().st_mtime_ns for path in (out / "results").glob("*.json")}
-    code, told, error = run_module("edgefed.cli.main", *words)
+def test_the_same_command_goes_on(tmp_path: Path) -> None:
+    """The same sweep is killed, and then interrupted with two jobs and with one."""
+    out, before = tmp_path / "out", 0
+    stops = ((signal.SIGKILL, "2"), (signal.SIGINT, "2"), (signal.SIGINT, "1"))
+    for place, (number, jobs) in enumerate(stops):
+        stamps = {path: path.stat().st_mtime_ns for path in (out / "results").glob("*.json")}
+        log, errors = tmp_path / f"log-{place}", tmp_path / f"errors-{place}"
+        words = ["edgefed.cli.main", *sweep(tmp_path, "--jobs", jobs)]
+        program = ForkedProgram(words, clean_environment(), log, errors)
+        wait_for_work(program, out, before)
+        at_work = psutil.Process(program.pid).children(recursive=True)
+        os.kill(program.pid, number)
+        code = program.wait(PATIENCE)
+        assert log.read_text() == ""
+        wait_until_ended(at_work)
+        error = errors.read_text()
+        if number == signal.SIGINT:
+            assert code == 130
+            assert json.loads(error.splitlines()[-1])["error"]["code"] == "interrupted"
+        else:
+            assert code == -number
+        assert error.count("done before") == before
+        assert before < len(finished(out)) < RUNS
+        before = len(finished(out))
+        assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
+    code, told, error = run_module("edgefed.cli.main", *sweep(tmp_path))
     assert code == 0, error
-    assert error.count("done before") == len(before)
-    assert len(finished(out)) == 6
-    assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
-    assert scores(told) == straight
+    assert error.count("done before") == before
+    assert len(finished(out)) == RUNS
+    straight = tmp_path / "straight"
+    straight.mkdir()
+    code, other, error = run_module("edgefed.cli.main", *sweep(straight))
+    assert code == 0, error
+    assert scores(told) == scores(other)
