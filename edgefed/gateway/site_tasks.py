@@ -188,6 +188,8 @@ class SiteTasks:
         self._held.pop(key, None)
         self._sums.forget(device, exchange)
         self._resenders[device].heard(exchange)
+        if self._resenders[device].next_due() is None:
+            del self._resenders[device]
         left = (name for _, name in (*self._waiting, *self._put, *self._held))
         if exchange not in left and exchange in self._open:
             self._fleet.drop(self._open.pop(exchange), put_again=True)

@@ -109,6 +109,7 @@ def save_credentials(made: Credentials) -> Credentials:
         make_folder(beside)
         for name, data in _contents(made).items():
             write_private(beside / name, data)
+        sync_folder(beside)
         # In two renames, since a folder cannot replace one that has files
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)

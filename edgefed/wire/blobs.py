@@ -127,8 +127,9 @@ class BlobCache:
         """
         digest = digest_of(data)
         with self._lock:
-            if digest in self._checked and digest not in self._unwritten:
-                self._touch(digest)
+            known = digest in self._checked and digest not in self._unwritten
+            # Somebody may have deleted the file
+            if known and (self._touch(digest) or self._path(digest).exists()):
                 return digest
             self._make_room(len(data), digest)
         while True:
@@ -160,8 +161,9 @@ class BlobCache:
             if digest in self._checked:
                 return
             fits = self._unwritten_bytes + len(data) <= UNWRITTEN_BYTES
-            # Only while it is pinned, as the removal of the last pin ends it
-            if fits and len(data) <= MAX_RECENT_BLOB and self._pins.get(digest):
+            # Only while it is pinned, as the removal of the last pin ends it, and without a file
+            new = digest not in self._sizes
+            if new and fits and len(data) <= MAX_RECENT_BLOB and self._pins.get(digest):
                 self._make_room(len(data), digest)
                 self._unwritten[digest] = data
                 self._unwritten_bytes += len(data)

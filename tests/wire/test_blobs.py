@@ -389,3 +389,22 @@ def test_threads_share_it(tmp_path: Path) -> None:
         thread.join()
     assert wrong == []
     assert cache.total == sum(path.stat().st_size for path in tmp_path.iterdir()) <= 500
+
+
+def test_a_held_blob_with_a_file_of_an_earlier_process_keeps_it(tmp_path: Path) -> None:
+    name = BlobCache(tmp_path, 1000).put(blob(1))
+    cache = BlobCache(tmp_path, 1000)
+    cache.pin(name)
+    cache.hold(name, blob(1))
+    cache.unpin(name)
+    assert cache.get(name) == blob(1)
+    cache.remove(name)
+    assert list(tmp_path.iterdir()) == [], "its file was known"
+
+
+def test_a_blob_whose_file_was_deleted_is_written_again(tmp_path: Path) -> None:
+    cache = BlobCache(tmp_path, 1000)
+    name = cache.put(blob(1))
+    (tmp_path / name).unlink()
+    assert cache.put(blob(1)) == name
+    assert (tmp_path / name).read_bytes() == blob(1)

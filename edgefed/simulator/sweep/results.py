@@ -120,7 +120,7 @@ class Results:
         """
         place = self.folder / "runs" / trial.digest
         # A result that can be read makes the run count as done: its files are in place before
-        _move(folder, place)
+        _move(folder, place, self._file(trial.digest))
         result = TrialResult(
             digest=trial.digest,
             case=trial.case.name,
@@ -157,11 +157,12 @@ class Results:
         return self.folder / "results" / f"{digest}.json"
 
 
-def _move(folder: Path, place: Path) -> None:
-    """Replace a folder by a run's."""
+def _move(folder: Path, place: Path, result: Path) -> None:
+    """Replace a folder by a run's, and delete the result that belongs to the former files."""
     make_folder(place.parent)
     try:
         if place.exists():
+            result.unlink(missing_ok=True)
             shutil.rmtree(place)
         for state in folder.glob("state-*.safetensors"):
             state.unlink()  # only for going on with a run that did not end

@@ -20,7 +20,7 @@ from edgefed.report.run_data import run_data_of_folder
 from edgefed.simulator.sweep.outputs import TABLES, file_names, summary, write_outputs
 from edgefed.simulator.sweep.plot import metric_chart
 from edgefed.simulator.sweep.report import Metric, accuracy_metric, default_report
-from edgefed.simulator.sweep.results import Results
+from edgefed.simulator.sweep.results import Results, TrialResult
 from edgefed.simulator.sweep.run_values import bytes_by_round, rounds_to
 from edgefed.simulator.sweep.statistics import spread
 from edgefed.simulator.sweep.table import make_table, value_column
@@ -128,6 +128,24 @@ def test_a_result_that_cannot_be_read_is_made_again(file: Path, swept: Swept) ->
     assert {digest: result.weights_digest for digest, result in after.results.items()} == {
         digest: result.weights_digest for digest, result in before.results.items()
     }
+
+
+def test_a_run_that_is_killed_while_it_is_computed_again_has_no_result_without_files(
+    file: Path, swept: Swept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(file, seeds=(1,))
+    first = next(iter(plan.trials()))
+    swept.run(plan)
+    results = Results(swept.folder)
+    monkeypatch.setattr(TrialResult, "is_of_this_release", False)
+
+    def killed(*paths: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("edgefed.simulator.sweep.results.shutil.move", killed)
+    with pytest.raises(KeyboardInterrupt):
+        swept.run(plan, recompute=True)
+    assert results.find(first) is None
 
 
 def test_what_a_killed_run_left_is_thrown_away(file: Path, swept: Swept) -> None:
