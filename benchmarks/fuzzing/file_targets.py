@@ -28,6 +28,7 @@ from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.config.loading.load import load_agent_settings, load_recipe, load_settings
 from edgefed.data.devices.sources import load_device
 from edgefed.data.sets.femnist import read_leaf
+from edgefed.errors import DataError
 from edgefed.trust.authority import load_authority
 from edgefed.trust.credentials import load_credentials, private_pem
 from edgefed.trust.tokens import Token, _check, parse_token
@@ -147,7 +148,9 @@ def read_image(path: Path, data: bytes) -> None:
     whole = path.with_name("a.png")
     if not whole.exists():
         whole.write_bytes(picture("PNG", 16))
-    load_device(f"folder:{path.parent.parent}?size={(0, 8)[crc32(data) % 2]}", 0.1)
+    source = f"folder:{path.parent.parent}?size={(0, 8)[crc32(data) % 2]}"
+    if load_device(source, 0.1).warnings:
+        raise DataError("It was skipped.", code="data.skipped")
 
 
 STRANGE: tuple[Any, ...] = (

@@ -260,6 +260,7 @@ class AgentUpdates:
             "id": offer.offer,
             "release": offer.release,
             "during_run": offer.during_run,
+            "withdraw": offer.withdraw,
             "metadata": {name: ref.digest for name, ref in offer.metadata.items()},
         }
         write_atomic(home / "offer.json", json.dumps(body).encode())

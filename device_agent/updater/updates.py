@@ -157,6 +157,9 @@ class AgentUpdater:
         if not identity or identity == state.offer:
             return
         self._trial = None
+        if offer.get("withdraw") is True:
+            self._end(f"release {offer.get('release')} was withdrawn", offer=identity)
+            return
         try:
             made = self._verified(offer)
         except RefusedReleaseError as error:

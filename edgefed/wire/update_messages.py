@@ -26,6 +26,7 @@ class UpdateOffer(Message):
         release: name of the release.
         metadata: the signed metadata of the repository, by file name.
         during_run: whether the version may change within a run.
+        withdraw: whether the release is no longer to be installed, in place of all the above.
     """
 
     kind = "update_offer"
@@ -35,6 +36,7 @@ class UpdateOffer(Message):
     release: ReleaseName
     metadata: Annotated[dict[MetadataName, BlobRef], Field(max_length=64)]
     during_run: bool = False
+    withdraw: bool = False
 
 
 class UpdateState(Message):

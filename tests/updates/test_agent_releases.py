@@ -3,39 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
-from edgefed.coordinator.updates.agent_releases import AgentReleases
 from edgefed.errors import EdgeFedError
-from edgefed.wire.update_messages import UpdateOffer, UpdateState
+from edgefed.wire.update_messages import UpdateState
+from tests.updates.releases_world import SESSION, Coordinator
 from tests.updates.wheels import Publisher
-
-SESSION = "a" * 8
-
-
-class Coordinator:
-    """The releases of a coordinator that knows two devices, one of them at a site."""
-
-    def __init__(self, folder: Path) -> None:
-        self.sent: list[tuple[str, UpdateOffer]] = []
-        self.notes: list[str] = []
-        views = [SimpleNamespace(device=name) for name in ("cam", "far")]
-        journal: Any = Mock()
-        journal.snapshot.devices = views
-        journal.emit = lambda kind, level, text: self.notes.append(text)
-        registry: Any = SimpleNamespace(session=lambda device: SESSION)
-        self.releases = AgentReleases(
-            folder,
-            lambda device, offer: self.sent.append((device, offer)),
-            registry,
-            lambda device: "site" if device == "far" else "",
-            journal,
-            lambda: "c" * 8,
-        )
 
 
 @pytest.fixture

@@ -76,6 +76,12 @@ def test_an_offer_is_handed_over_once_its_metadata_is_here(tmp_path: Path) -> No
     device.offer()
     device.updates.due(now, connected=True, quiet=True)
     assert device.needs() == []
+    no_more = UpdateOffer(
+        session=SESSION, offer="f" * 16, release="0.2.0", metadata={}, withdraw=True
+    )
+    device.updates.take(no_more)
+    device.updates.due(now, connected=True, quiet=True)
+    assert read_json(device.home / "offer.json")["withdraw"] is True
     device.updates.close()
 
 

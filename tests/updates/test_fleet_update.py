@@ -9,20 +9,27 @@ import site
 import subprocess
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from paho.mqtt import client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
 
 from broker.address import LOOPBACK, free_port
 from broker.child_process import ending_with_parent
 from broker.mosquitto import MosquittoBroker
 from edgefed.config.values.address import Address
+from edgefed.wire.envelope import encode
+from edgefed.wire.messages import Birth
+from edgefed.wire.topics import Topics
 from tests.agent.agent_harness import write_data
 from tests.cli.commands import edgefed
 from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
+from tests.updates.boards import agent_files
 from tests.updates.wheels import Publisher
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
@@ -33,30 +40,32 @@ PATIENCE = 240.0
 
 
 class Fleet:
-    """A broker, a coordinator, and one device under its updater."""
+    """A broker, a coordinator, and devices under their updaters."""
 
-    def __init__(self, folder: Path, publisher: Publisher) -> None:
+    def __init__(self, folder: Path, publisher: Publisher, names: Sequence[str]) -> None:
         self.folder = folder
         self.broker = MosquittoBroker(Address(LOOPBACK, free_port()), folder / "broker")
         self._common = ("--broker", str(self.broker.address), "--fleet", FLEET)
         words = ("edgefed.cli.main", *self._common, "--state", str(folder / "c"), "coordinator")
         self.coordinator = ForkedProgram(words, clean_environment(), folder / "coordinator.log")
-        settings = folder / "edgefed-agent.toml"
-        settings.write_text(
-            f'name = "{NAME}"\ndata = "npz:{write_data(folder / "data.npz")}"\nupdates = "auto"\n'
-            f'update_root = "{publisher.root}"\nupdate_trial = 0.5\n'
-        )
-        common = (*self._common, "--state", str(folder / "d"), "--config", str(settings))
-        self.agent = (str(base_python(folder / "base")), "-m", "device_agent.entry", *common)
-        self.updater = self._start("update", "run")
+        self._python = str(base_python(folder / "base"))
+        self._data, self._root = write_data(folder / "data.npz"), publisher.root
+        self.updaters = [self._start(name) for name in names]
 
-    def _start(self, *words: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str) -> subprocess.Popen[bytes]:
+        settings = self.folder / f"{name}.toml"
+        settings.write_text(
+            f'name = "{name}"\ndata = "npz:{self._data}"\nupdates = "auto"\n'
+            f'update_root = "{self._root}"\nupdate_trial = 0.5\n'
+        )
+        common = (*self._common, "--state", str(self.folder / name), "--config", str(settings))
+        words = (self._python, "-m", "device_agent.entry", *common, "update", "run")
         environment = clean_environment()
-        for name in ("PYTHONPATH", "EDGEFED_NO_CONFIG"):
-            environment.pop(name, None)
+        for variable in ("PYTHONPATH", "EDGEFED_NO_CONFIG"):
+            environment.pop(variable, None)
         with (self.folder / "agent.log").open("ab") as log:
             return subprocess.Popen(
-                ending_with_parent((*self.agent, *words), signal.SIGKILL),
+                ending_with_parent(words, signal.SIGKILL),
                 stderr=log,
                 stdout=log,
                 env=environment,
@@ -80,16 +89,18 @@ class Fleet:
             row = rows[0]
         return row
 
-    def wait_online(self) -> None:
-        """Wait until the coordinator knows the device."""
+    def wait_online(self, *names: str) -> None:
+        """Wait until the coordinator knows devices."""
         end = time.monotonic() + PATIENCE
-        while NAME not in edgefed(*self._common, "device", "list").out:
+        while not all(name in edgefed(*self._common, "device", "list").out for name in names):
             assert time.monotonic() < end, (self.folder / "agent.log").read_text()
             time.sleep(0.1)
 
     def close(self) -> None:
-        self.updater.terminate()
-        self.updater.wait()
+        for updater in self.updaters:
+            updater.terminate()
+        for updater in self.updaters:
+            updater.wait()
         self.coordinator.kill()
         self.coordinator.wait()
         self.broker.stop()
@@ -127,17 +138,13 @@ def publisher(tmp_path: Path) -> Publisher:
     return made
 
 
-@pytest.fixture
-def fleet(tmp_path: Path, publisher: Publisher) -> Iterator[Fleet]:
-    made = Fleet(tmp_path, publisher)
-    yield made
-    made.close()
+def test_a_device_is_updated_and_believes_no_lie(publisher: Publisher, tmp_path: Path) -> None:
+    with closing(Fleet(tmp_path, publisher, [NAME])) as fleet:
+        update_and_lie(fleet, publisher, tmp_path)
 
 
-def test_a_device_is_updated_and_believes_no_lie(
-    fleet: Fleet, publisher: Publisher, tmp_path: Path
-) -> None:
-    fleet.wait_online()
+def update_and_lie(fleet: Fleet, publisher: Publisher, tmp_path: Path) -> None:
+    fleet.wait_online(NAME)
     assert [one["release"] for one in fleet.call("add", publisher.folder)] == ["0.2.0", "0.1.9"]
     fleet.call("offer", "0.2.0", "--devices", NAME)
     row = fleet.wait(release="0.2.0", phase="idle")
@@ -159,3 +166,44 @@ def test_a_device_is_updated_and_believes_no_lie(
     fleet.call("add", publisher.folder)
     fleet.call("offer", "0.1.9", "--devices", NAME)
     fleet.wait(reason="its number 1 is lower than 2")
+
+
+def test_a_rollout_over_20_devices_stops_at_the_first_3(tmp_path: Path) -> None:
+    """The others are connections of one client, which sees all offers."""
+    publisher = Publisher(tmp_path / "publisher")
+    publisher.publish("0.3.0", agent_files("damages"))
+    first = ["cam-a", "cam-b", "cam-c"]
+    others = [f"other-{number}" for number in range(17)]
+    with closing(Fleet(tmp_path, publisher, first)) as fleet, births(fleet, others) as offered:
+        fleet.wait_online(*first, *others)
+        fleet.call("add", publisher.folder)
+        plan = ("--first", ",".join(first), "--stages", "50,100", "--stop-at", "70")
+        begun = fleet.call("rollout", "0.3.0", *plan)
+        assert (begun["asked"], begun["devices"]) == (3, 20)
+        end = time.monotonic() + PATIENCE
+        while (shown := fleet.call("progress"))["status"] == "active":
+            assert time.monotonic() < end, shown
+            time.sleep(0.2)
+        assert (shown["status"], shown["refused"], shown["asked"]) == ("stopped", 3, 3)
+        for row in fleet.call("status"):
+            assert (row["release"], row["phase"]) == ("base", "idle"), row
+            assert "its store is damaged" in row["reason"]
+        assert {*offered} == {*first}
+        fleet.wait_online(*first)
+
+
+@contextmanager
+def births(fleet: Fleet, names: Sequence[str]) -> Iterator[list[str]]:
+    """Connect devices; yield those that are offered a release, as it happens."""
+    offered, topics = list[str](), Topics(FLEET)
+    client = mqtt.Client(CallbackAPIVersion.VERSION2)
+    client.on_message = lambda _, __, message: offered.append(message.topic.split("/")[3])
+    client.connect(fleet.broker.address.host, fleet.broker.address.port)
+    client.subscribe(topics.update_offer("+"), qos=1)
+    client.loop_start()
+    for number, name in enumerate(names):
+        birth = Birth(session=f"{number:016x}", status="online", samples=5)
+        client.publish(topics.birth(name), encode(birth), qos=1, retain=True)
+    yield offered
+    client.disconnect()
+    client.loop_stop()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from device_agent.updater.disk import write_json
 from tests.updates.boards import LIMITS, Board, agent_files
 from tests.updates.wheels import Publisher
 
@@ -96,6 +97,10 @@ def test_the_owner_decides(board: Board) -> None:
     board.offer("good", identity="second")
     board.start(mode="ask", hours="00:00-00:00")
     assert board.until(lambda state: state["phase"] == "waiting")["needs"] == {}
+    write_json(board.home / "offer.json", {"id": "third", "release": "good", "withdraw": True})
+    assert board.wait("release good was withdrawn")["current"] == "old"
+    board.offer("good", identity="fourth")
+    board.until(lambda state: state["phase"] == "waiting")
     (board.home / "order.json").write_text('{"order": "approve"}')
     board.until(lambda state: "maintenance hours" in state["reason"])
     assert board.started()[-1] == "old"

@@ -167,6 +167,7 @@ OWN: dict[type[Message], dict[str, st.SearchStrategy[Any]]] = {
         "release": names,
         "metadata": st.dictionaries(st.sampled_from(["1.root.json", "timestamp.json"]), refs),
         "during_run": st.booleans(),
+        "withdraw": st.booleans(),
     },
     UpdateState: {"release": words, "phase": words, "offer": st.just(""), "reason": words},
     RenewalOrder: {"key": st.binary(min_size=8, max_size=8)},

@@ -10,6 +10,7 @@ import typer
 from edgefed.cli.common import completion
 from edgefed.cli.common.context import globals_of
 from edgefed.cli.common.help import examples
+from edgefed.cli.fleet.model import percents
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import columns
 from edgefed.terminal.units import counted, size
@@ -81,12 +82,94 @@ def offer(
     release tries it again only after another offer.
     """
     options = globals_of(context)
-    named = [name.strip() for name in devices.split(",") if name.strip()]
+    named = _names(devices)
     with options.connected() as coordinator:
         answer = coordinator.order(
             "update.offer", name=release, devices=named, during_run=during_run
         )
     options.done(answer, f"offered: {release}, to {', '.join(answer['devices'])}")
+
+
+@app.command(
+    epilog=examples(
+        "edgefed agent-update rollout 0.2.0 --first jetson-07,jetson-08",
+        "edgefed agent-update rollout 0.2.0 --stages 1,10,100 --stop-at 5",
+    ),
+    json=True,
+)
+def rollout(
+    context: typer.Context,
+    release: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
+    *,
+    devices: Annotated[
+        str,
+        typer.Option(
+            "--devices",
+            metavar="DEVICE,…",
+            help="Device ids; by default all that are not at a site.",
+            autocompletion=completion.devices,
+        ),
+    ] = "",
+    first: Annotated[
+        str,
+        typer.Option(
+            "--first",
+            metavar="DEVICE,…",
+            help="Devices that are the first stage.",
+            autocompletion=completion.devices,
+        ),
+    ] = "",
+    stages: Annotated[
+        str,
+        typer.Option("--stages", help="Percent of the devices that each stage asks, in total."),
+    ] = "5,25,100",
+    stop_at: Annotated[
+        float,
+        typer.Option("--stop-at", help="Percent of failures above which the rollout stops."),
+    ] = 10.0,
+    during_run: Annotated[
+        bool, typer.Option("--during-run", help="Change versions within a run too.")
+    ] = False,
+) -> None:
+    """Offer a release in stages, and stop where too many devices go back from it.
+
+    The next stage begins when the devices of the stage before run the release. A rollout that
+    stops is withdrawn from the devices that have not tried it. A new one replaces it.
+    """
+    options = globals_of(context)
+    shares = [percent / 100 for percent in percents(stages)]
+    with options.connected() as coordinator:
+        begun = coordinator.order(
+            "update.rollout",
+            name=release,
+            devices=_names(devices),
+            first=_names(first),
+            shares=shares,
+            stop_at=stop_at / 100,
+            during_run=during_run,
+        )
+    asked = f"{begun['asked']} of {counted(begun['devices'], 'device')}"
+    options.done(begun, f"offered: {release}, to {asked}")
+
+
+@app.command(epilog=examples("edgefed agent-update progress"), json=True)
+def progress(context: typer.Context) -> None:
+    """Show the stage of the newest rollout, and how many devices run the release."""
+    options = globals_of(context)
+    with options.connected() as coordinator:
+        found = coordinator.ask("update.progress")
+    shares = ", ".join(f"{100 * share:.4g} %" for share in found["shares"])
+    rows = [
+        ("release", found["release"]),
+        ("status", found["status"]),
+        ("stage", f"{found['stage']} of {len(found['shares'])} ({shares})"),
+        ("asked", f"{found['asked']} of {counted(found['devices'], 'device')}"),
+        ("run it", str(found["taken"])),
+        ("went back", f"{found['refused']} (stops above {100 * found['stop_at']:.4g} %)"),
+        ("declined", str(found["skipped"])),
+        ("undecided", str(found["undecided"])),
+    ]
+    options.answer(found, columns(rows))
 
 
 @app.command(
@@ -101,3 +184,8 @@ def status(context: typer.Context) -> None:
     keys = ("device", "release", "offered", "phase", "reason")
     table = columns([head, *(tuple(str(row[key]) for key in keys) for row in rows)])
     options.answer(rows, table, empty="No device has reported an update, and none was offered.")
+
+
+def _names(text: str) -> list[str]:
+    """Return the names of a list such as ``jetson-07,jetson-08``."""
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -44,7 +44,7 @@ def rollout(
     current model. The next stage begins when the devices of the stage before have answered.
     """
     options = globals_of(context)
-    shares = [percent / 100 for percent in _percents(stages)]
+    shares = [percent / 100 for percent in percents(stages)]
     with options.connected() as coordinator:
         begun = coordinator.order(
             "model.rollout", run=run, best=best, shares=shares, stop_at=stop_at / 100
@@ -82,7 +82,7 @@ def rollback(context: typer.Context) -> None:
     options.done(withdrawn, f"{withdrawn['rollout']}: withdrawn")
 
 
-def _percents(text: str) -> list[float]:
+def percents(text: str) -> list[float]:
     """Return the numbers of a list such as ``5,25,100``."""
     from edgefed.errors import UsageError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from edgefed.coordinator.process.request_actions import Arguments, Nothing, RequestAction
 from edgefed.coordinator.rollouts.model_rollouts import ModelRollouts
@@ -14,18 +14,23 @@ from edgefed.coordinator.storage.run_store import Store
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
+def _growing(shares: tuple[float, ...]) -> tuple[float, ...]:
+    if [*shares] != sorted(set(shares)) or shares[-1] != 1:
+        raise ValueError("each stage asks more devices than the one before, and the last all")
+    return shares
+
+
+Shares = Annotated[tuple[Share, ...], Field(min_length=1, max_length=100), AfterValidator(_growing)]
+"""Shares of the devices that each stage asks, with those before."""
+
+DEFAULT_SHARES = (0.05, 0.25, 1.0)
+
+
 class _Rollout(Arguments):
     run: str
     best: bool = False
-    shares: Annotated[tuple[Share, ...], Field(min_length=1, max_length=100)] = (0.05, 0.25, 1.0)
+    shares: Shares = DEFAULT_SHARES
     stop_at: Annotated[float, Field(ge=0, le=1)] = 0.1
-
-    @field_validator("shares")
-    @classmethod
-    def _growing(cls, shares: tuple[float, ...]) -> tuple[float, ...]:
-        if [*shares] != sorted(set(shares)) or shares[-1] != 1:
-            raise ValueError("each stage asks more devices than the one before, and the last all")
-        return shares
 
 
 class _Status(Arguments):

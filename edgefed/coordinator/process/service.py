@@ -378,6 +378,7 @@ class Service:
         self._manager.beat()
         self._presence.due()
         self._rollouts.due()
+        self._releases.due(self._clock.monotonic())
 
     def _take_up_unfinished(self) -> None:
         with self._guard:

@@ -15,13 +15,19 @@ from typing import Any
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.rollouts.rollout_store import ModelRollout, RolloutStore
-from edgefed.coordinator.rollouts.staging import LIVE, Stages, Status, drawn_order, next_step
+from edgefed.coordinator.rollouts.staging import (
+    LIVE,
+    Stages,
+    Status,
+    drawn_order,
+    next_step,
+    progress_text,
+)
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.errors import StorageError, UnknownNameError, UsageError
 from edgefed.files.writing import storage_error
 from edgefed.learn.modeling.model_file_reader import BEST_FILE, MODEL_FILE, opened_model_file
 from edgefed.process.clock import Clock, timestamp
-from edgefed.terminal.units import counted
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.rollout_messages import ModelAnswer, ModelOffer
 
@@ -323,15 +329,7 @@ class ModelRollouts:
 
     def _tell(self, rollout: ModelRollout) -> None:
         """Emit the state of a rollout after a change."""
-        stages, level = rollout.stages, "info"
-        text = f"{rollout.about}: {stages.status}"
-        if stages.status == "active":
-            asked = f"{len(stages.asked)} of {counted(len(stages.order), 'device')}"
-            text = f"{rollout.about}: stage {stages.stage + 1} of {len(stages.shares)}, {asked}"
-        elif stages.status == "stopped":
-            level = "warning"
-            refused = stages.count("refused")
-            text += f", {refused} of {counted(len(stages.asked), 'device')} refused it"
+        level, text = progress_text(rollout.about, rollout.stages)
         self._journal.emit("note", level=level, text=text)
 
 

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from edgefed.terminal.units import counted
+
 Verdict = Literal["taken", "refused", "skipped"]
 """A device's answer; ``skipped`` devices do not count, such as those whose owner declines."""
 
@@ -45,7 +47,8 @@ class Stages:
     @property
     def asked(self) -> tuple[str, ...]:
         """The devices that the stages so far ask; at least one."""
-        return self.order[: math.ceil(self.shares[self.stage] * len(self.order))]
+        count = self.shares[self.stage] * len(self.order)
+        return self.order[: math.ceil(round(count, 6))]  # 7 / 25 * 25 is more than 7
 
     def count(self, verdict: Verdict) -> int:
         """Return how many devices that were asked gave a verdict."""
@@ -62,6 +65,17 @@ class Stages:
     def with_device(self, device: str) -> Stages:
         """Return the stages with a device that joined later, which is the last to be asked."""
         return self if device in self.order else replace(self, order=(*self.order, device))
+
+
+def progress_text(about: str, stages: Stages) -> tuple[Literal["info", "warning"], str]:
+    """Return the level and the text of a note on a rollout's progress."""
+    if stages.status == "active":
+        asked = f"{len(stages.asked)} of {counted(len(stages.order), 'device')}"
+        return "info", f"{about}: stage {stages.stage + 1} of {len(stages.shares)}, {asked}"
+    if stages.status == "stopped":
+        refused = f"{stages.count('refused')} of {counted(len(stages.asked), 'device')}"
+        return "warning", f"{about}: stopped, {refused} refused it"
+    return "info", f"{about}: {stages.status}"
 
 
 def drawn_order(seed: str, devices: Iterable[str]) -> tuple[str, ...]:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.journal.event_journal import EventJournal
+from edgefed.coordinator.rollouts.staging import Status, next_step, progress_text
+from edgefed.coordinator.updates.staged_update import StagedUpdate, planned, read_staged
 from edgefed.errors import NotAllowedError, StorageError, UnknownNameError
 from edgefed.files.writing import storage_error, write_atomic
 from edgefed.wire.blobs import BlobCache
@@ -22,6 +24,12 @@ from edgefed.wire.limits import MAX_BLOB_BYTES
 from edgefed.wire.messages import BlobRef
 from edgefed.wire.tensors import digest
 from edgefed.wire.update_messages import UpdateOffer, UpdateState
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at a rollout that goes on."""
+
+SETTLE = 5.0
+"""Seconds after the coordinator's start in which no stage begins: devices are about to connect."""
 
 
 @dataclass
@@ -32,8 +40,9 @@ class _Stored:
         metadata: digest and size of each file.
         releases: release, number, wheels and bytes of each, the newest first.
         blobs: digests of the blobs of the repository.
-        offers: by device: id, release, and whether it may change within a run.
+        offers: by device: id, release, whether it may change within a run, or is withdrawn.
         states: the last report of each device.
+        staged: the newest staged rollout; empty for none.
     """
 
     metadata: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -41,6 +50,7 @@ class _Stored:
     blobs: list[str] = field(default_factory=list)
     offers: dict[str, dict[str, Any]] = field(default_factory=dict)
     states: dict[str, dict[str, str]] = field(default_factory=dict)
+    staged: dict[str, Any] = field(default_factory=dict)
 
 
 class AgentReleases:
@@ -71,6 +81,7 @@ class AgentReleases:
         self._send, self._registry, self._gateway_of = send, registry, gateway_of
         self._journal, self._new_id = journal, new_id
         self._lock = threading.RLock()
+        self._next_look: float | None = None
         try:
             self._stored = _Stored(**json.loads(self._path.read_bytes()))
         except FileNotFoundError:
@@ -125,24 +136,9 @@ class AgentReleases:
             UnknownNameError: ``release.unknown``, ``device.unknown``.
             NotAllowedError: ``release.site``: a device is at a site, behind a gateway.
         """
-        known = {view.device for view in self._journal.snapshot.devices}
-        for device in sorted({*devices} - known):
-            hint = "edgefed device list"
-            raise UnknownNameError(f"No device {device}.", code="device.unknown", hint=hint)
+        self._check_devices(devices)
         with self._lock:
-            if release not in (each["release"] for each in self._stored.releases):
-                raise UnknownNameError(
-                    f"There is no release {release}.",
-                    code="release.unknown",
-                    hint="edgefed agent-update list",
-                )
-            for device in devices:
-                if self._gateway_of(device):
-                    raise NotAllowedError(
-                        f"Device {device} is at site {self._gateway_of(device)}.",
-                        code="release.site",
-                        hint="add the releases at the site's gateway, and offer them there",
-                    )
+            self._check_release(release)
             made = {"id": self._new_id(), "release": release, "during_run": during_run}
             self._stored.offers.update(dict.fromkeys(devices, made))
             self._save()
@@ -150,11 +146,168 @@ class AgentReleases:
             self.joined(device)
         return {"offer": made["id"], "release": release, "devices": sorted(devices)}
 
+    def roll_out(
+        self,
+        release: str,
+        devices: Collection[str],
+        *,
+        first: Sequence[str] = (),
+        shares: Sequence[float],
+        stop_at: float,
+        during_run: bool,
+    ) -> dict[str, Any]:
+        """Offer a release in stages; a rollout that goes on is replaced.
+
+        Args:
+            release: its name.
+            devices: all that get it; empty for every device that is not at a site.
+            first: devices that are the first stage by themselves.
+            shares: of the devices that each stage asks, with those before; the last one is 1.
+            stop_at: share of devices that went back from it above which it stops.
+            during_run: whether versions may change within a run.
+
+        Raises:
+            UnknownNameError, NotAllowedError: as of ``offer``.
+        """
+        names = [*devices] or sorted(
+            view.device
+            for view in self._journal.snapshot.devices
+            if not self._gateway_of(view.device)
+        )
+        names = sorted({*names, *first})
+        self._check_devices(names)
+        with self._lock:
+            self._check_release(release)
+            if not names:
+                raise UnknownNameError(
+                    "No device has joined this fleet.",
+                    code="device.unknown",
+                    hint="edgefed-agent run",
+                )
+            changed = self._ended(self._staged(), "replaced")
+            identity = self._new_id()
+            stages = planned(identity, names, self._online(), first, shares, stop_at)
+            made = StagedUpdate(identity, release, during_run, stages)
+            changed += self._asked(made, 0)
+            self._keep(made)
+        for device in changed:
+            self.joined(device)
+        return made.to_json()
+
+    def progress(self) -> dict[str, Any]:
+        """Return the newest staged rollout.
+
+        Raises:
+            UnknownNameError: ``release.rollout``: there is none.
+        """
+        with self._lock:
+            staged = self._staged()
+            if staged is None:
+                raise UnknownNameError(
+                    "No release was rolled out yet.",
+                    code="release.rollout",
+                    hint="edgefed agent-update rollout RELEASE",
+                )
+            return staged.with_reports(self._stored.offers, self._stored.states).to_json()
+
+    def due(self, now: float) -> None:
+        """Take a rollout to its next stage, or stop it, if the reports allow or demand it.
+
+        Args:
+            now: the monotonic second.
+        """
+        if self._next_look is None:
+            self._next_look = now + SETTLE
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_EVERY
+        with self._lock:
+            before = self._staged()
+            if before is None or before.stages.status != "active":
+                return
+            seen = before.with_reports(self._stored.offers, self._stored.states)
+            busy = seen.at_work(self._stored.states)
+            after = replace(seen, stages=next_step(seen.stages, {*self._online(), *busy}))
+            if after == before:
+                return
+            changed = self._asked(after, len(before.stages.asked))
+            if after.stages.status == "stopped":
+                changed = self._ended(after, "stopped")
+            told = (after.stages.stage, after.stages.status)
+            self._keep(after, quiet=told == (before.stages.stage, before.stages.status))
+        for device in changed:
+            self.joined(device)
+
     def status(self) -> list[dict[str, str]]:
         """Return the version and the update of each device that has either, sorted by name."""
         with self._lock:
             names = sorted({*self._stored.offers, *self._stored.states})
             return [self._row(name) for name in names]
+
+    # -- with the lock held -------------------------------------------------------------------
+
+    def _staged(self) -> StagedUpdate | None:
+        return read_staged(self._stored.staged) if self._stored.staged else None
+
+    def _online(self) -> set[str]:
+        return {device for device in self._registry.devices() if self._registry.online(device)}
+
+    def _asked(self, staged: StagedUpdate, since: int) -> list[str]:
+        """Offer a rollout's release to the devices that were not asked yet; return them."""
+        made = {
+            "id": staged.offer,
+            "release": staged.release,
+            "during_run": staged.during_run,
+        }
+        new = list(staged.stages.asked[since:])
+        self._stored.offers.update(dict.fromkeys(new, made))
+        return new
+
+    def _ended(self, staged: StagedUpdate | None, status: Status) -> list[str]:
+        """Withdraw the release of a rollout that ends from the devices that have not decided."""
+        if staged is None or staged.stages.status not in ("active", status):
+            return []
+        changed = [
+            device
+            for device in staged.undecided
+            if self._stored.offers.get(device, {}).get("id") == staged.offer
+        ]
+        for device in changed:
+            self._stored.offers[device] = {
+                **self._stored.offers[device],
+                "id": self._new_id(),
+                "withdraw": True,
+            }
+        return changed
+
+    def _keep(self, staged: StagedUpdate, *, quiet: bool = False) -> None:
+        """Write a rollout, and note its progress."""
+        self._stored.staged = staged.stored()
+        self._save()
+        if not quiet:
+            level, text = progress_text(staged.about, staged.stages)
+            self._journal.emit("note", level=level, text=text)
+
+    def _check_devices(self, devices: Collection[str]) -> None:
+        known = {view.device for view in self._journal.snapshot.devices}
+        for device in sorted({*devices} - known):
+            hint = "edgefed device list"
+            raise UnknownNameError(f"No device {device}.", code="device.unknown", hint=hint)
+        for device in devices:
+            if self._gateway_of(device):
+                raise NotAllowedError(
+                    f"Device {device} is at site {self._gateway_of(device)}.",
+                    code="release.site",
+                    hint="add the releases at the site's gateway, and offer them there",
+                )
+
+    def _check_release(self, release: str) -> None:
+        if release not in (each["release"] for each in self._stored.releases):
+            raise UnknownNameError(
+                f"There is no release {release}.",
+                code="release.unknown",
+                hint="edgefed agent-update list",
+            )
 
     def _row(self, device: str) -> dict[str, str]:
         offer = self._stored.offers.get(device, {})
@@ -163,7 +316,7 @@ class AgentReleases:
         return {
             "device": device,
             "release": state.get("release", ""),
-            "offered": str(offer.get("release", "")),
+            "offered": "" if offer.get("withdraw") else str(offer.get("release", "")),
             "phase": state.get("phase", "") if seen or not offer else "offered",
             "reason": state.get("reason", "") if seen or not offer else "",
         }
@@ -178,9 +331,11 @@ class AgentReleases:
             state = self._stored.states.get(device, {})
             if offer is None or not session or state.get("offer") == offer["id"]:
                 return
+            withdraw = bool(offer.get("withdraw"))
             refs = {
                 name: BlobRef(digest=blob, size=size)
                 for name, (blob, size) in self._stored.metadata.items()
+                if not withdraw
             }
         self._send(
             device,
@@ -190,6 +345,7 @@ class AgentReleases:
                 release=offer["release"],
                 metadata=refs,
                 during_run=offer["during_run"],
+                withdraw=withdraw,
             ),
         )
 
