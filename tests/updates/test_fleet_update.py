@@ -23,12 +23,13 @@ from broker.child_process import ending_with_parent
 from broker.mosquitto import MosquittoBroker
 from edgefed.config.values.address import Address
 from edgefed.wire.envelope import encode
-from edgefed.wire.messages import Birth
+from edgefed.wire.messages import Birth, Progress
 from edgefed.wire.topics import Topics
 from tests.agent.agent_harness import write_data
 from tests.cli.commands import edgefed
 from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
+from tests.transport.listening import wait_until
 from tests.updates.boards import agent_files
 from tests.updates.wheels import Publisher
 
@@ -171,11 +172,13 @@ def update_and_lie(fleet: Fleet, publisher: Publisher, tmp_path: Path) -> None:
 def test_a_rollout_over_20_devices_stops_at_the_first_3(tmp_path: Path) -> None:
     """The others are connections of one client, which sees all offers."""
     publisher = Publisher(tmp_path / "publisher")
-    publisher.publish("0.3.0", agent_files("damages"))
+    publisher.publish("0.3.0", agent_files("exits"))
     first = ["cam-a", "cam-b", "cam-c"]
     others = [f"other-{number}" for number in range(17)]
-    with closing(Fleet(tmp_path, publisher, first)) as fleet, births(fleet, others) as offered:
-        fleet.wait_online(*first, *others)
+    fleet = Fleet(tmp_path, publisher, first)
+    fleet.wait_online(*first)
+    with closing(fleet), births(fleet, others) as offered:
+        fleet.wait_online(*others)
         fleet.call("add", publisher.folder)
         plan = ("--first", ",".join(first), "--stages", "50,100", "--stop-at", "70")
         begun = fleet.call("rollout", "0.3.0", *plan)
@@ -187,7 +190,7 @@ def test_a_rollout_over_20_devices_stops_at_the_first_3(tmp_path: Path) -> None:
         assert (shown["status"], shown["refused"], shown["asked"]) == ("stopped", 3, 3)
         for row in fleet.call("status"):
             assert (row["release"], row["phase"]) == ("base", "idle"), row
-            assert "its store is damaged" in row["reason"]
+            assert "failed its trial, and base is back" in row["reason"]
         assert {*offered} == {*first}
         fleet.wait_online(*first)
 
@@ -199,11 +202,15 @@ def births(fleet: Fleet, names: Sequence[str]) -> Iterator[list[str]]:
     client = mqtt.Client(CallbackAPIVersion.VERSION2)
     client.on_message = lambda _, __, message: offered.append(message.topic.split("/")[3])
     client.connect(fleet.broker.address.host, fleet.broker.address.port)
-    client.subscribe(topics.update_offer("+"), qos=1)
     client.loop_start()
+    wait_until(client.is_connected, "the connection")
+    client.subscribe(f"{topics.root}/down/+/update", qos=1)
     for number, name in enumerate(names):
-        birth = Birth(session=f"{number:016x}", status="online", samples=5)
+        session = f"{number:016x}"
+        birth = Birth(session=session, status="online", samples=5)
         client.publish(topics.birth(name), encode(birth), qos=1, retain=True)
+        at_rest = Progress(session=session, state="idle")
+        client.publish(topics.progress(name), encode(at_rest), qos=1)
     yield offered
     client.disconnect()
     client.loop_stop()
