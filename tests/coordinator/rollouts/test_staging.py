@@ -31,6 +31,12 @@ def test_a_stage_begins_when_the_one_before_has_answered() -> None:
     assert next_step(answered(done, "refused", *NAMES), NAMES).status == "finished", "it is over"
 
 
+def test_a_share_that_is_a_whole_number_of_devices_asks_no_more() -> None:
+    names = tuple(map(str, range(25)))
+    assert 7 / 25 * 25 > 7
+    assert Stages(names, (7 / 25, 1.0), 0.1).asked == names[:7]
+
+
 def test_it_stops_above_a_share_of_refusals() -> None:
     assert next_step(answered(PLAN, "refused", NAMES[0]), NAMES).status == "stopped"
     last = Stages(NAMES, (1.0,), 0.1)
