@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from broker.mosquitto import MosquittoBroker
@@ -70,9 +71,13 @@ def test_a_device_whose_rounds_are_used_up_answers_and_then_waits_for_the_next_d
         assert (paused.reason, paused.exchange) == ("it trained in 1 round today", "")
         assert stage.seen()[-2:] == ["done", "paused"]
         status = ("--fleet", FLEET, "--state", str(tmp_path), "status", "--name", NAME)
-        checked = CliRunner().invoke(app, [*status, "--check"])
-        assert checked.exit_code == 0, checked.output  # a limit is no fault
-        assert "2026-11-26T00:00:00.000Z" in CliRunner().invoke(app, status).output
+
+        def shown(*more: str) -> Result:
+            return CliRunner().invoke(app, [*status, *more])
+
+        # Its file of states is written after the message
+        stage.wait(lambda: "2026-11-26T00:00:00.000Z" in shown().output, "its status")
+        assert shown("--check").exit_code == 0, "a limit is no fault"
 
         stage.forget()
         stage.needs.clear()
