@@ -137,7 +137,7 @@ class TaskSession:
         self._closed: OrderedDict[str, int] = OrderedDict()
         self._run_ended = False
         self._download: WorkCost = UNMEASURED
-        self._requested = 0.0
+        self._requested = self._began = 0.0
         self._state: DeviceState = "idle"
         self._preemptions = TokenBucket(PREEMPTIONS, services.clock.monotonic())
 
@@ -255,7 +255,7 @@ class TaskSession:
             return
         if FROZEN in inputs.task.blobs:
             self._store.note_frozen(inputs.task.blobs[FROZEN].digest)
-        self._fraction = 0.0
+        self._fraction, self._began = 0.0, self._clock.monotonic()
         self.tell(self._work_of(inputs))
         inputs.check()
         self._energy.begin()
@@ -279,8 +279,13 @@ class TaskSession:
         if outcome.status == "failed":  # for the device's log, which operators may read
             text = f"{outcome.reason}\n{outcome.trace}".rstrip()
             log.warning("task %s failed: %s", done.task.exchange, text)
-        spent = {"training_seconds": outcome.seconds, "joules": self._energy.end()}
-        cost = self._download.model_copy(update=spent)
+        cost = self._download.model_copy(
+            update={
+                "training_seconds": outcome.seconds,
+                "work_seconds": self._clock.monotonic() - self._began,
+                "joules": self._energy.end(),
+            }
+        )
         reply, beside = make_reply(done.task, outcome, self._session, cost)
         trained = outcome.status == "ok" and done.task.question != "evaluate"
         self._store.commit(

@@ -87,12 +87,15 @@ class WorkCost(Part):
 
     Attributes:
         training_seconds: of the work itself, without waits.
+        work_seconds: from the report that the work begins to the reply, with all waits, such as for
+            the start of the training process.
         download_seconds: from the request for the first blob that it lacked to the last one's end.
         download_bytes: of these blobs.
         joules: energy that the board took for the work; None without a sensor of its power.
     """
 
     training_seconds: Seconds = 0.0
+    work_seconds: Seconds = 0.0
     download_seconds: Seconds = 0.0
     download_bytes: Count = 0
     joules: Joules | None = None

@@ -200,10 +200,11 @@ class FaultyLink:
                     await sink.drain()
                     self._truncating = False
                     raise ConnectionResetError
+                # Bytes arrive once they have passed the link
+                await asyncio.sleep(len(piece) / min(rate, self._limit))
                 sink.write(piece)
                 self.carried[way] += len(piece)
                 await sink.drain()
-                await asyncio.sleep(len(piece) / min(rate, self._limit))
 
     async def _next(self, source: asyncio.StreamReader, direction: _Direction) -> list[bytes]:
         """Return what comes next; nothing when it is time for a message that was held back."""

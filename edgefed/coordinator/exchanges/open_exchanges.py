@@ -175,7 +175,7 @@ class PendingExchange:
 
         The seconds of training are those that the device measured. A reply of one message often
         arrives together with the report before it, so that its upload is the rest of the time
-        since the training began.
+        since the training began, without that for which the device worked and waited.
         """
         with self.lock:
             begun = self._training_since.get(reply.device)
@@ -187,7 +187,7 @@ class PendingExchange:
             return None if begun is None else ended - begun, now - ended
         # All blobs are in the message itself, so no chunk marks where its upload began
         if begun is not None and len(reply.inline) == len(reply.needed):
-            return training, max(0.0, now - begun - training)
+            return training, max(0.0, now - begun - max(training, reply.cost.work_seconds))
         return training, now - ended
 
     def deliver(self, delivered: Delivered) -> None:

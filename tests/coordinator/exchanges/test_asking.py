@@ -75,14 +75,18 @@ def test_training_whose_begin_was_not_seen_is_unknown_or_begins_with_the_next_re
 
 
 @pytest.mark.parametrize(
-    ("inline", "upload"), [(True, 2.5), (False, 0.5)], ids=["one message", "chunks"]
+    ("inline", "worked", "upload"),
+    [(True, 0.0, 2.5), (True, 4.0, 1.0), (False, 4.0, 0.5)],
+    ids=["one message", "after a wait", "chunks"],
 )
-def test_training_lasts_as_long_as_the_device_measured(inline: bool, upload: float) -> None:
+def test_training_lasts_as_long_as_the_device_measured(
+    inline: bool, worked: float, upload: float
+) -> None:
     """A reply of one message arrives with the report before it, and was sent well before that."""
     pending = asked()
     reports(pending, "train", 5.0)
     reports(pending, "upload", 9.5)
-    cost = WorkCost(training_seconds=2.5)
+    cost = WorkCost(training_seconds=2.5, work_seconds=worked)
     made = reply("a", 3).model_copy(update={"cost": cost, "blobs": {"delta": DELTA}})
     made = made.model_copy(update={"inline": {DELTA.digest: b"delta"} if inline else {}})
     assert pending.measured(made, 10.0) == (2.5, upload)
