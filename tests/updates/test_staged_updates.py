@@ -107,6 +107,7 @@ def test_a_rollout_is_replaced_and_its_undecided_devices_get_it_no_more(
     before = len(world.sent)
     begin(world, "0.3.0", [FIRST[1]])
     offers = dict(world.sent[before:])
+    assert len(offers) == len(world.sent[before:]), "each device gets one message"
     assert {device: offer.withdraw for device, offer in offers.items()} == {
         FIRST[1]: False,
         FIRST[2]: True,

@@ -190,7 +190,7 @@ class AgentReleases:
             made = StagedUpdate(identity, release, during_run, stages)
             changed += self._asked(made, 0)
             self._keep(made)
-        for device in changed:
+        for device in dict.fromkeys(changed):
             self.joined(device)
         return made.to_json()
 
