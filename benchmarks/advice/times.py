@@ -31,7 +31,7 @@ from edgefed.data.devices.shard_files import write_shard
 from edgefed.events.base.snapshot import Snapshot
 from edgefed.files.writing import make_folder
 from edgefed.process.clock import SystemClock
-from edgefed.report.speeds import speeds_of_folder
+from edgefed.report.speeds import round_overhead, speeds_of_folder
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.sweep.trials import run_trials
 from tests.faults.faulty_link import FaultyLink
@@ -107,15 +107,16 @@ def _profile(fleet: Fleet, recipe: Recipe) -> Profile:
     record = fleet.run(recipe)
     with fleet.client() as client:
         snapshot = Snapshot.model_validate(client.ask("snapshot")["snapshot"])
-    speeds, _ = speeds_of_folder(Path(record["folder"]))
-    return profile_of(snapshot, speeds, record["run"], recipe)
+    run = Path(record["folder"])
+    speeds, _ = speeds_of_folder(run)
+    return profile_of(snapshot, speeds, record["run"], recipe, overhead=round_overhead(run))
 
 
 def _row(key: str, fleet: Fleet, profile: Profile, recipe: Recipe, folder: Path) -> dict[str, Any]:
     score, twin = predict(
         recipe, profile, folder, (1,), checked, lambda plan: run_trials(plan, folder, SystemClock())
     )
-    made = predicted(score, recipe, len(UPLINKS), timed=twin.timed)
+    made = predicted(score, recipe, len(UPLINKS), twin)
     record = fleet.run(recipe)
     rounds = record["history"][1:]  # the first one has the whole weights, and warms up
     seconds = sum(row["seconds"] for row in rounds) / len(rounds)

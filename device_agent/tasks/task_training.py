@@ -49,19 +49,18 @@ class TaskTraining:
         if sum(ref.size for ref in order.task.blobs.values()) >= LARGE:
             return_freed()  # what the task before has left
         with suppress(Stopped):
-            begun = self._clock.monotonic()
-            outcome = self._outcome(order)
-            seconds = self._clock.monotonic() - begun
-            self._report(TrainingDone(order.task, replace(outcome, seconds=seconds)))
+            steps = StepTime(self._clock)
+            outcome = self._outcome(order, steps)
+            self._report(TrainingDone(order.task, replace(outcome, seconds=steps.seconds())))
 
-    def _outcome(self, order: TrainingOrder) -> Outcome:
+    def _outcome(self, order: TrainingOrder, steps: StepTime) -> Outcome:
         stored = self._stored
         try:
             return self._worker.work(
                 order.task,
                 lambda role: stored.arrays(order.task.blobs[role].digest),
                 stored.private(order.private),
-                self._reporter(order.task.exchange),
+                self._reporter(order.task.exchange, steps),
                 self._stop,
                 persistent=stored.persistent(order),
                 read_relay=stored.read,
@@ -69,14 +68,41 @@ class TaskTraining:
         except EdgeFedError as error:  # its stored state cannot be read
             return Outcome(status="failed", reason=error.as_line())
 
-    def _reporter(self, exchange: str) -> Callable[[float], None]:
+    def _reporter(self, exchange: str, steps: StepTime) -> Callable[[float], None]:
         reported = self._clock.monotonic()
 
         def report(fraction: float) -> None:
             nonlocal reported
             now = self._clock.monotonic()
+            steps.note(fraction, now)
             if now - reported >= REPORT_EVERY:
                 reported = now
                 self._report(Progressed(exchange, fraction))
 
         return report
+
+
+class StepTime:
+    """The time of a task's steps, from the end of its first one on.
+
+    The first step also waits for the model, the samples and the processor to be ready, which takes
+    as long for few samples as for many.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began = clock.monotonic()
+        self._first: tuple[float, float] | None = None
+        self._last = (0.0, self._began)
+
+    def note(self, fraction: float, now: float) -> None:
+        """Note when a share of the steps was done."""
+        self._last = (fraction, now)
+        self._first = self._first or self._last
+
+    def seconds(self) -> float:
+        """Return the seconds of all steps; those of the whole work if it has one step or none."""
+        whole = self._clock.monotonic() - self._began
+        done, ended = self._last
+        first, began = self._first or self._last
+        return min(whole, (ended - began) * done / (done - first)) if done > first else whole

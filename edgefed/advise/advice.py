@@ -15,6 +15,7 @@ from typing import Any
 
 from edgefed.advise.candidates import CANDIDATES, candidate
 from edgefed.advise.race import Score
+from edgefed.advise.twin import Twin
 from edgefed.algorithms.private.privacy_plan import privacy_plan
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.errors import UnknownNameError
@@ -90,9 +91,8 @@ def answer(
     recipe: Recipe,
     seeds: Sequence[int],
     devices: int,
+    twin: Twin,
     *,
-    timed: bool,
-    joules: float | None = None,
     notes: Sequence[str] = (),
     record: str = "",
 ) -> Advice:
@@ -104,8 +104,7 @@ def answer(
         recipe: that is advised on.
         seeds: of the race.
         devices: of the fleet.
-        timed: whether the twin's clock shows the fleet's time.
-        joules: energy of a device's training on the twin; None if unknown.
+        twin: in which it took place.
         notes: assumptions of the twin.
         record: how good earlier advice was.
 
@@ -114,14 +113,7 @@ def answer(
     """
     chosen, reason = recommend(scores)
     rows = tuple(
-        predicted(
-            score,
-            recipe,
-            devices,
-            timed=timed,
-            joules=joules,
-            leaves=candidate(score.case.name).leaves,
-        )
+        predicted(score, recipe, devices, twin, candidate(score.case.name).leaves)
         for score in scores
     )
     return Advice(
@@ -187,29 +179,20 @@ def _points(difference: Spread) -> str:
     return f"{mean:.1f} ± {100 * difference.margin:.1f} points (95 %)"
 
 
-def predicted(
-    score: Score,
-    recipe: Recipe,
-    devices: int,
-    *,
-    timed: bool,
-    joules: float | None = None,
-    leaves: str = "",
-) -> Row:
+def predicted(score: Score, recipe: Recipe, devices: int, twin: Twin, leaves: str = "") -> Row:
     """Return the values of a candidate's run on the fleet.
 
     Args:
         score: of its runs on the twin.
         recipe: whose rounds the values are for.
         devices: of the fleet.
-        timed: whether the twin's clock shows the fleet's time.
-        joules: energy of a device's training on the twin; None if unknown.
+        twin: of these runs.
         leaves: the data that leave a device.
     """
     rounds = recipe.rounds.count
     results = list(score.results.values())
     moved = [(r.bytes_up + r.bytes_down) / max(1, r.rounds) / devices * rounds for r in results]
-    seconds = [r.seconds / max(1, r.rounds) * rounds for r in results]
+    seconds = [(r.seconds / max(1, r.rounds) + twin.round_overhead) * rounds for r in results]
     privacy = recipe.privacy
     return Row(
         candidate=score.case.name,
@@ -217,9 +200,9 @@ def predicted(
         rounds=score.rounds,
         accuracy=spread(list(score.accuracies.values())),
         bytes=fmean(moved) if moved else None,
-        seconds=fmean(seconds) if seconds and timed else None,
+        seconds=fmean(seconds) if seconds and twin.timed else None,
         leaves=leaves,
         epsilon=privacy_plan(privacy, recipe.rounds).epsilon if privacy.wanted else None,
         reason=score.reason,
-        joules=joules,
+        joules=twin.joules,
     )

@@ -91,8 +91,7 @@ def advise(
         recipe,
         wishes.seeds,
         len(profile.devices),
-        timed=twin.timed,
-        joules=twin.joules,
+        twin,
         notes=notes,
         record=record_of(folder.parent),
     )

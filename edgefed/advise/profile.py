@@ -92,6 +92,9 @@ class Profile(Section):
     """The data that at least one owner does not let leave a device besides model updates:
     ``means``, averages of samples; ``mixes``, mixes of single samples; ``labels``, their counts."""
 
+    round_overhead: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    """Measured seconds of a round besides downloads, training and uploads."""
+
     devices: tuple[DeviceProfile, ...] = ()
     """The devices."""
 
@@ -118,6 +121,7 @@ def profile_of(
     run: str = "",
     recipe: Recipe | None = None,
     presence: Mapping[str, float] | None = None,
+    overhead: float = 0.0,
 ) -> Profile:
     """Return the profile of a fleet.
 
@@ -127,6 +131,7 @@ def profile_of(
         run: its name; empty for none.
         recipe: of that run.
         presence: share of the time in which a device was connected.
+        overhead: of a round of that run, in seconds.
     """
     measured = {speed.device: speed for speed in speeds}
     known = [d for d in snapshot.devices if d.samples and d.standing != "quarantined"]
@@ -139,6 +144,7 @@ def profile_of(
         shape=next((device.shape for device in snapshot.devices if device.shape), ()),
         batch_size=recipe.training.batch_size if recipe and measured else 0,
         model=model if measured else {},
+        round_overhead=overhead,
         classes=classes,
         refuses=tuple(name for name in get_args(Shared) if any(name in d.refuses for d in known)),
         devices=tuple(

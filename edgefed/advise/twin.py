@@ -40,12 +40,14 @@ class Twin:
         timed: whether its clock shows the fleet's time.
         joules: energy that a device takes to train in all rounds, the mean over those whose energy
             was measured; None if none was.
+        round_overhead: seconds of a round that its clock does not count.
     """
 
     tables: dict[str, Any]
     notes: tuple[str, ...]
     timed: bool
     joules: float | None = None
+    round_overhead: float = 0.0
 
 
 def make_twin(
@@ -104,7 +106,8 @@ def make_twin(
     else:
         tables["speeds"] = {}
         notes.append("No run has measured the devices: times are unknown.")
-    return Twin(tables, tuple(notes), timed, _joules(recipe, profile, slower))
+    joules = _joules(recipe, profile, slower)
+    return Twin(tables, tuple(notes), timed, joules, profile.round_overhead)
 
 
 _RATES = ("seconds_per_sample", "uplink", "downlink")

@@ -1,13 +1,13 @@
-"""The speeds of a run's devices, measured in its rounds and read from its folder."""
+"""The speeds of a run's devices and rounds, measured and read from its folder."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -43,6 +43,8 @@ class MeasuredSpeed:
 class _Answer(BaseModel):
     """The event of an accepted answer whose training was measured."""
 
+    round: int = 0
+    exchange: str = ""
     device: str
     outcome: Literal["accepted"]
     trained_samples: Annotated[int, Field(gt=0)]
@@ -52,6 +54,11 @@ class _Answer(BaseModel):
     download_seconds: Seconds = 0.0
     download_bytes: Annotated[int, Field(ge=0)] = 0
     joules: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+
+    @property
+    def counted_seconds(self) -> float:
+        """The seconds that the device's speeds explain."""
+        return self.download_seconds + self.training_seconds + (self.upload_seconds or 0.0)
 
     @property
     def uplink(self) -> float | None:
@@ -75,23 +82,12 @@ def speeds_of_folder(folder: Path) -> tuple[tuple[MeasuredSpeed, ...], tuple[str
         UnknownNameError: it is not a run's folder, or ``speeds.none``: no training was measured.
         StorageError: its event log cannot be read.
     """
-    log = Log(folder / EVENTS)
-    if not log.path.is_file():
-        raise UnknownNameError(
-            f"{folder} is not a run's folder on this machine.",
-            code="run.unknown",
-            hint="name a run or its folder, on the coordinator's machine",
-        )
     answers = defaultdict[str, list[_Answer]](list)
     devices = set[str]()
-    for event in log.events():
+    for event in _events(folder):
         if event.get("kind") == "roster":
             devices.update(map(str, event.get("devices", ())))
-        if event.get("kind") == "reply" and "training_seconds" in event:
-            try:
-                answer = _Answer.model_validate(event)
-            except ValidationError:  # of another version, or not accepted
-                continue
+        if (answer := _answer(event)) is not None:
             answers[answer.device].append(answer)
     if not answers:
         raise UnknownNameError(
@@ -102,6 +98,50 @@ def speeds_of_folder(folder: Path) -> tuple[tuple[MeasuredSpeed, ...], tuple[str
         )
     speeds = tuple(_speed(device, answers[device]) for device in sorted(answers))
     return speeds, tuple(sorted(devices - answers.keys()))
+
+
+def round_overhead(folder: Path) -> float:
+    """Return the seconds of a round that its devices' speeds do not explain; 0 if unknown.
+
+    These are the seconds for messages, starts of the work, merging and tests: the median over
+    rounds of the round's time without, for each exchange, the slowest device's downloads, training
+    and uploads.
+
+    Raises:
+        EdgeFedError: as ``speeds_of_folder``.
+    """
+    slowest = defaultdict[int, dict[str, float]](dict)
+    rest = []
+    for event in _events(folder):
+        if (answer := _answer(event)) is not None:
+            exchanges = slowest[answer.round]
+            least = exchanges.get(answer.exchange, 0.0)
+            exchanges[answer.exchange] = max(least, answer.counted_seconds)
+        elif event.get("kind") == "scored" and event.get("round") in slowest:
+            explained = sum(slowest[event["round"]].values())
+            rest.append(max(0.0, (event.get("seconds") or explained) - explained))
+    return _rounded(rest) or 0.0
+
+
+def _answer(event: Mapping[str, Any]) -> _Answer | None:
+    """Return a measured answer; None for another event and that of a version without measures."""
+    if event.get("kind") != "reply" or "training_seconds" not in event:
+        return None
+    try:
+        return _Answer.model_validate(event)
+    except ValidationError:
+        return None
+
+
+def _events(folder: Path) -> Iterable[Mapping[str, Any]]:
+    log = Log(folder / EVENTS)
+    if not log.path.is_file():
+        raise UnknownNameError(
+            f"{folder} is not a run's folder on this machine.",
+            code="run.unknown",
+            hint="name a run or its folder, on the coordinator's machine",
+        )
+    return log.events()
 
 
 def _speed(device: str, answers: Iterable[_Answer]) -> MeasuredSpeed:

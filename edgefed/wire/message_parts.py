@@ -86,7 +86,8 @@ class WorkCost(Part):
     """The cost of a task, as its device measured it; 0 where it was not measured.
 
     Attributes:
-        training_seconds: of the work itself, without waits.
+        training_seconds: of the steps of training, without waits; of the whole work if it has one
+            step or none.
         work_seconds: from the report that the work begins to the reply, with all waits, such as for
             the start of the training process.
         download_seconds: from the request for the first blob that it lacked to the last one's end.

@@ -43,8 +43,8 @@ class Outcome:
         device_state, ledger: changes of the device's state across runs, committed with the answer;
             see ``Answer``.
         relays: bytes for other devices, by device.
-        seconds: that the work took, without waiting for its turn; 0 if not measured. Two outcomes
-            of the same work are equal.
+        seconds: of the steps of training, without waits; of the whole work if it has one step or
+            none; 0 if not measured. Two outcomes of the same work are equal.
         trace: traceback of a failure; it does not leave this machine.
     """
 

@@ -33,7 +33,9 @@ def test_a_profile_joins_announcements_and_measured_speeds() -> None:
         "r-1",
         Recipe(),
         {"a": 0.75, "b": 0.01},
+        0.2,
     )
+    assert made.round_overhead == 0.2
     assert (made.fleet, made.run, made.classes, made.shape) == ("plant", "r-1", 2, (4,))
     assert made.refuses == ("means", "labels")
     assert (made.model["name"], made.batch_size) == ("cnn", 16)

@@ -145,7 +145,7 @@ def twin(
     score, prepared = predict(
         made, known, folder, parse_seeds(seeds), checked, run, _stand_in(options, stand_in)
     )
-    row = predicted(score, made, len(known.devices), timed=prepared.timed, joules=prepared.joules)
+    row = predicted(score, made, len(known.devices), prepared)
     options.answer({**asdict(row), "notes": prepared.notes}, columns(_prediction(row)))
     _say(options, prepared.notes)
 
@@ -281,7 +281,7 @@ def _fleet_profile(options: Globals, run: str) -> Profile:
     from edgefed.config.recipes.recipe import Recipe
     from edgefed.errors import EdgeFedError
     from edgefed.events.base.snapshot import Snapshot
-    from edgefed.report.speeds import MeasuredSpeed, speeds_of_folder
+    from edgefed.report.speeds import MeasuredSpeed, round_overhead, speeds_of_folder
 
     with options.connected() as coordinator:
         snapshot = Snapshot.model_validate(coordinator.ask("snapshot")["snapshot"])
@@ -294,14 +294,16 @@ def _fleet_profile(options: Globals, run: str) -> Profile:
             record = coordinator.ask("run.show", run=named)
             folder, recipe = Path(record["folder"]), Recipe.model_validate(record["recipe"])
     speeds: tuple[MeasuredSpeed, ...] = ()
+    overhead = 0.0
     try:
         if named:
             speeds, _ = speeds_of_folder(folder)
+            overhead = round_overhead(folder)
     except EdgeFedError as error:
         if run:
             raise
         options.note(f"  times are unknown: {error.message}")
-    return profile_of(snapshot, speeds, named, recipe, presence)
+    return profile_of(snapshot, speeds, named, recipe, presence, overhead)
 
 
 def _stand_in(options: Globals, text: str) -> StandIn:

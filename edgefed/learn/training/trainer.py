@@ -124,7 +124,8 @@ class Trainer:
         Args:
             job: the job.
             samples: the device's samples, for a job that brings none; not empty.
-            progress: called after every step with the share that is done, up to 1.
+            progress: called with the share that is done, up to 1: after every step, and once more
+                when the processor has done the last one.
             stop: called before every step.
 
         Raises:
@@ -325,7 +326,8 @@ class _Descent:
                 progress(done / total)
             if not is_remote(device):
                 losses.check()
-        losses.check()
+        losses.check()  # waits for a GPU, which is behind with the steps
+        progress(done / total)
         return done, losses.mean()
 
     def _chain(

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from broker.mosquitto import MosquittoBroker
 from edgefed.advise.advice import answer
 from edgefed.advise.race import Score
+from edgefed.advise.twin import Twin
 from edgefed.cli.main import app
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.journal.event_journal import EventJournal
@@ -126,7 +127,7 @@ def test_a_run_that_followed_an_advice_shows_it(world: MakeWorld, tmp_path: Path
     advised = tmp_path / "advice" / "yard"
     advised.mkdir(parents=True)
     score = Score(SweepCase("fedavg", {}, Recipe()), 0, 3, {1: 0.75}, {})
-    made = answer([score], {}, Recipe(), (1,), 4, timed=False).to_json()
+    made = answer([score], {}, Recipe(), (1,), 4, Twin({}, (), timed=False)).to_json()
     (advised / "advice.json").write_text(json.dumps(made))
     assert command(str(folder), "--out", str(file), state=tmp_path).exit_code == 0
     words = Page(file.read_text()).words

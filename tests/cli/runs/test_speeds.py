@@ -14,6 +14,7 @@ import pytest
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.process.clock import SystemClock
 from edgefed.report.run_data import EVENTS
+from edgefed.report.speeds import round_overhead
 from edgefed.simulator.local_fleet import device_names
 from edgefed.simulator.run import Simulation, SimulationResult
 from tests.cli.commands import Told, edgefed
@@ -131,6 +132,29 @@ def test_the_median_counts_and_other_answers_do_not(tmp_path: Path) -> None:
     (tmp_path / EVENTS).write_text(f"{lines}not JSON\n")
     assert table(speeds(tmp_path).out) == {"a": ("0.175", "600.0", "20000.0")}
     assert speeds(tmp_path, "--json").json[0]["joules_per_sample"] == 1.5
+
+
+def test_the_overhead_of_a_round_is_the_time_that_speeds_do_not_explain(tmp_path: Path) -> None:
+    assert round_overhead(simulated(tmp_path, speeds={"seconds_per_sample": 0.1}).folder) == 0
+    whole = {"round": 1, "exchange": "x-1", "device": "a", "outcome": "accepted"}
+    whole |= {"kind": "reply", "trained_samples": 1, "training_seconds": 1.0}
+    rows: list[dict[str, Any]] = [
+        {**whole, "upload_seconds": 2.0, "download_seconds": 4.0},
+        {**whole, "device": "b", "training_seconds": 6.0},  # faster
+        {**whole, "exchange": "x-2", "training_seconds": 0.5},
+        {**whole, "round": 2},
+        {"kind": "scored", "round": 1, "seconds": 10.0},  # 10 - 7 - 0.5
+        {"kind": "scored", "round": 2, "seconds": 4.5},  # 4.5 - 1
+        {**whole, "round": 5, "exchange": "x-5"},
+        {"kind": "scored", "round": 5, "seconds": 3.5},  # 3.5 - 1
+        {"kind": "scored", "round": 3, "seconds": 99.0},  # nothing was measured
+        {**whole, "round": 4},
+        {"kind": "scored", "round": 4, "seconds": None},  # of an earlier version
+    ]
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / EVENTS).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert round_overhead(folder) == 2.5
 
 
 def test_a_run_without_measurements_is_refused_in_one_line(tmp_path: Path) -> None:
