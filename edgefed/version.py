@@ -7,7 +7,11 @@ BUILT = "2026-11-29T00:00:00Z"
 """A time before which no board runs this version: a lower bound for clocks that are behind."""
 
 PROTOCOL = 7
-"""Version of the wire; a message of another version is refused."""
+"""Version of the wire; a message of a newer one is refused."""
+
+OLDEST_PROTOCOL = 6
+"""Oldest version whose messages are understood too, so that a coordinator can be updated before its
+devices: the one before ``PROTOCOL``."""
 
 TESTED_TORCH = "2.14"
 """Newest major and minor version of torch with which the whole test suite has passed. It limits no

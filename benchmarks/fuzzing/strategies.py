@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from edgefed.version import PROTOCOL
+from edgefed.version import OLDEST_PROTOCOL, PROTOCOL
 from edgefed.wire.messages import MESSAGES, Message
 from edgefed.wire.topics import CLIENT_ID_PREFIX, Topics, TopicSpec
 
@@ -135,7 +135,7 @@ def choices(model: type[BaseModel], pools: Pools) -> Choices:
 def _valid(hint: Any, pools: Pools) -> tuple[Any, ...]:
     """Return values that a field of this type may have."""
     origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated and get_origin(arguments[0]) in (tuple, dict):
+    if origin is Annotated and _is_composed(arguments[0]):
         return _valid(arguments[0], pools)
     if origin is Literal:
         return arguments
@@ -147,11 +147,19 @@ def _valid(hint: Any, pools: Pools) -> tuple[Any, ...]:
     if origin is dict and arguments[1] is not Any:
         keys, values = (_valid(each, pools) for each in arguments)
         return {}, *({key: value} for key, value in zip(keys, values * 9, strict=False))
-    if isinstance(hint, type) and issubclass(hint, BaseModel):
+    if _is_model(hint):
         fields = choices(hint, pools).items()
         return tuple({name: some[i % len(some)] for name, some in fields} for i in range(4))
     adapter = TypeAdapter[Any](hint, config=ConfigDict(strict=True))
     return tuple(value for value in (*pools.get("digest", ()), *VALID) if _allows(adapter, value))
+
+
+def _is_composed(hint: Any) -> bool:
+    return get_origin(hint) in (tuple, dict) or _is_model(hint)
+
+
+def _is_model(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, BaseModel)
 
 
 def _allows(adapter: TypeAdapter[Any], value: Any) -> bool:
@@ -184,7 +192,7 @@ class Draft:
         elif how < 0.7:
             fields.pop(draws.choice(names), None)
         elif how < 0.72:
-            version = draws.choice((PROTOCOL - 1, PROTOCOL + 1, 0, "3"))
+            version = draws.choice((OLDEST_PROTOCOL - 1, OLDEST_PROTOCOL, PROTOCOL + 1, "3"))
         elif how < 0.74:
             kind = draws.choice(MESSAGES).kind
         elif how < 0.76:

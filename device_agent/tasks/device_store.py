@@ -24,7 +24,7 @@ from edgefed.files.writing import make_folder, write_atomic
 from edgefed.sharing.releases import labels_release
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.chunk_staging import prune
-from edgefed.wire.envelope import decode, encode, is_of_this_version
+from edgefed.wire.envelope import decode, encode, is_understood
 from edgefed.wire.messages import Birth, Reply, Task
 from edgefed.wire.tensors import pack
 
@@ -132,7 +132,7 @@ class DeviceStore:
             StorageError: a blob that it names is damaged.
         """
         for kept in self._kept():
-            if kept.exchange == exchange and is_of_this_version(kept.packed):
+            if kept.exchange == exchange and is_understood(kept.packed):
                 for digest in kept.blobs:
                     self._check_blob(digest, f"the reply to {exchange}")
                 return _reply(kept)
@@ -143,7 +143,7 @@ class DeviceStore:
 
         Their exchanges are put anew, under other names, by a coordinator of this version.
         """
-        kept = [row for row in self._kept() if is_of_this_version(row.packed)]
+        kept = [row for row in self._kept() if is_understood(row.packed)]
         return [_reply(row) for row in kept]
 
     def offers(self, digest: str) -> bool:

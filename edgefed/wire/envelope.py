@@ -1,5 +1,9 @@
 """The envelope of a message: msgpack array of protocol version, kind, body and, if signed, a seal.
 
+The version is the oldest one that has all that the message says: a field of a newer version is
+left out at its default. Devices of the version before therefore understand a coordinator of this
+one as long as it uses nothing that they lack.
+
 A signed message has six elements: ``[version, kind, body, key, signature, certificate]``. The
 signature covers topic, kind and body (``edgefed.trust.signatures``). The body is a msgpack map of
 the message's fields inside a binary string, so that a receiver reads version and kind first.
@@ -12,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 import msgpack
@@ -20,8 +25,9 @@ from pydantic import ValidationError
 from edgefed.errors import WireError
 from edgefed.trust.certificates import KEY_ID_BYTES
 from edgefed.trust.signatures import SIGNATURE_BYTES, Seal, Signer
-from edgefed.version import PROTOCOL
+from edgefed.version import OLDEST_PROTOCOL, PROTOCOL
 from edgefed.wire import limits
+from edgefed.wire.message_parts import Since
 from edgefed.wire.messages import MESSAGES, Message
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -56,7 +62,7 @@ _HEAD_LIMITS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Envelope:
-    """A payload of this protocol version, its body still packed.
+    """A payload whose protocol version is understood, its body still packed.
 
     Attributes:
         kind: of the message.
@@ -83,6 +89,12 @@ def encode(message: Message, topic: str = "", signer: Signer | None = None) -> b
             bytes where any value of JSON is allowed.
     """
     fields = message.model_dump()
+    version = max(OLDEST_PROTOCOL, message.since)
+    for name, since, default in _newer(type(message)):
+        if getattr(message, name) == default:
+            del fields[name]
+        else:
+            version = max(version, since)
     open_fields = _OPEN_FIELDS.get(message.kind, frozenset())
     try:
         for name, value in fields.items():
@@ -92,7 +104,7 @@ def encode(message: Message, topic: str = "", signer: Signer | None = None) -> b
         if signer is not None:
             made = signer.seal(topic, message.kind, body, introduce=message.introduces)
             seal = (made.key, made.signature, made.certificate)
-        payload: bytes = msgpack.packb((PROTOCOL, message.kind, body, *seal))
+        payload: bytes = msgpack.packb((version, message.kind, body, *seal))
     except (ValueError, TypeError, OverflowError) as error:
         raise _malformed(f"A {message.kind} message cannot be packed: {_brief(error)}.") from error
     if len(payload) > limits.MAX_MESSAGE_BYTES:
@@ -138,8 +150,8 @@ def open_envelope(payload: bytes) -> Envelope:
     """Return the envelope in ``payload``; its body and its seal are not checked yet.
 
     Raises:
-        WireError: ``wire.version`` for another protocol version, ``wire.malformed`` for bytes
-            that are not an envelope.
+        WireError: ``wire.version`` for a protocol version that is not understood,
+            ``wire.malformed`` for bytes that are not an envelope.
     """
     if len(payload) > limits.MAX_MESSAGE_BYTES:
         raise _malformed(f"A message of {len(payload)} bytes is over the limit.")
@@ -151,9 +163,10 @@ def open_envelope(payload: bytes) -> Envelope:
     if not isinstance(envelope, tuple) or not envelope or type(envelope[0]) is not int:
         raise _malformed("A message is not an array that begins with a protocol version.")
     version, *parts = envelope
-    if version != PROTOCOL:  # the rest may look different in another version
+    if not OLDEST_PROTOCOL <= version <= PROTOCOL:  # the rest may look different in another version
         raise WireError(
-            f"A message has protocol version {version}; this program uses {PROTOCOL}.",
+            f"A message has protocol version {version}; this program understands {OLDEST_PROTOCOL}"
+            f" to {PROTOCOL}.",
             code="wire.version",
             hint="install the same version of EdgeFed on the coordinator and on the devices",
         )
@@ -162,8 +175,19 @@ def open_envelope(payload: bytes) -> Envelope:
     return Envelope(parts[0], parts[1], _seal(parts[2:]))
 
 
-def is_of_this_version(payload: bytes) -> bool:
-    """Whether a stored message has this protocol version, whether or not it can be read."""
+@cache
+def _newer(model: type[Message]) -> tuple[tuple[str, int, Any], ...]:
+    """Return name, version and default of the fields that ``OLDEST_PROTOCOL`` does not have."""
+    return tuple(
+        (name, mark.version, field.get_default())
+        for name, field in model.model_fields.items()
+        for mark in field.metadata
+        if isinstance(mark, Since) and mark.version > OLDEST_PROTOCOL
+    )
+
+
+def is_understood(payload: bytes) -> bool:
+    """Whether a stored message's version is understood, whether or not the rest can be read."""
     try:
         open_envelope(payload)
     except WireError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -35,6 +36,13 @@ ClassNames = Annotated[
     tuple[ClassName, ...], Field(max_length=limits.MAX_ITEMS), AfterValidator(_bounded_names)
 ]
 """Names of labels 0, 1, …; an empty word for a number that no class has."""
+
+
+@dataclass(frozen=True)
+class Since:
+    """Metadata of a field with a default that messages have since a protocol version."""
+
+    version: int
 
 
 class Part(BaseModel):

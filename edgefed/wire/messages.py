@@ -24,6 +24,7 @@ from edgefed.wire.message_parts import (
     MetricName,
     Name,
     SentRelay,
+    Since,
     Word,
     WorkCost,
 )
@@ -64,11 +65,13 @@ class Message(BaseModel):
     Attributes:
         kind: names its class on the wire.
         introduces: whether it carries its signer's certificate, for receivers that may not know it.
+        since: the protocol version since which there are such messages.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     kind: ClassVar[str]
     introduces: ClassVar[bool] = False
+    since: ClassVar[int] = 0
 
 
 class CoordinatorState(Message):
@@ -217,7 +220,7 @@ class Reply(Message):
     relays: Annotated[dict[Name, SentRelay], Field(max_length=limits.MAX_RELAYS)] = {}
     inline: Annotated[dict[Digest, bytes], Field(max_length=limits.MAX_INLINE)] = {}
     nonce: Nonce = ""
-    cost: WorkCost = WorkCost()
+    cost: Annotated[WorkCost, Since(7)] = WorkCost()
 
     @property
     def needed(self) -> dict[str, int]:
@@ -312,8 +315,10 @@ class Birth(Message):
     classes: Count = 0
     class_names: ClassNames = ()
     shape: Annotated[tuple[Count, ...], Field(max_length=limits.MAX_DIMENSIONS)] = ()
-    channels: Annotated[tuple[tuple[float, float], ...], Field(max_length=MAX_CHANNELS)] = ()
-    refuses: Annotated[tuple[Word, ...], Field(max_length=16)] = ()
+    channels: Annotated[
+        tuple[tuple[float, float], ...], Field(max_length=MAX_CHANNELS), Since(7)
+    ] = ()
+    refuses: Annotated[tuple[Word, ...], Field(max_length=16), Since(7)] = ()
     data: Word = ""
     ignored: Count = 0
     revision: Count = 0
@@ -336,8 +341,10 @@ class Progress(Message):
     fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
     exchange: Word = ""
     reason: Text = ""
-    may_train: bool = True
-    resumes_in: Annotated[float, Field(ge=0, le=limits.MAX_DEADLINE)] | None = None
+    may_train: Annotated[bool, Since(7)] = True
+    resumes_in: Annotated[
+        Annotated[float, Field(ge=0, le=limits.MAX_DEADLINE)] | None, Since(7)
+    ] = None
 
 
 class Telemetry(Message):

@@ -33,6 +33,7 @@ class ModelOffer(Message):
     """
 
     kind = "model_offer"
+    since = 7
     session: Session
     rollout: RolloutId
     action: Literal["install", "withdraw"]
@@ -53,6 +54,7 @@ class ModelAnswer(Message):
     """
 
     kind = "model_answer"
+    since = 7
     session: Session
     rollout: RolloutId
     outcome: ModelOutcome

@@ -134,6 +134,7 @@ class SumReply(Reply):
     """
 
     kind = "sum_reply"
+    since = 7  # its answers tell their cost
     answers: Annotated[tuple[SummedAnswer, ...], Field(min_length=1, max_length=MAX_SUMMED)]
     without: Annotated[tuple[Name, ...], Field(max_length=limits.MAX_ITEMS)] = ()
 

@@ -30,6 +30,7 @@ class UpdateOffer(Message):
     """
 
     kind = "update_offer"
+    since = 7
     introduces = True
     session: Session
     offer: Session
@@ -51,6 +52,7 @@ class UpdateState(Message):
     """
 
     kind = "update_state"
+    since = 7
     session: Session
     release: Word
     phase: Word

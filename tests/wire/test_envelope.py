@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
 
 from edgefed.errors import WireError
-from edgefed.version import PROTOCOL
+from edgefed.version import OLDEST_PROTOCOL, PROTOCOL
 from edgefed.wire import limits
 from edgefed.wire.diagnostic_messages import DIAGNOSTIC_MESSAGES, LogTail
 from edgefed.wire.enrolment_messages import ENROLMENT_MESSAGES
 from edgefed.wire.envelope import decode, encode
+from edgefed.wire.message_parts import Part, Since
 from edgefed.wire.messages import (
     MESSAGES,
     Birth,
@@ -23,18 +25,20 @@ from edgefed.wire.messages import (
     Chunk,
     Message,
     Need,
+    Progress,
     Reply,
     Request,
     Task,
 )
-from edgefed.wire.rollout_messages import ROLLOUT_MESSAGES
+from edgefed.wire.rollout_messages import ROLLOUT_MESSAGES, ModelOffer
 from edgefed.wire.site_messages import SITE_MESSAGES
+from edgefed.wire.topics import TOPIC_SPECS
 from edgefed.wire.update_messages import UPDATE_MESSAGES
 from tests.wire.memory import at_most, numbered
 from tests.wire.strategies import any_message, damaged, messages
 
 TOO_LARGE = limits.MAX_RELAY_BYTES + limits.MAX_SEAL_BYTES + 1
-CANCEL = b"\x93\x07\xa6cancel\xc4\x0d\x81\xa8exchange\xa2e1"
+CANCEL = b"\x93\x06\xa6cancel\xc4\x0d\x81\xa8exchange\xa2e1"
 SESSION = "0123abcd"
 
 
@@ -106,10 +110,48 @@ def test_the_expected_class_is_chosen_by_kind() -> None:
 def test_another_version_is_named_whatever_follows() -> None:
     for payload in (
         envelope("cancel", {"exchange": "e"}, version=PROTOCOL + 1),
+        envelope("cancel", {"exchange": "e"}, version=OLDEST_PROTOCOL - 1),
         msgpack.packb([2**40, "x"]),
         msgpack.packb([0]),
     ):
         assert code_of(payload) == "wire.version"
+
+
+OLD = Progress(session=SESSION, state="idle")
+OFFER = ModelOffer(session=SESSION, rollout="m-00000000", action="install", digest="0" * 64, size=1)
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "lacks"),
+    [
+        (OLD, OLDEST_PROTOCOL, {"may_train", "resumes_in"}),
+        (Progress(session=SESSION, state="paused", may_train=False), PROTOCOL, {"resumes_in"}),
+        (Progress(session=SESSION, state="paused", resumes_in=0.0), PROTOCOL, {"may_train"}),
+        (OFFER, PROTOCOL, set()),
+    ],
+)
+def test_a_message_has_the_oldest_version_that_has_all_it_says(
+    message: Message, version: int, lacks: set[str]
+) -> None:
+    number, kind, body = msgpack.unpackb(encode(message))
+    assert (number, kind) == (version, message.kind)
+    assert message.model_dump().keys() - msgpack.unpackb(body).keys() == lacks
+    if lacks:
+        assert decode(encode(message), Progress) == message
+
+
+def test_newer_fields_have_defaults_and_stand_in_messages_themselves() -> None:
+    """One in a part of a message would be sent to devices that refuse it."""
+    models = {spec.message for spec in TOPIC_SPECS.values()}
+    newer = [field for model in models for field in model.model_fields.values() if _is_newer(field)]
+    assert len(newer) >= 5
+    assert not any(field.is_required() for field in newer)
+    parts = [field for part in Part.__subclasses__() for field in part.model_fields.values()]
+    assert not any(map(_is_newer, parts))
+
+
+def _is_newer(field: FieldInfo) -> bool:
+    return any(isinstance(mark, Since) for mark in field.metadata)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from edgefed.files.writing import make_folder, storage_error, write_atomic
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.model_file_reader import MODEL_FILE
 from edgefed.sharing.bounty_report import BountyAction, BountyOrder
-from edgefed.wire.envelope import decode, encode, is_of_this_version
+from edgefed.wire.envelope import decode, encode, is_understood
 from edgefed.wire.messages import BlobRef, Task
 
 LAST_DELETED = ".last-deleted"
@@ -556,7 +556,7 @@ class Store:
         """
         tasks: dict[str, list[Task]] = {}
         for _, exchange, _, task in self._db.rows("tasks", run):
-            if isinstance(task, bytes) and is_of_this_version(task):
+            if isinstance(task, bytes) and is_understood(task):
                 tasks.setdefault(str(exchange), []).append(decode(task, Task))
         exchanges = (
             _open_exchange(str(record), tuple(tasks.get(str(exchange), ())))
