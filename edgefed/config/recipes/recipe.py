@@ -11,6 +11,7 @@ from edgefed.config.recipes.class_names import Classes
 from edgefed.config.recipes.images_section import ImagesSection
 from edgefed.config.recipes.merging_section import MergingSection
 from edgefed.config.recipes.privacy_section import PrivacySection
+from edgefed.config.recipes.rollout_section import RolloutSection
 from edgefed.config.recipes.sections import (
     CodecName,
     OpenSection,
@@ -424,5 +425,6 @@ class Recipe(Section):
     merging: MergingSection = MergingSection()
     wire: WireSection = WireSection()
     evaluation: EvaluationSection = EvaluationSection()
+    rollout: RolloutSection = RolloutSection()
     simulation: SimulationSection = SimulationSection()
     speeds: SpeedsSection = SpeedsSection()

@@ -5,25 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
+from edgefed.config.recipes.rollout_section import DEFAULT_SHARES, Shares
 from edgefed.coordinator.process.request_actions import Arguments, Nothing, RequestAction
 from edgefed.coordinator.rollouts.model_rollouts import ModelRollouts
 from edgefed.coordinator.storage.run_store import Store
-
-Share = Annotated[float, Field(gt=0, le=1)]
-
-
-def _growing(shares: tuple[float, ...]) -> tuple[float, ...]:
-    if [*shares] != sorted(set(shares)) or shares[-1] != 1:
-        raise ValueError("each stage asks more devices than the one before, and the last all")
-    return shares
-
-
-Shares = Annotated[tuple[Share, ...], Field(min_length=1, max_length=100), AfterValidator(_growing)]
-"""Shares of the devices that each stage asks, with those before."""
-
-DEFAULT_SHARES = (0.05, 0.25, 1.0)
 
 
 class _Rollout(Arguments):

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from edgefed.config.recipes.rollout_section import DEFAULT_SHARES, Shares
 from edgefed.coordinator.process.device_actions import MAX_DEVICES
-from edgefed.coordinator.process.model_actions import DEFAULT_SHARES, Shares
 from edgefed.coordinator.process.request_actions import Arguments, Nothing, RequestAction
 from edgefed.coordinator.updates.agent_releases import AgentReleases
 

@@ -1,7 +1,8 @@
 """Offer a run's model to the devices in stages, and take their answers.
 
 The newest rollout is the one in force. Its offer is repeated to a device in each session of its
-agent, so that a device that was away or was killed, and a coordinator that was, lose nothing.
+agent, so that a device that was away or was killed, and a coordinator that was, lose nothing. The
+models that a run's recipe asks for are rolled out as soon as their files are there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pydantic import ValidationError
+
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.recipes.rollout_section import RolloutSection
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.rollouts.rollout_store import ModelRollout, RolloutStore
@@ -24,7 +29,7 @@ from edgefed.coordinator.rollouts.staging import (
     progress_text,
 )
 from edgefed.coordinator.storage.run_store import Store
-from edgefed.errors import StorageError, UnknownNameError, UsageError
+from edgefed.errors import EdgeFedError, StorageError, UnknownNameError, UsageError
 from edgefed.files.writing import storage_error
 from edgefed.learn.modeling.model_file_reader import BEST_FILE, MODEL_FILE, opened_model_file
 from edgefed.process.clock import Clock, timestamp
@@ -82,6 +87,8 @@ class ModelRollouts:
         self._lock = threading.RLock()
         self._next_look = clock.monotonic() + SETTLE
         self._sent: dict[str, float] = {}
+        self._wishes: tuple[str, RolloutSection] = "", RolloutSection()
+        self._followed = 0  # time of the file that was rolled out last
         newest = self._newest()
         if newest is not None and newest.stages.status in LIVE:
             cache.pin(newest.digest)
@@ -239,6 +246,7 @@ class ModelRollouts:
             return
         self._next_look = now + LOOK_EVERY
         with self._lock:
+            self._follow()
             newest = self._newest()
             if newest is None:
                 return
@@ -270,6 +278,40 @@ class ModelRollouts:
                 self._offer(newest, device)
 
     # -- with the lock held -------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Roll out the model that the last run's recipe asks for, once its file is there."""
+        view = self._journal.snapshot.run
+        if view is None:
+            return
+        if view.run != self._wishes[0]:
+            self._wishes = view.run, self._wishes_of(view.run)
+        wishes = self._wishes[1]
+        best = wishes.when == "best"
+        if not best and (wishes.when == "never" or view.status != "finished"):
+            return
+        path = self._runs.run_folder(view.run) / (BEST_FILE if best else MODEL_FILE)
+        changed = path.stat().st_mtime_ns if path.is_file() else 0
+        if not changed or changed == self._followed:
+            return
+        self._followed = changed
+        try:
+            _, number = self._model(view.run, best=best)
+            known = {(each.run, each.round, each.best) for each in self._store.all()}
+            if (view.run, number, best) not in known:
+                self.start(view.run, best=best, shares=wishes.stages, stop_at=wishes.stop_at, by="")
+        except StorageError as error:
+            self._followed = 0  # tried again
+            log.warning("%s", error.as_line())
+        except EdgeFedError as error:
+            self._journal.emit("note", level="warning", text=f"No rollout: {error.message}")
+
+    def _wishes_of(self, run: str) -> RolloutSection:
+        """Return the table of a run's recipe; nothing is wished of one that cannot be read."""
+        try:
+            return Recipe.model_validate_json(self._runs.run(run).recipe).rollout
+        except (EdgeFedError, ValidationError):
+            return RolloutSection()
 
     def _newest(self) -> ModelRollout | None:
         return next(iter(self._store.all()), None)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.rollouts.model_rollouts import REPEAT, SETTLE, ModelRollouts
 from edgefed.coordinator.rollouts.rollout_store import KEPT, RolloutStore
 from edgefed.coordinator.storage.run_store import Store
+from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.errors import EdgeFedError
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.rollout_messages import ModelAnswer, ModelOffer
@@ -250,4 +253,54 @@ def test_a_run_without_a_model_and_one_of_several_cannot_be_rolled_out(folder: P
     both = {f"{name}/{key}": value for name in description.models for key, value in weights.items()}
     write_model(folder / "runs" / "r-0001" / "best.safetensors", description, both)
     assert code(best=True) == "model.several"
+    fleet.close()
+
+
+@pytest.mark.parametrize(("when", "file"), [("end", "model"), ("best", "best")])
+def test_a_recipe_has_its_model_rolled_out_once_its_file_is_there(
+    folder: Path, when: str, file: str
+) -> None:
+    fleet = Fleet(folder)
+    fleet.join(*DEVICES)
+    wishes = {"when": when, "stages": (0.5, 1.0), "stop_at": 0.25}
+    text = Recipe.model_validate({"rollout": wishes}).model_dump_json()
+    fleet.runs.save_run(RunRecord("r-0001", "yard", "fedavg", text, 1, "running", ""))
+    own = folder / "runs/r-0001"
+    (own / "model.safetensors").rename(own / "kept")
+    fleet.journal.emit("run", run="r-0001", status="running")
+    fleet.look(SETTLE)
+    (own / "kept").rename(own / f"{file}.safetensors")
+    fleet.look()
+    if when == "end":
+        assert fleet.asked() == [], "the run goes on"
+        fleet.journal.emit("run", run="r-0001", status="finished")
+        fleet.look()
+    assert len(fleet.asked()) == 2
+    made = fleet.rollouts.find("")
+    assert (made.run, made.round, made.best, made.by) == ("r-0001", 3, when == "best", "")
+    assert (made.stages.shares, made.stages.stop_at) == ((0.5, 1.0), 0.25)
+    fleet.rollouts.roll_back()
+    fleet.close()
+
+    again = Fleet(folder)
+    again.join(*DEVICES)
+    again.journal.emit("run", run="r-0001", status="finished")
+    again.look(SETTLE)
+    assert again.rollouts.find("").number == 1, "it was withdrawn"
+    description = replace(described("mlp", shape=(4,)), round=7)
+    write_model(own / f"{file}.safetensors", description, network(description)[1])
+    again.look()
+    assert (again.rollouts.find("").number, again.rollouts.find("").round) == (2, 7)
+    again.close()
+
+
+def test_a_rollout_that_a_recipe_asks_for_and_cannot_be_is_noted_once(folder: Path) -> None:
+    fleet = Fleet(folder)  # no device has joined
+    text = Recipe.model_validate({"rollout": {"when": "end"}}).model_dump_json()
+    fleet.runs.save_run(RunRecord("r-0001", "yard", "fedavg", text, 1, "finished", ""))
+    fleet.journal.emit("run", run="r-0001", status="finished")
+    for _ in range(3):
+        fleet.look(SETTLE)
+    notes = [line.text for line in fleet.journal.snapshot.lines if "No rollout" in line.text]
+    assert notes == ["No rollout: No device has joined this fleet."]
     fleet.close()
