@@ -137,18 +137,22 @@ def recommend(scores: Sequence[Score]) -> tuple[Score, str]:
     last = max((score.level for score in scores if score.accuracies), default=-1)
     final = [score for score in scores if score.level == last and score.accuracies]
     if not final:
-        why = next((score.reason for score in scores if score.reason), "no run was tested")
-        raise UnknownNameError(
-            f"No candidate finished a run: {why}",
-            code="advise.failed",
-            hint="try the recipe alone: edgefed sim run; its test needs data of the coordinator",
-        )
+        raise failed(next((score.reason for score in scores if score.reason), "it was not tested."))
     best = max(final, key=lambda score: score.mean)
     for score in sorted(final, key=lambda score: CANDIDATES.index(candidate(score.case.name))):
         behind = paired(best.accuracies, score.accuracies)
         if score is best or (behind.mean is not None and behind.mean <= _standard_error(behind)):
             return score, _reason(score, best, behind, final)
     return best, ""
+
+
+def failed(reason: str) -> UnknownNameError:
+    """Return the error for a twin on which no run can finish."""
+    return UnknownNameError(
+        f"A run on the twin failed: {reason}",
+        code="advise.failed",
+        hint="choose data that the twin can be dealt and tested with: --stand-in NAME[:PATH]",
+    )
 
 
 def _standard_error(differences: Spread) -> float:
@@ -166,7 +170,7 @@ def _reason(chosen: Score, best: Score, behind: Spread, final: Sequence[Score]) 
         )
     others = [score for score in final if score is not best]
     if not others:
-        return "the only candidate of the last level that finished."
+        return "the only candidate that could be compared."
     second = max(others, key=lambda score: score.mean)
     ahead = _points(paired(best.accuracies, second.accuracies))
     return f"the most accurate: {ahead} ahead of {second.case.name}, over {counted(seeds, 'seed')}."
@@ -174,9 +178,9 @@ def _reason(chosen: Score, best: Score, behind: Spread, final: Sequence[Score]) 
 
 def _points(difference: Spread) -> str:
     mean = 100 * (difference.mean or 0.0)
-    if difference.margin is None:
+    if difference.deviation is None:
         return f"{mean:.1f} points (one seed: how sure is unknown)"
-    return f"{mean:.1f} ± {100 * difference.margin:.1f} points (95 %)"
+    return f"{mean:.1f} points (standard error {100 * _standard_error(difference):.1f})"
 
 
 def predicted(score: Score, recipe: Recipe, devices: int, twin: Twin, leaves: str = "") -> Row:

@@ -8,21 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from edgefed.advise.advice import Advice, answer
+from edgefed.advise.advice import Advice, answer, failed
 from edgefed.advise.candidates import Check, Entrants, entrants, recipe_from, with_candidate
-from edgefed.advise.checks import ADVICE, record_of
+from edgefed.advise.checks import ADVICE, RECIPE, record_of
 from edgefed.advise.profile import Profile
 from edgefed.advise.race import Run, Score, affordable_rounds, race
 from edgefed.advise.stand_in import StandIn
 from edgefed.advise.twin import RECIPES_OWN, Twin, make_twin
 from edgefed.config.loading.write import to_toml
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.errors import DataError, UsageError
+from edgefed.errors import UsageError
 from edgefed.files.writing import write_output
 from edgefed.process.clock import Clock
 from edgefed.simulator.sweep.plan import Plan, SweepCase
 
-RECIPE = "recommended.toml"
 PLANNED = "race.json"
 
 PROBE_ROUNDS = 2
@@ -128,11 +127,7 @@ def predict(
     case = SweepCase(recipe.algorithm.name, {}, recipe_from(twin.tables, check))
     score = race([case], seeds, recipe.rounds.count, run)[0]
     if not score.results:
-        raise DataError(
-            f"The run on the twin failed: {score.reason}",
-            code="advise.failed",
-            hint="try the recipe alone: edgefed sim run",
-        )
+        raise failed(score.reason)
     return score, twin
 
 
@@ -161,10 +156,16 @@ def _rounds(
 
 
 def _measured(cases: Sequence[SweepCase], seeds: Sequence[int], run: Run, clock: Clock) -> float:
-    """Return the seconds of a round of the first candidate here, with its share of the start."""
+    """Return the seconds of a round of the first candidate here, with its share of the start.
+
+    Raises:
+        UnknownNameError: ``advise.failed``: not even this run finished.
+    """
     case = cases[0]
     section = case.recipe.rounds.model_copy(update={"count": PROBE_ROUNDS})
     probe = replace(case, recipe=case.recipe.model_copy(update={"rounds": section}))
     began = clock.monotonic()
-    run(Plan((probe,), tuple(seeds[:1])))
+    outcome = run(Plan((probe,), tuple(seeds[:1])))
+    if outcome.failures:
+        raise failed(next(iter(outcome.failures.values())))
     return max(1e-3, (clock.monotonic() - began) / PROBE_ROUNDS)

@@ -46,18 +46,21 @@ class Candidate:
 
 def _algorithm(name: str, leaves: str = UPDATES, **settings: Any) -> Candidate:
     shown = " ".join(f"{key}={value}" for key, value in settings.items())
-    needs: tuple[Shared, ...] = ("means",) if name == "fedmix" else ()
+    needs: tuple[Shared, ...] = ("means",) if leaves == _MEANS else ()
+    if leaves == _COUNTS:
+        needs = ("labels",)
     return Candidate(
         f"{name} {shown}".strip(), name, {"algorithm": {"name": name, **settings}}, leaves, needs
     )
 
 
+_MEANS = "model updates; averages of samples"
+_COUNTS = "model updates; label counts"
 _PLACES = {
     "coordinator": "the coordinator's data",
     "devices": "the devices' data",
     "both": "both",
 }
-_MEANS = "model updates; averages of samples"
 _SUPPLEMENT = {"supplement": 0.5}
 
 CANDIDATES: tuple[Candidate, ...] = (
@@ -75,7 +78,7 @@ CANDIDATES: tuple[Candidate, ...] = (
         "natural-noise",
         "natural-noise",
         {"algorithm": {"name": "fedavg"}, "labels": {**_SUPPLEMENT, "mix_share": 0.0}},
-        "model updates; label counts",
+        _COUNTS,
         ("labels",),
     ),
     Candidate(
@@ -88,7 +91,8 @@ CANDIDATES: tuple[Candidate, ...] = (
     _algorithm("fedmix", _MEANS, mixup_ratio=0.05),
     _algorithm("fedmix", _MEANS, mixup_ratio=0.2),
     _algorithm("fedmoe", "updates of experts; shares of experts", experts=4),
-    _algorithm("fedma"),
+    _algorithm("fedma", _COUNTS),
+    _algorithm("fedma", last_layer="samples"),
 )
 """From the simplest on: of candidates that do equally well, the first one is recommended."""
 
@@ -168,6 +172,9 @@ def entrants(
                 f"it is tested on {_PLACES[tested]}, the others on {_PLACES[place]}; set"
                 ' evaluation.on = "devices" to compare them'
             )
+            continue
+        if tested != "coordinator" and all(d.held_out == 0 for d in profile.devices):
+            refused[one.name] = "it is tested on devices, and none holds samples out"
             continue
         cases.append(SweepCase(one.name, {"candidate": one.name}, recipe))
     return Entrants(tuple(cases), refused)

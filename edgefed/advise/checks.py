@@ -10,11 +10,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from edgefed.errors import UnknownNameError
+from pydantic import ValidationError
+
+from edgefed.advise.race import LAST_TESTS
+from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.values.toml import read_toml
+from edgefed.errors import EdgeFedError, UnknownNameError, UsageError
 from edgefed.files.writing import write_output
 from edgefed.terminal.units import counted
 
-ADVICE, CHECKS = "advice.json", "checks.json"
+ADVICE, CHECKS, RECIPE = "advice.json", "checks.json", "recommended.toml"
+
+FOLLOWED = ("algorithm", "labels", "model", "training", "rounds", "wire")
+"""Tables of the recommended recipe that a run has whose values were predicted."""
 
 
 def advice_folder(state: Path, name: str) -> Path:
@@ -27,7 +35,8 @@ class Compared:
     """One value.
 
     Attributes:
-        name: accuracy (a share), or bytes of one device or seconds of all rounds.
+        name: accuracy (a share, the mean of the last tests), or bytes of one device, or seconds of
+            all rounds, if each takes as long as those after the first.
         predicted, reached: None if unknown.
     """
 
@@ -54,13 +63,57 @@ def compare(advice: Mapping[str, Any], record: Mapping[str, Any], devices: int) 
         devices: of the fleet.
     """
     row = next(r for r in advice["rows"] if r["candidate"] == advice["recommended"])
-    share = advice["rounds"] / max(1, record["round"])
+    rounds = advice["rounds"]
+    share = rounds / max(1, record["round"])
     moved = (record["bytes_up"] + record["bytes_down"]) / max(1, devices) * share
     return [
-        Compared("accuracy", row["accuracy"]["mean"], record["accuracy"]),
+        Compared("accuracy", row["accuracy"]["mean"], _reached_accuracy(record)),
         Compared("bytes", row["bytes"], moved),
-        Compared("seconds", row["seconds"], record["seconds"] * share),
+        Compared("seconds", row["seconds"], rounds * _reached_seconds(record)),
     ]
+
+
+def _reached_accuracy(record: Mapping[str, Any]) -> float | None:
+    """Return the mean accuracy of a run's last tests, as predictions are."""
+    tested = [row["accuracy"] for row in record["history"] if row.get("accuracy") is not None]
+    return fmean(tested[-LAST_TESTS:]) if tested else None
+
+
+def _reached_seconds(record: Mapping[str, Any]) -> float:
+    """Return the mean seconds of a round after the first, in which agents start their training."""
+    seconds = [row["seconds"] for row in record["history"]]
+    return fmean(seconds[1:] or seconds or [0.0])
+
+
+def check_followed(folder: Path, record: Mapping[str, Any]) -> None:
+    """Check that a run has the recommended recipe of the advice in a folder.
+
+    Raises:
+        UsageError: ``advise.not_followed``: its recipe is another one.
+    """
+    wanted, own = _read_recipe(folder / RECIPE), _complete(record["recipe"])
+    if other := next((name for name in FOLLOWED if own.get(name) != wanted.get(name)), ""):
+        raise UsageError(
+            f"Run {record['run']} did not follow the advice in {folder}: its [{other}] is another.",
+            code="advise.not_followed",
+            hint=f"name a run of {folder / RECIPE}, or the advice with --out",
+        )
+
+
+def _read_recipe(file: Path) -> dict[str, Any]:
+    try:
+        return _complete(read_toml(file).values)
+    except (EdgeFedError, OSError):
+        return {}
+
+
+def _complete(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of a recipe with the keys that they leave out; nothing of a wrong one."""
+    try:
+        recipe = Recipe.model_validate_json(json.dumps(tables, default=str))
+    except ValidationError:
+        return {}
+    return recipe.model_dump(mode="json")
 
 
 def read_advice(folder: Path) -> dict[str, Any]:

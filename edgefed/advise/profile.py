@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from edgefed.config.loading.write import tables_toml
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.recipes.sections import Section
+from edgefed.config.values.nearest import did_you_mean, nearest_name
 from edgefed.config.values.toml import read_toml
-from edgefed.errors import DataError, EdgeFedError
+from edgefed.errors import DataError, EdgeFedError, UsageError
 from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
 from edgefed.files.writing import write_output
 from edgefed.report.speeds import MeasuredSpeed
@@ -37,6 +38,9 @@ class DeviceProfile(Section):
 
     samples: Annotated[int, Field(ge=1, le=2**53)]
     """Number of its training samples."""
+
+    held_out: Count | None = None
+    """Number of further samples on which it tests models; left out if unknown."""
 
     labels: tuple[Count, ...] = ()
     """Number of its samples by label; left out if its owner does not share them."""
@@ -62,6 +66,16 @@ class DeviceProfile(Section):
 
     absent: Annotated[float, Field(ge=0, le=0.9)] = 0.0
     """Share of the time in which the device is away."""
+
+    @model_validator(mode="after")
+    def _add_up(self) -> DeviceProfile:
+        """Check that the labels are those of the samples."""
+        if self.labels and sum(self.labels) not in (0, self.samples):
+            raise ValueError(
+                f"the labels of {self.name} add up to {sum(self.labels)}, and it has"
+                f" {self.samples} samples"
+            )
+        return self
 
 
 class Profile(Section):
@@ -166,6 +180,7 @@ def _device(
     return DeviceProfile(
         name=device.device,
         samples=device.samples,
+        held_out=device.held_out,
         labels=device.labels + missing if device.labels else (),
         channels=device.channels,
         seconds_per_sample=(speed and speed.seconds_per_sample) or None,
@@ -194,7 +209,7 @@ def read_profile(path: Path) -> Profile:
         raise DataError(
             f"The profile {path} cannot be used: {_why(error)}.",
             code="advise.profile",
-            hint="make one with: edgefed advise profile --out profile.toml",
+            hint="mend it, or make another one: edgefed advise profile --out other.toml",
         ) from error
     if len(profile.devices) < LEAST_DEVICES:
         raise too_few_devices(len(profile.devices))
@@ -213,20 +228,38 @@ def too_few_devices(count: int) -> DataError:
 
 def _why(error: Exception) -> str:
     if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        return f"{place}: {first['msg']}"
+        return _problem(min(error.errors(), key=lambda one: one["type"] != "extra_forbidden"))
     if isinstance(error, EdgeFedError):
         return error.message.rstrip(".")
     return str(getattr(error, "strerror", error))
+
+
+def _problem(error: Mapping[str, Any]) -> str:
+    """Return the first problem of a file in words: the device, counted from 1, and the key."""
+    place = [*error["loc"]]
+    kind: type[Section] = Profile
+    of = ""
+    if len(place) > 1 and place[0] == "devices":
+        of, kind, place = f"device {int(place[1]) + 1}, ", DeviceProfile, place[2:]
+    key = ".".join(map(str, place))
+    if error["type"] == "extra_forbidden":
+        return f"{of}there is no key {key}{did_you_mean(nearest_name(key, kind.model_fields))}"
+    words = str(error["msg"]).removeprefix("Value error, ")
+    return f"{of}{key}: {words}" if key else f"{of}{words}"
 
 
 def write_profile(profile: Profile, path: Path) -> None:
     """Write a profile as TOML or JSON, by the ending of the file's name.
 
     Raises:
+        UsageError: ``usage``: the name has another ending.
         StorageError: the disk does not take it.
     """
+    if path.suffix not in (".toml", ".json"):
+        raise UsageError(
+            f"A profile is a TOML or JSON file, and {path.name} ends otherwise.",
+            hint="name a file that ends in .toml or .json",
+        )
     values = profile.model_dump(mode="json", exclude_none=True)
     if path.suffix == ".json":
         write_output(path, f"{json.dumps(values, indent=2)}\n".encode())
@@ -240,6 +273,10 @@ def profile_toml(profile: Profile) -> str:
     devices = values.pop("devices")
     tables = [tables_toml(values)]
     for device in devices:
-        kept = {key: value for key, value in device.items() if value not in ([], 0.0)}
+        kept = {
+            key: value
+            for key, value in device.items()
+            if value != [] and (key, value) != ("absent", 0.0)
+        }
         tables.append(f"[[devices]]\n{tables_toml(kept)}")
     return "\n".join(tables)

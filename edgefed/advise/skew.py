@@ -27,6 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgefed.advise.profile import Profile
+from edgefed.terminal.units import counted
 
 NEARLY_NONE, MILD, STRONG = 0.1, 0.3, 0.6
 """Label skews from which on it is called mild, strong and extreme."""
@@ -65,7 +66,8 @@ class Skew:
         if self.label is None:
             rows.append(("label skew", "unknown: no device shares its labels"))
         else:
-            missing = f"; {self.unknown} devices do not share theirs" if self.unknown else ""
+            unknown = counted(self.unknown, "device")
+            missing = f"; unknown of {unknown}" if self.unknown else ""
             rows.append(("label skew", f"{self.label_word} ({self.label:.2f} of 1){missing}"))
         if self.features is None:
             rows.append(("feature skew", "unknown: no two devices share means of channels"))

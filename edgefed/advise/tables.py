@@ -7,9 +7,10 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from edgefed.advise.checks import Compared, compare, read_advice
-from edgefed.errors import UnknownNameError
+from edgefed.advise.checks import Compared, check_followed, compare, read_advice
+from edgefed.errors import UnknownNameError, UsageError
 from edgefed.events.base.method_tables import Column, MethodTable, method_table
+from edgefed.terminal.units import counted
 
 NAME = "advice"
 
@@ -17,7 +18,7 @@ _COLUMNS = (
     Column(name="accuracy", format=".3f", show="bar"),
     Column(name="±", format=".3f"),
     Column(name="rounds", format="d"),
-    Column(name="traffic", unit="MB", format=".3g"),
+    Column(name="bytes of a device", unit="MB", format=".3g"),
     Column(name="time", unit="s", format=",d"),
     Column(name="energy", unit="J", format=",d"),
     Column(name="ε", format=".3g"),
@@ -46,7 +47,8 @@ def advice_table(advice: Mapping[str, Any]) -> MethodTable:
         )
         for row in advice["rows"]
     ]
-    verdict = f"Recommended: {advice['recommended']}, {advice['reason']}"
+    rounds = counted(advice["rounds"], "round")
+    verdict = f"Recommended for {rounds}: {advice['recommended']}, {advice['reason']}"
     known = [any(cells[place] is not None for _, cells in rows) for place in range(len(_COLUMNS))]
     shown = [(name, list(compress(cells, known))) for name, cells in rows]
     columns = list(compress(_COLUMNS, known))
@@ -73,9 +75,8 @@ def run_tables(folder: Path, record: Mapping[str, Any], devices: int) -> Iterato
     """
     try:
         advice = read_advice(folder)
-    except UnknownNameError:
-        return
-    if record.get("algorithm") != advice["recommended"].partition(" ")[0]:
+        check_followed(folder, record)
+    except (UnknownNameError, UsageError):
         return
     yield advice_table(advice)
     if record.get("status") == "finished":

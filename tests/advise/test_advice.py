@@ -53,13 +53,17 @@ def test_values_are_for_all_rounds_and_one_device() -> None:
 def test_a_run_is_compared_with_its_prediction(tmp_path: Path) -> None:
     row = {"candidate": "fedavg", "accuracy": {"mean": 0.8}, "bytes": 100.0, "seconds": 50.0}
     advice = {"rows": [row], "recommended": "fedavg", "rounds": 10}
-    # Five of ten rounds: 240 bytes of 4 devices are 120 of one in ten rounds; 30 s are 60.
-    record = {"round": 5, "accuracy": 0.7, "bytes_up": 200, "bytes_down": 40, "seconds": 30.0}
+    # Five of ten rounds: 240 bytes of 4 devices are 120 of one in ten rounds. After the first, in
+    # which agents start their training, a round takes 6 s. The last three tests make 0.7.
+    accuracies = (0.1, None, 0.9, 0.6, 0.6)
+    history = [{"seconds": 6.0, "accuracy": accuracy} for accuracy in accuracies]
+    history[0]["seconds"] = 99.0
+    record = {"round": 5, "bytes_up": 200, "bytes_down": 40, "history": history}
     compared = compare(advice, record, 4)
     assert [value.error for value in compared] == pytest.approx([-0.1, 0.2, 0.2])
     keep_check(tmp_path / "a", "r-1", compared)
     keep_check(tmp_path / "a", "r-1", compared)
-    better = compare(advice, {**record, "accuracy": 0.78}, 4)
+    better = compare(advice, {**record, "history": [{"seconds": 1.0, "accuracy": 0.78}]}, 4)
     keep_check(tmp_path / "b", "r-2", better)
     assert record_of(tmp_path) == (
         "2 earlier runs by advice: the reached accuracy differed from the predicted by 6.0 points"

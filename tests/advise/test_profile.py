@@ -9,7 +9,7 @@ import pytest
 from edgefed.advise.profile import DeviceProfile, Profile, profile_of, read_profile, write_profile
 from edgefed.advise.skew import feature_skew, skew_of
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.errors import DataError
+from edgefed.errors import DataError, UsageError
 from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
 from edgefed.report.speeds import MeasuredSpeed
 from tests.advise.fleets import one_label_each
@@ -20,7 +20,9 @@ def test_a_profile_joins_announcements_and_measured_speeds() -> None:
         fleet="plant",
         time="2026-11-29T10:00:00Z",
         devices=(
-            DeviceSnapshot(device="a", samples=30, labels=(10, 20), shape=(4,), memory_total=8_000),
+            DeviceSnapshot(
+                device="a", samples=30, held_out=7, labels=(10, 20), shape=(4,), memory_total=8_000
+            ),
             DeviceSnapshot(device="b", samples=5, labels=(5,), refuses=("labels", "means")),
             DeviceSnapshot(device="c", samples=7),
             DeviceSnapshot(device="bad", samples=9, standing="quarantined"),
@@ -43,14 +45,15 @@ def test_a_profile_joins_announcements_and_measured_speeds() -> None:
         DeviceProfile(
             name="a",
             samples=30,
+            held_out=7,
             labels=(10, 20),
             seconds_per_sample=0.5,
             uplink=100.0,
             memory=8_000,
             absent=0.25,
         ),
-        DeviceProfile(name="b", samples=5, labels=(5, 0), absent=0.9),
-        DeviceProfile(name="c", samples=7, seconds_per_sample=0.25),
+        DeviceProfile(name="b", samples=5, held_out=0, labels=(5, 0), absent=0.9),
+        DeviceProfile(name="c", samples=7, held_out=0, seconds_per_sample=0.25),
     )
     assert [device.name for device in made.with_labels] == ["a", "b"]
 
@@ -58,8 +61,16 @@ def test_a_profile_joins_announcements_and_measured_speeds() -> None:
 @pytest.mark.parametrize("name", ["profile.toml", "profile.json"])
 def test_a_profile_is_read_as_it_was_written(tmp_path: Path, name: str) -> None:
     made = one_label_each(refuses=("means", "mixes"))
+    nothing = made.devices[0].model_copy(update={"held_out": 0, "absent": 0.5})
+    made = made.model_copy(update={"devices": (nothing, *made.devices[1:])})
     write_profile(made, tmp_path / name)
     assert read_profile(tmp_path / name) == made
+
+
+def test_a_profile_is_not_written_to_a_file_of_another_kind(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"p\.yaml ends otherwise"):
+        write_profile(one_label_each(), tmp_path / "p.yaml")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -68,13 +79,21 @@ def test_a_profile_is_read_as_it_was_written(tmp_path: Path, name: str) -> None:
         ("", "0 devices with data; advice compares methods for at least 2"),
         ('[[devices]]\nname = "a"\nsamples = 3\n', "1 device with data"),
         ("fleet = ", "cannot be used"),
-        ('flet = "a"', "flet: Extra inputs"),
-        ('[[devices]]\nname = "a"\nsamples = 0\n', "devices.0.samples: Input should be greater"),
+        ('flet = "a"', 'there is no key flet; did you mean "fleet"?'),
+        ('[[devices]]\nname = "a"\nsamples = 0\n', "device 1, samples: Input should be greater"),
         (2 * '[[devices]]\nname = "a"\nsamples = 3\n', "two devices are named a"),
         (
             '[[devices]]\nname = "a"\nsamples = 3\nlabels = [3]\n'
             '[[devices]]\nname = "b"\nsamples = 3\nlabels = [1, 2]\n',
             "different numbers of labels",
+        ),
+        (
+            '[[devices]]\nname = "a"\nsamples = 3\n[[devices]]\nname = "b"\nsample = 3\n',
+            'device 2, there is no key sample; did you mean "samples"?',
+        ),
+        (
+            '[[devices]]\nname = "a"\nsamples = 5\nlabels = [1, 2]\n',
+            "the labels of a add up to 3, and it has 5 samples",
         ),
     ],
 )

@@ -82,6 +82,8 @@ def test_what_owners_refuse_never_enters(tmp_path: Path, refuses: tuple[Shared, 
     assert ("label-mixes" in entered) == (not {"mixes", "labels"} & set(refuses))
     assert ("natural-noise" in entered) == ("labels" not in refuses)
     assert ("fedmix mixup_ratio=0.05" in entered) == ("means" not in refuses)
+    assert ("fedma" in entered) == ("labels" not in refuses)  # it sends label counts
+    assert "fedma last_layer=samples" in entered
     for name in entered:
         assert not set(candidate(name).needs) & set(refuses)
     assert sorted([*entered, *made.refused]) == sorted(one.name for one in CANDIDATES)
@@ -135,6 +137,9 @@ def test_candidates_that_are_tested_elsewhere_are_not_compared(tmp_path: Path) -
     on_devices = Recipe.model_validate({"evaluation": {"on": "devices"}})
     tables = make_twin(on_devices, profile, tmp_path).tables
     assert name in [case.name for case in entrants(tables, profile, checked).cases]
+    nothing = [device.model_copy(update={"held_out": 0}) for device in profile.devices]
+    blind = profile.model_copy(update={"devices": tuple(nothing)})
+    assert "none holds samples out" in entrants(tables, blind, checked).refused[name]
 
 
 def test_only_wanted_methods_enter_and_unknown_ones_are_named(tmp_path: Path) -> None:

@@ -177,7 +177,8 @@ def race(
 
     The same command resumes a race that was killed: finished runs are kept.
     """
-    from edgefed.advise.advising import RECIPE, Wishes, advise
+    from edgefed.advise.advising import Wishes, advise
+    from edgefed.advise.checks import RECIPE
     from edgefed.api.recipe_source import checked
     from edgefed.process.clock import SystemClock
     from edgefed.simulator.backend import place
@@ -206,7 +207,7 @@ def check(context: typer.Context, run: RunOrFolder = "", *, out: Out = None) -> 
 
     Later advice states how good the earlier one was.
     """
-    from edgefed.advise.checks import compare, keep_check, read_advice
+    from edgefed.advise.checks import check_followed, compare, keep_check, read_advice
     from edgefed.cli.common.context import newest
     from edgefed.errors import UsageError
     from edgefed.events.base.snapshot import Snapshot
@@ -222,7 +223,9 @@ def check(context: typer.Context, run: RunOrFolder = "", *, out: Out = None) -> 
             hint="wait for its end, or name another run",
         )
     folder = _folder(options, record["name"], out)
-    compared = compare(read_advice(folder), record, len(snapshot.devices))
+    advice = read_advice(folder)
+    check_followed(folder, record)
+    compared = compare(advice, record, len(snapshot.devices))
     keep_check(folder, record["run"], compared)
     rows = [("", "PREDICTED", "REACHED", "DIFFERENCE")]
     for value in compared:

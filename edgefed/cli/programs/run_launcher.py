@@ -170,8 +170,7 @@ class RecipeDraft:
 
     def advice(self, sets: Mapping[str, str]) -> AdvisedRecipe:
         """Return the advice for the recipe, by its name, in this machine's state folder."""
-        from edgefed.advise.advising import RECIPE
-        from edgefed.advise.checks import advice_folder, read_advice
+        from edgefed.advise.checks import RECIPE, advice_folder, read_advice
         from edgefed.advise.tables import advice_table
 
         launcher = self._launcher

@@ -60,7 +60,8 @@ def _with_advice(options: Globals, run_data: RunData) -> RunData:
 
     record, summary = run_data.record, run_data.summary
     folder = advice_folder(options.settings().value.state, str(record.get("name", "")))
-    views = [TableView(table=made) for made in run_tables(folder, record, len(summary.devices))]
+    known = {**record, "recipe": run_data.recipe, "history": run_data.rounds}
+    views = [TableView(table=made) for made in run_tables(folder, known, len(summary.devices))]
     return replace(
         run_data, summary=summary.model_copy(update={"tables": (*summary.tables, *views)})
     )

@@ -19,6 +19,7 @@ from edgefed.advise.advice import answer
 from edgefed.advise.race import Score
 from edgefed.advise.twin import Twin
 from edgefed.cli.main import app
+from edgefed.config.loading.write import to_toml
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.process.challenges import Challenges
@@ -122,19 +123,21 @@ def test_a_runs_folder_becomes_a_page(world: MakeWorld, tmp_path: Path) -> None:
 
 
 def test_a_run_that_followed_an_advice_shows_it(world: MakeWorld, tmp_path: Path) -> None:
-    here = world(recipe(name="yard"))
+    own = recipe(name="yard")
+    here = world(own)
     folder, file = folder_of(here), tmp_path / "page.html"
     advised = tmp_path / "advice" / "yard"
     advised.mkdir(parents=True)
     score = Score(SweepCase("fedavg", {}, Recipe()), 0, 3, {1: 0.75}, {})
     made = answer([score], {}, Recipe(), (1,), 4, Twin({}, (), timed=False)).to_json()
     (advised / "advice.json").write_text(json.dumps(made))
+    (advised / "recommended.toml").write_text(to_toml(own, comments=False))
     assert command(str(folder), "--out", str(file), state=tmp_path).exit_code == 0
     words = Page(file.read_text()).words
     assert {"advice", "advice, predicted and reached", "0.750", "0.75"} <= set(words)
     assert f"{here.record.accuracy:.4g}" in words
-    made["recommended"] = "fedprox mu=0.1"  # the run did not follow it
-    (advised / "advice.json").write_text(json.dumps(made))
+    other = recipe(name="yard", algorithm={"name": "fedprox", "mu": 0.1})
+    (advised / "recommended.toml").write_text(to_toml(other, comments=False))
     assert command(str(folder), "--out", str(file), state=tmp_path).exit_code == 0
     assert "advice" not in Page(file.read_text()).words
 

@@ -16,6 +16,7 @@ from textual.widgets import Button, Input, OptionList
 
 from edgefed.advise.advice import answer
 from edgefed.advise.race import Score
+from edgefed.advise.twin import Twin
 from edgefed.cli.programs.run_launcher import RecipeDraft, RunLauncher
 from edgefed.config.fleet.settings_files import Surroundings
 from edgefed.config.recipes.recipe import Recipe
@@ -541,7 +542,7 @@ def test_a_shows_the_advice_and_enter_takes_the_recommended_recipe(tmp_path: Pat
     advised = tmp_path / "state" / "advice" / "yard"
     given = Score(SweepCase("fedopt server_learning_rate=0.03", {}, Recipe()), 0, 3, {1: 0.75}, {})
     advised.mkdir(parents=True)
-    made = answer([given], {}, Recipe(), (1,), 4, timed=False)
+    made = answer([given], {}, Recipe(), (1,), 4, Twin({}, (), timed=False))
     (advised / "advice.json").write_text(json.dumps(made.to_json()))
     (advised / "recommended.toml").write_text('[algorithm]\nname = "fedopt"\n')
     (tmp_path / "a.toml").write_text('name = "yard"\n')
@@ -557,7 +558,7 @@ def test_a_shows_the_advice_and_enter_takes_the_recommended_recipe(tmp_path: Pat
         assert "Advice for this recipe" in text
         assert "fedopt server_learning_rate=0.03" in text
         assert "0.750" in text
-        assert "Recommended: fedopt server_learning_rate=0.03" in text
+        assert "Recommended for 40 rounds: fedopt server_learning_rate=0.03" in text
         await press(pilot, "escape")
         assert isinstance(pilot.app.screen, RunFormScreen)
         await press(pilot, "a", "enter")
