@@ -133,3 +133,26 @@ Local = Annotated[
         "--local", help="Read this machine's state folder instead of asking the coordinator."
     ),
 ]
+
+DEFAULT_STAGES = "5,25,100"
+
+Stages = Annotated[
+    str, typer.Option("--stages", help="Percent of the devices that each stage asks, in total.")
+]
+
+StopAt = Annotated[
+    float,
+    typer.Option("--stop-at", help="Percent of refusals and failures above which it stops."),
+]
+
+
+def percents(text: str) -> list[float]:
+    """Return the numbers of a list such as ``5,25,100``."""
+    from edgefed.errors import UsageError
+
+    try:
+        return [float(part.strip().rstrip("%")) for part in text.split(",")]
+    except ValueError as error:
+        raise UsageError(
+            f"'{text}' is no list of percentages.", code="usage", hint="--stages 5,25,100"
+        ) from error

@@ -10,7 +10,7 @@ import typer
 from edgefed.cli.common import completion
 from edgefed.cli.common.context import globals_of
 from edgefed.cli.common.help import examples
-from edgefed.cli.fleet.model import percents
+from edgefed.cli.common.options import DEFAULT_STAGES, Stages, StopAt, percents
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import columns
 from edgefed.terminal.units import counted, size
@@ -119,14 +119,8 @@ def rollout(
             autocompletion=completion.devices,
         ),
     ] = "",
-    stages: Annotated[
-        str,
-        typer.Option("--stages", help="Percent of the devices that each stage asks, in total."),
-    ] = "5,25,100",
-    stop_at: Annotated[
-        float,
-        typer.Option("--stop-at", help="Percent of failures above which the rollout stops."),
-    ] = 10.0,
+    stages: Stages = DEFAULT_STAGES,
+    stop_at: StopAt = 10.0,
     during_run: Annotated[
         bool, typer.Option("--during-run", help="Change versions within a run too.")
     ] = False,

@@ -8,7 +8,7 @@ import typer
 
 from edgefed.cli.common.context import globals_of
 from edgefed.cli.common.help import examples
-from edgefed.cli.common.options import RunId
+from edgefed.cli.common.options import DEFAULT_STAGES, RunId, Stages, StopAt, percents
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import columns
 from edgefed.terminal.units import counted
@@ -29,14 +29,8 @@ def rollout(
     best: Annotated[
         bool, typer.Option("--best", help="The model of the run's best round.")
     ] = False,
-    stages: Annotated[
-        str,
-        typer.Option("--stages", help="Percent of the devices that each stage asks, in total."),
-    ] = "5,25,100",
-    stop_at: Annotated[
-        float,
-        typer.Option("--stop-at", help="Percent of refusals above which the rollout stops."),
-    ] = 10.0,
+    stages: Stages = DEFAULT_STAGES,
+    stop_at: StopAt = 10.0,
 ) -> None:
     """Offer a run's model to the devices as the current model of their inference programs.
 
@@ -80,18 +74,6 @@ def rollback(context: typer.Context) -> None:
     with options.connected() as coordinator:
         withdrawn = coordinator.order("model.rollback")
     options.done(withdrawn, f"{withdrawn['rollout']}: withdrawn")
-
-
-def percents(text: str) -> list[float]:
-    """Return the numbers of a list such as ``5,25,100``."""
-    from edgefed.errors import UsageError
-
-    try:
-        return [float(part.strip().rstrip("%")) for part in text.split(",")]
-    except ValueError as error:
-        raise UsageError(
-            f"'{text}' is no list of percentages.", code="usage", hint="--stages 5,25,100"
-        ) from error
 
 
 def _text(found: dict[str, Any]) -> str:
