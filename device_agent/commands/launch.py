@@ -40,15 +40,13 @@ from edgefed.process.lock import FolderLock
 from edgefed.process.service_manager import ServiceManager
 from edgefed.process.stop_signals import StopSignals
 from edgefed.sharing.means import own_word
+from edgefed.terminal.diagnostics import GPU_FILES
 from edgefed.terminal.metrics_server import serve_metrics
 from edgefed.transport.renewal import Renewal
 from edgefed.version import VERSION
 from edgefed.wire.messages import Birth
 
 log = logging.getLogger(__name__)
-
-GPUS = ("/dev/nvidia0", "/dev/nvgpu", "/dev/nvhost-gpu", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
-"""Device files of GPUs: NVIDIA's, of boards too, AMD's, and those of Windows' Linux."""
 
 NO_FILES = ("closed", "unusable")
 """Reasons of ignored entries that count folders and classes."""
@@ -146,7 +144,7 @@ def accelerator() -> str:
         re.search(r"^(cuda|hip)\b.*= '", path.read_text(), re.MULTILINE) for path in built
     )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1")
-    return "cuda:0" if with_cuda and visible and any(map(os.path.exists, GPUS)) else "cpu"
+    return "cuda:0" if with_cuda and visible and any(map(os.path.exists, GPU_FILES)) else "cpu"
 
 
 def described(settings: AgentSettings, data: DeviceData) -> dict[str, Any]:

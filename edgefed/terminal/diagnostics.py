@@ -70,15 +70,26 @@ def disk(folder: Path) -> Diagnosis:
     return Diagnosis("disk", state, f"{size(free)} free at {there}{used and '; ' + used}", fix)
 
 
-def torch_and_accelerator() -> Diagnosis:
-    """Check torch and the accelerators that it can use; a torch newer than tested is a warning."""
+GPU_FILES = ("/dev/nvidia0", "/dev/nvgpu", "/dev/nvhost-gpu", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
+"""Device files of GPUs: NVIDIA's, of boards too, AMD's, and those of Windows' Linux."""
+
+
+def torch_and_accelerator(gpus: Sequence[str] = GPU_FILES) -> Diagnosis:
+    """Check torch and the accelerators that it can use.
+
+    A torch that cannot use the GPU of the machine is a warning, and one newer than tested.
+    """
     try:
         import torch
     except ImportError as error:
         return Diagnosis("torch", "bad", f"does not import: {error}", "pip install torch")
     has_cuda = torch.cuda.is_available()
+    gpu = next((file for file in gpus if Path(file).exists()), "")
     place = torch.cuda.get_device_name(0) if has_cuda else "the CPU; no CUDA device"
     text = f"{torch.__version__} on {place}"
+    if gpu and not has_cuda:
+        text += f", although there is {gpu}"
+        return Diagnosis("torch", "warning", text, "install the torch that is built for this GPU")
     if _major_and_minor(torch.__version__) <= _major_and_minor(TESTED_TORCH):
         return Diagnosis("torch", "good", text)
     text += f"; newer than {TESTED_TORCH}, the newest version that was tested"

@@ -22,7 +22,20 @@ NEWER = f"{MAJOR}.{MINOR + 1}.0a0+git1"
 def found(monkeypatch: pytest.MonkeyPatch, version: str) -> Diagnosis:
     monkeypatch.setattr(torch, "__version__", version)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    return torch_and_accelerator()
+    return torch_and_accelerator(())
+
+
+def test_a_torch_without_the_gpu_of_its_board_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    gpu = tmp_path / "nvgpu"
+    missing = str(tmp_path / "nvidia0")
+    assert "although" not in torch_and_accelerator((missing,)).text
+    gpu.touch()
+    told = torch_and_accelerator((missing, str(gpu)))
+    assert (told.state, told.fix) == ("warning", "install the torch that is built for this GPU")
+    assert told.text.endswith(f"no CUDA device, although there is {gpu}")
 
 
 @pytest.mark.parametrize(

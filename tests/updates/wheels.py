@@ -13,12 +13,18 @@ from edgefed.trust.releases import ReleaseRepository
 NOW = datetime.now(timezone.utc)
 
 
-def make_wheel(folder: Path, name: str, version: str, files: Mapping[str, str] = {}) -> Path:
-    """Write a pure wheel with some modules."""
+def make_wheel(
+    folder: Path,
+    name: str,
+    version: str,
+    files: Mapping[str, str] = {},
+    metadata: str = "",
+) -> Path:
+    """Write a pure wheel with some modules, and further lines of metadata."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
-    meta = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    meta = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{metadata}"
     tags = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     whole = {**files, f"{info}/METADATA": meta, f"{info}/WHEEL": tags}
     record = "".join(f"{each},,\n" for each in (*whole, f"{info}/RECORD"))
