@@ -15,6 +15,7 @@ import pytest
 
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.data.base.types import Shard
+from edgefed.errors import EdgeFedError
 from edgefed.files.samples import Samples
 from edgefed.simulator.local_fleet import device_names
 from tests.cli.commands import edgefed
@@ -25,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 FIRST, SECOND, TURNED, OFF = device_names(4)
 
 
-def recipe(rate: float) -> Recipe:
+def recipe(rate: float, **tables: Any) -> Recipe:
     return Recipe.model_validate(
         {
             "seed": 7,
@@ -35,6 +36,7 @@ def recipe(rate: float) -> Recipe:
             "rounds": {"count": 1, "min_devices": 4},
             "evaluation": {"on": "coordinator"},
             "simulation": {"devices": 4},
+            **tables,
         }
     )
 
@@ -89,6 +91,13 @@ def status(home: FleetProcesses) -> dict[str, Any]:
     return dict(home._ask("model.status"))
 
 
+def _begun(home: FleetProcesses) -> bool:
+    try:
+        return bool(status(home)["rollout"])
+    except EdgeFedError:  # no rollout yet
+        return False
+
+
 def outcomes(home: FleetProcesses, count: int) -> dict[str, str]:
     """Wait for so many answers to the newest rollout and return them."""
     wait_until(lambda: len(status(home)["answers"]) == count, f"{count} answers", home.logs)
@@ -115,12 +124,14 @@ def test_models_are_tested_swapped_in_and_rolled_back(tmp_path: Path) -> None:
         inference_program(home, FIRST) as seen,
     ):
         home.wait_for_devices(4)
-        untrained, trained = home.begin(), ""
+        wishes = {"when": "end", "stages": (0.25, 1.0), "stop_at": 1.0}
+        untrained, trained = home.begin(recipe(1e-6, rollout=wishes)), ""
         assert home.finish(untrained)["status"] == "finished", home.logs()
+        wait_until(lambda: _begun(home), "the rollout of the recipe", home.logs)
         trained = home.begin(recipe(0.2))
         assert home.finish(trained)["status"] == "finished", home.logs()
 
-        begun = roll_out(home, untrained)
+        begun = str(status(home)["rollout"])
         home.kill("coordinator")
         home.start("coordinator")
         assert ended(home)["status"] == "finished", home.logs()
