@@ -364,10 +364,3 @@ def test_images_come_in_the_order_that_convolutions_are_fastest_in() -> None:
     model = worlds.model("cnn")
     train(model, worlds.job(model, Schedule(1, 20), objective=objective), worlds.samples(20))
     assert seen == [(64, 1, 8, 1)]
-
-
-def test_weights_in_another_precision_are_trained_in_the_models() -> None:
-    model, data = worlds.model(), worlds.samples(8)
-    job = worlds.job(model)
-    wide = {name: array.astype(np.float64) for name, array in job.weights.items()}
-    assert same(train(model, replace(job, weights=wide), data), train(model, job, data))
