@@ -106,7 +106,7 @@ def test_a_fleet_whose_inputs_are_no_images_is_asked_nothing(
 
 
 def test_augmentation_changes_the_result_and_repeats(tmp_path: Path) -> None:
-    augmented = {"crop": 1}
+    augmented: dict[str, Any] = {"crop": 1}
     path = images(tmp_path / "data.npz")
     plain = digest(tmp_path / "plain", plan(path))
     first = digest(tmp_path / "first", plan(path, augmented))
