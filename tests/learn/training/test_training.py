@@ -99,7 +99,7 @@ def test_steps_are_those_of_the_schedule(count: int, batch: int, epochs: int, mo
     trained = Trainer(model, "cpu").train(job, worlds.samples(count), told.append)
     full = epochs * ((count + batch - 1) // batch)
     assert trained.steps == (min(full, most) if most else full)
-    assert told == [(step + 1) / trained.steps for step in range(trained.steps)]
+    assert told == [*((step + 1) / trained.steps for step in range(trained.steps)), 1.0]
 
 
 def test_the_loss_is_the_last_epochs_mean_weighted_by_batch_sizes() -> None:
