@@ -75,7 +75,7 @@ def test_patches_can_be_distrusted() -> None:
     assert way == Route((), ((name(0), 100),))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 60), max_size=5),
     held=st.sets(st.integers(0, 106)),

@@ -162,7 +162,7 @@ def test_a_tracker_that_always_fails_costs_one_warning(world: MakeWorld) -> None
     assert len(warnings(here)) == 1
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
+@pytest.mark.parametrize("name", ["mlflow"])
 def test_a_missing_package_is_one_clear_line(
     name: Any, world: MakeWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,7 +98,7 @@ def test_max_bytes_is_the_limit_and_is_counted_as_float32(tmp_path: Path) -> Non
     assert caught.value.code == "data.too_large"
 
 
-@pytest.mark.parametrize("kind", ["|S0", "<U0", "|V1000000000", "<U99999999"])
+@pytest.mark.parametrize("kind", ["<U0", "|V1000000000"])
 def test_values_of_no_or_of_great_length(tmp_path: Path, kind: str) -> None:
     labels = np.zeros(4, np.uint8)
     path = write_npz(tmp_path / "a.npz", x=np.zeros((4, 2)), y=labels)
@@ -210,8 +210,8 @@ def test_a_text_cut_into_too_many_samples(tmp_path: Path) -> None:
     path = tmp_path / "long.txt"
     path.write_text("to be or not " * 100_000)
     assert_refused(loaded(f"text:{path}?window=9999"), path, "cut into samples", "max_bytes")
-    path.write_text("to be or not " * 8_000_000)
-    assert_refused(loaded(f"text:{path}?stride=9999&max_bytes={2**26}"), path, "max_bytes")
+    path.write_text("to be or not " * 500_000)
+    assert_refused(loaded(f"text:{path}?stride=9999&max_bytes={2**22}"), path, "max_bytes")
 
 
 def test_a_list_of_class_names_of_a_gigabyte(tmp_path: Path) -> None:

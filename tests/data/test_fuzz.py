@@ -10,7 +10,7 @@ from benchmarks.fuzzing.file_targets import TARGETS
 from benchmarks.fuzzing.running import Report
 from tests.forked_programs import run_module
 
-INPUTS = 300
+INPUTS = 150
 
 
 @pytest.mark.slow

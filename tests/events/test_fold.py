@@ -287,7 +287,7 @@ def named(event: Event) -> list[str]:
     return event.fields["devices"] if event.kind == "roster" else []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(course=st.lists(events, max_size=25), looks=st.sets(st.integers(0, 25)))
 def test_the_snapshot_is_that_of_the_plain_fold(course: list[Event], looks: set[int]) -> None:
     """However often somebody looks at it meanwhile."""
@@ -300,7 +300,7 @@ def test_the_snapshot_is_that_of_the_plain_fold(course: list[Event], looks: set[
     assert builder.snapshot() == expected
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(course=st.lists(events, max_size=25))
 def test_any_course_folds_and_travels(course: list[Event]) -> None:
     snapshot = folded(*course)
@@ -315,7 +315,7 @@ def test_any_course_folds_and_travels(course: list[Event]) -> None:
         assert line is None or (line.mark and line.time == NOW)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(course=st.lists(events, max_size=12), cut=st.integers(0, 12))
 def test_a_watcher_that_joins_late_sees_the_same(course: list[Event], cut: int) -> None:
     """It is given the snapshot as JSON and the events after it as lines."""

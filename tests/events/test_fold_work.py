@@ -60,7 +60,7 @@ EVENTS = [
 ]
 
 ALLOCATED = 30_000
-"""Bytes: far more than an event takes, far less than a list of 10,000 devices."""
+"""Bytes: far more than an event takes, less than a list of 5,000 devices."""
 
 
 def fleet(devices: int) -> SnapshotBuilder:
@@ -122,13 +122,13 @@ def steps_of(builder: SnapshotBuilder, event: Event) -> int:
 @pytest.fixture(scope="module")
 def fleets() -> tuple[SnapshotBuilder, SnapshotBuilder]:
     """A small and a large fleet; both get the same events in the same order."""
-    return fleet(10), fleet(10_000)
+    return fleet(10), fleet(5_000)
 
 
 @pytest.fixture(scope="module")
 def large() -> SnapshotBuilder:
     """A large fleet whose mapping of devices has just grown."""
-    builder = fleet(10_000)
+    builder = fleet(5_000)
     builder.apply(Event(time=NOW, kind="device", fields={"device": "grows the mapping"}))
     return builder
 

@@ -46,13 +46,13 @@ def devices(count: int, labels: int = 10) -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(told=rows)
 def test_every_row_comes_back_in_order(told: list[dict[str, Any]]) -> None:
     assert [row for part in roster_parts(told) for row in roster_rows(part)] == told
 
 
-@pytest.mark.parametrize(("count", "labels"), [(10_000, 10), (10_000, 0), (500, 4096), (3, 4096)])
+@pytest.mark.parametrize(("count", "labels"), [(10_000, 10), (500, 4096)])
 def test_every_part_is_a_readable_line_and_a_message(count: int, labels: int) -> None:
     parts = list(roster_parts(devices(count, labels)))
     assert sum(len(part["devices"]) for part in parts) == count

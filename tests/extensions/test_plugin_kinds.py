@@ -253,6 +253,8 @@ def test_a_recipe_that_names_a_broken_one_is_told_its_line(
     first = next(each for each in problems if each["key"] == key)
     assert (first["line"], first["code"]) == (line, f"{kind}.plugin")
     assert "a_package_that_is_not_there" in first["message"]
+    if kind != "model":
+        return  # a run says it alike, whatever the kind
     state = ("--state", str(tmp_path / "state"))
     run = ran(site, *state, "sim", "run", str(tmp_path / "recipe.toml"), "--rounds", "1")
     assert run.returncode == 2

@@ -46,12 +46,10 @@ class FleetProcesses:
         folder: of their state and logs.
         recipe: deals out the data, and is run.
         shards: what devices hold instead, by name.
-        sources: of the data of devices, by name; given, the recipe deals out none.
         settings: of agents, beside the usual ones, by device.
         variables: further variables of the environments of agents, by device.
         absent: devices that are not started.
         agent: the module that is run as an agent.
-        coordinator: the module that is run as the coordinator.
         holdout: share of its samples that each device holds out for tests; of ``shards`` none.
         signed: whether the fleet has an authority: TLS, signatures and encryption.
         ruled: whether the broker of a signed fleet has the generated rules, or none at all.
@@ -66,12 +64,10 @@ class FleetProcesses:
         recipe: Recipe,
         *,
         shards: Mapping[str, Shard] | None = None,
-        sources: Mapping[str, str] | None = None,
         settings: Mapping[str, Mapping[str, str]] | None = None,
         variables: Mapping[str, Mapping[str, str]] | None = None,
         absent: Collection[str] = (),
         agent: str = "device_agent.commands.cli",
-        coordinator: str = "edgefed.cli.main",
         holdout: float = 0.0,
         signed: bool = False,
         ruled: bool = False,
@@ -79,10 +75,8 @@ class FleetProcesses:
         self.folder = folder
         self.recipe = recipe
         self._agent = agent
-        self._coordinator = coordinator
         self._settings = {} if settings is None else settings
         self._variables = {} if variables is None else variables
-        self._holdout = holdout if sources else 0.0
         self.address = Address(LOOPBACK, free_ports() if signed else free_port())
         self._ruled = ruled
         self.trust: Trust | None = None
@@ -92,10 +86,9 @@ class FleetProcesses:
             self.address = self.trust.address(self.trust.issue("operator", "ann"))
         self.broker = self._start_broker()
         self.link = FaultyLink(self.address.port, down=DOWN, up=UP)
-        self._sources: dict[str, str] = dict(sources or {})
+        self._sources: dict[str, str] = {}
         self.processes: dict[str, Running] = {}
-        given = {} if sources else dealt(recipe, holdout)
-        for name, shard in {**given, **(shards or {})}.items():
+        for name, shard in {**dealt(recipe, holdout), **(shards or {})}.items():
             self.give(name, shard)
         if self.trust is not None:
             for name in self._sources:
@@ -169,10 +162,10 @@ class FleetProcesses:
         """Return a part's module and its arguments."""
         common = ["--no-config", "--fleet", FLEET, "--state", str(self.folder / "state")]
         if name == "coordinator":
-            return [self._coordinator, *common, "--broker", str(self.address), "coordinator"]
+            return ["edgefed.cli.main", *common, "--broker", str(self.address), "coordinator"]
         link = f"{self.address.scheme}://{LOOPBACK}:{self.link.port}"
         own = ["--broker", link, "--name", name, "--data", self._sources[name]]
-        return [self._agent, "run", *common, *own, "--holdout", str(self._holdout)]
+        return [self._agent, "run", *common, *own, "--holdout", "0"]
 
     def give(self, device: str, shard: Shard) -> None:
         """Let a device hold other samples from its next start on."""

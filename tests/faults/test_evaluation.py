@@ -83,30 +83,3 @@ def test_an_ended_run_is_tested_by_devices_that_were_killed(home: FleetProcesses
     evaluate(home, run).failed(4, "run.busy", busy)
     home.order(busy, "abort")
     home.finish(busy)
-
-
-def test_devices_that_vanish_leave_the_comparable_best(home: FleetProcesses) -> None:
-    """Four devices have classes of their own; two are killed, and the coordinator in between."""
-    chosen = recipe(
-        training={"learning_rate": 0.1},
-        rounds={"count": 4, "quorum": 0.5, "min_devices": 2, "lost_grace": 0},
-        evaluation={"on": "devices"},
-    )
-    run = home.begin(chosen, paused=True)
-    for _ in range(2):  # rounds, with their tests
-        home.step(run)
-    for device in ("device-02", "device-03"):
-        home.kill(device)
-    home.wait_for_devices(2)
-    home.kill("coordinator")
-    home.start("coordinator")
-    home.resume(run)
-    ended = home.finish(run)
-    assert ended["status"] == "finished", (ended, home.logs())
-    rows = ended["history"]
-    counts = [(row["tested_devices"], row["all_testers"], row["compared"]) for row in rows]
-    assert counts == [(4, 4, True)] * 2 + [(2, 4, False)] * 2, home.logs()
-    assert all(row["tested_labels"] < row["all_labels"] == 10 for row in rows[2:])
-    (best,) = [model for model in ended["models"] if model.get("metric")]
-    assert best["round"] == max(row["round"] for row in rows if row["is_best"]) <= 2
-    assert (ended["tested_devices"], ended["all_testers"]) == (2, 4)

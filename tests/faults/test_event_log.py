@@ -78,3 +78,7 @@ def test_the_coordinator_tells_how_long_the_broker_was_away(home: FleetProcesses
     assert lost["problem"]
     assert restored["outcome"] == "outage"
     assert moment_of(lost["time"]) >= moment_of(restored["since"])
+    for part in ("coordinator", "device-00"):
+        said = (home.folder / f"{part}.log").read_text()
+        assert "WARNING connection to the broker lost: " in said
+        assert "INFO connection to the broker restored" in said

@@ -126,6 +126,5 @@ DEFECTS = (
 def test_the_fuzzing_finds(defect: Defect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "PHASES", (Phase.generate,))
     with defect.planted():
-        reports = [run(TARGETS[defect.target], 1500, seed) for seed in (1, 2, 3)]
-    crashes = [name for each in reports for name in each.outcomes if name.startswith("crash: ")]
-    assert crashes, reports
+        reports = (run(TARGETS[defect.target], 1500, seed) for seed in (1, 2, 3))
+        assert any(each.crashes for each in reports)

@@ -37,9 +37,9 @@ def images(draw: Synthesis, count: int, size: int) -> Array:
     return np.stack([as_bytes(each) for each in draw_oriented(own, 0, count, size, draw)])
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", (min(SIZES), max(SIZES)))
 def test_images_are_those_of_numpy_but_for_a_rounding(size: int) -> None:
-    by_numpy, by_kernels = (images(draw, 4, size) for draw in (synthesis, compiled_synthesis))
+    by_numpy, by_kernels = (images(draw, 2, size) for draw in (synthesis, compiled_synthesis))
     apart = by_numpy.astype(int) - by_kernels.astype(int)
     assert np.abs(apart).max() <= 1
     assert (apart != 0).mean() < 0.001

@@ -77,7 +77,7 @@ def spectrum_slope(images: Array) -> float:
 
 
 def test_the_generators_have_their_spectra() -> None:
-    slopes = {kind: spectrum_slope(noise_images(3, 40, kind=kind)) for kind in KINDS}
+    slopes = {kind: spectrum_slope(noise_images(3, 20, kind=kind)) for kind in KINDS}
     assert abs(slopes["white"]) < 0.2
     assert -2.6 < slopes["spectrum"] < -1
     assert slopes["oriented"] < -1
@@ -85,7 +85,7 @@ def test_the_generators_have_their_spectra() -> None:
 
 def test_oriented_noise_has_visible_borders_and_the_controls_have_none() -> None:
     def ratio(kind: GeneratorName) -> float:
-        images = noise_images(3, 60, kind=kind).astype(float)
+        images = noise_images(3, 40, kind=kind).astype(float)
         steps = np.abs(np.diff(images, axis=-1)).mean(axis=(0, 1, 2))
         return float(steps[[0, -1]].mean() / steps[20:44].mean())
 

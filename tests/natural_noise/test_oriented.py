@@ -59,7 +59,7 @@ def of_all_channels(seed: int, size: int) -> Array:
     return coloured(literal(layer_shapes(size), instance, image), image.colours)
 
 
-@pytest.mark.parametrize(("seed", "size"), [(1, 64), (3, 32), (4, 128)])
+@pytest.mark.parametrize(("seed", "size"), [(3, 32), (4, 128)])
 def test_an_image_is_the_one_of_all_channels(seed: int, size: int, draw: Synthesis) -> None:
     instance, image = drawn(seed, size)
     expected = of_all_channels(seed, size)

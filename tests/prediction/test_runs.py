@@ -34,7 +34,6 @@ def simulated(state: Path, *words: str) -> Path:
 @pytest.mark.parametrize(
     "words",
     [
-        ("--algorithm", "fedavg"),
         ("--algorithm", "ensemble", "--set", "algorithm.weighting=examples"),
         ("--algorithm", "ifca"),
         ("--algorithm", "fedmoe"),

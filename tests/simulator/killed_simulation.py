@@ -25,7 +25,6 @@ METHODS: dict[str, dict[str, Any]] = {
         "evaluation": {"on": "both", "validation_share": 0.1},
     },
     "scaffold": {"algorithm": {"name": "scaffold"}, "rounds": {"cohort": 2}},
-    "personal": {"personal": {"preset": "fedper"}, "rounds": {"cohort": 2}},
     "buffered": {
         "rounds": {
             "mode": "buffered",

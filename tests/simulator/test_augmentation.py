@@ -105,10 +105,8 @@ def test_a_fleet_whose_inputs_are_no_images_is_asked_nothing(
 # -- whole runs -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("augmented", [{"crop": 1}, {"flip": True}])
-def test_augmentation_changes_the_result_and_repeats(
-    augmented: dict[str, Any], tmp_path: Path
-) -> None:
+def test_augmentation_changes_the_result_and_repeats(tmp_path: Path) -> None:
+    augmented: dict[str, Any] = {"crop": 1}
     path = images(tmp_path / "data.npz")
     plain = digest(tmp_path / "plain", plan(path))
     first = digest(tmp_path / "first", plan(path, augmented))

@@ -17,8 +17,7 @@ from edgefed.coordinator.models.run_model import load_dataset
 from edgefed.data.devices.partition import deal_recipe
 from edgefed.errors import RecipeError
 from edgefed.learn.modeling.model_building import build
-from edgefed.simulator.run import Simulation
-from tests.run_fixture import EXACT, Ticking, World
+from tests.run_fixture import EXACT, World
 from tests.run_fixture import recipe as small_recipe
 from tests.simulator.work import with_notes
 
@@ -120,13 +119,6 @@ def test_a_model_without_a_state_is_refused() -> None:
 def test_supplements_for_labels_are_refused() -> None:
     with pytest.raises(RecipeError, match="more than the device's own samples"):
         check_carried_state(carrying("fedavg", labels={"supplement": 1.0}), LSTM)
-
-
-def test_a_simulation_refuses_it_before_anything_is_written(tmp_path: Path) -> None:
-    plan = recipe(tmp_path).model_copy(update={"model": ModelSection(name="mlp")})
-    with pytest.raises(RecipeError, match="the model has none"):
-        Simulation(plan, tmp_path / "state", Ticking())
-    assert not (tmp_path / "state").exists()
 
 
 def test_a_coordinator_refuses_it_before_any_device_is_asked(tmp_path: Path) -> None:

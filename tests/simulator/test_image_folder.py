@@ -91,16 +91,12 @@ def scores(result: SimulationResult) -> list[Any]:
 @pytest.mark.parametrize(
     ("data", "sections"),
     [
-        ({}, {}),
         ({"greyscale": True}, {}),
-        (NORMALISED, {}),
         (NORMALISED, {"training": {"batch_size": 5, "crop": 2, "flip": True}}),
         (NORMALISED, {"images": {"flip": True, "resized_crop": 0.5}}),
         ({}, {"algorithm": {"name": "fedmix", "group_size": 3}}),
-        (NORMALISED, {"simulation": {"workers": 2}}),
         (NORMALISED, {"simulation": {"engine": "stacked"}}),
         ({"transform": "greyscale", "grey_shares": [0.5]}, {}),
-        ({"transform": "rotation"}, {}),
         ({"parts_per_device": 2}, {}),
     ],
     ids=lambda value: json.dumps(value)[:60],

@@ -13,7 +13,6 @@ from safetensors.numpy import load_file
 from edgefed.algorithms.bounties.bounty_records import BountyRecords
 from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.rounds.engine import Engine
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.data.base.types import Dataset, Shard, no_samples
@@ -25,11 +24,10 @@ from edgefed.simulator.run import SimulationResult
 from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.messages import Task
 from tests.algorithms.bounty_play import IMAGE, LABELS, images, only
-from tests.coordinator.exchanges.test_resume import Fuse, PowerCut
 from tests.coordinator.fleets import TamperedFleet
 from tests.run_fixture import World
 from tests.run_fixture import recipe as small_recipe
-from tests.simulator.work import finished, made_by, process_pool
+from tests.simulator.work import finished, made_by
 
 TOLERANCE = 1e-5
 """Of every weight, between devices that train one by one and at once."""
@@ -41,10 +39,6 @@ def from_task(given: Task) -> np.random.Generator:
 
 def one_by_one(shards: Sequence[Shard]) -> Executor:
     return Sequential(shards, private_randomness=from_task)
-
-
-def pool(shards: Sequence[Shard]) -> Executor:
-    return process_pool(shards, 2, from_task)
 
 
 def at_once(shards: Sequence[Shard]) -> Executor:
@@ -88,17 +82,6 @@ def bounties(result: SimulationResult) -> tuple[Bounty, ...]:
         return BountyRecords.of(checkpoint.state).bounties
     finally:
         store.close()
-
-
-def test_every_executor_ends_in_the_same_bits(tmp_path: Path) -> None:
-    plan = digits("fedmix")
-    one, same = (
-        simulate(plan, tmp_path / str(number), executor)
-        for number, executor in enumerate([one_by_one, pool])
-    )
-    assert one.record.weights_digest == same.record.weights_digest
-    assert bounties(one) == bounties(same)
-    assert one.record.preparatory_exchanges >= 4
 
 
 def test_devices_at_once_get_the_same_mixes(tmp_path: Path) -> None:
@@ -168,27 +151,6 @@ def ended(engine: Engine) -> str:
     record = engine.run()
     assert record.status == "finished", record.reason
     return record.weights_digest
-
-
-def test_cut_anywhere_it_ends_in_the_same_bits_and_leaves_no_blob(tmp_path: Path) -> None:
-    undisturbed = world(tmp_path / "whole")
-    digest = ended(undisturbed.engine())
-    undisturbed.close()
-    for passes in range(400):
-        here = world(tmp_path / str(passes))
-        here.clock.on_read = Fuse(11 * passes)
-        try:
-            here.engine().run()
-        except PowerCut:
-            here.clock.on_read = lambda: None
-        else:
-            break
-        here.cache._pins.clear()
-        here.relays = RelayedBlobs(here.cache, here.folder / "relays", here.store().relays())
-        assert ended(here.engine()) == digest, passes
-        assert not here.stores[-1].relays()
-        here.close()
-    assert passes > 10, "nothing was cut"
 
 
 class Leaving(TamperedFleet):

@@ -61,14 +61,6 @@ def weights(folder: Path) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
     return load_file(model)
 
 
-@pytest.mark.parametrize("key", sorted(ALL))
-def test_each_setting_changes_the_result(key: str, data: Path, whole: Path, tmp_path: Path) -> None:
-    without = {name: value for name, value in ALL.items() if name != key}
-    finished(plan(data, without), tmp_path)
-    one, other = weights(whole), weights(tmp_path)
-    assert any(not np.array_equal(one[name], other[name]) for name in one)
-
-
 def test_one_step_a_round_over_the_run_is_the_run_with_the_decay_of_the_same_rates(
     data: Path, tmp_path: Path
 ) -> None:
@@ -77,27 +69,6 @@ def test_one_step_a_round_over_the_run_is_the_run_with_the_decay_of_the_same_rat
     one = finished(plan(data, stepping), tmp_path / "schedule")
     other = finished(plan(data, {"learning_rate_decay": 0.5}), tmp_path / "decay")
     assert one.record.weights_digest == other.record.weights_digest
-
-
-def test_the_number_of_rounds_changes_the_rates_of_a_schedule_over_the_run(
-    data: Path, tmp_path: Path
-) -> None:
-    over = {"schedule": "linear", "schedule_over": "run"}
-    long = plan(data, over)
-    short = long.model_copy(update={"rounds": long.rounds.model_copy(update={"count": 2})})
-    constant = short.model_copy(update={"training": plan(data, {}).training})
-    finished(short, tmp_path / "short")
-    finished(constant, tmp_path / "constant")
-    one, other = weights(tmp_path / "short"), weights(tmp_path / "constant")
-    assert any(not np.array_equal(one[name], other[name]) for name in one)
-
-
-def test_stacked_devices_end_as_sequential_ones(data: Path, whole: Path, tmp_path: Path) -> None:
-    stacked = {"devices": 3, "workers": 1, "engine": "stacked"}
-    finished(plan(data, ALL, simulation=stacked), tmp_path)
-    one, other = weights(whole), weights(tmp_path)
-    for name, array in one.items():
-        np.testing.assert_allclose(array, other[name], rtol=1e-3, atol=1e-4)
 
 
 def test_the_loss_of_an_evaluation_is_neither_smoothed_nor_weighted(

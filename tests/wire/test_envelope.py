@@ -67,7 +67,7 @@ def test_bytes_on_the_wire_do_not_drift() -> None:
     ids=lambda model: model.kind,
 )
 def test_every_message_returns_as_it_was(model: type[Message]) -> None:
-    @settings(max_examples=12, deadline=None)
+    @settings(max_examples=8, deadline=None)
     @given(messages[model])
     def check(message: Message) -> None:
         assert decode(encode(message), model) == message
@@ -311,14 +311,14 @@ def test_bombs_are_refused_without_much_memory(body: bytes) -> None:
         assert code_of(payload, Birth) == "wire.malformed"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=300))
 def test_random_bytes_are_refused(payload: bytes) -> None:
     with pytest.raises(WireError), at_most(4 << 20):
         decode(payload, *MESSAGES)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_damaged_messages_are_refused_or_still_messages(data: st.DataObject) -> None:
     message = data.draw(any_message)

@@ -32,13 +32,13 @@ def unpacked(batch: bytes) -> list[tuple[str, Message]]:
     return [(device, message) for device, message, _ in unpack_batch(batch, *FROM_DEVICES)]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(said)
 def test_batches_return_what_was_put_in(pairs: list[tuple[str, Message]]) -> None:
     assert [pair for batch in pack_batches(pairs) for pair in unpacked(batch)] == pairs
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(said, st.data())
 def test_a_damaged_batch_is_read_or_refused(
     pairs: list[tuple[str, Message]], data: st.DataObject

@@ -69,7 +69,7 @@ def test_digest_is_sha256() -> None:
     assert weights_digest(GOLDEN_ARRAYS) == digest(GOLDEN)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(arrays())
 def test_arrays_return_bit_for_bit(found: dict[str, Array]) -> None:
     blob = pack(found)
@@ -171,13 +171,13 @@ def test_a_header_of_nested_arrays_takes_no_memory() -> None:
     refused(blob_of(packed))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=200), st.booleans())
 def test_random_bytes_are_refused(data: bytes, framed: bool) -> None:
     refused(blob_of(data) if framed and data[:1] != b"\x90" else data)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_damage_is_refused_or_stays_within_what_was_expected(data: st.DataObject) -> None:
     found = data.draw(arrays())

@@ -91,7 +91,7 @@ def test_only_presence_is_retained_and_only_what_is_asked_again_may_be_lost() ->
     assert {key for key, spec in TOPIC_SPECS.items() if spec.qos == 0} == harmless
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(any_message, st.sampled_from(sorted(PARSED)))
 def test_a_topic_takes_its_own_message_and_no_other(message: Message, topic: str) -> None:
     expected = PARSED[topic].spec.message
@@ -103,7 +103,7 @@ def test_a_topic_takes_its_own_message_and_no_other(message: Message, topic: str
         assert caught.value.code == "wire.kind"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(names, names, digests)
 def test_topics_return_their_parts(fleet: str, device: str, digest: str) -> None:
     topics = Topics(fleet)
@@ -184,7 +184,7 @@ def test_what_is_not_ours_means_nothing(topic: str) -> None:
     assert TOPICS.parse(topic) is None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(
         st.sampled_from(

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from edgefed.algorithms.composed.registry import find, make
+from edgefed.algorithms.composed.registry import make
 from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.device_side import EvalJob
@@ -24,7 +24,6 @@ from edgefed.files.samples import Samples
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.trainer import Trainer
-from edgefed.testing.algorithms import check_algorithm
 from edgefed.testing.play import Players, asked, bits
 from edgefed.worker.run_work import run_work
 
@@ -249,8 +248,3 @@ def test_several_works_are_shares_of_one_progress() -> None:
     run_work(players.trainer, work, view.train, done.append)
     steps = [*range(1, EPOCHS + 1), EPOCHS, *range(EPOCHS + 1, 2 * EPOCHS + 1), 2 * EPOCHS]
     assert done == pytest.approx([step / (2 * EPOCHS) for step in steps])
-
-
-@pytest.mark.parametrize("name", ["qfedavg", "ditto", "moon"])
-def test_they_hold_the_contract(name: str) -> None:
-    check_algorithm(find(name))

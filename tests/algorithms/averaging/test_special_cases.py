@@ -15,16 +15,11 @@ EQUAL: dict[str, Any] = {"sizes": (6, 6, 6, 6), "atol": 1e-7}
 ONE_ROUND = {"rounds": {"count": 1}}
 
 FEDAVG: list[tuple[str, dict[str, Any]]] = [
-    ("fedprox", {"settings": {"mu": 0.0}}),
-    ("fedopt", {"settings": {"server": "sgd", "server_learning_rate": 1.0}}),
     ("feddyn", {"settings": {"alpha": 0.0}, "reference_settings": UNIFORM}),
     ("qfedavg", {"settings": {"q": 0.0}, "reference_settings": UNIFORM}),
     ("moon", {"settings": {"contrast": 0.0}}),
-    ("ditto", {}),
     ("ditto", {"settings": {"own_pull": 2.0, "own_epochs": 2}}),
-    ("ifca", {"settings": {"clusters": 1}}),
     ("ifca", {"settings": {"clusters": 1, **KINGMA}, "reference_settings": KINGMA}),
-    ("fedmix", {"settings": {"mixup_ratio": 0.0}}),
     ("fednova", EQUAL),
     ("scaffold", {"recipe": ONE_ROUND, "reference_settings": UNIFORM, **NEARLY}),
 ]

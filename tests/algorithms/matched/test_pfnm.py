@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from edgefed.algorithms.averaging.class_shares import LABELS
 from edgefed.algorithms.composed.registry import make
@@ -28,9 +26,7 @@ from edgefed.learn.modeling.model_building import build
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.proximal import Proximal
 from edgefed.learn.training.trainer import ModelPredictions, Trainer
-from edgefed.process.clock import SystemClock
 from edgefed.sharing.policy import Policy
-from edgefed.simulator.run import Simulation
 from tests.algorithms.play import Players, algorithm, asked, bits, trainer
 from tests.learn.permuted import permuted_perceptron
 from tests.run_fixture import CLASSES, SHAPE, samples
@@ -369,26 +365,3 @@ def test_settings_of_the_model_stay_when_its_width_changes() -> None:
 
 
 # -- whole runs -----------------------------------------------------------------------------------
-
-
-def test_digits_over_skewed_devices_in_one_round(tmp_path: Path) -> None:
-    """One round of averaging comes to two thirds of this; see docs/matched-averaging.md."""
-    plan = Recipe.model_validate(
-        {
-            "seed": 1,
-            "algorithm": {"name": "pfnm"},
-            "model": {"name": "mlp", "hidden": [32]},
-            "data": {"name": "digits", "partition": "dirichlet"},
-            "training": {"epochs": 8, "optimizer": "adam", "learning_rate": 0.01},
-            "rounds": {"count": 1},
-            "simulation": {"devices": 4},
-        }
-    )
-    result = Simulation(plan, tmp_path, SystemClock()).run()
-    assert result.record.status == "finished"
-    assert result.record.accuracy is not None
-    assert result.record.accuracy > 0.8
-    saved = load_file(result.folder / "model.safetensors")
-    width = len(saved["fc1.bias"])
-    assert 32 < width <= 64
-    assert saved["out.weight"].shape == (10, width)

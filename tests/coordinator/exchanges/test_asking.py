@@ -93,16 +93,6 @@ def test_training_lasts_as_long_as_the_device_measured(
     assert asked().measured(made, 10.0) == (None, None)
 
 
-def test_the_grace_counts_from_the_quorum_when_the_loss_was_before() -> None:
-    pending = asked()
-    pending.note_lost({"c": START + 1, "d": START + 2})
-    assert pending.closes_at() == START + DEADLINE
-    merged(pending, "a", at=START + 5)
-    assert pending.closes_at() == START + DEADLINE, "the quorum is not met"
-    merged(pending, "b", at=START + 9)
-    assert pending.closes_at() == START + 9 + GRACE
-
-
 def test_the_grace_counts_from_the_last_loss_when_the_quorum_was_before() -> None:
     pending = asked()
     merged(pending, "a", "b", at=START + 5)
@@ -127,27 +117,6 @@ def test_who_is_back_is_waited_for_as_before() -> None:
     pending.note_lost({"c": START + 8})
     pending.note_lost({})
     assert pending.closes_at() == START + DEADLINE
-
-
-def test_the_deadline_comes_first() -> None:
-    pending = asked()
-    merged(pending, "a", "b", "d", at=START + 5)
-    pending.note_lost({"c": START + DEADLINE - 1})
-    assert pending.closes_at() == START + DEADLINE
-
-
-def test_without_a_grace_there_is_only_the_deadline() -> None:
-    pending = asked(grace=None)
-    merged(pending, "a", "b", "d", at=START + 5)
-    pending.note_lost({"c": START + 6})
-    assert pending.closes_at() == START + DEADLINE
-
-
-def test_no_grace_at_all_closes_with_the_quorum() -> None:
-    pending = asked(grace=0)
-    pending.note_lost({"c": START, "d": START})
-    merged(pending, "a", "b", at=START + 5)
-    assert not pending.is_open(START + 5)
 
 
 @pytest.mark.parametrize("quorum", [0, 1])

@@ -132,24 +132,6 @@ def test_who_is_back_within_the_grace_is_waited_for(scene: Round) -> None:
     assert scene.waiting[-1] is None
 
 
-@pytest.mark.parametrize(("grace", "quorum"), [(None, 1), (0.0, 2)])
-def test_without_a_grace_or_a_quorum_it_is_waited_for_until_the_deadline(
-    scene: Round, grace: float | None, quorum: int
-) -> None:
-    def act() -> None:
-        scene.asked("two")
-        scene.loses("two")
-        scene.waits_for(lost=["two"])
-        scene.replies("one")
-        scene.returns("two")
-        scene.asked("two", times=2)
-        scene.replies("two")
-
-    with meanwhile(act):
-        found = [each.reply.device for each in scene.answers(opened(grace, quorum))]
-    assert found == ["one", "two"]
-
-
 def test_a_device_that_the_coordinator_does_not_know_has_the_grace_too(scene: Round) -> None:
     """As after a restart of the coordinator, when a device is gone with its retained birth."""
     scene.registry._entries.pop("two")

@@ -18,10 +18,9 @@ from edgefed.coordinator.exchanges.reply_checks import LEAST_ROOM
 from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.learn.base.types import Tensors
 from edgefed.learn.training.scoring import Predict, Predictor
-from edgefed.wire.messages import BlobRef
 from edgefed.wire.tensors import specs_of
 from tests.coordinator.conftest import MakeWorld
-from tests.coordinator.fleets import TamperedFleet, exact, forged, told, with_blob
+from tests.coordinator.fleets import TamperedFleet, exact, told, with_blob
 from tests.run_fixture import recipe
 
 
@@ -86,58 +85,6 @@ def test_devices_that_report_divergence_end_in_a_hint(
     record = here.engine(TamperedFleet(here.devices, fail)).run()
     assert (record.status, record.error) == ("failed", "round.quorum")
     assert ("lower training.learning_rate" in record.hint) == hinted
-
-
-def huge(each: Delivered) -> Delivered:
-    refs = {"delta": BlobRef(digest="0" * 64, size=3 * LEAST_ROOM)}
-    return told(blobs=refs)(each)
-
-
-def test_an_answer_larger_than_the_question_is_never_read(world: MakeWorld) -> None:
-    here = world(recipe(rounds={"count": 1, "quorum": 0.5}))
-    fleet = TamperedFleet(here.devices, forged("device-01", huge))
-    assert here.engine(fleet).run().status == "finished"
-    reasons = {
-        device: reason for device, outcome, reason in fleet.verdicts if outcome != "accepted"
-    }
-    assert list(reasons) == ["device-01"]
-    assert "larger than any valid answer" in reasons["device-01"]
-
-
-class Roomy(FedAvg):
-    """Asks for two more roles, of whatever tensors."""
-
-    def plan(self, state: State, roster: Roster, seed: int) -> Exchange | Finished:
-        planned = super().plan(state, roster, seed)
-        if isinstance(planned, Finished):
-            return planned
-        more = {role: ReplyRole(None, 1.0) for role in ("one", "two")}
-        return replace(planned, reply_roles={**planned.reply_roles, **more})
-
-
-@pytest.mark.parametrize(
-    ("large", "outcome"), [(("one", "two"), "rejected"), (("two",), "accepted")]
-)
-def test_roles_share_the_room_of_one_answer(
-    world: MakeWorld, large: tuple[str, ...], outcome: str
-) -> None:
-    """Zeros shrink to nothing, so a small message could otherwise fill the memory."""
-    zeros = exact({"zeros": np.zeros(3 * LEAST_ROOM // 8, np.float32)})  # 1.5 MiB of 2
-    few = exact({"zeros": np.zeros(3, np.float32)})
-
-    def bomb(_: OpenExchange, replies: Iterator[Delivered]) -> Iterator[Delivered]:
-        for each in replies:
-            full = large if each.reply.device == "device-01" else ()
-            one, two = (with_blob(zeros if r in full else few, r) for r in ("one", "two"))
-            yield two(one(each))
-
-    here = world(recipe(rounds={"count": 1, "quorum": 0.5}))
-    roomy = Roomy(make(here.recipe).settings, here.recipe.training, here.recipe.rounds)
-    fleet = TamperedFleet(here.devices, bomb)
-    assert here.engine(fleet, algorithm=roomy).run().status == "finished"
-    verdicts = {device: outcome for device, outcome, _ in fleet.verdicts}
-    assert verdicts.pop("device-01") == outcome
-    assert set(verdicts.values()) == {"accepted"}
 
 
 def test_a_role_of_known_tensors_may_be_as_large_as_they_are(world: MakeWorld) -> None:

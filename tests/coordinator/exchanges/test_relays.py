@@ -79,20 +79,11 @@ def test_each_device_gets_what_the_others_sent_it_and_nothing_stays(world: MakeW
     assert not any(here.cache.has(each) for each in digests)
 
 
-def test_the_result_depends_on_what_was_sent(world: MakeWorld) -> None:
-    records = [made(world, plan(size=size)).engine().run() for size in (1000, 1000, 1001)]
-    one, same, other = (record.weights_digest for record in records)
-    assert one == same != other
-
-
-@pytest.mark.parametrize(("kind", "first"), [(Relaying, 0), (Combined, 2)])
-def test_cut_anywhere_it_ends_in_the_same_bits_and_leaves_nothing(
-    world: MakeWorld, kind: type[Relaying], first: int
-) -> None:
-    chosen = plan(kind, rounds={"count": 2}, evaluation={"on": "both"})
+def test_cut_anywhere_it_ends_in_the_same_bits_and_leaves_nothing(world: MakeWorld) -> None:
+    chosen = plan(Combined, rounds={"count": 2}, evaluation={"on": "both"})
     undisturbed = made(world, chosen)
     assert undisturbed.engine().run().status == "finished"
-    for passes in range(first, 300, 13):
+    for passes in range(2, 300, 23):
         here = made(world, chosen)
         here.clock.on_read = Fuse(passes)
         try:

@@ -103,19 +103,17 @@ def cut_everywhere(
     assert passes > least, "nothing was cut"
 
 
-@pytest.mark.parametrize(
-    ("wire", "rule"), [(EXACT, "mean"), (COARSE, "mean"), (COARSE, "geometric_median")]
-)
-def test_cut_on_the_way_of_any_reply(world: MakeWorld, wire: dict[str, Any], rule: str) -> None:
-    cut_everywhere(world, plan(wire, merging={"rule": rule}), cut_in_replies, least=8)
+@pytest.mark.parametrize("rule", ["mean", "geometric_median"])
+def test_cut_on_the_way_of_any_reply(world: MakeWorld, rule: str) -> None:
+    cut_everywhere(world, plan(COARSE, merging={"rule": rule}), cut_in_replies, least=8, step=2)
 
 
 def test_cut_at_any_time_with_tests_on_devices(world: MakeWorld) -> None:
     chosen = recipe(wire=COARSE, rounds={"count": 2, "cohort": 2}, evaluation={"on": "both"})
-    cut_everywhere(world, chosen, cut_in_time, least=50, step=3)
+    cut_everywhere(world, chosen, cut_in_time, least=50, step=7)
 
 
-@pytest.mark.parametrize("exchange", range(6))
+@pytest.mark.parametrize("exchange", [2, 3])
 def test_stopped_after_any_exchange(world: MakeWorld, exchange: int) -> None:
     chosen = plan(COARSE, evaluation={"on": "both"})
     digest, rows = undisturbed(world, chosen)

@@ -181,7 +181,7 @@ def test_an_event_after_one_that_a_kill_cut_short_has_a_line_of_its_own(tmp_path
     assert [event["text"] for event in Log(path).events()] == ["whole"]
 
 
-MOMENTS = ("merge", "evaluate", "scored", "last")
+MOMENTS = ("merge", "scored", "last")
 ORDERS = ("abort", "stop", "restart", "rubbish", "half")
 
 

@@ -160,25 +160,13 @@ def test_the_others_go_on_without_a_diverged_device(
     assert all(np.isfinite(each).all() for each in saved(here)[0].values())
 
 
-def test_growth_ends_at_its_bound(world: MakeWorld) -> None:
-    here = undisturbed(world, plan(**GROWING))
-    weights, _ = saved(here)
-    assert weights["fc1.weight"].shape == (6, *SHAPE)
-    assert weights["fc2.weight"].shape == (4, 6)
-    assert weights["out.weight"].shape == (CLASSES, 4)
-    text = "fc1, fc2 reached the bound of growth (most_growth = 1.5)"
-    assert warnings(here) == [f"round {number}: {text}" for number in (1, 2)]
-
-
 def of_class(label: int, count: int) -> Shard:
     rng = np.random.default_rng(label)
     inputs = rng.standard_normal((count, *SHAPE)).astype(np.float32) + label
     return Shard(Samples(inputs, np.full(count, label)), shards((1,))[0].test, CLASSES)
 
 
-@pytest.mark.parametrize(
-    "labels", [(0, 1, 2), (0, 1, 1), (1,)], ids=["one-each", "none-of-2", "lone"]
-)
+@pytest.mark.parametrize("labels", [(0, 1, 1), (1,)], ids=["none-of-2", "lone"])
 def test_devices_need_not_have_samples_of_every_class(
     world: MakeWorld, labels: Sequence[int]
 ) -> None:
@@ -186,12 +174,6 @@ def test_devices_need_not_have_samples_of_every_class(
     assert here.engine().run().status == "finished"
     assert all(np.isfinite(each).all() for each in saved(here)[0].values())
     assert here.rows[-1]["loss"] is not None
-
-
-def test_a_lone_device_trains_alone(world: MakeWorld) -> None:
-    here = world(plan(), shards((6,)))
-    assert here.engine().run().status == "finished"
-    assert [row["growth"] for row in here.rows] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -275,7 +257,7 @@ def test_the_result_is_an_ordinary_network_of_the_found_widths(world: MakeWorld)
     )
 
 
-@pytest.mark.parametrize("passes", range(2, 23, 7))
+@pytest.mark.parametrize("passes", [2, 16])
 def test_a_coordinator_killed_in_a_round_ends_in_the_same_bits(
     world: MakeWorld, passes: int
 ) -> None:

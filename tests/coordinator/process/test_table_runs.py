@@ -111,16 +111,6 @@ def test_a_run_that_is_killed_between_two_layers_sends_the_same(world: MakeWorld
     assert of_method(cut) == of_method(whole)
 
 
-def test_a_killed_run_sends_the_same_experts(world: MakeWorld) -> None:
-    whole, cut = (world(moe(), parts()) for _ in range(2))
-    whole.engine().run()
-    with pytest.raises(PowerCut):
-        cut_in_replies(cut, Fuse(6))
-    cut.engine().run()
-    assert of_method(cut) == of_method(whole)
-    assert len(of_method(cut)) == 3
-
-
 def test_the_exchanges_of_a_round_say_which_layer_they_match(world: MakeWorld) -> None:
     run = finished(world)
     asked = run.seen("exchange", phase="broadcast", round=2, question="layer")
@@ -160,13 +150,6 @@ def test_fedma_shows_each_layer_and_keeps_those_of_the_round_before(world: MakeW
     assert all(layer["atoms"] >= layer["local"] for layer in shown["layers"])
     assert widths(run)[-1] == [layer["atoms"] for layer in shown["layers"]]
     assert all(row["growth"] >= 1 for row in run.rows)
-
-
-def test_fedma_without_retraining_asks_for_all_layers_at_once(world: MakeWorld) -> None:
-    run = fedma(world, retrain_epochs=0)
-    asked = run.seen("exchange", phase="broadcast")
-    assert [(event["question"], event["detail"]) for event in asked] == [("fit", "")] * 2
-    assert [event["round"] for event in run.seen("table", name=MATCHED)] == [0, 1, 2]
 
 
 class Lengthy(Layerwise):

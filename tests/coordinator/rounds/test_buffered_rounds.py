@@ -145,7 +145,7 @@ def first_weights(tmp_path: Path) -> Array:
     return Ended(still, tmp_path / "start").weights.astype(np.float64)
 
 
-@pytest.mark.parametrize(("buffer", "most"), [(2, 10), (2, 1), (2, 3), (1, 10), (3, 10), (4, 0)])
+@pytest.mark.parametrize(("buffer", "most"), [(2, 1), (3, 10), (4, 0)])
 def test_rounds_are_those_of_the_paper_in_float64(tmp_path: Path, buffer: int, most: int) -> None:
     rounds = {"buffer": buffer, "max_staleness": most}
     ended = Ended(plan(tmp_path, rounds=rounds), tmp_path / "run")
@@ -250,10 +250,9 @@ def test_each_task_has_a_seed_of_its_device_and_number(tmp_path: Path, tasks: li
     assert all(seeds.get((each.device, each.number), each.seed) == each.seed for each in tasks)
 
 
-@pytest.mark.parametrize("codec", ["fp32", "int8"])
-def test_the_recorded_order_leads_to_the_same_bits(tmp_path: Path, codec: str) -> None:
+def test_the_recorded_order_leads_to_the_same_bits(tmp_path: Path) -> None:
     """Other speeds, which would lead to another order, then make no difference."""
-    wire, rounds = {"uplink": codec, "downlink": codec}, {"max_staleness": 1}
+    wire, rounds = {"uplink": "int8", "downlink": "int8"}, {"max_staleness": 1}
     recipe = plan(tmp_path, wire=wire, rounds=rounds)
     first = Ended(recipe, tmp_path / "first")
     assert first.settled("stale")

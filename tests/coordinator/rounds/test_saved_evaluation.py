@@ -65,8 +65,11 @@ def test_an_ended_run_is_tested_again_with_the_same_scores(world: MakeWorld) -> 
     assert sum(each["samples"] for each in on_devices["classes"]) == 12
 
 
-@pytest.mark.parametrize("train", ["all", "head"])
-@pytest.mark.parametrize("personal", [{}, {"preset": "biased"}], ids=["shared", "personal"])
+@pytest.mark.parametrize(
+    ("train", "personal"),
+    [("head", {}), ("all", {"preset": "biased"})],
+    ids=["shared", "personal"],
+)
 def test_the_best_rounds_model_is_tested_with_the_scores_of_its_round(
     world: MakeWorld, personal: dict[str, str], train: str
 ) -> None:

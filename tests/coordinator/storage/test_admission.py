@@ -137,7 +137,7 @@ class Returning(TamperedFleet):
 def test_a_run_that_goes_on_waits_for_its_devices_and_then_does_without(
     world: MakeWorld, comes: bool
 ) -> None:
-    for passes in range(5, 100):
+    for passes in range(20, 100):
         here = world(recipe(rounds={"min_devices": 3, "count": 2}), shards((5, 9, 6)))
         with suppress(PowerCut):
             cut_in_time(here, Fuse(passes))

@@ -21,7 +21,7 @@ from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.exchanges.test_resume import Fuse, PowerCut, cut_in_replies, parts, plan
 from tests.run_fixture import COARSE, World
 
-FLIPS = 200
+FLIPS = 80
 """Of each kind of state; each on a copy of its own."""
 
 
@@ -153,7 +153,7 @@ def test_a_run_on_damaged_files_ends_in_its_bits_or_says_why(
     whole = world(plan(COARSE), parts())
     digest = whole.engine().run().weights_digest
     chance, failed = random.Random(13), 0
-    for _ in range(30):
+    for _ in range(12):
         here = interrupted(world)
         here.close()
         where = flip(here.folder, chance, lambda p: is_state(p) or p.parent.name == "blobs")
@@ -168,7 +168,7 @@ def test_a_run_on_damaged_files_ends_in_its_bits_or_says_why(
         failed += record.status == "failed"
         said = record.error.startswith("storage.") and record.hint
         assert said if record.status == "failed" else record.weights_digest == digest, where
-    assert failed > 5
+    assert failed > 2
 
 
 def test_the_last_commits_are_missed(world: MakeWorld, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_the_last_commits_are_missed(world: MakeWorld, tmp_path: Path) -> None:
     assert "edgefed.db-commits" in caught.value.hint
 
 
-@pytest.mark.parametrize("version", range(1, SCHEMA))
+@pytest.mark.parametrize("version", [1, SCHEMA - 1])
 def test_what_an_older_version_wrote_is_refused(tmp_path: Path, version: int) -> None:
     with closing(Store(tmp_path)) as store:
         store._db.connection.execute(f"pragma user_version = {version}")

@@ -20,7 +20,7 @@ from edgefed.sharing.update_accounting import Releases, epsilon_of
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.exchanges.test_resume import Fuse, PowerCut
 from tests.coordinator.fleets import TamperedFleet
-from tests.run_fixture import COARSE, World, recipe, shards
+from tests.run_fixture import COARSE, recipe, shards
 from tests.support.private_randomness import of_round
 
 NOISE = 2.0
@@ -60,7 +60,7 @@ def test_a_killed_run_goes_on_with_its_epsilon_and_its_bits(world: MakeWorld) ->
     chosen = plan(privacy={"adaptive": True})
     whole = world(chosen)
     whole.engine(algorithm=seeded(chosen)).run()
-    for passes in range(40):
+    for passes in range(0, 40, 3):
         here, fuse = world(chosen), Fuse(passes)
 
         def tamper(
@@ -194,16 +194,3 @@ def test_tasks_carry_the_noise_that_the_budget_needs(world: MakeWorld) -> None:
     assert cost(3, multiplier) <= 9.0 < cost(3, multiplier * 0.998)
     assert told["evaluate"] == {}
     assert here.record.epsilon == cost(3, multiplier)
-
-
-def digest_of(here: World, chosen: Recipe) -> str:
-    here.engine(algorithm=seeded(chosen)).run()
-    return str(here.record.weights_digest)
-
-
-def test_the_same_noise_gives_the_same_bits_and_other_noise_does_not(world: MakeWorld) -> None:
-    chosen = plan()
-    assert digest_of(world(chosen), chosen) == digest_of(world(chosen), chosen)
-    here = world(chosen)
-    here.engine().run()
-    assert here.record.weights_digest != digest_of(world(chosen), chosen)

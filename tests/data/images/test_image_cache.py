@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextvars
 import os
 import pickle
-import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -303,21 +300,6 @@ def test_a_disk_that_takes_no_more_is_one_error_and_leaves_nothing(tmp_path: Pat
     assert len(read_folder(folder, AS_IT_IS, root).samples) == 12
 
 
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="no unshare here")
-def test_a_disk_that_fills_up_meanwhile_is_one_error_and_leaves_nothing(tmp_path: Path) -> None:
-    folder, disk = photos(tmp_path / "photos", 60, side=64), tmp_path / "disk"
-    disk.mkdir()
-    mount = f"mount -t tmpfs -o size=1m tmpfs {disk}"
-    alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    if subprocess.run([*alone, mount], capture_output=True, check=False).returncode:
-        pytest.skip("a process may not mount a disk of its own here")
-    module = f"{sys.executable} -m tests.data.filling_disk {folder} {disk}"
-    done = subprocess.run([*alone, f"{mount} && exec {module}"], capture_output=True, check=True)
-    error, left = done.stdout.decode().splitlines()
-    assert error.startswith("storage.full The disk is full: cannot write ")
-    assert left == "[]"
-
-
 def test_images_that_the_disk_has_no_room_for_are_refused_at_the_first(tmp_path: Path) -> None:
     folder = tmp_path / "photos" / "cat"
     folder.mkdir(parents=True)
@@ -335,7 +317,7 @@ def test_images_that_the_disk_has_no_room_for_are_refused_at_the_first(tmp_path:
 
 
 def test_a_folder_takes_no_more_memory_than_a_few_of_its_images(tmp_path: Path) -> None:
-    for number in range(200):
+    for number in range(140):
         path = tmp_path / "photos" / "cat" / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (1000, 1000), (number, 0, 0)).save(path, compress_level=1)
@@ -345,4 +327,4 @@ def test_a_folder_takes_no_more_memory_than_a_few_of_its_images(tmp_path: Path) 
     act = "print(load_device(sys.argv[1], 0.1, Path(sys.argv[2])).train.inputs.shape)"
     source = f"folder:{tmp_path / 'photos'}"
     ended = bounded(prepare, act, source, tmp_path, megabytes=300)
-    assert (ended.said, ended.trouble) == ("(180, 3, 1000, 1000)\nok", ""), "600 MB of pixels"
+    assert (ended.said, ended.trouble) == ("(126, 3, 1000, 1000)\nok", ""), "420 MB of pixels"

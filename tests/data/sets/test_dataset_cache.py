@@ -7,7 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -227,22 +229,34 @@ def test_a_damaged_entry_is_not_used_and_written_again(
     assert bits(load(NORMALIZED, tmp_path, 1)) == whole
 
 
+def _load_at_once(root: Path) -> None:
+    """Load a data set once another process is about to, and note if it was read from its source."""
+
+    def read() -> Dataset:
+        _append(root / "reads")
+        time.sleep(0.2)
+        return _rich()
+
+    source = CachedSource(root / "decoded", ("a",), lambda: [root / "data.npz"])
+    _append(root / "starts")
+    while (root / "starts").stat().st_size < 2:
+        time.sleep(0.01)
+    assert len(cached(source, read).train) == 6
+
+
+def _append(path: Path) -> None:
+    with path.open("a") as file:
+        file.write("x")
+
+
 def test_of_two_processes_at_once_one_reads(tmp_path: Path) -> None:
     _npz(tmp_path)
-    script = (
-        "import sys, time; from pathlib import Path\n"
-        "from edgefed.data.sets.dataset_cache import CachedSource, cached\n"
-        "from tests.data.sets.test_dataset_cache import _rich\n"
-        f"root = Path({str(tmp_path)!r})\n"
-        "def read():\n"
-        "    (root / 'reads').open('a').write('x'); time.sleep(1); return _rich()\n"
-        "source = CachedSource(root / 'decoded', ('a',), lambda: [root / 'data.npz'])\n"
-        "(root / 'starts').open('a').write('x')\n"
-        "while (root / 'starts').stat().st_size < 2: time.sleep(0.01)\n"
-        "sys.exit(len(cached(source, read).train) != 6)\n"
-    )
-    processes = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(2)]
-    assert [process.wait(120) for process in processes] == [0, 0]
+    processes = [get_context("fork").Process(target=_load_at_once, args=(tmp_path,)) for _ in "ab"]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0]
     assert (tmp_path / "reads").read_text() == "x"
 
 

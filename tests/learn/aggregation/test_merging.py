@@ -37,7 +37,7 @@ def merge(chosen: list[tuple[list[float], int, int]], total: int | None = None) 
     return mean
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(chosen=answers, data=st.data())
 def test_any_order_gives_the_same_bits(
     chosen: list[tuple[list[float], int, int]], data: st.DataObject
@@ -47,7 +47,7 @@ def test_any_order_gives_the_same_bits(
     assert all(first[name].tobytes() == second[name].tobytes() for name in first)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(chosen=answers)
 def test_the_mean_is_the_exact_one_to_half_a_grid_step(
     chosen: list[tuple[list[float], int, int]],
@@ -180,7 +180,7 @@ def test_taking_the_mean_changes_nothing() -> None:
 
 
 @pytest.mark.skipif(native().library is None, reason="the kernels are not built")
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     chosen=st.lists(st.floats(-BOUND, BOUND), max_size=70),
     weight=st.integers(1, MAX_TOTAL_WEIGHT),
@@ -224,7 +224,7 @@ def test_a_set_whose_last_tensor_is_refused_leaves_nothing() -> None:
 FRACTIONS = 12
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     chosen=st.lists(
         st.tuples(st.lists(values, min_size=3, max_size=3), st.floats(2.0**-FRACTIONS, 40)),

@@ -65,7 +65,7 @@ def seeds_like(output: torch.Tensor) -> Tensors:
 
 
 @needs_kernels
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(layers(), st.integers(0, 2**31), st.booleans())
 def test_whole_numbers_give_torchs_bits_ties_and_dead_units_included(
     sizes: Sizes, seed: int, channels_last: bool

@@ -37,10 +37,7 @@ def made(name: str, classes: int = 5, **keys: object) -> Model:
     ("name", "head"),
     [
         ("mobilenet_v3_small", "classifier.3"),
-        ("resnet18", "fc"),
         ("shufflenet_v2_x0_5", "fc"),
-        ("mnasnet0_5", "classifier.1"),
-        ("efficientnet_b0", "classifier.1"),
     ],
 )
 def test_a_classifier_is_torchvision_s_with_the_run_s_classes(name: str, head: str) -> None:
@@ -141,26 +138,24 @@ def momenta(model: Model) -> set[float | None]:
     return {each.momentum for each in layers if isinstance(each, torch.nn.BatchNorm2d)}
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v3_small", "mnasnet0_5", "resnet18"])
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "mnasnet0_5"])
 def test_running_statistics_have_the_recipe_s_momentum(name: str) -> None:
-    """Those of torchvision are 0.01, 0.0003 and 0.1."""
+    """Those of torchvision are 0.01 and 0.0003."""
     assert momenta(made(name)) == {0.1}
     assert momenta(made(name, norm_momentum=0.5)) == {0.5}
 
 
-@pytest.mark.parametrize("momentum", [None, 0.3])
-def test_few_steps_fill_the_running_statistics(momentum: float | None) -> None:
-    """After 20 steps with nearly constant weights, they are 1 - (1 - momentum)^20 of a batch's."""
-    keys = {} if momentum is None else {"norm_momentum": momentum}
-    trainer = Trainer(made("mobilenet_v3_small", classes=2, **keys), "cpu")
+def test_few_steps_fill_the_running_statistics() -> None:
+    """After 8 steps with nearly constant weights, they are 1 - (1 - momentum)^8 of a batch's."""
+    trainer = Trainer(made("mobilenet_v3_small", classes=2, norm_momentum=0.3), "cpu")
     rng = np.random.default_rng(1)
     inputs = 3 + rng.normal(0, 1, (8, *SHAPE)).astype(np.float32)
     samples = Samples(inputs, np.arange(8) % 2)
     start = trainer.model.weights()
-    schedule = Schedule(epochs=20, batch_size=8, learning_rate=1e-9)
+    schedule = Schedule(epochs=8, batch_size=8, learning_rate=1e-9)
     job = Job(weights=start, objective=CrossEntropy(), schedule=schedule, seed=1)
     after = trainer.train(job, samples).weights
     exact = batch_statistics(trainer, start, inputs)
     name = "features.0.1.running_mean"
     share = (after[name] / exact[name]).mean()
-    assert share == pytest.approx(1 - (1 - (momentum or 0.1)) ** 20, rel=1e-3)
+    assert share == pytest.approx(1 - (1 - 0.3) ** 8, rel=1e-3)

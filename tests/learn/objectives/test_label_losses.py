@@ -310,7 +310,7 @@ def job_of(model: Model, objective: Objective, samples: Samples, seed: int) -> J
     return replace(job, extra={COUNTS: label_counts(samples, worlds.CLASSES)})
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", OBJECTIVES[1::2])
 def test_a_stack_ends_where_each_client_ends(objective: Objective) -> None:
     model = worlds.model("mlp")
     model.module.double()
@@ -331,7 +331,7 @@ def test_the_classifiers_rows_of_absent_labels_stay(objective: Objective) -> Non
     assert not np.array_equal(usual["out.weight"][2], before["out.weight"][2])
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", OBJECTIVES[::2])
 def test_training_in_bf16_stays_finite(objective: Objective) -> None:
     model, data = worlds.model("mlp"), skewed(20, 1)
     job = job_of(model, objective, data, 1)

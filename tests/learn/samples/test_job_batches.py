@@ -138,12 +138,10 @@ def telling_jobs(augment: Augment | None, count: int, epochs: int) -> list[Job]:
     return [Job(start, telling, schedule, seed, augment=augment) for seed in range(count)]
 
 
-@pytest.mark.parametrize("floats", [False, True])
-@pytest.mark.parametrize("name", [*AUGMENTS, "none"])
-def test_a_stack_sees_the_bits_that_clients_see_one_after_another(name: str, floats: bool) -> None:
+@pytest.mark.parametrize("name", ["torchvision's", "zeros", "none"])
+def test_a_stack_sees_the_bits_that_clients_see_one_after_another(name: str) -> None:
     work = telling_jobs(AUGMENTS.get(name), count=3, epochs=2)
     data = [images(size, seed) for seed, size in enumerate((3, 1, 2))]
-    data = [as_floats(each) for each in data] if floats else data
     together = StackedTrainer(model(), "cpu").train(work, data)
     alone = [Trainer(model(), "cpu").train(*each) for each in zip(work, data, strict=True)]
     for one, other in zip(together, alone, strict=True):

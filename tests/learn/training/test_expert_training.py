@@ -82,8 +82,7 @@ def test_training_leaves_the_share_of_an_expert_that_is_not_here(
     assert abs(after[0] - after[2]) > 0.01
 
 
-@pytest.mark.parametrize("by_device", [False, True])
-@pytest.mark.parametrize("kept", [(0, 1, 2), (0, 2)])
+@pytest.mark.parametrize(("kept", "by_device"), [((0, 1, 2), False), ((0, 2), True)])
 def test_a_stack_of_devices_ends_where_each_alone_does(
     kept: tuple[int, ...], by_device: bool
 ) -> None:

@@ -30,9 +30,6 @@ from tests.simulator.work import with_notes, write_samples
 TOLERANCE = 1e-6
 """Of every weight after three rounds without a lossy code, as docs/laboratory.md has it."""
 
-DEEP = 1e-4
-"""The same with batch normalisation in a deep network, which multiplies rounding."""
-
 MODEL = {"name": "mlp", "hidden": [16]}
 
 
@@ -76,19 +73,9 @@ def assert_near(ours: Tensors, theirs: Tensors, tolerance: float = TOLERANCE) ->
 
 # Each way to train is compared in tests/learn/training/test_stacked.py; here is what orders hold.
 CASES: dict[str, tuple[int, int, dict[str, Any], float]] = {
-    "cnn": (8, 1, {}, TOLERANCE),
     "averaged data": (8, 1, {"algorithm": {"name": "fedmix"}}, TOLERANCE),
     "chunks": (8, 1, {"simulation": {"chunk": 3}}, TOLERANCE),
     "int8 with feedback": (8, 1, {"wire": COARSE}, 1e-3),
-    "batch normalisation": (
-        8,
-        3,
-        {
-            "model": {"name": "resnet20", "norm": "batch"},
-            "training": {"learning_rate": 0.01, "batch_size": 10, "max_steps": 2},
-        },
-        DEEP,
-    ),
 }
 
 

@@ -18,12 +18,12 @@ from tests.simulator.sweep.sweeps import GRID, write
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
-RUNS = 12
+RUNS = 6
 
 
 def sweep(folder: Path, *more: str) -> tuple[str, ...]:
-    """Return the words of a sweep of twelve runs with its results in a folder."""
-    grid = GRID.replace("0.5]", "0.2, 0.5]").replace("[1, 2]", "[1, 2, 3, 4]")
+    """Return the words of a sweep of six runs with its results in a folder."""
+    grid = GRID.replace("[1, 2]", "[1, 2, 3]")
     file = write(folder / "sweep", grid)
     state = ("--state", str(folder / "state"))
     return (*state, "sim", "sweep", str(file), "--out", str(folder / "out"), "--json", *more)
@@ -50,9 +50,9 @@ def scores(text: str) -> list[Any]:
 
 @pytest.mark.slow
 def test_the_same_command_goes_on(tmp_path: Path) -> None:
-    """The same sweep is killed, and then interrupted with two jobs and with one."""
+    """The same sweep is killed with two jobs, and then interrupted with one."""
     out, before = tmp_path / "out", 0
-    stops = ((signal.SIGKILL, "2"), (signal.SIGINT, "2"), (signal.SIGINT, "1"))
+    stops = ((signal.SIGKILL, "2"), (signal.SIGINT, "1"))
     for place, (number, jobs) in enumerate(stops):
         stamps = {path: path.stat().st_mtime_ns for path in (out / "results").glob("*.json")}
         log, errors = tmp_path / f"log-{place}", tmp_path / f"errors-{place}"
