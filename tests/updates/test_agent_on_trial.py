@@ -34,6 +34,7 @@ def test_tasks_are_ignored_until_the_trial_is_over(
         assert not (stage.births or stage.states)
         write_json(home / "state.json", {"phase": "idle", "current": "new"})
         stage.wait_online()
+        stage.wait_for_state("idle")
         stage.ask(stage.task("second", index=1))
         assert stage.next_reply().exchange == "second"
     finally:
