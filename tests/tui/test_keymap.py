@@ -133,16 +133,6 @@ def test_what_panes_say_of_keys_follows_the_chosen_ones(tmp_path: Path) -> None:
     drive(app, over)
 
 
-def test_help_and_the_question_before_closing_close_by_the_chosen_keys() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "h", "q")
-        assert isinstance(pilot.app.screen, HelpScreen)
-        await press(pilot, "backspace")
-        assert isinstance(pilot.app.screen, OverviewScreen)
-
-    drive(opened(CHOSEN), scenario)
-
-
 def test_two_actions_can_trade_their_keys() -> None:
     control = RecordingControl()
 

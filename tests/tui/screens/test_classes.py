@@ -8,7 +8,6 @@ from textual.pilot import Pilot
 
 from edgefed.events.base.model import Event
 from edgefed.events.base.snapshot import Snapshot
-from edgefed.tui.panes.methods.classes import ClassTablePane
 from tests.tui.driving import drive, heading, inside, press, screen_text, words
 from tests.tui.folded import RUN, evaluated, folded, happened, run_of
 from tests.tui.recorded_fleet import recorded
@@ -27,16 +26,6 @@ def counted(counts: Sequence[Sequence[int]], place: str = "coordinator") -> Even
 
 def pets(cats: Sequence[int] = (6, 0, 2)) -> Snapshot:
     return folded(run_of(*PETS), counted([[9, 1, 0], cats, [0, 0, 5]]))
-
-
-def test_the_class_that_is_never_right_is_in_the_heading() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "3")
-        assert heading(pilot, "#class-table") == "Classes  never right: cat"
-        assert pilot.app.screen.query_one("#class-table").has_class("-alarm")
-        assert "Classes  never right: cat ─" in screen_text(pilot)
-
-    drive(dashboard(recorded("fedprox")), scenario, size=SMALL)
 
 
 def test_without_such_a_class_the_worst_one_is_in_the_heading() -> None:
@@ -73,27 +62,6 @@ def test_a_row_has_recall_and_the_class_that_it_is_mistaken_for() -> None:
     drive(dashboard(fine(pets()), screen="classes"), scenario, size=SMALL)
 
 
-def test_a_wide_row_has_samples_precision_and_f1() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        found = words(pilot, "#class-table")
-        assert found[0] == ["CLASS", "SAMPLES", "RECALL", "PRECISION", "F1", "MISTAKEN", "FOR"]
-        assert found[2] == ["dog", "10", "0.900", "█████████░", "0.600", "0.720", "cat", "10", "%"]
-
-    drive(dashboard(fine(pets()), screen="classes"), scenario, size=(200, 50))
-
-
-def test_the_matrix_has_percentages_of_the_true_class() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        assert words(pilot, "#confusion")[:4] == [
-            ["TRUE", "0", "1", "2"],
-            ["0", "dog", "90", "10", "·"],
-            ["1", "cat", "75", "0", "25"],
-            ["2", "emu", "·", "·", "100"],
-        ]
-
-    drive(dashboard(fine(pets()), screen="classes"), scenario, size=SMALL)
-
-
 def test_nearly_all_is_not_a_hundred_percent() -> None:
     update = fine(folded(run_of("a", "b"), counted([[999, 1], [0, 1]])))
 
@@ -101,21 +69,6 @@ def test_nearly_all_is_not_a_hundred_percent() -> None:
         assert words(pilot, "#confusion")[1] == ["0", "a", "99", "0"]
 
     drive(dashboard(update, screen="classes"), scenario)
-
-
-def test_more_classes_than_fit_are_shown_as_confused_pairs() -> None:
-    counts = [[20 * (row == column) for column in range(30)] for row in range(30)]
-    counts[7][3], counts[9][2] = 4, 6
-    update = fine(folded(run_of(), counted(counts)))
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        assert words(pilot, "#confusion")[:3] == [
-            ["TRUE", "PREDICTED", "SAMPLES", "SHARE"],
-            ["9", "2", "6", "23", "%"],
-            ["7", "3", "4", "17", "%"],
-        ]
-
-    drive(dashboard(update, screen="classes"), scenario, size=SMALL)
 
 
 def test_of_very_many_classes_only_the_sums_are_known() -> None:
@@ -206,15 +159,6 @@ def test_names_cannot_break_the_screen() -> None:
         assert "two?lines" in screen_text(pilot)
 
     drive(dashboard(update, screen="classes"), scenario)
-
-
-def test_without_an_evaluation_it_says_what_to_wait_for() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        assert "No counts by class yet" in screen_text(pilot)
-        assert 'evaluation.on = "devices" or "both"' in screen_text(pilot)
-        assert not pilot.app.screen.query_one(ClassTablePane).has_class("-alarm")
-
-    drive(dashboard(fine(folded(run_of())), screen="classes"), scenario)
 
 
 def test_another_run_begins_without_tests() -> None:

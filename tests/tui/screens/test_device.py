@@ -81,14 +81,6 @@ def test_enter_opens_the_device_of_the_row_and_escape_goes_back() -> None:
     drive(dashboard(screen="devices"), scenario, size=SMALL)
 
 
-def test_enter_without_a_row_opens_nothing() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "enter")
-        assert isinstance(pilot.app.screen, DevicesScreen)
-
-    drive(dashboard(fine(of_fleet()), screen="devices"), scenario)
-
-
 def test_the_screen_says_what_the_snapshot_knows() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, "enter")
@@ -118,32 +110,6 @@ def test_the_screen_says_what_the_snapshot_knows() -> None:
     drive(dashboard(fine(of_fleet(full_view())), screen="devices"), scenario, size=(160, 36))
 
 
-def test_labels_and_rounds_fit_a_small_terminal() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "enter")
-        lines = screen_text(pilot).splitlines()
-        label_bars = {
-            name: next(line for line in lines if f"│ {name} " in line)[:39].count("█")
-            for name in CLASS_NAMES
-        }
-        assert label_bars["deer"] == max(label_bars.values())
-        assert label_bars["frog"] == 1
-        assert label_bars["truck"] == 0
-        listed = [line.split("││")[1].split() for line in lines if "││ r" in line]
-        assert [row[:3] for row in listed] == [
-            ["r12", "✓", "accepted"],
-            ["r11", "◷", "late"],
-            ["r10", "✗", "lost"],
-            ["r9", "✓", "accepted"],
-        ]
-        assert listed[1][3:5] == ["96", "s"]
-        bars = [sum(word.count("█") for word in row) for row in listed]
-        assert bars[2] == 0
-        assert bars[1] > bars[0] > bars[3]
-
-    drive(dashboard(fine(of_fleet(full_view())), screen="devices"), scenario, size=SMALL)
-
-
 def test_many_labels_become_one_line() -> None:
     many = full_view(labels=tuple(range(62)), class_names=())
 
@@ -165,30 +131,6 @@ def test_a_long_reason_is_not_cut_after_one_line() -> None:
         assert reason in " ".join(left.split())
 
     drive(dashboard(fine(of_fleet(refused)), screen="devices"), scenario, size=SMALL)
-
-
-def test_a_device_that_tells_nothing_shows_dashes() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "enter")
-        told = words(pilot)
-        right = " ".join(" ".join(line[47:79].split()) for line in screen_text(pilot).splitlines())
-        assert "temperature — power — machine RAM —" in right
-        assert "Its owner does not share its labels." in told
-        assert "Not asked in this run yet." in told
-        assert "nothing beside its updates" in told
-
-    drive(dashboard(fine(of_fleet(DeviceSnapshot(device="new"))), screen="devices"), scenario,
-          size=SMALL)  # fmt: skip
-
-
-def test_an_agent_of_an_older_version_reports_the_memory_in_use_only() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "enter")
-        assert "machine RAM 5.0 GiB " in words(pilot)
-        assert "of 7.8 GiB" not in words(pilot)
-
-    drive(dashboard(fine(of_fleet(full_view(memory_total=None))), screen="devices"), scenario,
-          size=(160, 36))  # fmt: skip
 
 
 def test_the_open_screen_follows_the_fleet() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from textual.pilot import Pilot
 
-from edgefed.errors import TimeLimitError
 from edgefed.events.base.snapshot import DeviceSnapshot
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.tui.screens import device as device_screen
@@ -54,19 +53,6 @@ def test_l_shows_the_end_of_the_log_and_hides_it_again() -> None:
     drive(app, scenario, SMALL)
 
 
-def test_a_tall_screen_shows_the_log_below_the_rounds() -> None:
-    control = RecordingControl()
-    control.logs["jetson-06"] = LINES
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "enter", "l")
-        text = screen_text(pilot)
-        assert "Rounds" in text
-        assert "connected to the broker" in text
-
-    drive(dashboard(of_fleet(device_view(6)), control=control, screen="devices"), scenario)
-
-
 def test_the_newest_lines_stay_where_not_all_fit() -> None:
     control = RecordingControl()
     control.logs["jetson-06"] = tuple(f"line {number}" for number in range(100))
@@ -99,22 +85,6 @@ def test_a_log_that_is_shown_is_read_again() -> None:
         drive(app, scenario)
     finally:
         device_screen.LOG_EVERY = before
-
-
-def test_a_problem_stands_in_the_pane_and_is_told_once() -> None:
-    silent = TimeLimitError("Device jetson-06 did not answer within 5 s.", code="device.silent")
-    control = RecordingControl(silent)
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "enter", "l")
-        assert "jetson-06 did not answer within 5 s." in screen_text(pilot)
-        assert notices(pilot) == []
-        screen = pilot.app.screen
-        assert isinstance(screen, device_screen.DeviceScreen)
-        assert screen._timer is not None
-        assert not screen._timer._active.is_set(), "nothing is asked any more"
-
-    drive(dashboard(of_fleet(device_view(6)), control=control, screen="devices"), scenario, SMALL)
 
 
 def test_a_log_can_be_asked_for_again_after_an_error_that_is_a_bug() -> None:

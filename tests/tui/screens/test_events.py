@@ -27,8 +27,6 @@ from tests.tui.driving import drive, heading, inside, notices, press, settle, un
 from tests.tui.samples import NOW, FakeClock, feed, fine, snapshot
 from tests.tui.state.test_replay import EVENTS, Player
 
-SIZES = ((80, 24), (120, 36), (200, 50))
-
 
 class Log:
     """A coordinator's log, read without a broker."""
@@ -134,7 +132,7 @@ def test_problems_first_then_the_newest_first_and_all(log: Log) -> None:
         await press(pilot, "v", "o")
         await read(pilot)
 
-    drive(app_of(log), scenario, *SIZES)
+    drive(app_of(log), scenario)
 
 
 def test_problems_of_the_whole_log_are_first_however_many_pages_it_has(
@@ -171,7 +169,7 @@ def test_search_and_filters(log: Log) -> None:
         assert len(rows(pilot)) == 5
         assert not pilot.app.screen.query_one("#filter").display
 
-    drive(app_of(log), scenario, *SIZES)
+    drive(app_of(log), scenario)
 
 
 def test_an_outage_is_shown_with_its_beginning_and_end(log: Log) -> None:
@@ -193,7 +191,7 @@ def test_an_outage_is_shown_with_its_beginning_and_end(log: Log) -> None:
         assert "2026-03-04 12:02:31 note outage" in text
         assert "lost: connection broke" in rows(pilot)[1]  # of before
 
-    drive(app_of(log), scenario, *SIZES)
+    drive(app_of(log), scenario)
 
 
 def test_a_long_log_is_read_by_pages_and_new_entries_come(
@@ -237,23 +235,6 @@ def test_a_long_log_is_read_by_pages_and_new_entries_come(
         assert pane.selected.text == "and another"
 
     drive(app, scenario, (80, 24))
-
-
-def test_the_log_goes_on_after_a_restart(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events_screen, "FRESH_EVERY", 0.05)
-    log.fill()
-    app = app_of(log)
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        await read(pilot)
-        before = rows(pilot)
-        log.restart()
-        app._listen(fine(snapshot(lines=log.journal.snapshot.lines)))
-        await until(pilot, lambda: len(rows(pilot)) == len(before) + 1)
-        assert "coordinator away" in rows(pilot)[0]
-        assert rows(pilot)[1:] == before
-
-    drive(app, scenario)
 
 
 def test_enter_opens_the_device_of_an_entry(log: Log) -> None:

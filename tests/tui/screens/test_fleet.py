@@ -22,8 +22,6 @@ from tests.tui.samples import (
     snapshot,
 )
 
-SIZES = ((80, 24), (120, 36), (200, 50))
-
 
 def fleet_of(count: int) -> Snapshot:
     """A fleet in which every twentieth device is lost, with a reason."""
@@ -39,42 +37,6 @@ def view_of(index: int) -> DeviceSnapshot:
 
 def pane_of(pilot: Pilot[None]) -> FleetPane:
     return pilot.app.screen.query_one(FleetPane)
-
-
-def test_four_devices_have_state_silence_and_reason() -> None:
-    views = (
-        device_view(1, device="a", state="train", fraction=0.62, seen_at=ago(2), temperature=40.0),
-        device_view(2, device="b", state="lost", reason="connection broke", seen_at=ago(48)),
-        device_view(3, device="c", state="idle", seen_at=ago(7), temperature=40.0),
-        device_view(4, device="d", state="failed", reason="no space", seen_at=ago(3)),
-    )
-    shown = snapshot().model_copy(update={"devices": views})
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        text = "\n".join(" ".join(line.split()) for line in inside(pilot, "#fleet"))
-        assert heading(pilot, "#fleet") == "Fleet 4   ✗ 1 lost  ✗ 1 failed  ● 1 train  ○ 1 idle"
-        for words in ("✗ b lost 45 s", "✗ d failed 3 s", "● a train 62 % 2 s", "○ c idle 7 s"):
-            assert words in text
-        for words in ("connection broke", "no space", "trains", "ready"):
-            assert words in text
-        assert text.index("✗ b") < text.index("✗ d") < text.index("● a") < text.index("○ c")
-
-    drive(dashboard(fine(shown)), scenario, *SIZES)
-
-
-def test_a_thousand_devices_are_counted_and_the_worst_are_named() -> None:
-    shown = fleet_of(1000)
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        assert "Fleet 1000   ✗ 50 lost  ■ 50 rejected" in heading(pilot, "#fleet")
-        lines = inside(pilot, "#fleet")
-        assert lines[0].split()[0:2] in (["✗", "board-0997"], ["✗", "boar…0997"])
-        assert "✗✗✗✗✗✗✗✗" in "".join(lines) or pilot.app.size.width == 200
-        assert lines[-1].split()[:5] == ["✗", "board-0997", "lost", "17", "min"]
-        footing = str(pane_of(pilot).border_subtitle)
-        assert ("more" in footing) == (pilot.app.size.width < 200)
-
-    drive(dashboard(fine(shown)), scenario, *SIZES)
 
 
 def test_the_cursor_reaches_every_device_and_stays_in_sight() -> None:
@@ -100,7 +62,7 @@ def test_the_cursor_reaches_every_device_and_stays_in_sight() -> None:
         assert pane.selected == order[-2]
         await press(pilot, "g")
 
-    drive(dashboard(fine(shown)), scenario, (80, 24), (200, 50))
+    drive(dashboard(fine(shown)), scenario, (80, 24))
 
 
 def test_the_cursor_stays_on_its_device_once_it_was_moved() -> None:
@@ -180,16 +142,6 @@ def test_keys_concern_the_device_under_the_cursor_and_the_footer_names_them() ->
     drive(app, scenario, (80, 24))
 
 
-def test_a_read_only_dashboard_opens_devices_and_gives_no_orders() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        assert str(pane_of(pilot).border_subtitle) == "enter Open"
-        await press(pilot, "x")
-        assert [text for _, text in notices(pilot)] != []
-        assert pilot.app.screen.focused is pane_of(pilot)
-
-    drive(dashboard(fine(fleet_of(4))), scenario)
-
-
 def test_a_click_moves_the_cursor_and_another_one_opens() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         pane = pane_of(pilot)
@@ -210,16 +162,7 @@ def test_without_devices_the_pane_says_how_to_start_one() -> None:
         await press(pilot, "down", "right", "enter", "i")
         assert pane_of(pilot).selected is None
 
-    drive(dashboard(fine(fleet_of(0))), scenario, *SIZES)
-
-
-def test_letters_in_place_of_symbols() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        text = screen_text(pilot)
-        assert text.isascii()
-        assert "x board-0057 lost" in text
-
-    drive(dashboard(fine(fleet_of(60)), letters=True), scenario, *SIZES)
+    drive(dashboard(fine(fleet_of(0))), scenario, (80, 24))
 
 
 def test_nothing_is_drawn_again_where_nothing_changed() -> None:
@@ -235,7 +178,7 @@ def test_nothing_is_drawn_again_where_nothing_changed() -> None:
     drive(app, scenario)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 4, 11, 60, 200, 1000, 10_000])
+@pytest.mark.parametrize("count", [0, 1, 4, 60, 1000])
 def test_layouts_fit_and_have_a_place_for_each_device(count: int) -> None:
     for width, height in product((30, 76, 116, 196), (2, 4, 6, 13)):
         check_layout(count, width, height)

@@ -28,22 +28,10 @@ def test_the_beginning_of_a_name_goes_there() -> None:
         assert isinstance(pilot.app.screen, OverviewScreen)
         await press(pilot, "colon", *"help", "enter")
         assert isinstance(pilot.app.screen, HelpScreen)
-
-    drive(dashboard(), scenario)
-
-
-def test_from_a_device_one_jumps_to_the_list() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "2", "enter")
+        await press(pilot, "escape", "2", "enter")
         assert isinstance(pilot.app.screen, DeviceScreen)
         await press(pilot, "colon", *"dev", "enter")
         assert isinstance(pilot.app.screen, DevicesScreen)
-
-    drive(dashboard(), scenario)
-
-
-def test_q_quits() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, "colon", "q", "enter")
         assert pilot.app._exit
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from itertools import filterfalse
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +16,7 @@ from textual.pilot import Pilot
 
 from edgefed.cli.programs.run_launcher import RunLauncher
 from edgefed.config.fleet.settings_files import Surroundings
-from edgefed.events.base.snapshot import LineView
+from edgefed.events.base.snapshot import LineView, Snapshot
 from edgefed.tui.app import Dashboard
 from edgefed.tui.keys.actions import ACTIONS, PLACES, actions_of
 from edgefed.tui.keys.keymap import OWN_KEYS
@@ -42,7 +41,6 @@ from tests.tui.samples import (
     fine,
     lines,
     mixing,
-    snapshot,
 )
 
 
@@ -66,46 +64,51 @@ def test_every_state_has_a_look_of_its_own() -> None:
     assert all(len(look.symbol) == 1 for look in RUN_LOOKS.values())
 
 
-@pytest.mark.parametrize("screen", get_args(ScreenName))
-def test_letters_leave_no_other_character(screen: ScreenName) -> None:
-    views = tuple(device_view(i, state=state) for i, state in enumerate(STATES))
-    recorded_view = recorded("bounties" if screen == "labels" else "fedma").snapshot
-    sampled = mixing(states={1: "dead"}).model_copy(update={"devices": views})
-    made = screen in ("overview", "devices", "experts")
-    update = fine(sampled if made else recorded_view)
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        assert not {char for char in screen_text(pilot) if ord(char) > 126}
-        await press(pilot, "question_mark")
-        assert not {char for char in screen_text(pilot) if ord(char) > 126}
-
-    drive(dashboard(update, letters=True, screen=screen), scenario)
-
-
 def is_drawing(char: str) -> bool:
     """Return whether it is a part of a border, a bar, a curve or a cut word."""
     return char in "…" or 0x2500 <= ord(char) < 0x25A0 or 0x2800 <= ord(char) < 0x2900
 
 
-@pytest.mark.parametrize("screen", get_args(ScreenName))
-def test_the_help_explains_every_symbol_once(screen: ScreenName) -> None:
+SHOWN = [("", "125"), ("bounties", "4"), ("fedma", "36789")]
+"""Recordings, or none, and the keys of the screens that have the most to show of them."""
+
+
+def with_every_state(name: str) -> Snapshot:
+    """Return a recording, or a mixture of experts, whose devices have every state."""
     views = tuple(device_view(i, state=state) for i, state in enumerate(STATES))
     order = LineView(time=ago(1), mark="›", text="by anna: run pause")
-    changes = {"devices": views, "lines": (order, *lines())}
-    before = recorded("bounties" if screen == "labels" else "fedma").snapshot or snapshot()
-    made = snapshot() if screen in ("overview", "devices") else before
+    shown = recorded(name).snapshot if name else mixing(states={1: "dead"})
+    assert shown is not None
+    return shown.model_copy(update={"devices": views, "lines": (order, *lines())})
+
+
+@pytest.mark.parametrize(("name", "keys"), SHOWN)
+def test_letters_leave_no_other_character(name: str, keys: str) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
+        for key in (*keys, "question_mark"):
+            await press(pilot, key)
+            assert not {char for char in screen_text(pilot) if ord(char) > 126}
+
+    drive(dashboard(fine(with_every_state(name)), letters=True), scenario)
+
+
+@pytest.mark.parametrize(("name", "keys"), SHOWN)
+def test_the_help_explains_every_symbol_once(name: str, keys: str) -> None:
     page = notes_text(WATCHES).plain.split("\n")
     symbols = [char for line in page for char in line.partition(" ")[0] if not char.isalnum()]
 
     async def scenario(pilot: Pilot[None]) -> None:
-        shown = screen_text(pilot)
-        await press(pilot, "enter")
-        shown += screen_text(pilot)
-        unknown = {char for char in shown if not (char.isascii() or char.isalnum())} - {*symbols}
-        assert not set(filterfalse(is_drawing, unknown))
+        for screen in keys:
+            shown = ""
+            for key in (screen, "enter"):
+                await press(pilot, key)
+                shown += screen_text(pilot)
+            unknown = {each for each in shown if not (each.isascii() or each.isalnum())}
+            assert not set(filterfalse(is_drawing, unknown - {*symbols}))
+            await press(pilot, "escape")
 
     assert not set(SYMBOLS) & {*CURVE_MARKS, *"".join(CURVE_MARKS)}
-    drive(dashboard(fine(made.model_copy(update=changes)), screen=screen), scenario)
+    drive(dashboard(fine(with_every_state(name))), scenario)
 
 
 @given(st.text(alphabet="○◔▽●▲◆✓◌✗◷■▼▶↑↓→›│─┤└·…—°▁█░▒▓⠓ax ", max_size=30))
@@ -117,8 +120,7 @@ def test_letters_are_as_wide_as_the_symbols(line: str) -> None:
     assert Glyphs(ascii=True).text(Text(line, "bold")).plain == shown
 
 
-@pytest.mark.parametrize("control", [None, RecordingControl()])
-def test_no_key_of_the_footer_is_cut(control: RecordingControl | None) -> None:
+def test_no_key_of_the_footer_is_cut() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         line = screen_text(pilot).splitlines()[-1].rstrip()
         shown = [action for action in ACTIONS if f" {action.label} {action.word}" in line]
@@ -126,12 +128,12 @@ def test_no_key_of_the_footer_is_cut(control: RecordingControl | None) -> None:
         words = [*(f"{action.label} {action.word}" for action in shown), "i P x r D Device"]
         assert line == " " + "  ".join(words)
 
-    drive(dashboard(control=control), scenario, size=(80, 24))
+    drive(dashboard(control=RecordingControl()), scenario, size=(80, 24))
 
 
 @pytest.mark.parametrize(
     ("screen", "size"),
-    [("overview", (120, 36)), ("devices", (120, 36)), ("devices", (80, 24)), ("events", (80, 24))],
+    [("overview", (120, 36)), ("devices", (80, 24))],
 )
 def test_a_notice_of_a_line_hides_only_the_border_under_the_header(
     screen: ScreenName, size: tuple[int, int]
@@ -147,46 +149,6 @@ def test_a_notice_of_a_line_hides_only_the_border_under_the_header(
         assert set(was[now.index("▌") :]) == {"─", "╮"}
 
     drive(dashboard(screen=screen), scenario, size)
-
-
-@pytest.mark.parametrize("screen", ["overview", "devices", "classes", "runs"])
-def test_the_footer_of_a_small_window_names_the_other_main_screens(screen: ScreenName) -> None:
-    main = {"overview": "1 Overview", "devices": "2 Devices", "classes": "3 Classes"}
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        line = screen_text(pilot).splitlines()[-1]
-        for name, key in {**main, "runs": "7 Runs"}.items():
-            assert (f" {key} " in line) == (name != screen)
-        assert " A Abort… " in line and " ? Help " in line
-
-    drive(dashboard(control=RecordingControl(), screen=screen), scenario, size=(80, 24))
-
-
-def test_the_footer_names_all_screens_and_tables_where_there_is_room() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        line = screen_text(pilot).splitlines()[-1]
-        screens = " 1 Overview  2 Devices  3 Classes  7 Runs  8 Tables  9 Events  p Pause "
-        assert line.startswith(screens)
-        assert "ctrl+q Quit  i P x r D Device" in line
-
-    drive(dashboard(control=RecordingControl()), scenario, size=(145, 36))
-
-
-@pytest.mark.parametrize(
-    ("recording", "named"),
-    [("bounties", "4 Labels"), ("fedmoe", "5 Experts"), ("fedma", "6 Matching"), ("fedprox", "")],
-)
-@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
-def test_the_footer_names_the_screen_of_the_runs_method(
-    recording: str, named: str, size: tuple[int, int]
-) -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        line = screen_text(pilot).splitlines()[-1]
-        for other in ("4 Labels", "5 Experts", "6 Matching"):
-            assert (f" {other} " in line) == (other == named)
-        assert " A Abort… " in line and " ? Help " in line
-
-    drive(dashboard(recorded(recording), control=RecordingControl()), scenario, size=size)
 
 
 def test_help_shows_every_action() -> None:

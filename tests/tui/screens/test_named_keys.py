@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from datetime import timezone
 from pathlib import Path
 
-import pytest
 from textual.pilot import Pilot
 
 import edgefed.tui
@@ -77,10 +76,7 @@ def old_keys(text: str) -> list[str]:
     return [hint for hint in hints if re.search(rf"(?<!\S){re.escape(hint)}(?!\S)", text)]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
-def test_no_screen_names_a_key_that_its_action_no_longer_has(
-    tmp_path: Path, size: tuple[int, int]
-) -> None:
+def test_no_screen_names_a_key_that_its_action_no_longer_has(tmp_path: Path) -> None:
     seen: list[str] = []
 
     async def scenario(pilot: Pilot[None]) -> None:
@@ -105,7 +101,7 @@ def test_no_screen_names_a_key_that_its_action_no_longer_has(
             word = next(action.word for action in ACTIONS if action.name == name)
             assert f"{CHOSEN[name]} {word}" in form
 
-    drive(dashboard_in(tmp_path, "finished", None), scenario, size)
+    drive(dashboard_in(tmp_path, "finished", None), scenario, (200, 50))
 
 
 def test_help_names_the_chosen_key_of_every_action(tmp_path: Path) -> None:

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Static
 
 from edgefed.events.base.snapshot import (
-    DeviceRoundView,
     LineView,
     PreviousRunView,
     RunView,
@@ -29,8 +27,8 @@ from edgefed.tui.panes.runs.round import RoundPane
 from edgefed.tui.panes.runs.traffic import TrafficPane
 from edgefed.tui.state.display_state import DisplayState
 from edgefed.tui.state.run_commands import RunCommands, command_lines
-from tests.tui.driving import drive, heading, notices, press, screen_text
-from tests.tui.sample_runs import GONE, KnownRuns, past_run
+from tests.tui.driving import drive, notices, press, screen_text
+from tests.tui.sample_runs import KnownRuns, past_run
 from tests.tui.samples import (
     FakeClock,
     RecordingControl,
@@ -46,44 +44,11 @@ from tests.tui.samples import (
 SIZES = [(120, 36), (80, 24), (200, 50)]
 
 
-def troubled(**changes: object) -> Snapshot:
-    """A fleet of 40 of which one is lost, one refused and one hot."""
-    views = [device_view(i, state="idle", temperature=45.0, seen_at=ago(1)) for i in range(1, 41)]
-    views[15] = device_view(16, state="lost", state_since=ago(600), exchange="e-12",
-                            before_lost="train 83 %", temperature=99.0)  # fmt: skip
-    views[29] = device_view(30, state="idle", refused_at=ago(90), temperature=45.0,
-                            refused_reason="norm 19.4 exceeds 10.0")  # fmt: skip
-    views[4] = device_view(5, state="idle", temperature=86.0)
-    return snapshot(lines=()).model_copy(update={"devices": tuple(views), **changes})
-
-
 def attention_of(pilot: Pilot[None]) -> tuple[str, list[str]]:
     pane = pilot.app.screen.query_one(AttentionPane)
     box = pane.content_region
     rows = screen_text(pilot).splitlines()[box.y : box.bottom]
     return pane.border_title or "", [row[box.x : box.right].rstrip() for row in rows]
-
-
-def test_what_is_wrong_is_named_the_worst_first() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        title, lines = attention_of(pilot)
-        assert title == "Attention 3"
-        starts = ["✗ jetson-16 lost", "■ jetson-30 refused", "° jetson-05 86 °C"]
-        found = [line for line in lines if line.startswith(("✗", "■", "°"))][:3]
-        assert [line[: len(start)] for line, start in zip(found, starts, strict=True)] == starts
-
-    drive(dashboard(fine(troubled())), scenario, *SIZES)
-
-
-def test_a_long_reason_takes_the_lines_that_are_free() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        _, lines = attention_of(pilot)
-        told = [" ".join(line.split()) for line in lines]
-        assert told[0] == "✗ jetson-16 lost, train 83 %; the round"
-        assert told[1] == "needs 1 more answer in 38 s (deadline)"
-        assert told[2:4] == ["■ jetson-30 refused: norm 19.4 exceeds", "10.0 90 s"]
-
-    drive(dashboard(fine(troubled())), scenario, (120, 50))
 
 
 def test_an_excluded_device_is_counted_and_has_its_reason() -> None:
@@ -123,41 +88,6 @@ def test_without_trouble_the_fleet_is_summed_up() -> None:
         assert any("hottest jetson-04" in line for line in lines)
 
     drive(dashboard(fine(shown)), scenario)
-
-
-def test_what_has_no_room_is_counted() -> None:
-    views = tuple(device_view(i, state="lost", state_since=ago(i)) for i in range(1, 41))
-    shown = snapshot(lines=()).model_copy(update={"devices": views})
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        title, lines = attention_of(pilot)
-        assert title == "Attention 40"
-        named = [line for line in lines if line.startswith("✗ jetson")]
-        assert named[0].startswith("✗ jetson-01")
-        left = 40 - len(named)
-        assert lines[-1].startswith(f"✗ {left} more lost: jetson-0{len(named) + 1} … +{left - 1}")
-
-    drive(dashboard(fine(shown)), scenario, (80, 24))
-
-
-def test_every_kind_of_trouble_is_seen_where_not_every_device_is() -> None:
-    lost = [device_view(i, state="lost", state_since=ago(i)) for i in range(1, 10)]
-    refused = [
-        device_view(i, state="idle", refused_at=ago(i), refused_reason="norm") for i in (11, 12)
-    ]
-    hot = device_view(13, state="idle", temperature=91.0)
-    views = (*lost, *refused, hot)
-    shown = snapshot(lines=()).model_copy(update={"devices": views})
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        title, lines = attention_of(pilot)
-        assert title == "Attention 12"
-        assert "".join(line[0] for line in lines) == "✗✗✗✗■°"
-        assert lines[0].startswith("✗ jetson-01 lost")
-        assert lines[3].startswith("✗ 6 more lost: jetson-04 … +5")
-        assert lines[4].startswith("■ 2 refused: jetson-11 … +1")
-
-    drive(dashboard(fine(shown)), scenario, (80, 24))
 
 
 def item(kind: AttentionKind, number: int) -> AttentionItem:
@@ -217,18 +147,6 @@ def test_kinds_without_a_line_of_their_own_are_counted() -> None:
     assert folded(items, 40, 1) == ["+ 1 lost, 1 refused, 2 hot"]
 
 
-def test_odd_text_of_a_warning_keeps_to_its_line() -> None:
-    odd = LineView(time=ago(5), mark="!", text="\x1b[31m[bold]" + "x" * 300)
-    shown = snapshot(lines=(odd,)).model_copy(update={"devices": ()})
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        _, lines = attention_of(pilot)
-        assert lines[0].startswith("! ?[31m[bold]x")
-        assert not lines[0].endswith("5 s")
-
-    drive(dashboard(fine(shown)), scenario)
-
-
 def round_of(pilot: Pilot[None]) -> tuple[str, list[str]]:
     pane = pilot.app.screen.query_one(RoundPane)
     box = pane.content_region
@@ -266,7 +184,7 @@ def test_those_without_room_in_the_line_are_counted() -> None:
         assert line.startswith("waits for 40: jetson-01 2 % · jetson-02 5 %")
         assert line.endswith(f" and {40 - line.count('jetson')} more")
 
-    drive(dashboard(fine(shown)), scenario, (100, 36), (120, 36), (200, 36))
+    drive(dashboard(fine(shown)), scenario, (100, 36))
 
 
 def test_once_all_have_answered_the_slowest_is_named() -> None:
@@ -279,16 +197,6 @@ def test_once_all_have_answered_the_slowest_is_named() -> None:
     drive(dashboard(fine(shown)), scenario)
 
 
-def test_the_quorum_is_marked_on_the_bar() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        cells = round_of(pilot)[1][1].rpartition("  ")[0].rstrip()
-        assert cells.count("│") == 1
-        assert cells.index("│") / len(cells) == pytest.approx(0.8, abs=0.02)
-        assert cells.index("░") / len(cells) == pytest.approx(0.7, abs=0.02)
-
-    drive(dashboard(fine(snapshot())), scenario, *SIZES)
-
-
 def test_a_run_that_waits_says_for_how_many_and_since_when() -> None:
     views = tuple(device_view(i, state="idle", seen_at=ago(1)) for i in range(1, 4))
     run = run_view(status="waiting", round=0, min_devices=8, started_at=ago(130), exchange="",
@@ -298,7 +206,7 @@ def test_a_run_that_waits_says_for_how_many_and_since_when() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         assert round_of(pilot)[1][0].endswith("waiting for devices: 3 of 8, for 2 min 10 s")
 
-    drive(dashboard(fine(shown)), scenario, *SIZES)
+    drive(dashboard(fine(shown)), scenario, (80, 24))
 
 
 def test_a_run_that_waits_for_the_disk_says_so() -> None:
@@ -323,7 +231,7 @@ def test_a_failed_run_is_loud_and_says_how_to_go_on() -> None:
         error = pilot.app.theme_variables["error"].lower()
         assert pane.styles.border_top[1].hex.lower() == error
 
-    drive(dashboard(fine(snapshot(run=run))), scenario, *SIZES)
+    drive(dashboard(fine(snapshot(run=run))), scenario, (80, 24))
 
 
 def test_an_aborted_run_tells_which_model_is_kept_and_how_to_go_on() -> None:
@@ -339,7 +247,7 @@ def test_an_aborted_run_tells_which_model_is_kept_and_how_to_go_on() -> None:
             "replay        edgefed run replay r-0142",
         ]
 
-    drive(dashboard(fine(snapshot(run=run, rounds=round_views(11)))), scenario, *SIZES)
+    drive(dashboard(fine(snapshot(run=run, rounds=round_views(11)))), scenario, (80, 24))
 
 
 def test_a_run_that_was_aborted_before_a_round_keeps_no_model() -> None:
@@ -370,30 +278,14 @@ def test_a_run_that_has_finished_is_summed_up() -> None:
     drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario)
 
 
-@pytest.mark.parametrize(
-    ("late", "told"),
-    [(0, "median round 62 s"), (3, "median round 62 s · 3 answers late or refused")],
-)
-def test_a_finished_run_counts_the_answers_that_were_not_taken_if_any(late: int, told: str) -> None:
-    row = round_views(1)[0].model_copy(update={"late": late, "seconds": 62.0})
+def test_a_finished_run_counts_the_answers_that_were_not_taken() -> None:
+    row = round_views(1)[0].model_copy(update={"late": 3, "seconds": 62.0})
     run = run_view(status="finished", phase="done", round=1, rounds=1)
 
     async def scenario(pilot: Pilot[None]) -> None:
-        assert told in round_of(pilot)[1]
+        assert "median round 62 s · 3 answers late or refused" in round_of(pilot)[1]
 
     drive(dashboard(fine(snapshot(run=run, rounds=(row,)))), scenario, (120, 40))
-
-
-def test_the_best_of_a_long_run_is_that_of_all_its_rounds() -> None:
-    early = round_views(20)[0].model_copy(update={"accuracy": 0.75})
-    run = run_view(status="finished", phase="done", round=21, rounds=21, ended_at=ago(20))
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        assert "best accuracy 0.750 in round 1 · final 0.746" in screen_text(pilot)
-        assert heading(pilot, "#accuracy") == "Accuracy, last 18  0.746"
-
-    shown = snapshot(run=run, rounds=round_views(20)[2:], early_best=(early,))
-    drive(dashboard(fine(shown)), scenario)
 
 
 MODEL: dict[str, Any] = {
@@ -407,14 +299,14 @@ def test_an_ended_run_names_the_file_of_its_model() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         assert "model         /var/lib/runs/r-0142/model.safetensors" in round_of(pilot)[1]
 
-    drive(dashboard(OVER, runs=KnownRuns(past_run(142, **MODEL))), scenario, *SIZES)
+    drive(dashboard(OVER, runs=KnownRuns(past_run(142, **MODEL))), scenario, (80, 24))
 
 
 def test_an_ended_run_whose_folder_is_not_known_names_no_model() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         assert not [line for line in round_of(pilot)[1] if line.startswith("model")]
 
-    for runs in (None, KnownRuns(error=GONE), KnownRuns(past_run(142))):
+    for runs in (None, KnownRuns(past_run(142))):
         drive(dashboard(OVER, runs=runs), scenario)
 
 
@@ -430,8 +322,7 @@ def test_a_command_wider_than_the_pane_is_folded_so_that_a_shell_takes_it_as_one
     assert taken.splitlines() == shlex.split(command)
 
 
-@pytest.mark.parametrize("of_demo", [True, False])
-@pytest.mark.parametrize("status", ["finished", "aborted", "failed"])
+@pytest.mark.parametrize(("status", "of_demo"), [("finished", True), ("failed", False)])
 def test_the_screen_and_p_name_the_same_next_steps(status: str, of_demo: bool) -> None:
     run = run_view(status=status, ended_at=ago(9))
     commands = RunCommands("edgefed --fleet a", of_demo=of_demo)
@@ -458,7 +349,7 @@ def top_line(pilot: Pilot[None]) -> str:
     return screen_text(pilot).splitlines()[0]
 
 
-@pytest.mark.parametrize("seconds", [-4 * 365 * 86400, -3600, -10, 90 + 2 * 86400, 1e9])
+@pytest.mark.parametrize("seconds", [-10, 90 + 2 * 86400])
 def test_a_deadline_after_the_clock_was_changed_is_no_number(seconds: float) -> None:
     moved = fine(snapshot(run=run_view(opened_at=ago(seconds))))
 
@@ -476,9 +367,7 @@ def test_a_deadline_after_the_clock_was_changed_is_no_number(seconds: float) -> 
     drive(dashboard(fine(snapshot(run=run_view(waiting=lost)))), waiting)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "told"), [(-4, "in 94 s"), (52, "in 38 s"), (90, "passed"), (80000, "passed")]
-)
+@pytest.mark.parametrize(("seconds", "told"), [(-4, "in 94 s"), (80000, "passed")])
 def test_a_deadline_of_an_unchanged_clock_is_told(seconds: float, told: str) -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         assert round_of(pilot)[1][0].endswith(f"deadline {told}")
@@ -486,24 +375,12 @@ def test_a_deadline_of_an_unchanged_clock_is_told(seconds: float, told: str) -> 
     drive(dashboard(fine(snapshot(run=run_view(opened_at=ago(seconds))))), scenario)
 
 
-@pytest.mark.parametrize("seconds", [-1e8, 1e8])
-def test_a_wait_for_devices_across_a_changed_clock_is_no_number(seconds: float) -> None:
-    run = run_view(status="waiting", round=0, min_devices=8, started_at=ago(seconds))
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        assert round_of(pilot)[1][0].endswith("of 8")
-
-    drive(dashboard(fine(snapshot(run=run, rounds=()))), scenario)
-
-
 @pytest.mark.parametrize(
     ("phase", "rounds", "place", "over"),
     [
-        ("evaluate", 12, "between evaluate and select of round 13", 5),
         ("done", 12, "between evaluate and select of round 13", 5),
         ("merge", 11, "between merge and select of the next exchange", 4),
         ("collect", 11, "between collect and select: devices are asked again", 0),
-        ("select", 11, "before select", 0),
         ("select", 0, "before select", 0),
     ],
 )
@@ -522,17 +399,16 @@ def test_a_paused_run_says_between_which_phases_and_marks_none_as_going_on(
         assert "paused: p resumes, . steps" in lines[0]
         assert "waits for" not in "".join(lines)
 
-    drive(dashboard(fine(shown)), scenario, *SIZES)
+    drive(dashboard(fine(shown)), scenario, (80, 24))
 
 
-@pytest.mark.parametrize("status", ["running", "finishing", "pausing"])
-def test_the_header_keeps_state_and_run(status: str) -> None:
-    run = run_view(run=LONG_RUN, status=status, round=120, rounds=500)
+def test_the_header_keeps_state_and_run() -> None:
+    run = run_view(run=LONG_RUN, status="finishing", round=120, rounds=500)
 
     async def scenario(pilot: Pilot[None]) -> None:
         line = top_line(pilot)
         assert f" {LONG_RUN} " in line
-        assert f"{status.upper()} " in line
+        assert "FINISHING " in line
         assert "120/500" in line
         assert "broker ✓ coord ✓" in line
         assert ("EdgeFed" in line) == (pilot.app.size[0] == 200)
@@ -559,7 +435,7 @@ def test_cut_off_nothing_is_shown_as_live(broker: bool, coordinator: bool, marks
         assert "deadline" not in " ".join(round_of(pilot)[1])
         assert round_of(pilot)[1][0].endswith("as of 14:02:19")
 
-    drive(dashboard(away), scenario, *SIZES)
+    drive(dashboard(away), scenario, (80, 24))
 
 
 def header_parts(pilot: Pilot[None]) -> list[tuple[str, str]]:
@@ -591,8 +467,8 @@ def test_an_ended_run_stays_ended_when_cut_off() -> None:
     drive(dashboard(away), scenario)
 
 
-@pytest.mark.parametrize("run", ["r-0142-ab12", "line-3-nightly-0142"])
-def test_the_eta_stays_at_80_columns(run: str) -> None:
+def test_the_eta_stays_at_80_columns() -> None:
+    run = "line-3-nightly-0142"
     view = snapshot(999, run=run_view(run=run, round=2120, rounds=5000))
     rows = tuple(row.model_copy(update={"round": row.round + 2109}) for row in view.rounds)
 
@@ -607,18 +483,14 @@ def test_the_eta_stays_at_80_columns(run: str) -> None:
     drive(dashboard(fine(view.model_copy(update={"rounds": rows}))), scenario, size=(80, 24))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
-@pytest.mark.parametrize(("seconds", "left"), [(15.0, "15 s"), (0.2, "1 s")])
-def test_the_eta_is_not_zero_while_time_is_left(
-    size: tuple[int, int], seconds: float, left: str
-) -> None:
-    rows = tuple(row.model_copy(update={"seconds": seconds}) for row in round_views(49))
+def test_the_eta_is_not_zero_while_time_is_left() -> None:
+    rows = tuple(row.model_copy(update={"seconds": 0.2}) for row in round_views(49))
     run = run_view(round=50)
 
     async def scenario(pilot: Pilot[None]) -> None:
-        assert f"ETA {left} " in top_line(pilot)
+        assert "ETA 1 s " in top_line(pilot)
 
-    drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario, size)
+    drive(dashboard(fine(snapshot(run=run, rounds=rows))), scenario)
 
 
 def events_of(pilot: Pilot[None]) -> list[str]:
@@ -633,66 +505,10 @@ def rounds_of(pilot: Pilot[None]) -> list[str]:
     return [row[box.x : box.right].rstrip() for row in rows]
 
 
-def test_a_device_that_is_always_late_is_the_slowest() -> None:
-    late = device_view(3).model_copy(update={
-        "device": "xavier-07", "late": 9,
-        "rounds": (DeviceRoundView(round=2, outcome="lost", seconds=90.0),
-                   *(DeviceRoundView(round=number, outcome="late", seconds=40.0 + number)
-                     for number in range(3, 12))),
-    })  # fmt: skip
-    rows = tuple(
-        row.model_copy(update={"slowest": "jetson-05", "slowest_seconds": 30.0})
-        for row in round_views(11)
-    )
-    view = snapshot(devices=3)
-    view = view.model_copy(update={"devices": (*view.devices, late), "rounds": rows})
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        assert rounds_of(pilot)[1] == "slowest xavier-07 in 9 of 11, 51 s"
-
-    drive(dashboard(fine(view)), scenario, (120, 36))
-
-
-def test_rounds_have_their_times_and_the_device_that_is_slowest_most_often() -> None:
-    rows = tuple(
-        row.model_copy(update={
-            "seconds": 80.0 if row.round == 7 else 20.0,
-            "slowest": "jetson-05" if row.round % 3 else "jetson-01",
-            "slowest_seconds": float(row.round),
-        })
-        for row in round_views(11)
-    )  # fmt: skip
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        lines = rounds_of(pilot)
-        assert lines[0] == "time ▂▂▂▂▂▂█▂▂▂▂  median 20 s"
-        if len(lines) > 2:
-            assert lines[1] == "slowest jetson-05 in 8 of 11, 11 s"
-            assert lines[2].startswith("▼ sent     412.0 MiB")
-        else:
-            assert lines[1] == "▼ 412.0 MiB  ▲ 388.0 MiB"
-
-    drive(dashboard(fine(snapshot(rounds=rows))), scenario, (120, 36), (80, 30), (200, 50))
-
-
 def curve_of(pilot: Pilot[None]) -> list[list[tuple[str, str]]]:
     pane = pilot.app.screen.query_one("#accuracy", CurvePane)
     strips = [pane.render_line(y) for y in range(pane.size.height)]
     return [[(part.text, str(part.style)) for part in strip] for strip in strips]
-
-
-def test_the_best_round_is_marked_and_named() -> None:
-    rows = tuple(
-        row.model_copy(update={"accuracy": 0.5 if row.round == 4 else 0.2})
-        for row in round_views(11)
-    )
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        marked = [line for line in curve_of(pilot) if any("●" in text for text, _ in line)]
-        assert marked == curve_of(pilot)[:1]
-        assert "best 0.500 r4" in screen_text(pilot)
-
-    drive(dashboard(fine(snapshot(rounds=rows))), scenario, (200, 50))
 
 
 def test_a_round_that_few_devices_tested_is_hollow_and_not_the_best() -> None:
@@ -743,7 +559,7 @@ def test_the_run_before_has_its_name_and_other_characters(letters: bool, this: s
         assert any(char == "#" or 0x2800 < ord(char) < 0x2900 for char in cells)
         assert cells.count("*" if letters else "●") == 1, "the best round"
 
-    drive(dashboard(fine(after()), letters=letters), scenario, *SIZES)
+    drive(dashboard(fine(after()), letters=letters), scenario)
 
 
 def test_the_run_before_does_not_stretch_the_axes() -> None:
@@ -755,7 +571,7 @@ def test_the_run_before_does_not_stretch_the_axes() -> None:
         assert sum("→" in line for line in drawn) == 1
         assert next(line for line in drawn if "→" in line).endswith("→")
 
-    drive(dashboard(fine(after())), scenario, *SIZES)
+    drive(dashboard(fine(after())), scenario, (80, 24))
 
 
 def test_a_run_before_that_is_worse_throughout_is_marked_below() -> None:
@@ -765,38 +581,6 @@ def test_a_run_before_that_is_worse_throughout_is_marked_below() -> None:
         assert ":" not in "".join(line[5:] for line in drawn)
 
     drive(dashboard(fine(after(accuracy=0.95))), scenario)
-
-
-def test_without_a_run_before_no_line_names_runs() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        assert curve_lines(pilot)[0].startswith("0.71┤")
-        assert "before" not in screen_text(pilot)
-
-    drive(dashboard(fine(snapshot())), scenario)
-
-
-def test_a_run_before_that_diverged_costs_no_time() -> None:
-    wild = tuple(
-        row.model_copy(update={"loss": (-1) ** row.round * 1e300}) for row in round_views(400)
-    )
-    view = snapshot(rounds=round_views(400), previous=PreviousRunView(run="r-1", rounds=wild))
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        lines = pilot.app.screen.query_one("#loss", CurvePane)
-        text = "".join(part.text for y in range(lines.size.height) for part in lines.render_line(y))
-        assert "↑" in text and "↓" in text
-
-    drive(dashboard(fine(view)), scenario, (200, 50))
-
-
-def test_the_marks_of_a_curve_are_explained_on_the_help_page() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "question_mark")
-        page = str(pilot.app.screen.query_one("#help-notes", Static).render())
-        for line in ("●   best round", "○   too few devices tested", ":   the run before"):
-            assert line in page
-
-    drive(dashboard(fine(after())), scenario)
 
 
 def reply_line(seconds: float) -> LineView:

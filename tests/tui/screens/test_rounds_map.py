@@ -126,14 +126,6 @@ def test_a_large_fleet_scrolls() -> None:
     drive(dashboard(fine(fleet(*views)), screen="devices"), scenario, size=SMALL)
 
 
-def test_without_replies_it_says_what_to_wait_for() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "m")
-        assert "Drawn when the first device has answered." in screen_text(pilot)
-
-    drive(dashboard(screen="devices"), scenario)
-
-
 def test_letters_for_symbols() -> None:
     every: tuple[DeviceOutcome, ...] = ("accepted", "late", "lost", "refused", "failed")
     views = [view("x" * 40, *((n, what, n) for n, what in enumerate(every, 1)))]

@@ -339,16 +339,6 @@ def test_the_header_says_replay_speed_position_and_time(tmp_path: Path) -> None:
     drive(player.app, scenario)
 
 
-def test_the_header_of_a_small_window_keeps_the_position(tmp_path: Path) -> None:
-    player = Player(tmp_path / "events.jsonl", EVENTS)
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        assert "▶ REPLAY 1x  1/8" in header(pilot)
-        assert "14:02" in header(pilot)
-
-    drive(player.app, scenario, size=(80, 24))
-
-
 def test_ages_are_those_of_the_recording_and_stand_still_in_a_pause(tmp_path: Path) -> None:
     player = Player(tmp_path / "events.jsonl", EVENTS)
 
@@ -414,18 +404,7 @@ def test_what_is_left_out_is_told_on_the_screen(tmp_path: Path) -> None:
     drive(player.app, scenario)
 
 
-def test_before_the_first_run_the_screen_says_so(tmp_path: Path) -> None:
-    player = Player(tmp_path / "events.jsonl", [note(0), scored(5, 1)])
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        assert "The recording has not come to a run yet." in screen_text(pilot)
-        assert "no run" in header(pilot)
-
-    drive(player.app, scenario)
-
-
-@pytest.mark.parametrize("size", [(80, 24), (120, 36)])
-def test_a_key_asks_for_a_round_and_goes_to_its_start(real: Path, size: tuple[int, int]) -> None:
+def test_a_key_asks_for_a_round_and_goes_to_its_start(real: Path) -> None:
     player = Player(real)
 
     async def scenario(pilot: Pilot[None]) -> None:
@@ -443,7 +422,7 @@ def test_a_key_asks_for_a_round_and_goes_to_its_start(real: Path, size: tuple[in
         assert not player.feed.position().playing
         assert " 2/3 " in header(pilot)
 
-    drive(player.app, scenario, size)
+    drive(player.app, scenario, (80, 24))
 
 
 def test_the_screens_of_a_real_run_open_at_every_round(real: Path) -> None:

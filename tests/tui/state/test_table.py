@@ -23,10 +23,9 @@ from edgefed.tui.state.filtering import matches
 from edgefed.tui.state.trouble import by_trouble, why
 from edgefed.tui.tables.columns import COLUMNS, PADDING, Column, columns_for, in_order
 from edgefed.tui.tables.device_table import DeviceTable
-from tests.tui.driving import drive, notices, press, screen_text, settle, until
+from tests.tui.driving import drive, press, screen_text, settle, until
 from tests.tui.samples import (
     MIB,
-    SHARES,
     FakeClock,
     ago,
     dashboard,
@@ -173,18 +172,6 @@ def test_a_click_on_a_head_sorts_and_a_second_one_reverses() -> None:
     drive(dashboard(screen="devices"), scenario)
 
 
-def test_two_hundred_devices() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        assert len(ids(pilot)) == 200
-        await press(pilot, "G")
-        assert table_of(pilot).selected == "jetson-99"
-        assert "jetson-99" in screen_text(pilot)
-        await press(pilot, "w", "o", "O", "1")
-        assert "Attention 52" in screen_text(pilot)
-
-    drive(dashboard(fine(snapshot(devices=200)), screen="devices"), scenario)
-
-
 def test_a_lost_device_leaves_the_table_with_the_snapshot() -> None:
     clock = FakeClock()
     source = feed(clock, fine(snapshot(devices=5)), fine(snapshot(devices=3)))
@@ -208,14 +195,6 @@ def test_filter_as_typed_then_clear() -> None:
         await press(pilot, "escape")
         assert len(ids(pilot)) == 20
         assert not pilot.app.screen.query_one(Input).display
-
-    drive(dashboard(screen="devices"), scenario)
-
-
-def test_no_match_says_so() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "slash", *"nano p.")
-        assert "No device matches 'nano p.'. esc clears the filter." in screen_text(pilot)
 
     drive(dashboard(screen="devices"), scenario)
 
@@ -313,19 +292,6 @@ def test_a_long_id_drops_no_column_that_would_fit() -> None:
         assert keys[0] == keys[1]
 
 
-def test_the_memory_of_the_machine_is_shown_beside_reasons() -> None:
-    known = {"memory": 3 * 1024**3, "memory_total": 8 * 1024**3}
-    view = device_view(1, device="jetson-nano-01", reason="hot", standing="suspect", **known)
-
-    async def scenario(pilot: Pilot[None]) -> None:
-        assert {"REASON", "TRUST"} <= set(screen_text(pilot).split())
-        assert "MACHINE RAM" in screen_text(pilot)
-        assert "3.0 of 8.0 GiB" in screen_text(pilot)
-
-    update = fine(snapshot().model_copy(update={"devices": (view,)}))
-    drive(dashboard(update, screen="devices"), scenario, size=(120, 24))
-
-
 def test_long_ids_are_cut_in_the_middle_and_keep_their_order() -> None:
     # The ids look the same once they are cut.
     names = [f"{LONG}{number:02d}-{'x' * 20}" for number in range(1, 12)]
@@ -403,15 +369,6 @@ def test_a_lost_row_is_dimmed_and_the_cursor_leaves_colours() -> None:
     drive(dashboard(update, screen="devices"), scenario)
 
 
-def test_copy_the_id_under_the_cursor() -> None:
-    async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "j", "y")
-        assert pilot.app.clipboard == "jetson-10"  # rejected, after the lost one
-        assert [text for _, text in notices(pilot)] == ["Copied jetson-10"]
-
-    drive(dashboard(screen="devices"), scenario)
-
-
 def test_wide_shows_every_column() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         assert "rejected" not in table_of(pilot).keys
@@ -423,12 +380,6 @@ def test_wide_shows_every_column() -> None:
     drive(dashboard(screen="devices"), scenario, size=(80, 24))
 
 
-def test_a_battery_brings_its_column() -> None:
-    without, charged = [device_view(1)], [device_view(1, battery=41.0)]
-    assert "battery" not in [column.key for column in columns_for(without, None)]
-    assert "battery" in [column.key for column in columns_for(charged, None)]
-
-
 @given(width=st.integers(20, 200), name=st.integers(1, 40))
 @settings(max_examples=25, deadline=None)
 def test_the_columns_fit_and_the_most_important_stay(width: int, name: int) -> None:
@@ -437,26 +388,6 @@ def test_the_columns_fit_and_the_most_important_stay(width: int, name: int) -> N
     ranks = sorted(column.rank for column in chosen)
     known = sorted(column.rank for column in columns_for([device_view(1)], None))
     assert ranks == known[: len(ranks)]
-
-
-def test_shared_averages_bring_their_columns() -> None:
-    alone, sharing = device_view(1), device_view(2, **SHARES)
-    of_averages = {"means", "group", "shared"}
-    assert not of_averages & {column.key for column in columns_for([alone], None)}
-    assert of_averages <= {column.key for column in columns_for([alone, sharing], None)}
-    narrow = [column.key for column in columns_for([alone, sharing], 77)]
-    assert narrow == [column.key for column in columns_for([alone], 77)]
-
-
-def test_supplements_bring_their_columns() -> None:
-    alone = device_view(1)
-    of_bounties = {"bounties", "mixes", "noise"}
-    assert not of_bounties & {column.key for column in columns_for([alone], None)}
-    for field in ("open_bounties", "received_mixes", "noise_samples"):
-        having = device_view(2, **{field: 3})
-        assert of_bounties <= {column.key for column in columns_for([alone, having], None)}
-        narrow = [column.key for column in columns_for([alone, having], 77)]
-        assert narrow == [column.key for column in columns_for([alone], 77)]
 
 
 def test_mixtures_bring_their_column_before_the_labels() -> None:

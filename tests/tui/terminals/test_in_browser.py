@@ -16,12 +16,6 @@ from tests.tui.terminals.browser import Browser, Page, chromium, needs_chromium
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 
-CONNECT = """new Promise(done => {{
-    const socket = new WebSocket("{address}");
-    socket.onopen = () => done("open");
-    socket.onerror = () => done("refused");
-}})"""
-
 
 def test_a_recording_in_a_browser(tmp_path: Path) -> None:
     """It is drawn, keys work at once, ids are copied, and closed tabs end their processes."""
@@ -80,19 +74,3 @@ async def _close(browser: Browser, page: Page, server: Served) -> None:
     await page.press("q", code=ord("Q"), ctrl=True)
     await until_gone(first)
     assert "-closed" in await page.evaluate("document.body.className")
-
-
-def test_a_page_of_another_site_opens_no_dashboard(tmp_path: Path) -> None:
-    path = record(tmp_path / "events.jsonl")
-
-    async def scenario() -> None:
-        async with chromium(tmp_path / "profile") as browser:
-            page = await browser.page()
-            assert await page.evaluate(CONNECT.format(address=server.websocket)) == "refused"
-            assert server.dashboards() == []
-            await page.open(server.url)
-            await page.shows(RUN)
-            assert await page.evaluate(CONNECT.format(address=server.websocket)) == "open"
-
-    with served("--replay", str(path)) as server:
-        asyncio.run(scenario())
