@@ -126,13 +126,12 @@ def test_no_planted_secret_is_in_the_bytes(
         assert [name for name in NAMES if name in plain] == (list(NAMES) if words else [])
         assert str(tmp_path) not in found["logs/01.txt"]
         assert REMOVED in found["newest-run/events.jsonl"]
+        if not words:
+            one_name_has_one_pseudonym(found["newest-run/events.jsonl"])
 
 
-def test_the_same_name_has_the_same_pseudonym_everywhere(
-    planted: tuple[Path, dict[str, str]], tmp_path: Path
-) -> None:
-    found = reported(planted[1], tmp_path / "report.tar.gz")
-    events = [json.loads(line) for line in found["newest-run/events.jsonl"].splitlines()]
+def one_name_has_one_pseudonym(text: str) -> None:
+    events = [json.loads(line) for line in text.splitlines()]
     assert events[0]["devices"] == ["DEVICE-3"]
     assert events[1]["device"] == "DEVICE-4"
     assert events[3]["about"] == "DEVICE-3"

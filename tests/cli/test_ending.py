@@ -10,9 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from broker.address import LOOPBACK, free_port
+from edgefed.cli.fleet.demo import FLEET
+from edgefed.config.values.address import Address
+from edgefed.control.coordinator_client import CoordinatorClient
 from tests.cli.commands import TINY, recipe_file
 from tests.cli.conftest import SmallFleet
+from tests.forked_fleet import ForkedProcesses, demo_here
 from tests.processes import edgefed, outcome
 from tests.transport.listening import wait_until
 
@@ -56,32 +59,16 @@ def test_up_ends_with_sigterm_and_leaves_a_broker_that_was_there(
     assert fleet("status").code == 0
 
 
-def test_up_ends_with_ctrl_c_and_takes_its_broker_with_it(tmp_path: Path) -> None:
-    url = f"mqtt://{LOOPBACK}:{free_port()}"
-    process = edgefed("--broker", url, "--state", str(tmp_path), "up", "--headless")
-    said = read_until(process, "on a device")
-    assert said[-1].startswith(f"on a device  edgefed-agent run --broker {url} ")
-    started = family(process)
-    assert len(started) == 2
-    process.send_signal(signal.SIGINT)
-    code, out, err = outcome(process)
-    assert (code, out) == (130, "")
-    assert err.splitlines()[-1] == "edgefed: error: Interrupted.  [interrupted]"
-    assert "Traceback" not in err
-    assert gone(started)
-
-
-def demo(folder: Path, *words: str) -> subprocess.Popen[str]:
+def demo_words(folder: Path, devices: int) -> tuple[str, ...]:
     recipe = recipe_file(folder, TINY.replace("min_devices = 2", "").replace("= 2", "= 1"))
-    common = ("--recipe", str(recipe), "--headless", "--rounds", "100000", "--devices", "2")
-    return edgefed("--state", str(folder), "demo", *common, *words)
+    return ("--recipe", str(recipe), "--rounds", "100000", "--devices", str(devices))
 
 
-@pytest.mark.parametrize("moment", ["devices", "round 2/"])
-def test_ctrl_c_ends_a_demo_in_every_phase(tmp_path: Path, moment: str) -> None:
+def test_ctrl_c_ends_a_demo_in_a_round(tmp_path: Path) -> None:
     """It starts its broker as ``up`` does, which ``test_start_up`` ends at any moment."""
-    process = demo(tmp_path)
-    read_until(process, moment)
+    words = ("--state", str(tmp_path), "demo", "--headless", *demo_words(tmp_path, 1))
+    process = edgefed(*words)
+    read_until(process, "round 2/")
     started = family(process)
     process.send_signal(signal.SIGINT)
     code, out, err = outcome(process)
@@ -92,18 +79,33 @@ def test_ctrl_c_ends_a_demo_in_every_phase(tmp_path: Path, moment: str) -> None:
     wait_until(lambda: gone(started), "the end of all processes")
 
 
-@pytest.mark.slow
-def test_a_demo_whose_coordinator_dies_says_so_and_ends_the_rest(tmp_path: Path) -> None:
-    process = demo(tmp_path)
-    read_until(process, "round 1/")
-    started = family(process)
-    coordinator = next(each for each in started if "coordinator" in each.cmdline())
-    os.kill(coordinator.pid, signal.SIGKILL)
-    code, out, err = outcome(process)
-    assert (code, out) == (1, "")
-    errors = [line for line in err.splitlines() if line.startswith("edgefed: error: ")]
+def test_a_demo_whose_coordinator_dies_says_so_and_ends_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    homes: list[ForkedProcesses] = []
+    start = ForkedProcesses.start_coordinator
+
+    def noted(self: ForkedProcesses) -> None:
+        homes.append(self)
+        start(self)
+
+    def kill(address: Address) -> None:
+        (home,) = homes
+        client = CoordinatorClient(address, FLEET)
+        client.connect()
+        wait_until(lambda: any(row["round"] for row in client.ask("run.list")), "a round")
+        client.close()
+        assert home.coordinator is not None
+        os.kill(home.coordinator.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(ForkedProcesses, "start_coordinator", noted)
+    ended = demo_here(tmp_path, *demo_words(tmp_path, 2), then=kill)
+    assert (ended.code, ended.out) == (1, "")
+    errors = [line for line in ended.err.splitlines() if line.startswith("edgefed: error: ")]
     assert len(errors) == 1
     assert "The coordinator process ended" in errors[0]
     assert errors[0].endswith("  [demo.process]")
-    assert "coordinator.log" in err
-    wait_until(lambda: gone(started), "the end of all processes")
+    assert "coordinator.log" in ended.err
+    (home,) = homes
+    assert len(home.agents) == 2
+    wait_until(lambda: not any(each.is_running() for each in home.agents.values()), "their end")

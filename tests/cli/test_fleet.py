@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from edgefed.simulator.local_fleet import device_names
 from edgefed.terminal.units import size
 from tests.cli.commands import Told, edgefed
 from tests.cli.conftest import FLEET, SmallFleet
-from tests.processes import PATIENCE, outcome
+from tests.processes import PATIENCE
 from tests.processes import edgefed as start_edgefed
 from tests.support.open_modes import open_to_others
 from tests.transport.listening import wait_until
@@ -107,30 +106,8 @@ def test_a_failed_run_counts_finished_rounds_only(fleet: SmallFleet) -> None:
     assert f"{run}  failed" in fleet("run", "list").out
     assert " 0/3 " in fleet("run", "list").out
     assert fleet("status", "--json").json["run"]["round"] == 0
-
-
-def test_an_ambiguous_id_names_the_runs_that_it_may_mean(fleet: SmallFleet) -> None:
-    runs = []
-    for _ in range(2):
-        runs.append(fleet.begin("--rounds", "1"))
-        fleet.wait_for(runs[-1], "finished")
-    fleet("run", "show", "r-").failed(5, "run.unknown", f"{runs[1]}, {runs[0]}")
-
-
-def test_watch_prints_one_object_a_round(fleet: SmallFleet) -> None:
-    run = fleet.begin("--paused")
-    fleet.wait_for(run, "paused")
-    watching = start_edgefed("--broker", fleet.url, "--fleet", FLEET, "run", "watch", "--json")
-    assert watching.stdout is not None
-    fleet("run", "step", run)
-    first = watching.stdout.readline()
-    fleet("run", "resume", run)
-    code, rest, err = outcome(watching)
-    rounds = [json.loads(line) for line in (first, *rest.splitlines())]
-    assert [each["round"] for each in rounds] == [1, 2, 3]
-    assert all(0 <= each["accuracy"] <= 1 and each["replies"] == 2 for each in rounds)
-    assert (code, err) == (0, "")
-    assert fleet("run", "watch", run, "--json").lines == rounds  # also once it is over
+    assert "lower training.learning_rate, now 100" in record["hint"]
+    assert record["hint"] in fleet("run", "show", run).out
 
 
 def test_watching_ends_when_nobody_reads_any_more(fleet: SmallFleet) -> None:
@@ -187,11 +164,20 @@ def test_runs_are_listed_newest_first(fleet: SmallFleet) -> None:
     assert shown[1].split()[:4] == [second, "finished", "fedprox", "1/1"]
     assert fleet("run", "show").out.splitlines()[0].split() == ["run", second]
     assert fleet("run", "show", second[:6], "--json").json == fleet.show(second)
+    local = ("run", "show", second, "--local", "--json")
+    assert edgefed(*local, state=fleet.processes.folder).json == fleet.show(second)
+    assert fleet("run", "show", "latest", "--json").json["run"] == second
+    told = fleet("run", "compare", first, "latest", "--json")
+    assert (told.code, told.json) == (0, fleet("run", "compare", first, second, "--json").json)
+    for name in ("latest", fleet.show(second)["folder"]):
+        fleet("label", "cancel", name, "--all").failed(2, "run.not_active", second)
 
 
 def test_unknown_runs_and_devices_are_told(fleet: SmallFleet) -> None:
     for command in ("show", "watch", "pause", "resume", "finish"):
         fleet("run", command, "r-9999").failed(5, "run.unknown", "r-9999", "edgefed run list")
+    told = fleet("run", "show", "r-9999")
+    told.failed(5, "run.unknown", "edgefed run show r-9999 --local")
     near = fleet("device", "show", device_names(2)[0][:-1])
     near.failed(5, "device.unknown", "did you mean", "edgefed device list")
 

@@ -74,7 +74,7 @@ def test_a_simulation_shows_its_rounds_and_the_time_left(tmp_path: Path) -> None
     assert last_line(command.shown) == ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_simulation_that_is_ended_leaves_a_clean_terminal_and_is_listed_as_aborted(
     number: signal.Signals, tmp_path: Path
 ) -> None:

@@ -21,18 +21,23 @@ from tests.transport.listening import wait_until
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 
-MOMENTS = [0.2 * step for step in range(16)]
+MOMENTS = [0.4 * step for step in range(8)]
 """Seconds after the start at which a signal is sent: until a service is at work, and after.
 
-Services start in the same way, and one handler takes both signals, so that each service and signal
-takes its turn with one of the early moments and one of the late ones.
+Services start in the same way, and one handler takes both signals, so that each service takes its
+turn with one of the signals, one of the early moments and one of the late ones.
 """
 PROGRAMS = Path(sys.executable).parent
 MARK = "TEST_START_UP"
 SWALLOWED = "Failed checking if argv[0] is an import path entry"
 """What Python prints when a SIGINT meets this check of its own, after which it goes on."""
 
-SERVICES = ("up", "coordinator", "agent", "broker up")
+SERVICES = {
+    "up": signal.SIGINT,
+    "coordinator": signal.SIGTERM,
+    "agent": signal.SIGINT,
+    "broker up": signal.SIGTERM,
+}
 """The one that takes longest to start is first: it gets the latest moments."""
 
 
@@ -69,21 +74,15 @@ def left_over(mark: str) -> list[psutil.Process]:
     return found
 
 
-def moments(service: str, number: signal.Signals) -> list[float]:
-    """Return this service's moments for a signal."""
-    first = 2 * SERVICES.index(service) + (number == signal.SIGTERM)
-    return [MOMENTS[first], MOMENTS[-1 - first]]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda each: each.name)
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize(("place", "service"), list(enumerate(SERVICES)))
 def test_a_service_can_be_ended_at_any_moment_of_its_start(
-    service: str, number: signal.Signals, tmp_path: Path, mosquitto: MosquittoBroker
+    place: int, service: str, tmp_path: Path, mosquitto: MosquittoBroker
 ) -> None:
+    number = SERVICES[service]
     mark = secrets.token_hex(8)
     state = {"EDGEFED_STATE": str(tmp_path / "state"), MARK: mark}
     environment = {**clean_environment(), **state}
-    for moment in moments(service, number):
+    for moment in (MOMENTS[place], MOMENTS[-1 - place]):
         url = str(mosquitto.address)
         if service in ("broker up", "up"):
             url = f"mqtt://{LOOPBACK}:{free_port()}"

@@ -118,10 +118,6 @@ CHANGES = {
         "merging.rule=norm_clipping",
         "wire.uplink=int8",
     ),
-    "naivemix": ("algorithm.name=naivemix",),
-    "localmix": ("algorithm.name=localmix",),
-    "fedrs with adam": ("algorithm.name=fedrs", *ADAM),
-    "ifca": ("algorithm.name=ifca", "evaluation.on=coordinator"),
 }
 """What differs from the demo's recipe."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,8 @@ import pytest
 
 from edgefed.advise.profile import read_profile, write_profile
 from tests.advise.fleets import one_label_each
-from tests.cli.commands import Told, edgefed
+from tests.cli.commands import edgefed
 from tests.cli.conftest import SmallFleet
-from tests.forked_programs import run_module
-from tests.processes import edgefed as start_edgefed
-from tests.processes import outcome
-from tests.simulator.sweep.test_sweep_kill import finished
-from tests.transport.listening import wait_until
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
@@ -44,30 +38,20 @@ def _answer(text: str) -> Any:
     return {key: value for key, value in json.loads(text).items() if key != "folder"}
 
 
-@pytest.mark.slow
-def test_a_killed_race_goes_on_to_the_same_advice(tmp_path: Path) -> None:
-    (tmp_path / "straight").mkdir()
-    (tmp_path / "killed").mkdir()
-    state = ("--state", str(tmp_path / "state"), "--json")
-    code, straight, error = run_module("edgefed.cli.main", *state, *_words(tmp_path / "straight"))
-    assert code == 0, error
-    words = (*state, *_words(tmp_path / "killed"))
-    process = start_edgefed(*words)
-    out = tmp_path / "killed" / "advice" / "small"
-    wait_until(lambda: len(finished(out)) > 1, "two runs of the race")
-    process.send_signal(signal.SIGKILL)
-    outcome(process)
-    assert not (out / "advice.json").exists()
-    code, answered, error = run_module("edgefed.cli.main", *words)
-    assert (code, "done before" in error) == (0, True), error
-    assert _answer(answered) == _answer(straight)
-    assert _answer((out / "advice.json").read_text()) == _answer(answered)
+def test_a_race_without_all_results_goes_on_to_the_same_advice(tmp_path: Path) -> None:
+    """That a kill leaves whole results only is in ``tests/simulator/sweep/test_sweep_kill.py``."""
+    words, out = _words(tmp_path, "--json"), tmp_path / "advice" / "small"
+    straight = edgefed(*words, state=tmp_path / "state")
+    assert straight.code == 0, straight
+    (out / "advice.json").unlink()
+    for lost in sorted((out / "results").iterdir())[1:]:
+        lost.unlink()
+    again = edgefed(*words, state=tmp_path / "state")
+    assert (again.code, again.err.count("done before")) == (0, 1), again
+    assert _answer(again.out) == _answer(straight.out)
+    assert _answer((out / "advice.json").read_text()) == _answer(again.out)
     recipe = edgefed("config", "check", out / "recommended.toml")
     assert recipe.code == 0, recipe
-
-
-def _failed(folder: Path, *more: str) -> Told:
-    return edgefed(*_words(folder, *more), state=folder / "state")
 
 
 def test_a_budget_that_is_too_small_says_what_would_do(tmp_path: Path) -> None:
@@ -112,9 +96,9 @@ def test_advice_from_a_real_fleet_is_checked_against_its_run(
     assert "label skew" in told.err
     out = tmp_path / "advice"
     words = ("--profile", file, "--out", out, "--seeds", "1", "--set", "rounds.count=2")
-    race = fleet("advise", "race", fleet.recipe, *words, "--methods", "fedavg,fedprox", "--json")
+    race = fleet("advise", "race", fleet.recipe, *words, "--methods", "fedavg", "--json")
     assert race.code == 0, race
-    assert race.json["recommended"] in ("fedavg", "fedprox mu=0.01", "fedprox mu=0.1")
+    assert race.json["recommended"] == "fedavg"
     assert race.json["rows"][0]["seconds"] > 0
     fleet("advise", "check", "--out", tmp_path).failed(5, "advise.none")
     started = fleet("--quiet", "run", "start", out / "recommended.toml").out.strip()

@@ -126,14 +126,6 @@ def test_a_run_without_matching_says_so(tmp_path: Path) -> None:
     assert "growth" not in edgefed("run", "show", "--local", state=tmp_path).out
 
 
-def test_no_run_and_no_coordinator(tmp_path: Path) -> None:
-    edgefed("match", "show", "--local", state=tmp_path).failed(5, "run.unknown")
-    nowhere = ("--broker", "mqtt://127.0.0.1:1", "match", "show", "r-1")
-    edgefed(*nowhere, state=tmp_path).failed(
-        3, "broker.unreachable", "edgefed match show r-1 --local"
-    )
-
-
 def test_the_coordinator_tells_a_run_over_mqtt(fleet: SmallFleet) -> None:
     run = fleet.begin("--algorithm", "fedma", "--rounds", "2")
     fleet.wait_for(run, "finished")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -42,12 +43,17 @@ def audited(folder: Path, *words: str | Path) -> Told:
     return edgefed("run", "audit", folder, *words, state=folder)
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of plain averaging that is audited."""
+    return simulated(tmp_path_factory.mktemp("plain"), name="fedavg")
+
+
 ONE_STEP = {"training": {"learning_rate": 0.1, "batch_size": 200, "epochs": 1}}
 
 
-def test_plain_averaging_tells_each_devices_labels(tmp_path: Path) -> None:
-    folder = simulated(tmp_path, name="fedavg")
-    told = audited(folder, "--json").json
+def test_plain_averaging_tells_each_devices_labels(plain: Path) -> None:
+    told = audited(plain, "--json").json
     assert told["labels"] == [str(label) for label in range(10)]
     answers = told["answers"]
     assert [row["device"] for row in answers] == [f"device-0{n}" for n in range(DEVICES)]
@@ -59,7 +65,7 @@ def test_plain_averaging_tells_each_devices_labels(tmp_path: Path) -> None:
         assert sum(row["true"]) == pytest.approx(1)
         assert row["distance"] < 0.25
     assert told["mean_distance"] == pytest.approx(sum(row["distance"] for row in answers) / DEVICES)
-    later = audited(folder, "--round", "2", "--json").json["answers"]
+    later = audited(plain, "--round", "2", "--json").json["answers"]
     assert {row["round"] for row in later} == {2}
 
 
@@ -69,16 +75,13 @@ def test_one_step_on_all_samples_tells_more(tmp_path: Path) -> None:
     assert told["mean_distance"] < 0.1
 
 
-def test_the_audit_changes_no_bit(tmp_path: Path) -> None:
-    with_audit, without = (
-        simulated(tmp_path / name, audit=name == "a", name="fedavg") for name in "ab"
-    )
-    digests = {
-        (folder / "model.safetensors").read_bytes()[-400:] for folder in (with_audit, without)
-    }
+def test_the_audit_changes_no_bit(plain: Path, tmp_path: Path) -> None:
+    without = simulated(tmp_path, audit=False, name="fedavg")
+    digests = {(folder / "model.safetensors").read_bytes()[-400:] for folder in (plain, without)}
     assert len(digests) == 1
-    assert (with_audit / AUDIT).exists()
+    assert (plain / AUDIT).exists()
     assert not (without / AUDIT).exists()
+    audited(without).failed(5, "audit.none", without.name, "edgefed sim run --audit")
 
 
 def test_as_many_experts_as_labels_tell_all_and_fewer_do_not(tmp_path: Path) -> None:
@@ -112,18 +115,13 @@ def test_of_a_run_with_experts_the_state_tells_too(tmp_path: Path) -> None:
     assert mean.split()[0] == "mean"
 
 
-def test_the_picture_shows_true_beside_computed(tmp_path: Path) -> None:
-    folder, file = simulated(tmp_path, name="fedavg"), tmp_path / "audit.svg"
-    assert audited(folder, "--svg", file).out.strip() == str(file)
+def test_the_picture_shows_true_beside_computed(plain: Path, tmp_path: Path) -> None:
+    file = tmp_path / "audit.svg"
+    assert audited(plain, "--svg", file).out.strip() == str(file)
     root = ElementTree.fromstring(file.read_text())
     words = [each.text or "" for each in root.iter() if each.tag.endswith("text")]
     assert {"true", "computed"} <= set(words)
     assert any(word.startswith("device-03  0.") for word in words)
-
-
-def test_without_a_record_it_says_how_to_make_one(tmp_path: Path) -> None:
-    folder = simulated(tmp_path, audit=False, name="fedavg")
-    audited(folder).failed(5, "audit.none", folder.name, "edgefed sim run --audit")
 
 
 def test_a_bias_that_stays_on_the_device_tells_nothing(tmp_path: Path) -> None:
@@ -132,15 +130,15 @@ def test_a_bias_that_stays_on_the_device_tells_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["{}", "no JSON", '{"source": "elsewhere"}'])
-def test_a_damaged_record_is_named(tmp_path: Path, change: str) -> None:
-    folder = simulated(tmp_path, name="fedavg")
+def test_a_damaged_record_is_named(plain: Path, tmp_path: Path, change: str) -> None:
+    folder = shutil.copytree(plain, tmp_path / "copied")
     lines = (folder / AUDIT).read_text().splitlines()
     (folder / AUDIT).write_text("\n".join([lines[0], change, *lines[2:]]) + "\n")
     audited(folder).failed(1, "audit.invalid", "Line 2 of", AUDIT)
 
 
-def test_a_line_that_a_crash_cut_short_is_left_out(tmp_path: Path) -> None:
-    folder = simulated(tmp_path, name="fedavg")
+def test_a_line_that_a_crash_cut_short_is_left_out(plain: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(plain, tmp_path / "copied")
     whole = (folder / AUDIT).read_text()
     (folder / AUDIT).write_text(whole[:-30])
     assert len(json.loads(audited(folder, "--json").out)["answers"]) == DEVICES

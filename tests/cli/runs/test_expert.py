@@ -18,10 +18,8 @@ from edgefed.report.page import report
 from edgefed.report.run_data import RunData, run_data_of_folder
 from edgefed.simulator.run import Simulation
 from tests.cli.commands import edgefed
-from tests.cli.conftest import SmallFleet
 
 EXPERTS, DEVICES, ROUNDS = 3, 4, 2
-MOE = ("--algorithm", "fedmoe", "--set", f"algorithm.experts={EXPERTS}")
 
 
 def plan(algorithm: dict[str, Any]) -> Recipe:
@@ -102,22 +100,6 @@ def test_a_run_without_experts_says_so(tmp_path: Path) -> None:
     picture.failed(2, "experts.none", "fedavg", "--svg")
     assert not (tmp_path / "x.svg").exists()
     assert "<h2>experts</h2>" not in report(run_data_of_folder(folder))
-
-
-def test_no_run_and_no_coordinator(tmp_path: Path) -> None:
-    edgefed("expert", "show", "--local", state=tmp_path).failed(5, "run.unknown")
-    nowhere = ("--broker", "mqtt://127.0.0.1:1", "expert", "show", "r-1")
-    edgefed(*nowhere, state=tmp_path).failed(
-        3, "broker.unreachable", "edgefed expert show r-1 --local"
-    )
-
-
-def test_the_coordinator_tells_a_run_over_mqtt(fleet: SmallFleet) -> None:
-    run = fleet.begin(*MOE, "--rounds", "2")
-    fleet.wait_for(run, "finished")
-    told = fleet("expert", "show", run, "--json").json
-    assert (told["run"], told["experts"], told["round"]) == (run, EXPERTS, 2)
-    assert len(told["mixtures"]) == 2
 
 
 def many(experts: int, **states: str) -> RunData:

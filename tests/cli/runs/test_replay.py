@@ -100,13 +100,12 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return state, simulate(state)
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_simulation_is_replayed_to_its_end_without_a_broker(
-    words: list[str], simulated: tuple[Path, str]
+    simulated: tuple[Path, str],
 ) -> None:
     state, run = simulated
     count = len(events_of(state, run).read_text().splitlines())
-    with shown(state, *words, run[:6], "--speed", "64") as terminal:
+    with shown(state, "run", "replay", run[:6], "--speed", "64") as terminal:
         terminal.wait_for(f"event {count} of {count}")
         terminal.press("7")
         terminal.wait_for("STARTED")
@@ -174,8 +173,7 @@ def test_a_run_is_found_by_id_folder_and_file(simulated: tuple[Path, str]) -> No
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize("number", [1, 3])
-@pytest.mark.parametrize("named", ["latest", "tiny"])
+@pytest.mark.parametrize(("named", "number"), [("latest", 1), ("tiny", 3)])
 def test_the_newest_run_or_one_of_a_name_is_replayed_from_a_round(
     words: list[str],
     named: str,

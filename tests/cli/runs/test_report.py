@@ -14,7 +14,6 @@ import pytest
 import zstandard
 from typer.testing import CliRunner
 
-from broker.mosquitto import MosquittoBroker
 from edgefed.advise.advice import answer
 from edgefed.advise.race import Score
 from edgefed.advise.twin import Twin
@@ -34,9 +33,7 @@ from edgefed.transport.inbox import InboxCounts
 from edgefed.wire.messages import Request
 from tests.cli.commands import edgefed
 from tests.coordinator.conftest import MakeWorld
-from tests.coordinator.storage.test_service_orders import plan, serving
 from tests.run_fixture import Ticking, World, recipe, shards
-from tests.transport.listening import wait_until
 
 EVIL = "<script>alert('&\"')</script>"
 runner = CliRunner()
@@ -286,24 +283,6 @@ def test_a_folder_that_is_no_runs_is_refused(tmp_path: Path) -> None:
         assert "run.unknown" in told.stderr
 
 
-def test_a_local_run_is_found_by_the_beginning_of_its_id(world: MakeWorld, tmp_path: Path) -> None:
-    folder = folder_of(world())
-    place = tmp_path / "state" / "simulations" / "runs" / folder.name
-    place.parent.mkdir(parents=True)
-    folder.rename(place)
-    file = tmp_path / "page.html"
-    for word in (folder.name[:6], ""):
-        told = command(
-            *filter(None, [word]), "--local", "--out", str(file), state=tmp_path / "state"
-        )
-        assert told.exit_code == 0, told.stderr
-        assert told.stdout == f"{file}\n"
-        assert folder.name in file.read_text()
-    other = place.with_name("r-0001-ffff")
-    other.mkdir()
-    assert command("r-0001", "--local", state=tmp_path / "state").exit_code == 5
-
-
 # -- what the coordinator answers -----------------------------------------------------------------
 
 
@@ -366,19 +345,3 @@ def test_the_coordinators_answers_make_the_same_devices_and_curves(world: MakeWo
     assert far.recipe == json.loads(here.record.recipe)
     assert far.record["accuracy"] == asdict(here.record)["accuracy"]
     Page(report(far))
-
-
-@pytest.mark.mosquitto
-def test_a_deployed_run_is_reported(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
-    with serving(mosquitto, tmp_path / "state") as service:
-        run = service.start(plan()).run
-        wait_until(lambda: service._store.run(run).status == "finished", "the end")
-        file = tmp_path / "page.html"
-        words = ["--no-config", "--broker", str(mosquitto.address), "--fleet", "review"]
-        told = runner.invoke(app, [*words, "run", "report", run[:6], "--out", str(file)])
-        assert told.exit_code == 0, told.stderr
-        events = tmp_path / "state" / "runs" / run / "events.jsonl"
-        assert events.exists()
-    page = Page(file.read_text())
-    assert run in " ".join(page.words)
-    assert {"device-00", "device-01"} <= set(page.words)

@@ -49,11 +49,13 @@ def table(text: str) -> dict[str, tuple[str, ...]]:
 
 
 @pytest.mark.parametrize(
-    "rounds",
-    [{"count": 3}, {"count": 40, "mode": "buffered", "buffer": 2, "max_staleness": 1000}],
+    ("rounds", "absent"),
+    [
+        ({"count": 3}, 0.3),
+        ({"count": 40, "mode": "buffered", "buffer": 2, "max_staleness": 1000}, 0.0),
+    ],
     ids=["synchronous", "buffered"],
 )
-@pytest.mark.parametrize("absent", [0.0, 0.3])
 def test_a_run_in_virtual_time_gives_back_the_speeds_that_were_put_in(
     tmp_path: Path, rounds: dict[str, Any], absent: float
 ) -> None:
