@@ -33,11 +33,7 @@ pytestmark = pytest.mark.mosquitto
 
 ASKING = [
     ["status"],
-    ["device", "list"],
-    ["run", "list"],
-    ["run", "watch"],
     ["run", "start"],
-    ["run", "report"],
     ["coordinator"],
     ["broker", "check"],
 ]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,16 +16,10 @@ from broker.acl import password_acl
 from broker.address import LOOPBACK, free_port
 from broker.check import check
 from broker.configuration import configuration
-from device_agent.identity.presence_check import WAIT
-from edgefed.cli.programs import processes
-from edgefed.cli.programs.follow_run import follow
-from edgefed.cli.programs.processes import wait_for_coordinator
 from edgefed.config.values.address import Address
 from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.errors import NotAllowedError
-from edgefed.process.clock import SystemClock
 from tests.broker import servers
-from tests.forked_fleet import ForkedProcesses
 from tests.forked_programs import ForkedProgram, run_module
 from tests.processes import clean_environment
 from tests.transport.listening import wait_until
@@ -80,28 +73,6 @@ def write_data(path: Path, seed: int) -> Path:
     return path
 
 
-@pytest.mark.slow
-@pytest.mark.mosquitto
-def test_a_run_over_users_and_rules(broker: Address, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        dispatcher = ForkedProcesses(login(broker, "coordinator"), FLEET, tmp_path / "dispatcher")
-        stack.enter_context(processes.running(dispatcher))
-        dispatcher.start_coordinator()
-        wait_for_coordinator(dispatcher)
-        for seed, device in enumerate(DEVICES):
-            own = ForkedProcesses(login(broker, device), FLEET, tmp_path / device)
-            stack.enter_context(processes.running(own))
-            own.start_agent(device, f"npz:{write_data(tmp_path / f'{device}.npz', seed)}", 0.2)
-        client = CoordinatorClient(dispatcher.address, FLEET)
-        client.connect()
-        stack.callback(client.close)
-        run = client.order("run.start", recipe=RECIPE)["run"]
-        follow(dispatcher.address, FLEET, run, SystemClock(), quiet=True, alive=dispatcher.check)
-        record = client.ask("run.show", run=run)
-    assert (record["status"], record["round"]) == ("finished", 2)
-    assert record["accuracy"] is not None
-
-
 @pytest.mark.mosquitto
 def test_a_wrong_password_is_refused_and_told(broker: Address) -> None:
     wrong = replace(broker, user="cam-1", password="guess")
@@ -152,19 +123,6 @@ def test_an_agent_whose_messages_the_broker_drops_says_so(broker: Address, tmp_p
     (line,) = (line for line in log.read_text().splitlines() if "device.unheard" in line)
     assert "drops messages of device cam-2 of fleet lab published as user cam-1" in line
     assert "try: give the device the name of its user, --name cam-1" in line
-
-
-@pytest.mark.slow
-@pytest.mark.mosquitto
-def test_an_agent_whose_messages_pass_says_nothing(broker: Address, tmp_path: Path) -> None:
-    notice = tmp_path / "agents" / FLEET / "cam-1" / "status.json"
-    with running_agent(broker, tmp_path, "cam-1") as (running, log):
-        wait_until(lambda: notice.exists() and json.loads(notice.read_text())["connected"], "it")
-        time.sleep(WAIT + 1.0)
-        assert running.poll() is None
-    said = log.read_text()
-    assert "connected to the broker" in said
-    assert "unheard" not in said
 
 
 @pytest.mark.mosquitto

@@ -8,21 +8,14 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from broker.address import LOOPBACK
-from broker.listeners import ENROLMENT
-from broker.secured_broker import EnrolmentBroker
-from broker.secured_files import secured_files
 from edgefed.config.recipes.recipe import Recipe, WireSection
-from edgefed.control.coordinator_client import CoordinatorClient
-from edgefed.errors import EdgeFedError
 from edgefed.simulator.local_fleet import device_names
 from edgefed.transport.link import Arrival, Incoming, Link, LinkUp
 from edgefed.trust.certificates import Role
@@ -157,96 +150,6 @@ def test_a_stolen_device_reaches_nobody_elses_topics(
     assert set(home.devices()) == set(DEVICES)
     notes = [each["text"] for each in home.events(run, "note")]
     assert not any("refused" in text for text in notes), notes
-
-
-def test_nobody_throws_a_device_off_during_a_run(home: FleetProcesses, undisturbed: str) -> None:
-    own = issued(home, "device", "claiming")
-    run = home.begin(paused=True)
-    home.step(run)
-    for claimed in (*DEVICES, "coordinator"):
-        address = trust_of(home).address(own)
-        for at in (address, address.for_commands()):
-            link = Link(at, "x", lambda arrival: None)
-            link._client._client_id = claimed.encode()  # as no program of ours does
-            with ExitStack() as stack:
-                stack.callback(link.stop)
-                with pytest.raises(EdgeFedError, match=r"not authorized|no answer"):
-                    link.start_now(10)
-    home.resume(run)
-    assert_untouched(home, run, undisturbed)
-    assert not any("lost" in each["text"] for each in home.events(run, "note"))
-    log = (home.folder / "coordinator.log").read_text()
-    assert "reconnecting" not in log
-
-
-def test_a_viewer_asks_and_orders_nothing(home: FleetProcesses, undisturbed: str) -> None:
-    own = issued(home, "viewer", "hall")
-    run = home.begin(paused=True)
-    home.step(run)
-    client = CoordinatorClient(trust_of(home).address(own), FLEET)
-    client.connect()
-    try:
-        client.wait_until_online(30)
-        assert client.ask("run.show", run=run)["status"] == "paused"
-        with pytest.raises(EdgeFedError) as caught:
-            client.order("run.order", run=run, action="abort")
-        assert caught.value.exit_code == 4
-    finally:
-        client.close()
-    with attacker(home, own, several=True) as viewer:
-        forge(viewer, run)
-        assert {arrival.topic.split("/")[2] for arrival in viewer.seen} <= {"all", "events"}
-    home.resume(run)
-    assert_untouched(home, run, undisturbed)
-
-
-def test_a_removed_device_is_out_in_the_middle_of_a_run(
-    home: FleetProcesses, undisturbed: str
-) -> None:
-    own = issued(home, "device", "removed")
-    run = home.begin(paused=True)
-    home.step(run)
-    with attacker(home, own) as removed:
-        trust_of(home).remove("removed")
-        home.reload()
-
-        def is_refused() -> bool:
-            link = Link(trust_of(home).address(own).for_commands(), "again", lambda arrival: None)
-            try:
-                link.start_now(10)
-            except EdgeFedError:
-                return True
-            finally:
-                link.stop()
-            return False
-
-        wait_until(is_refused, "the revocation")
-        removed.seen.clear()
-        removed.say(TOPICS.birth("removed"), Birth(session="aa" * 8, status="online"))
-        home.resume(run)
-        assert_untouched(home, run, undisturbed)
-        assert removed.seen == []  # not even what all devices read
-    assert set(home.devices()) == set(DEVICES)
-
-
-def enrolment_of(home: FleetProcesses) -> EnrolmentBroker:
-    """Start the fleet's broker for enrolment."""
-    return EnrolmentBroker(home.address, home.folder, secured_files(trust_of(home).folder))
-
-
-def test_strangers_who_fill_enrolment_stop_nobody(home: FleetProcesses, undisturbed: str) -> None:
-    with enrolment_of(home):
-        run = home.begin(paused=True)
-        enrolment = (LOOPBACK, home.address.port + ENROLMENT.offset)
-        with ExitStack() as stack:
-            for _ in range(ENROLMENT.max_connections):
-                stack.enter_context(socket.create_connection(enrolment, 30))
-            home.kill(DEVICES[0])
-            wait_until(lambda: home.devices()[DEVICES[0]]["state"] == "lost", "its end", home.logs)
-            home.start(DEVICES[0])
-            home.wait_for_devices(3)
-            home.resume(run)
-            assert_untouched(home, run, undisturbed)
 
 
 def test_of_a_cloned_device_one_stays(

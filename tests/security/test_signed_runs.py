@@ -7,7 +7,6 @@ else controls: what holds, holds by signatures and encryption alone.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,37 +144,6 @@ def test_forged_replayed_and_moved_messages_change_nothing(
     assert any("was signed by stolen" in text or "role device" in text for text in refused), refused
     assert set(states) == {*device_names(3)}  # nobody was born who is not there
     assert all(each["refused"] > 0 for each in statuses.values()), statuses
-
-
-def test_births_of_earlier_lives_stop_no_device(home: FleetProcesses, tmp_path: Path) -> None:
-    plan = plain_recipe()
-    insider = Insider(home, "earlier")
-    try:
-        run = home.begin(plan, paused=True)
-        home.step(run)
-        for _ in range(2):
-            home.kill(FIRST)
-            home.start(FIRST)
-            home.wait_for_devices(3)
-        births = [each for each in insider.heard("birth") if each.payload]
-        lives = [decode(each.payload, Birth).session for each in births]
-        assert len(set(lives)) >= 5  # three devices, and two earlier lives of one
-        for retain in (False, True):
-            for _ in range(9):
-                for birth in births:
-                    last = insider.link.publish(birth.topic, birth.payload, retain=retain)
-        last.wait_for_publish(10)
-        time.sleep(1)  # the device answers each birth; a round is planned once it is heard
-        home.wait_for_devices(3)
-        home.resume(run)
-        record = home.finish(run)
-        assert record["status"] == "finished", (record["reason"], home.logs())
-        log = (home.folder / f"{FIRST}.log").read_text()
-        assert "device.taken" not in log
-        assert "another agent has the name" not in log
-    finally:
-        insider.close()
-    assert record["weights_digest"] == simulated(tmp_path / "sim", plan)
 
 
 def status(home: FleetProcesses, device: str) -> dict[str, Any]:
