@@ -109,38 +109,45 @@ def board_on(broker: MosquittoBroker, tmp_path: Path) -> Iterator[Board]:
         process.wait()
 
 
-def test_it_makes_room_for_what_comes_next(mosquitto: MosquittoBroker, tmp_path: Path) -> None:
-    with board_on(mosquitto, tmp_path) as board:
-        for number in range(4):
-            board.stage.ask(board.task(number))
-            reply = board.stage.reply(f"r-1-{number}")
-            assert reply.status == "ok", reply.reason
-            assert board.stage.pull(reply)["delta"]
-            board.stage.receipt(reply)
-            board.over(number)
-        assert "failed" not in board.stage.seen()
-
-
-def test_an_answer_that_does_not_fit_waits_and_is_not_trained_again(
+def test_an_answer_that_does_not_fit_waits_for_room_which_is_made_for_what_comes_next(
     mosquitto: MosquittoBroker, tmp_path: Path
 ) -> None:
     with board_on(mosquitto, tmp_path) as board:
-        stage = board.stage
-        task = board.task(1, training={"epochs": 10, "batch_size": 1})
-        stage.ask(task)
-        stage.wait_for_state("train")
-        fill(board.disk / "ballast")
-        paused = stage.wait_for_state("paused")
-        assert "disk is full" in paused.reason
-        assert paused.exchange == task.exchange
-        stage.forget()
-        stage.ask(task)
-        stage.wait(lambda: stage.states, "an answer to the same task")
-        (board.disk / "ballast").unlink()
-        reply = stage.reply(task.exchange)
-        assert reply.status == "ok"
-        assert stage.pull(reply)["delta"]
-        assert set(stage.seen()) == {"paused", "upload"}, "nothing is trained twice"
+        an_answer_waits_and_is_not_trained_again(board)
+        it_makes_room_for_what_comes_next(board)
+
+
+def it_makes_room_for_what_comes_next(board: Board) -> None:
+    board.stage.forget()
+    for number in range(1, 5):
+        board.stage.ask(board.task(number))
+        reply = board.stage.reply(f"r-1-{number}")
+        assert reply.status == "ok", reply.reason
+        assert board.stage.pull(reply)["delta"]
+        board.stage.receipt(reply)
+        board.over(number)
+    assert "failed" not in board.stage.seen()
+
+
+def an_answer_waits_and_is_not_trained_again(board: Board) -> None:
+    stage = board.stage
+    task = board.task(0, training={"epochs": 40, "batch_size": 1})
+    stage.ask(task)
+    stage.wait_for_state("train")
+    fill(board.disk / "ballast")
+    paused = stage.wait_for_state("paused")
+    assert "disk is full" in paused.reason
+    assert paused.exchange == task.exchange
+    stage.forget()
+    stage.ask(task)
+    stage.wait(lambda: stage.states, "an answer to the same task")
+    (board.disk / "ballast").unlink()
+    reply = stage.reply(task.exchange)
+    assert reply.status == "ok"
+    assert stage.pull(reply)["delta"]
+    assert set(stage.seen()) == {"paused", "upload"}, "nothing is trained twice"
+    stage.receipt(reply)
+    board.over(0)
 
 
 def test_a_download_that_does_not_fit_goes_on_when_there_is_room(

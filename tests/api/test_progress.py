@@ -27,7 +27,7 @@ def simulate(**more):
 """
 
 
-@pytest.mark.parametrize(("progress", "is_shown"), [(None, False), (False, False), (True, True)])
+@pytest.mark.parametrize(("progress", "is_shown"), [(None, False), (True, True)])
 def test_a_terminal_has_a_bar_if_it_is_asked_for(
     progress: bool | None, is_shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,34 +46,26 @@ def interrupted(
     )
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-@pytest.mark.parametrize("module", ["typer", "typer.core", "pydantic", "numpy"])
+@pytest.mark.parametrize(
+    ("entry", "module"),
+    [(ENTRIES[0], "typer"), (ENTRIES[0], "numpy"), (ENTRIES[1], "typer.core"),
+     (ENTRIES[1], "pydantic")],
+)  # fmt: skip
 def test_ctrl_c_during_the_imports_is_told_in_one_line(entry: str, module: str) -> None:
     words = ["algo", "list"] if entry.startswith("edgefed") else ["data", "--no-config"]
-    if entry.startswith("device") and module == "numpy":
-        words += ["--data", "npz:x"]
     ended = interrupted(entry, module, *words)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", LINE)
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_a_module_cannot_swallow_it(entry: str) -> None:
-    ended = interrupted(entry, "typer", "version", swallowed=True)
+def test_a_module_cannot_swallow_it() -> None:
+    ended = interrupted(ENTRIES[1], "typer", "version", swallowed=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", LINE)
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_a_program_in_the_background_whose_shell_ignores_it_goes_on(entry: str) -> None:
-    ended = interrupted(entry, "typer", "version", "--json", ignored=True)
+def test_a_program_in_the_background_whose_shell_ignores_it_goes_on() -> None:
+    ended = interrupted(ENTRIES[0], "typer", "version", "--json", ignored=True)
     assert ended.returncode == 0
     assert ended.stderr == ""
-
-
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_an_entry_itself_imports_nothing_heavy(entry: str) -> None:
-    code = f"import sys, {entry}; print('typer' in sys.modules, 'pydantic' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ended.stdout.split() == ["False", "False"]
 
 
 @pytest.mark.parametrize("entry", ENTRIES)

@@ -20,19 +20,12 @@ around = Surroundings.of_process(None, True)
 """
 
 BOMBS = {
-    "2,000 parts": ".".join("a" * 2000) + " = 1",
     "50,000 parts": ".".join("a" * 50_000) + " = 1",
-    "a header of 50,000 parts": "[" + ".".join("a" * 50_000) + "]",
     "arrays in arrays": "a = " + "[" * 5000 + "]" * 5000,
-    "tables in tables": "a = " + "{a = " * 5000 + "1" + "}" * 5000,
     "100,000 keys": "\n".join(f"k{n}=1" for n in range(100_000)),
-    "100,000 headers": "\n".join(f"[k{n}]" for n in range(100_000)),
     "500,000 values": "a = [" + "1," * 500_000 + "]",
-    "a key of 1 MB": "a" * (2**20 - 10) + " = 1",
     "a quoted key of 1 MB": '"' + "a" * (2**20 - 10) + '" = 1',
-    "a header of 1 MB": "[" + "a" * (2**20 - 10) + "]",
     "a number of 20,000 bits": "rounds.count = 0x" + "f" * 5000,
-    "quoted parts": ".".join(['"a"'] * 20_000) + " = 1",
 }
 
 
@@ -51,7 +44,7 @@ def test_a_bomb_is_refused_within_little_memory(name: str, tmp_path: Path) -> No
 
 def test_the_command_line_refuses_it_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "deep.toml"
-    path.write_text(BOMBS["2,000 parts"])
+    path.write_text(BOMBS["50,000 parts"])
     told = "it is nested more than 32 deep"
     edgefed("sim", "run", path, state=tmp_path).failed(2, "recipe.too_large", told)
     edgefed("sim", "sweep", path, state=tmp_path).failed(2, "recipe.too_large", told)

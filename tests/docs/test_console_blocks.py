@@ -154,15 +154,14 @@ def prepare(page: Path, folder: Path) -> None:
     """Make the files that the page's blocks use, as the page tells.
 
     Torchvision's weights would have to be downloaded, so a file of untrained ones replaces them.
-    Photos are trained on for a few rounds only.
+    Recipes are run for a few rounds only.
     """
     for block in blocks(page):
         if block.language == "toml" and block.file:
             text = block.text
             if DOWNLOADED in text:
                 text = text.replace(DOWNLOADED, f'weights = "{untrained(folder)}"')
-            if page.name in PREPARED:
-                text = re.sub(r"^count = \d+", "count = 3", text, flags=re.MULTILINE)
+            text = re.sub(r"^count = \d+", "count = 3", text, flags=re.MULTILINE)
             (folder / block.file).write_text(text)
     if page.name in PREPARED:
         program = next(block for block in blocks(page) if block.language == "python")

@@ -17,6 +17,10 @@ FILES = (
 )
 
 
+ENDS: tuple[Scale, ...] = ("smoke", "paper")
+"""The scales at both ends; that the recipes of all scales are valid is in ``test_tables``."""
+
+
 def touch_all(folder: Path) -> Path:
     """Lay it out, and return it."""
     for name in FILES:

@@ -15,10 +15,10 @@ from edgefed.reproduce.measure import entries
 from edgefed.reproduce.outputs import text
 from edgefed.reproduce.paper_tables import find
 from edgefed.reproduce.plan import make_study
-from edgefed.reproduce.table import SCALES, Scale
+from edgefed.reproduce.table import Scale
 from edgefed.simulator.sweep.plan import trial_digest
 from edgefed.simulator.sweep.trials import run_trials
-from tests.reproduce.layout import recipes
+from tests.reproduce.layout import ENDS, recipes
 from tests.run_fixture import Ticking
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
@@ -60,7 +60,7 @@ def test_fedma_on_texts_is_set_up_as_published(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["fedma-table1", "fedma-shakespeare", "fedma-lenet"])
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", ENDS)
 def test_what_is_matched_at_once_is_trained_in_one_round_and_not_retrained(
     name: str, scale: Scale, tmp_path: Path
 ) -> None:
@@ -72,7 +72,7 @@ def test_what_is_matched_at_once_is_trained_in_one_round_and_not_retrained(
 
 
 @pytest.mark.parametrize("name", ["fedma-table1", "fedma-bias", "fedma-growing", "pfnm-mnist"])
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", ENDS)
 def test_pooled_training_has_the_parts_of_all_devices(
     name: str, scale: Scale, tmp_path: Path
 ) -> None:
@@ -111,7 +111,7 @@ def _grey(inputs: Array) -> Array:
     return np.asarray((np.abs(inputs - inputs[:, :1]) < 1e-6).all(axis=(1, 2, 3)))
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", ENDS)
 def test_growing_devices_keep_their_size(scale: Scale, tmp_path: Path) -> None:
     for (row, column), recipe in recipes("fedma-growing", scale, tmp_path).items():
         keys, devices = recipe.data.settings(), int(column.removeprefix("J = "))
@@ -136,8 +136,6 @@ def test_the_grid_of_pfnm_is_the_published_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "column", "rows", "chance"),
     [
-        ("fedma-bias", "CIFAR-10", (FEDMA, POOLED), 0.1),
-        ("fedma-lenet", "equal", (AT_ONCE, "Ensemble"), 0.1),
         ("fedma-shakespeare", "E = 2", (FEDMA, "Ensemble"), 0.19),
         ("pfnm-mnist", "Dirichlet 0.5", ("PFNM", "PFNM, one round"), 0.1),
     ],

@@ -14,12 +14,12 @@ from edgefed.learn.modeling.model_building import build
 from edgefed.process.clock import SystemClock
 from edgefed.reproduce.measure import scored
 from edgefed.reproduce.paper_tables import find
-from edgefed.reproduce.table import SCALES, PaperScore, Scale
+from edgefed.reproduce.table import PaperScore, Scale
 from edgefed.simulator.run import Simulation
 from edgefed.simulator.sweep.plan import Plan, SweepCase, trial_digest
 from edgefed.simulator.sweep.results import TrialResult
 from edgefed.simulator.sweep.trials import run_trials
-from tests.reproduce.layout import recipes, study_of
+from tests.reproduce.layout import ENDS, recipes, study_of
 
 pytest.importorskip("sklearn", reason="the digits are not installed")
 
@@ -55,7 +55,7 @@ def test_the_papers_set_ups(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["moe-table1", "moe-rotation", "moe-newshard", "moe-vae"])
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", ENDS)
 def test_the_table_of_shares_can_go_as_far_as_the_paper_s(
     name: str, scale: Scale, tmp_path: Path
 ) -> None:
@@ -70,7 +70,7 @@ def test_the_table_of_shares_can_go_as_far_as_the_paper_s(
             assert rate * recipe.rounds.count == pytest.approx(2000 * 0.001, rel=0.15), row
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", ENDS)
 def test_wider_models_take_the_bytes_of_the_experts(scale: Scale, tmp_path: Path) -> None:
     sizes = {}
     for (row, _), recipe in recipes("moe-figure4", scale, tmp_path).items():
@@ -83,7 +83,7 @@ def test_wider_models_take_the_bytes_of_the_experts(scale: Scale, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["moe-newshard", "moe-figure11"])
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", ENDS)
 def test_known_devices_and_a_new_shard_are_scores_of_one_run(
     name: str, scale: Scale, tmp_path: Path
 ) -> None:

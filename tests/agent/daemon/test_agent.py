@@ -132,28 +132,6 @@ def test_a_task_is_fetched_trained_uploaded_and_done(stage: Stage) -> None:
     assert words[-3:] == ["train", "upload", "done"]
 
 
-def test_what_it_holds_is_not_fetched_again(stage: Stage) -> None:
-    stage.blobs.clear()
-    task = stage.task("held")
-    stage.blobs.clear()
-    stage.ask(task)
-    assert stage.reply("held").status == "ok"
-    assert "download" not in stage.seen()
-
-
-def test_asked_again_it_answers_from_disk_and_does_not_train(stage: Stage) -> None:
-    stage.ask(stage.task("twice"))
-    first = stage.reply("twice")
-    stage.forget()
-    # Another seed would train other weights, if it trained.
-    stage.ask(stage.task("twice", seed=99))
-    assert stage.reply("twice") == first
-    stage.wait_for_state("upload")
-    assert stage.seen() == ["upload"]
-    stage.ask(stage.task("twice-other", seed=99))
-    assert stage.reply("twice-other").blobs["delta"] != first.blobs["delta"]
-
-
 def test_killed_and_started_again_it_still_answers_from_disk(stage: Stage, board: Board) -> None:
     stage.ask(stage.task("killed"))
     first = stage.reply("killed")
@@ -269,28 +247,12 @@ def test_a_device_whose_reply_nobody_waits_for_is_idle_when_the_run_has_ended(
     stage.send(stage.topics.coordinator(), no_run)
 
 
-def test_a_newer_task_replaces_the_one_at_hand(stage: Stage) -> None:
-    stage.ask(stage.task("old", training={"epochs": 1000, "batch_size": 1}))
-    stage.wait_for_state("train")
-    stage.ask(stage.task("new"))
-    assert stage.reply("new").status == "ok"
-
-
-WRONG_BLOB = b"these are no tensors"
-
-
 @pytest.mark.parametrize(
     ("status", "reason", "changes"),
     [
         ("refused", "No algorithm 'fedmagic'", {"algorithm": "fedmagic"}),
         ("failed", "mu", {"settings": {"mu": "much"}}),
-        ("refused", "There is no model", {"model": {"name": "brain"}}),
-        ("failed", "epochs of training", {"training": {"epochs": -3}}),
-        ("failed", "zip", {"codec": "zip"}),
         ("failed", "", {"blobs": {}}),
-        ("refused", "its inputs are 1x4x4", {"shape": (3, 8, 8)}),
-        ("refused", "it has label 2", {"classes": 2}),
-        ("refused", "bytes) of memory", {"model": {"name": "mlp", "hidden": [65536] * 64}}),
     ],
     ids=lambda value: str(value)[:30] if isinstance(value, dict) else None,
 )
@@ -304,12 +266,6 @@ def test_a_task_that_cannot_be_done_is_answered_with_the_reason(
     assert reply.reason
     assert reason in reply.reason
     assert "\n" not in reply.reason
-
-
-def test_a_blob_that_is_no_weights_is_a_failed_task(stage: Stage) -> None:
-    ref = BlobRef(digest=stage.hold(WRONG_BLOB), size=len(WRONG_BLOB))
-    stage.ask(stage.task("junk", blobs={"weights": ref}))
-    assert stage.reply("junk").status == "failed"
 
 
 def test_a_blob_of_another_size_holds_up_nothing_else(stage: Stage) -> None:

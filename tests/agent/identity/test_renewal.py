@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -141,24 +140,7 @@ def test_an_order_has_the_keys_replaced_at_once_and_only_once(device: Device) ->
     assert len(device.asked) == 1
 
 
-def test_only_the_next_certificate_of_this_device_is_taken(device: Device) -> None:
-    device.pass_time(0.67)
-    device.due()
-    asked, now = read_request(device.asked[-1].request), device.hub.clock.now()
-    own = device.hub.authority
-    other = new_authority(FLEET, own.broker, own.hosts, now)
-    wrong = (
-        own.issue("device", "cam-2", asked, now, LIFE),
-        own.issue("operator", "cam-1", asked, now, LIFE),
-        other.issue("device", "cam-1", asked, now, LIFE),
-        own.issue("device", "cam-1", asked, now - timedelta(days=2), timedelta(days=1)),
-    )
-    for each in wrong:
-        assert device.renewal.take(IssuedCertificate(certificate=each.der)) is None
-    assert device.renewal.take(device.answer()) is not None
-
-
-@pytest.mark.parametrize("left", [(KEY,), (ENCRYPTION,), (KEY, ENCRYPTION)], ids=str)
+@pytest.mark.parametrize("left", [(KEY,), (KEY, ENCRYPTION)], ids=str)
 def test_an_agent_killed_while_it_deletes_the_keys_makes_new_ones(
     device: Device, tmp_path: Path, left: tuple[str, ...]
 ) -> None:

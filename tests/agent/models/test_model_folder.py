@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import signal
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -121,24 +119,6 @@ def test_a_model_is_whole_after_a_kill_before_any_change(tmp_path: Path) -> None
     swept += points(tmp_path / "third", [C, A], put_b)
     swept += points(tmp_path / "back", [A, B], roll_back)
     assert swept > 40, "it looked before each change"
-
-
-def test_a_model_is_whole_after_kills_at_random_moments(tmp_path: Path) -> None:
-    models, rng = made(tmp_path, A), random.Random(5)
-    for number in range(15):
-        child = os.fork()
-        if not child:
-            try:
-                while True:
-                    for rollout in (B, C, A):
-                        install(models, rollout)
-            finally:
-                os._exit(1)
-        time.sleep(rng.random() * 0.03)
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        assert whole(models), f"kill {number}"
-        whole(models, "previous")
 
 
 def test_without_a_previous_model_a_rollback_leaves_none(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.agent.replies import reply
 from tests.agent.stored_state import persistent_state, private_state
 from tests.coordinator.storage.test_corruption import flip
 
-FLIPS = 300
+FLIPS = 100
 BLOBS = [bytes([number]) * 700 for number in range(1, 4)]
 
 
