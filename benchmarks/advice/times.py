@@ -1,8 +1,9 @@
 """Predict the round time and the bytes of one recipe from a profile that another one measured.
 
 Eight agents, each a process on a link of its own with a slow uplink, train a small MLP for a few
-rounds. The profile of this fleet, whose speeds that run measured, predicts rounds of other recipes
-on the twin: another model, more epochs, another codec. Then each recipe is run on the fleet.
+rounds of four epochs. The profile of this fleet, whose speeds that run measured, predicts rounds of
+other recipes on the twin: another model, fewer and more epochs, another codec. Then each recipe is
+run on the fleet.
 
     python -m benchmarks.advice.times [--rounds 5] [--json]
 """
@@ -41,7 +42,10 @@ UPLINKS = (20e3, 20e3, 30e3, 30e3, 40e3, 40e3, 60e3, 80e3)
 
 FAST = 1e9
 
-MEASURED: Mapping[str, Any] = {"model": {"name": "mlp", "hidden": [64]}}
+MEASURED: Mapping[str, Any] = {
+    "model": {"name": "mlp", "hidden": [64]},
+    "training": {"epochs": 4},
+}
 OTHERS: Mapping[str, Mapping[str, Any]] = {
     "same": MEASURED,
     "larger model, fp32": {
@@ -49,6 +53,7 @@ OTHERS: Mapping[str, Mapping[str, Any]] = {
         "wire": {"uplink": "fp32"},
     },
     "cnn, int8": {"model": {"name": "cnn"}, "wire": {"uplink": "int8"}},
+    "1 epoch": {**MEASURED, "training": {"epochs": 1}},
     "20 epochs": {**MEASURED, "training": {"epochs": 20}},
 }
 

@@ -103,23 +103,30 @@ def speeds_of_folder(folder: Path) -> tuple[tuple[MeasuredSpeed, ...], tuple[str
 def round_overhead(folder: Path) -> float:
     """Return the seconds of a round that its devices' speeds do not explain; 0 if unknown.
 
-    These are the seconds for messages, starts of the work, merging and tests: the median over
-    rounds of the round's time without, for each exchange, the slowest device's downloads, training
-    and uploads.
+    These are the seconds for messages, starts of the work, merging, tests, and waits for the device
+    that happens to be late: the median over rounds of the round's time without, for each exchange,
+    the usual downloads, training and uploads of the slowest device.
 
     Raises:
         EdgeFedError: as ``speeds_of_folder``.
     """
-    slowest = defaultdict[int, dict[str, float]](dict)
-    rest = []
+    own = defaultdict[str, list[float]](list)
+    asked = defaultdict[int, dict[str, set[str]]](dict)
+    seconds: dict[int, float] = {}
     for event in _events(folder):
         if (answer := _answer(event)) is not None:
-            exchanges = slowest[answer.round]
-            least = exchanges.get(answer.exchange, 0.0)
-            exchanges[answer.exchange] = max(least, answer.counted_seconds)
-        elif event.get("kind") == "scored" and event.get("round") in slowest:
-            explained = sum(slowest[event["round"]].values())
-            rest.append(max(0.0, (event.get("seconds") or explained) - explained))
+            own[answer.device].append(answer.counted_seconds)
+            asked[answer.round].setdefault(answer.exchange, set()).add(answer.device)
+        elif event.get("kind") == "scored" and event.get("seconds"):
+            seconds[event.get("round", 0)] = event["seconds"]
+    usual = {device: median(values) for device, values in own.items()}
+    rest = [
+        max(
+            0.0, seconds[number] - sum(max(map(usual.__getitem__, of)) for of in exchanges.values())
+        )
+        for number, exchanges in asked.items()
+        if number in seconds
+    ]
     return _rounded(rest) or 0.0
 
 

@@ -66,8 +66,8 @@ def test_data_that_lack_a_class_cannot_stand_in(tmp_path: Path) -> None:
     words = _words(tmp_path)
     write_profile(one_label_each(11), tmp_path / "profile.toml")
     told = edgefed(*words, state=tmp_path / "state")
-    assert told.code != 0
-    assert "The data have no sample of label 10, which the histograms name." in told.err
+    cause = "The data have no sample of label 10, which the histograms name."
+    told.failed(5, "advise.failed", cause, "--stand-in")
 
 
 def test_an_address_of_ray_without_ray_is_refused(tmp_path: Path) -> None:
@@ -101,6 +101,7 @@ def test_advice_from_a_real_fleet_is_checked_against_its_run(
     assert race.json["recommended"] == "fedavg"
     assert race.json["rows"][0]["seconds"] > 0
     fleet("advise", "check", "--out", tmp_path).failed(5, "advise.none")
+    fleet("advise", "check", measured, "--out", out).failed(2, "advise.not_followed")
     started = fleet("--quiet", "run", "start", out / "recommended.toml").out.strip()
     fleet.wait_for(started, "finished")
     compared = {row["name"]: row for row in fleet("advise", "check", "--out", out, "--json").json}
