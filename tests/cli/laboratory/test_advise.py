@@ -67,7 +67,9 @@ def test_data_that_lack_a_class_cannot_stand_in(tmp_path: Path) -> None:
     write_profile(one_label_each(11), tmp_path / "profile.toml")
     told = edgefed(*words, state=tmp_path / "state")
     cause = "The data have no sample of label 10, which the histograms name."
-    told.failed(5, "advise.failed", cause, "--stand-in")
+    assert (told.code, told.out) == (5, "")
+    for part in ("[advise.failed]", cause, "--stand-in"):
+        assert part in told.err
 
 
 def test_an_address_of_ray_without_ray_is_refused(tmp_path: Path) -> None:
