@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import MagicMock
+
 import pytest
 
-from device_agent.tasks.task_training import StepTime
+from device_agent.tasks.task_training import StepTime, TaskTraining
+from device_agent.tasks.training_messages import Progressed, TrainingDone
+from edgefed.worker.replies import Outcome
 from tests.coordinator.light_devices import HandClock
 
 
@@ -31,3 +37,29 @@ def test_it_leaves_out_the_wait_for_the_first_step(
         steps.note(fraction, began + after)
     clock.seconds = began + 20.0  # the end of the answer's encoding
     assert steps.seconds() == seconds
+
+
+def test_the_outcome_of_a_task_has_it() -> None:
+    clock, reported = HandClock(), list[Progressed | TrainingDone]()
+
+    def work(
+        task: Any,
+        read: Any,
+        private: Any,
+        progress: Callable[[float], None],
+        *rest: Any,
+        **more: Any,
+    ) -> Outcome:
+        for fraction, seconds in ((0.5, 10.0), (1.0, 2.0)):
+            clock.seconds += seconds
+            progress(fraction)
+        clock.seconds += 30.0
+        return Outcome(status="ok")
+
+    training = TaskTraining(
+        MagicMock(work=work), MagicMock(), clock, reported.append, lambda: False
+    )
+    training.begin(MagicMock())
+    done = reported[-1]
+    assert isinstance(done, TrainingDone)
+    assert done.outcome.seconds == 4.0
