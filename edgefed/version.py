@@ -10,8 +10,11 @@ PROTOCOL = 7
 """Version of the wire; a message of a newer one is refused."""
 
 OLDEST_PROTOCOL = 6
-"""Oldest version whose messages are understood too, so that a coordinator can be updated before its
-devices: the one before ``PROTOCOL``."""
+"""Oldest version of devices that a coordinator takes, so that it can be updated before them: that
+before ``PROTOCOL``."""
+
+FIRST_PROTOCOL = 6
+"""Number of messages that say nothing newer; it stays, as devices of later versions send it too."""
 
 TESTED_TORCH = "2.14"
 """Newest major and minor version of torch with which the whole test suite has passed. It limits no

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from edgefed.version import OLDEST_PROTOCOL, PROTOCOL
+from edgefed.version import FIRST_PROTOCOL, PROTOCOL
 from edgefed.wire.messages import MESSAGES, Message
 from edgefed.wire.topics import CLIENT_ID_PREFIX, Topics, TopicSpec
 
@@ -192,7 +192,7 @@ class Draft:
         elif how < 0.7:
             fields.pop(draws.choice(names), None)
         elif how < 0.72:
-            version = draws.choice((OLDEST_PROTOCOL - 1, OLDEST_PROTOCOL, PROTOCOL + 1, "3"))
+            version = draws.choice((FIRST_PROTOCOL - 1, FIRST_PROTOCOL, PROTOCOL + 1, "3"))
         elif how < 0.74:
             kind = draws.choice(MESSAGES).kind
         elif how < 0.76:

@@ -43,7 +43,7 @@ from edgefed.sharing.means import own_word
 from edgefed.terminal.diagnostics import GPU_FILES
 from edgefed.terminal.metrics_server import serve_metrics
 from edgefed.transport.renewal import Renewal
-from edgefed.version import VERSION
+from edgefed.version import PROTOCOL, VERSION
 from edgefed.wire.messages import Birth
 
 log = logging.getLogger(__name__)
@@ -126,6 +126,7 @@ def identity(settings: AgentSettings, data: DeviceData, sensors: Sensors) -> Ide
         session=secrets.token_hex(8),
         status="online",
         agent=VERSION,
+        protocol=PROTOCOL,
         torch=metadata.version("torch"),
         accelerator=accelerator(),
         hardware=sensors.hardware(),

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from edgefed.errors import WireError
 from edgefed.trust.certificates import KEY_ID_BYTES
 from edgefed.trust.signatures import SIGNATURE_BYTES, Seal, Signer
-from edgefed.version import OLDEST_PROTOCOL, PROTOCOL
+from edgefed.version import FIRST_PROTOCOL, PROTOCOL
 from edgefed.wire import limits
 from edgefed.wire.message_parts import Since
 from edgefed.wire.messages import MESSAGES, Message
@@ -89,7 +89,7 @@ def encode(message: Message, topic: str = "", signer: Signer | None = None) -> b
             bytes where any value of JSON is allowed.
     """
     fields = message.model_dump()
-    version = max(OLDEST_PROTOCOL, message.since)
+    version = max(FIRST_PROTOCOL, message.since)
     for name, since, default in _newer(type(message)):
         if getattr(message, name) == default:
             del fields[name]
@@ -163,9 +163,9 @@ def open_envelope(payload: bytes) -> Envelope:
     if not isinstance(envelope, tuple) or not envelope or type(envelope[0]) is not int:
         raise _malformed("A message is not an array that begins with a protocol version.")
     version, *parts = envelope
-    if not OLDEST_PROTOCOL <= version <= PROTOCOL:  # the rest may look different in another version
+    if not FIRST_PROTOCOL <= version <= PROTOCOL:  # the rest may look different in another version
         raise WireError(
-            f"A message has protocol version {version}; this program understands {OLDEST_PROTOCOL}"
+            f"A message has protocol version {version}; this program understands {FIRST_PROTOCOL}"
             f" to {PROTOCOL}.",
             code="wire.version",
             hint="install the same version of EdgeFed on the coordinator and on the devices",
@@ -177,12 +177,12 @@ def open_envelope(payload: bytes) -> Envelope:
 
 @cache
 def _newer(model: type[Message]) -> tuple[tuple[str, int, Any], ...]:
-    """Return name, version and default of the fields that ``OLDEST_PROTOCOL`` does not have."""
+    """Return name, version and default of the fields that ``FIRST_PROTOCOL`` does not have."""
     return tuple(
         (name, mark.version, field.get_default())
         for name, field in model.model_fields.items()
         for mark in field.metadata
-        if isinstance(mark, Since) and mark.version > OLDEST_PROTOCOL
+        if isinstance(mark, Since) and mark.version > FIRST_PROTOCOL
     )
 
 

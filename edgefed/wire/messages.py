@@ -299,6 +299,7 @@ class Birth(Message):
         ignored: files of its data that it cannot use.
         revision: how often this agent process has read its data again; of two births, the greater
             one holds.
+        protocol: version that the device speaks; version 6 does not state it.
     """
 
     kind = "birth"
@@ -322,6 +323,7 @@ class Birth(Message):
     data: Word = ""
     ignored: Count = 0
     revision: Count = 0
+    protocol: Annotated[Count, Since(7)] = 6
 
 
 class Progress(Message):

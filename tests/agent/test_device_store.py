@@ -190,7 +190,7 @@ def test_replies_of_another_protocol_version_are_not_sent_again(
 ) -> None:
     with memory(tmp_path) as one:
         with monkeypatch.context() as before:
-            before.setattr("edgefed.wire.envelope.OLDEST_PROTOCOL", 3)
+            before.setattr("edgefed.wire.envelope.FIRST_PROTOCOL", 3)
             one.commit(reply(0, run="r-1"), {}, private(1))
         one.commit(reply(1, run="r-1"), {}, private(2))
         assert [each.index for each in one.replies()] == [1]

@@ -50,6 +50,7 @@ class FleetProcesses:
         variables: further variables of the environments of agents, by device.
         absent: devices that are not started.
         agent: the module that is run as an agent.
+        coordinator: the module that is run as the coordinator.
         holdout: share of its samples that each device holds out for tests; of ``shards`` none.
         signed: whether the fleet has an authority: TLS, signatures and encryption.
         ruled: whether the broker of a signed fleet has the generated rules, or none at all.
@@ -68,6 +69,7 @@ class FleetProcesses:
         variables: Mapping[str, Mapping[str, str]] | None = None,
         absent: Collection[str] = (),
         agent: str = "device_agent.commands.cli",
+        coordinator: str = "edgefed.cli.main",
         holdout: float = 0.0,
         signed: bool = False,
         ruled: bool = False,
@@ -75,6 +77,7 @@ class FleetProcesses:
         self.folder = folder
         self.recipe = recipe
         self._agent = agent
+        self._coordinator = coordinator
         self._settings = {} if settings is None else settings
         self._variables = {} if variables is None else variables
         self.address = Address(LOOPBACK, free_ports() if signed else free_port())
@@ -162,7 +165,7 @@ class FleetProcesses:
         """Return a part's module and its arguments."""
         common = ["--no-config", "--fleet", FLEET, "--state", str(self.folder / "state")]
         if name == "coordinator":
-            return ["edgefed.cli.main", *common, "--broker", str(self.address), "coordinator"]
+            return [self._coordinator, *common, "--broker", str(self.address), "coordinator"]
         link = f"{self.address.scheme}://{LOOPBACK}:{self.link.port}"
         own = ["--broker", link, "--name", name, "--data", self._sources[name]]
         return [self._agent, "run", *common, *own, "--holdout", "0"]

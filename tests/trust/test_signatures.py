@@ -121,7 +121,8 @@ def test_any_changed_bit_is_refused(trust: Trust, parties: dict[str, Credentials
     topic = TOPICS.progress("cam-1")
     payload = encode(PROGRESS, topic, Signer(parties["cam-1"]))
     verifier = introduced(trust, parties["cam-1"])
-    for bit in range(8 * len(payload)):
+    version = range(8, 16)  # not signed: another number is refused, or says nothing else
+    for bit in {*range(8 * len(payload))} - {*version}:
         changed = bytearray(payload)
         changed[bit // 8] ^= 1 << bit % 8
         assert received(verifier, topic, bytes(changed)) is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
 from edgefed.errors import WireError
-from edgefed.version import OLDEST_PROTOCOL, PROTOCOL
+from edgefed.version import FIRST_PROTOCOL, PROTOCOL
 from edgefed.wire import limits
 from edgefed.wire.diagnostic_messages import DIAGNOSTIC_MESSAGES, LogTail
 from edgefed.wire.enrolment_messages import ENROLMENT_MESSAGES
@@ -110,7 +110,7 @@ def test_the_expected_class_is_chosen_by_kind() -> None:
 def test_another_version_is_named_whatever_follows() -> None:
     for payload in (
         envelope("cancel", {"exchange": "e"}, version=PROTOCOL + 1),
-        envelope("cancel", {"exchange": "e"}, version=OLDEST_PROTOCOL - 1),
+        envelope("cancel", {"exchange": "e"}, version=FIRST_PROTOCOL - 1),
         msgpack.packb([2**40, "x"]),
         msgpack.packb([0]),
     ):
@@ -124,7 +124,7 @@ OFFER = ModelOffer(session=SESSION, rollout="m-00000000", action="install", dige
 @pytest.mark.parametrize(
     ("message", "version", "lacks"),
     [
-        (OLD, OLDEST_PROTOCOL, {"may_train", "resumes_in"}),
+        (OLD, FIRST_PROTOCOL, {"may_train", "resumes_in"}),
         (Progress(session=SESSION, state="paused", may_train=False), PROTOCOL, {"resumes_in"}),
         (Progress(session=SESSION, state="paused", resumes_in=0.0), PROTOCOL, {"may_train"}),
         (OFFER, PROTOCOL, set()),

@@ -41,6 +41,7 @@ from edgefed.transport.rate_limits import Buckets, Rate
 from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.trust.certificates import Certificate
+from edgefed.version import OLDEST_PROTOCOL
 from edgefed.wire.blobs import chunk_count
 from edgefed.wire.diagnostic_messages import LogRequest, LogTail, Ping, Pong
 from edgefed.wire.enrolment_messages import EnrolmentRequest, Leave, RenewalRequest
@@ -415,6 +416,10 @@ class Dispatcher:
     ) -> None:
         if self._deps.members is not None:
             self._deps.members.note_use(signer)
+        if birth.status == "online" and birth.protocol < OLDEST_PROTOCOL:
+            why = f"it has protocol version {birth.protocol}; {OLDEST_PROTOCOL} is the oldest taken"
+            self._notes.warn(device, "birth", f"message on birth refused: {why}")
+            return
         if not self._leaves_its_site(device, birth):
             return
         known = signer is not None or self._registry.knows(device) or self._deps.known(device)

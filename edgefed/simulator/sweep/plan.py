@@ -208,7 +208,12 @@ def trial_digest(recipe: Recipe) -> str:
     """
     values = recipe.model_dump(
         mode="json",
-        exclude={"name": True, "simulation": {"workers"}, "rounds": {"lost_grace", "site_sums"}},
+        exclude={
+            "name": True,
+            "rollout": True,
+            "simulation": {"workers"},
+            "rounds": {"lost_grace", "site_sums"},
+        },
     )
     if recipe.training.loss == "cross_entropy":
         del values["training"]["loss"]  # spelt out or not, it is the same result

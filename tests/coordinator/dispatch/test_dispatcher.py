@@ -32,6 +32,7 @@ from edgefed.transport import blob_intake
 from edgefed.transport.inbox import Inbox as Arrivals
 from edgefed.transport.inbox import InboxLimits
 from edgefed.transport.link import Link, Subscribed
+from edgefed.version import PROTOCOL
 from edgefed.wire.blobs import BlobCache, chunk, chunk_count
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import (
@@ -439,6 +440,20 @@ def test_a_message_of_no_sender_is_told_with_its_topic(scene: Scene) -> None:
     wait_until(lambda: any("message on coordinator" in note for note in scene.notes), "a note")
     (note,) = (note for note in scene.notes if "message on coordinator" in note)
     assert note.startswith("the coordinator's topic: message on coordinator refused: ")
+
+
+def test_a_device_of_a_version_that_is_too_old_is_not_taken(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgefed.coordinator.dispatch.dispatcher.OLDEST_PROTOCOL", PROTOCOL)
+    for device, version in (("older", PROTOCOL - 1), ("newer", PROTOCOL)):
+        born = Birth(session="a" * 8, status="online", samples=5, protocol=version)
+        scene.send(TOPICS.birth(device), born)
+        scene.send(TOPICS.progress(device), Progress(session="a" * 8, state="idle"))
+    wait_until(lambda: scene.registry.online("newer"), "the newer device")
+    assert not scene.registry.online("older")
+    why = f"it has protocol version {PROTOCOL - 1}; {PROTOCOL} is the oldest taken"
+    assert f"older: message on birth refused: {why}" in scene.notes
 
 
 def test_strangers_share_one_warning_whatever_names_they_invent(scene: Scene) -> None:
