@@ -174,7 +174,8 @@ def test_agents_are_measured_in_the_exchanges_that_train(fleet: SmallFleet) -> N
     folder = Path(fleet.wait_for(run, "finished")["folder"])
     measured = table(fleet("run", "speeds", run).out)
     assert list(measured) == list(device_names(2))
-    assert all(float(seconds) > 0 and float(up) > 0 for seconds, up, _ in measured.values())
+    # Over loopback an upload may take no time that is measured, which is an uplink without limit
+    assert all(float(seconds) > 0 and float(up) >= 0 for seconds, up, _ in measured.values())
     events = [json.loads(line) for line in (folder / EVENTS).read_text().splitlines()]
     measures = [each for each in events if "upload_seconds" in each]
     assert {each["question"] for each in measures} == {"fit"}
