@@ -46,9 +46,7 @@ class Candidate:
 
 def _algorithm(name: str, leaves: str = UPDATES, **settings: Any) -> Candidate:
     shown = " ".join(f"{key}={value}" for key, value in settings.items())
-    needs: tuple[Shared, ...] = ("means",) if leaves == _MEANS else ()
-    if leaves == _COUNTS:
-        needs = ("labels",)
+    needs = _NEEDS.get(leaves, ())
     return Candidate(
         f"{name} {shown}".strip(), name, {"algorithm": {"name": name, **settings}}, leaves, needs
     )
@@ -56,6 +54,7 @@ def _algorithm(name: str, leaves: str = UPDATES, **settings: Any) -> Candidate:
 
 _MEANS = "model updates; averages of samples"
 _COUNTS = "model updates; label counts"
+_NEEDS: Mapping[str, tuple[Shared, ...]] = {_MEANS: ("means",), _COUNTS: ("labels",)}
 _PLACES = {
     "coordinator": "the coordinator's data",
     "devices": "the devices' data",

@@ -81,7 +81,7 @@ def _reached_accuracy(record: Mapping[str, Any]) -> float | None:
 
 def _reached_seconds(record: Mapping[str, Any]) -> float:
     """Return the mean seconds of a round after the first, in which agents start their training."""
-    seconds = [row["seconds"] for row in record["history"]]
+    seconds = [row.get("seconds") or 0.0 for row in record["history"]]
     return fmean(seconds[1:] or seconds or [0.0])
 
 

@@ -16,7 +16,7 @@ from edgefed.cli.common.options import Jobs, On, RayAddress, RecipeFile, RunOrFo
 from edgefed.cli.laboratory.trial_progress import parse_seeds, run_plan
 from edgefed.files.user_code import classes_allowed
 from edgefed.terminal.command_line import CommandLine
-from edgefed.terminal.console import columns, data, talk
+from edgefed.terminal.console import columns, data, reported, talk
 from edgefed.terminal.units import counted, duration, size
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def advise(context: typer.Context) -> None:
     Without a command: profile of the connected fleet, twin, and a race of ten minutes.
     """
     if context.invoked_subcommand is None:
-        race(context)
+        # Groups do not report errors, as their commands do
+        with reported(globals_of(context).json):
+            race(context)
 
 
 @app.command(

@@ -87,7 +87,7 @@ class ModelRollouts:
         self._lock = threading.RLock()
         self._next_look = clock.monotonic() + SETTLE
         self._sent: dict[str, float] = {}
-        self._wishes: tuple[str, RolloutSection] = "", RolloutSection()
+        self._section: tuple[str, RolloutSection] = "", RolloutSection()
         self._followed = 0  # time of the file that was rolled out last
         newest = self._newest()
         if newest is not None and newest.stages.status in LIVE:
@@ -284,11 +284,11 @@ class ModelRollouts:
         view = self._journal.snapshot.run
         if view is None:
             return
-        if view.run != self._wishes[0]:
-            self._wishes = view.run, self._wishes_of(view.run)
-        wishes = self._wishes[1]
-        best = wishes.when == "best"
-        if not best and (wishes.when == "never" or view.status != "finished"):
+        if view.run != self._section[0]:
+            self._section = view.run, self._section_of(view.run)
+        section = self._section[1]
+        best = section.when == "best"
+        if not best and (section.when == "never" or view.status != "finished"):
             return
         path = self._runs.run_folder(view.run) / (BEST_FILE if best else MODEL_FILE)
         changed = path.stat().st_mtime_ns if path.is_file() else 0
@@ -299,15 +299,17 @@ class ModelRollouts:
             _, number = self._model(view.run, best=best)
             known = {(each.run, each.round, each.best) for each in self._store.all()}
             if (view.run, number, best) not in known:
-                self.start(view.run, best=best, shares=wishes.stages, stop_at=wishes.stop_at, by="")
+                self.start(
+                    view.run, best=best, shares=section.stages, stop_at=section.stop_at, by=""
+                )
         except StorageError as error:
             self._followed = 0  # tried again
             log.warning("%s", error.as_line())
         except EdgeFedError as error:
             self._journal.emit("note", level="warning", text=f"No rollout: {error.message}")
 
-    def _wishes_of(self, run: str) -> RolloutSection:
-        """Return the table of a run's recipe; nothing is wished of one that cannot be read."""
+    def _section_of(self, run: str) -> RolloutSection:
+        """Return the table of a run's recipe; the default of one that cannot be read."""
         try:
             return Recipe.model_validate_json(self._runs.run(run).recipe).rollout
         except (EdgeFedError, ValidationError):

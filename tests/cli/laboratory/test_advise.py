@@ -80,6 +80,7 @@ def test_an_address_of_ray_without_ray_is_refused(tmp_path: Path) -> None:
 def test_without_a_broker_a_profile_is_asked_for(tmp_path: Path) -> None:
     nowhere = ("--broker", "mqtt://127.0.0.1:1", "--no-config")
     edgefed(*nowhere, "advise", "race", state=tmp_path).failed(3, "broker.unreachable")
+    edgefed(*nowhere, "advise", state=tmp_path).failed(3, "broker.unreachable")
 
 
 @pytest.mark.mosquitto
