@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import functools
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,12 @@ settings.load_profile("suite")
 typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ignore[attr-defined]
 """Commands that run in the tests' process share one tree, whose making takes longer than most."""
 
+
+HANGS_S = 900.0
+"""Seconds of a test after which its process ends; ``timeout`` in ``pyproject.toml`` is shorter."""
+
+crashed: list[str] = []
+"""Tests in which a process has crashed; the rest of its tests has not run."""
 
 gc.disable()
 """Modules and tests are all kept: a search for cycles while they load would find none."""
@@ -69,6 +76,28 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(10_000)
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """End a process that hangs where pytest's own limit of time does not reach: in native code."""
+    faulthandler.dump_traceback_later(HANGS_S, exit=True)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str) -> None:
+    """Note the test in which a process crashed."""
+    crashed.append(crashitem)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Exit as for an interruption after a crash: a second attempt of one test proves no others."""
+    if crashed:
+        session.exitstatus = pytest.ExitCode.INTERRUPTED
 
 
 @pytest.fixture
