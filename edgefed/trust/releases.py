@@ -11,9 +11,10 @@ repository: they confirm which metadata is the newest, and for how long.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -193,28 +194,90 @@ class ReleaseRepository:
         stamp.unrecognized_fields[SIGNED_AT] = timestamp(self._now)
         self.write("timestamp", stamp, online)
 
+    def renew(self, keys: Path, days: float, replaced: Sequence[str] = ()) -> None:
+        """Sign root and targets for another year, and give roles new keys.
+
+        Devices follow from the root that they have pinned to the new one, which the old key of
+        ``root`` has signed, too. Each new key is stored beside the old one until the metadata that
+        names it is: a renewal that is interrupted loses none.
+
+        Args:
+            keys: folder with the key of ``root``; that of ``targets`` may be lost if it is
+                replaced.
+            days: as for ``sign``.
+            replaced: the roles that get a new key.
+
+        Raises:
+            UsageError: ``release.role``: there is no such role.
+            NotAllowedError: ``release.key``.
+            StorageError: a file cannot be read or written.
+        """
+        for role in replaced:
+            if role not in (*OFFLINE, *ONLINE):
+                hint = f"the roles are {', '.join((*OFFLINE, *ONLINE))}"
+                raise UsageError(f"There is no role '{role}'.", code="release.role", hint=hint)
+        signers = [self._signer("root", keys)]
+        root = self._next("root", Root)
+        for role in replaced:
+            path = self._key_path(role, keys)
+            for key in list(root.roles[role].keyids):
+                root.revoke_key(key, role)
+            signer = CryptoSigner.generate_ed25519()
+            write_atomic(_beside(path), signer.private_bytes)
+            root.add_key(signer.public_key, role)
+            signers += [signer] if role == "root" else []
+        root.expires = self._now + YEAR
+        self._write("root", root, signers)
+        for role in replaced:
+            self._key_path(role, keys)
+        targets = self._next("targets", Targets)
+        targets.expires = self._now + YEAR
+        self.write("targets", targets, keys)
+        self.sign(days)
+
     def write(self, role: str, signed: Root | Targets | Snapshot | Timestamp, keys: Path) -> None:
         """Sign metadata with the key of its role, and write it.
 
         Raises:
             NotAllowedError: ``release.key``: the folder has no key of the role, or another one.
         """
-        path = keys / f"{role}.pem"
+        root = signed if isinstance(signed, Root) else None
+        self._write(role, signed, [self._signer(role, keys, root)])
+
+    def _write(self, role: str, signed: Any, signers: Iterable[CryptoSigner]) -> None:
+        made = Metadata[Any](signed)
+        for signer in signers:
+            made.sign(signer, append=True)
+        name = f"{role}.json" if role == "timestamp" else f"{signed.version}.{role}.json"
+        write_output(self._metadata / name, made.to_bytes())
+
+    def _signer(self, role: str, keys: Path, root: Root | None = None) -> CryptoSigner:
+        """Return the key of a role, which ``root`` or the newest root names.
+
+        Raises:
+            NotAllowedError: ``release.key``.
+        """
+        path = self._key_path(role, keys) if root is None else keys / f"{role}.pem"
         try:
-            key: Any = load_pem_private_key(path.read_bytes(), None)
+            signer = _read_key(path)
         except (OSError, ValueError) as error:
             raise NotAllowedError(
                 f"The key of the role {role} cannot be read from {path}.",
                 code="release.key",
                 hint="name the folder of the release manager's keys with --keys",
             ) from error
-        signer, made = CryptoSigner(key), Metadata[Any](signed)
-        root = signed if isinstance(signed, Root) else self._newest("root")
-        if signer.public_key.keyid not in root.roles[role].keyids:
+        if signer.public_key.keyid not in (root or self._newest("root")).roles[role].keyids:
             raise NotAllowedError(f"{path} is the key of another repository.", code="release.key")
-        made.sign(signer)
-        name = f"{role}.json" if role == "timestamp" else f"{signed.version}.{role}.json"
-        write_output(self._metadata / name, made.to_bytes())
+        return signer
+
+    def _key_path(self, role: str, keys: Path) -> Path:
+        """Return the file of a role's key; a new key that the root names is put into its place."""
+        path = (self._folder / "online" if role in ONLINE else keys) / f"{role}.pem"
+        new = _beside(path)
+        with contextlib.suppress(FileNotFoundError):
+            if _read_key(new).public_key.keyid in self._newest("root").roles[role].keyids:
+                new.replace(path)
+        return path
 
     def _next(self, role: str, of: type[Any]) -> Any:
         """Return a copy of a role's newest metadata with the next version; of none, the first."""
@@ -247,6 +310,15 @@ class ReleaseRepository:
     def _place(self, target: TargetFile) -> Path:
         folder, _, name = target.path.rpartition("/")
         return self._folder / "targets" / folder / f"{target.hashes['sha256']}.{name}"
+
+
+def _beside(path: Path) -> Path:
+    return path.with_suffix(".new.pem")
+
+
+def _read_key(path: Path) -> CryptoSigner:
+    key: Any = load_pem_private_key(path.read_bytes(), None)
+    return CryptoSigner(key)
 
 
 def _chosen(paths: Iterable[Path]) -> tuple[dict[Path, str], list[str]]:

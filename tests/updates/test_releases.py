@@ -65,6 +65,14 @@ def test_a_release_that_cannot_be(
     assert refused.value.code == code
 
 
+def test_a_renewal_of_another_repository_is_refused(tmp_path: Path) -> None:
+    publisher, other = Publisher(tmp_path / "one"), Publisher(tmp_path / "other")
+    with pytest.raises(NotAllowedError) as refused:
+        ReleaseRepository(publisher.folder, NOW).renew(other.keys, 30.0, ["root"])
+    assert refused.value.code == "release.key"
+    assert not list(other.keys.glob("*.new.pem"))
+
+
 def test_the_commands(tmp_path: Path) -> None:
     folder, keys, wheels = tmp_path / "r", tmp_path / "k", tmp_path / "w"
     make_wheel(wheels, "edgefed", "0.2.0")
@@ -74,5 +82,12 @@ def test_the_commands(tmp_path: Path) -> None:
     edgefed("release", "init", folder, "--keys", keys).failed(4, "release.exists")
     assert edgefed("release", "add", folder, "0.2.0", wheels, "--keys", keys).code == 0
     assert edgefed("release", "sign", folder, "--days", "7").code == 0
+    renewed = ("--replace", "timestamp,root,timestamp")
+    told = edgefed("release", "renew", folder, "--keys", keys, *renewed, "--json").json
+    assert told["replaced"] == ["timestamp", "root"]
+    edgefed("release", "renew", folder, "--keys", keys, "--replace", "other").failed(
+        2, "release.role"
+    )
     shown = edgefed("release", "show", folder, "--json").json
+    assert shown["expires"] == told["expires"]
     assert [each["release"] for each in shown["releases"]] == ["0.2.0"]

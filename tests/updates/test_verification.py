@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from device_agent.updater.verification import RefusedReleaseError, VerifiedRelease, verify
+from edgefed.trust import releases
 from edgefed.trust.releases import ReleaseRepository
 from tests.updates.wheels import NOW, Publisher
 
@@ -91,6 +93,56 @@ def test_a_repository_of_somebody_else_is_refused(
     for path in (publisher.folder / "metadata").glob("*.root.json"):
         shutil.copy(path, own_targets)
     refuses(device, "0.2.0", own_targets, "refused")
+
+
+def test_a_device_follows_the_root_that_it_has_pinned_to_new_keys(
+    device: Device, tmp_path: Path, publisher: Publisher
+) -> None:
+    """Neither what a replaced key signs, nor a root that the old key has not signed, is taken."""
+    device.take("0.2.0", publisher.folder / "metadata")
+    thief = Path(shutil.copytree(tmp_path, tmp_path / "thief"))
+    for day, replaced in enumerate((["timestamp"], ["targets", "snapshot"], ["root"], [])):
+        device.clock = NOW + (300 * day) * DAY  # past the year of the first root
+        ReleaseRepository(publisher.folder, device.clock).renew(publisher.keys, 30.0, replaced)
+        assert device.take("0.2.0", publisher.folder / "metadata").number == 1, replaced
+    publisher.publish("0.3.0", now=device.clock)
+    assert device.take("0.3.0", publisher.folder / "metadata").number == 2
+    new = Device(tmp_path / "new", publisher.root.read_bytes(), device.clock)
+    assert new.take("0.3.0", publisher.folder / "metadata").number == 2
+
+    theft = ReleaseRepository(thief / "repository", device.clock)
+    theft.renew(thief / "keys", 30.0)
+    for path in (publisher.folder / "metadata").glob("*.root.json"):
+        shutil.copy(path, thief / "repository" / "metadata")
+    fresh = Device(tmp_path / "fresh", publisher.root.read_bytes(), device.clock)
+    for one in (device, fresh):  # a fresh one has no newer metadata to hold against it
+        refuses(one, "0.2.0", thief / "repository" / "metadata", "refused")
+
+
+@pytest.mark.parametrize("written", range(5))
+def test_a_renewal_that_is_cut_short_is_repeated(
+    device: Device, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """The two keys, then the metadata of root, targets and snapshot are there before the cut."""
+    left = iter(range(written))
+
+    def cut(write: Callable[..., None]) -> Callable[..., None]:
+        def one(path: Path, data: bytes) -> None:
+            if next(left, None) is None:
+                raise InterruptedError
+            write(path, data)
+
+        return one
+
+    repository = ReleaseRepository(publisher.folder, NOW)
+    with monkeypatch.context() as patch:
+        for name in ("write_atomic", "write_output"):
+            patch.setattr(releases, name, cut(getattr(releases, name)))
+        with pytest.raises(InterruptedError):
+            repository.renew(publisher.keys, 30.0, ["root", "targets"])
+    repository.renew(publisher.keys, 30.0, ["root", "targets"])
+    assert device.take("0.2.0", publisher.folder / "metadata").number == 1
+    assert not list(publisher.keys.glob("*.new.pem"))
 
 
 def test_frozen_metadata_expires(device: Device, publisher: Publisher) -> None:

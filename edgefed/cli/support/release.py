@@ -87,6 +87,43 @@ def sign(context: typer.Context, folder: Folder, *, days: Days = 30.0) -> None:
     globals_of(context).done({"expires": until}, f"signed until {until}")
 
 
+@app.command(
+    epilog=examples(
+        "edgefed release renew releases --keys /media/stick/keys",
+        "edgefed release renew releases --keys /media/stick/keys --replace timestamp",
+    ),
+    json=True,
+)
+def renew(
+    context: typer.Context,
+    folder: Folder,
+    *,
+    keys: Keys,
+    replace: Annotated[
+        str,
+        typer.Option(
+            "--replace",
+            help="Roles that get a new key: root, targets, snapshot, timestamp.",
+            metavar="ROLE,...",
+        ),
+    ] = "",
+    days: Days = 30.0,
+) -> None:
+    """Sign the metadata of root and targets for another year, and replace keys.
+
+    Needed once a year, and at once when a key was lost or stolen. Devices keep the root that they
+    have pinned. The key of root is always needed.
+    """
+    repository = _opened(folder)
+    replaced = list(dict.fromkeys(filter(None, replace.replace(" ", "").split(","))))
+    repository.renew(keys.expanduser(), days, replaced)
+    until = repository.expiries()
+    options = globals_of(context)
+    text = f"root and targets are valid until {until['root']}"
+    options.done({"expires": until, "replaced": replaced}, text)
+    options.note("store the repository at the coordinator again: edgefed agent-update add FOLDER")
+
+
 @app.command(epilog=examples("edgefed release show releases"), json=True)
 def show(context: typer.Context, folder: Folder) -> None:
     """Show the releases of a repository, and until when its metadata is valid."""
