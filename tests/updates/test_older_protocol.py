@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from broker.child_process import ending_with_parent
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.report.run_data import EVENTS
+from edgefed.simulator.local_fleet import device_names
 from edgefed.version import OLDEST_PROTOCOL, PROTOCOL
 from tests.faults.fleet_processes import fleet
 from tests.older_agent import VARIABLE
+from tests.processes import clean_environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
 
+ROOT = Path(__file__).parents[2]
+VERSION_6 = "248ff46b2d8a778335374e1806700b487577d9a2"
+"""The last commit whose agents speak version 6."""
+
+
 def test_devices_of_the_version_before_train_with_those_of_this_one(tmp_path: Path) -> None:
+    """The older one is of its own commit, where git has it, and a stand-in in a copy without."""
     assert OLDEST_PROTOCOL == PROTOCOL - 1
     recipe = Recipe.model_validate(
         {
@@ -26,9 +43,16 @@ def test_devices_of_the_version_before_train_with_those_of_this_one(tmp_path: Pa
             "data": {"limit": 100},
         }
     )
-    with fleet(
-        tmp_path, recipe, agent="tests.older_agent", variables={"device-00": {VARIABLE: "1"}}
-    ) as home:
+    older, newer = device_names(2)
+    stand_in = {"agent": "tests.older_agent", "variables": {older: {VARIABLE: "1"}}}
+    with ExitStack() as stack:
+        home = stack.enter_context(fleet(tmp_path, recipe, absent=[older], **stand_in))
+        tree = tmp_path / "older"
+        if unpack(VERSION_6, tree):
+            words = home._command(older)[1:]
+            stack.enter_context(run_older(tree, words, tmp_path / f"{older}.log"))
+        else:
+            home.start(older)
         home.wait_for_devices(2)
         mixed = home.finish(home.begin())
         text = (Path(mixed["folder"]) / EVENTS).read_text()
@@ -36,6 +60,38 @@ def test_devices_of_the_version_before_train_with_those_of_this_one(tmp_path: Pa
         fits = [each for each in replies if each["question"] == "fit"]
         assert [each["outcome"] for each in fits] == ["accepted"] * 4
         # Replies tell the bytes of downloads since version 7
-        assert {each["device"] for each in fits if each.get("download_bytes")} == {"device-01"}
-        log = (tmp_path / "device-00.log").read_text()
-        assert "refused" not in log
+        assert {each["device"] for each in fits if each.get("download_bytes")} == {newer}
+        log = (tmp_path / f"{older}.log").read_text()
+        assert "connected" in log and "refused" not in log
+
+
+def unpack(commit: str, folder: Path) -> bool:
+    """Unpack the programs of a commit, and return whether it is in the history."""
+    words = ("git", "archive", commit, "edgefed", "device_agent", "broker")
+    if shutil.which("git") is None:
+        return False
+    archive = subprocess.run(words, cwd=ROOT, capture_output=True, check=False)
+    if archive.returncode == 0:
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+            files.extractall(folder, filter="data")
+    return archive.returncode == 0
+
+
+@contextmanager
+def run_older(tree: Path, words: list[str], log: Path) -> Iterator[None]:
+    """Run the agent of another tree for the time of the block."""
+    command = [sys.executable, "-m", "device_agent.commands.cli", *words]
+    environment = {**clean_environment(), "PYTHONPATH": str(tree)}
+    with log.open("ab") as said:
+        agent = subprocess.Popen(
+            ending_with_parent(command, signal.SIGKILL),
+            cwd=tree,
+            env=environment,
+            stdout=said,
+            stderr=said,
+        )
+        try:
+            yield
+        finally:
+            agent.kill()
+            agent.wait(60.0)
