@@ -18,7 +18,8 @@ from edgefed.events.base.device_columns import (
     roster_rows,
 )
 from edgefed.events.base.model import Event
-from edgefed.events.base.snapshot import Snapshot
+from edgefed.events.base.snapshot import DeviceSnapshot, Snapshot
+from edgefed.events.state.device_views import DeviceViews, Joined, JoinedDevice
 from edgefed.events.state.fold import SnapshotBuilder
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.limits import MAX_MESSAGE_BYTES
@@ -148,3 +149,14 @@ def test_columns_of_several_lengths_change_nothing() -> None:
     with pytest.raises(ValueError, match="shorter"):
         builder.apply(Event(time=NOW, kind="roster", fields=broken))
     assert builder.snapshot() == Snapshot()
+
+
+def test_a_view_is_made_when_it_is_kept_and_gone_when_its_device_joins_again() -> None:
+    views, view = DeviceViews([]), DeviceSnapshot(device="one")
+    joined = JoinedDevice(Joined(view, ("samples",)), (5,))
+    views["one"] = joined
+    assert (len(views), views.changed()) == (1, [])
+    kept = views.kept("one")
+    assert views["one"] is kept and views.changed() == [kept] and kept.samples == 5
+    views["one"] = joined
+    assert (len(views), views.changed()) == (1, [])

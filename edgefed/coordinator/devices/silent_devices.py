@@ -57,6 +57,8 @@ def left_out(
         least: how many devices with samples must remain. Those that missed the fewest deadlines
             are asked all the same.
     """
+    if not silent:
+        return {}
     there = {member.device for member in roster if member.samples}
     out = [device for device, (_, last) in silent.items() if device in there and last >= number]
     out.sort(key=lambda device: (-silent[device][0], device))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -212,17 +212,20 @@ class TrustScores:
         announced = self.announced.reasons(others, section.announced_median_factor)
         return announced | dict.fromkeys(quarantined, QUARANTINED)
 
-    def admits(self, device: str, section: ChecksSection, now: Callable[[], str]) -> bool:
-        """Whether a run may ask a device; one whose score is too low for it is quarantined."""
-        if device not in self._known:  # nearly all of many devices
-            return True
+    def not_admitted(
+        self, devices: Set[str], section: ChecksSection, now: Callable[[], str]
+    ) -> set[str]:
+        """Return the devices that a run must not ask; a score too low for it quarantines one."""
         with self._lock:
-            known = self.of(device)
-            low = self.is_quarantined(device, below=section.quarantine_below)
-            if low and known.standing != "quarantined":
-                with suppress(StorageError):  # a full disk: it is written the next time
-                    self._write([_moved(known, "quarantined", now())])
-            return not low
+            judged = [known for known in self._known.values() if known.device in devices]
+            below = section.quarantine_below
+            out = [known for known in judged if self.is_quarantined(known.device, below=below)]
+            moved = [
+                _moved(one, "quarantined", now()) for one in out if one.standing != "quarantined"
+            ]
+            with suppress(StorageError):  # a full disk: it is written the next time
+                self._write(moved)
+            return {known.device for known in out}
 
     def quarantine(self, device: str, operator: str, now: str) -> None:
         """Quarantine a device by an operator's order.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.config.recipes.recipe import Recipe
@@ -37,7 +37,7 @@ class Admission:
         spec: the form of the run's data.
         warn: called for each device that is left out, and again when its data change.
         clock: for timeouts.
-        quarantined: whether a device is left out until an operator releases it.
+        quarantined: given ids, returns those that are left out until an operator releases them.
         announced: given all known devices, returns those that announce too many samples, with
             reasons.
         excluded: called with each change of the reason why a device is left out, except quarantine,
@@ -52,7 +52,7 @@ class Admission:
         spec: DataSpec,
         warn: Callable[[str], None],
         clock: Clock,
-        quarantined: Callable[[str], bool] = lambda device: False,
+        quarantined: Callable[[Set[str]], Set[str]] = lambda devices: frozenset(),
         announced: Callable[[Roster], Mapping[str, str]] = lambda known: {},
         excluded: Excluded = lambda device, reason: None,
         shown: Callable[[], Mapping[str, str]] | None = None,
@@ -68,6 +68,8 @@ class Admission:
         self._warn = warn
         self._clock = clock
         self._seen: dict[str, tuple[Member, str, str]] = {}
+        self._named: tuple[Roster, Roster, Set[str]] = ((), (), frozenset())
+        self._fitted: Roster | None = None
 
     def roster(self) -> Roster:
         """Return the devices that are there and fit, sorted by id."""
@@ -76,6 +78,8 @@ class Admission:
     def roster_without(self, silent: SilentDevices, number: int) -> Roster:
         """Return the devices that are there, fit, and are not left out of round ``number``."""
         roster = self.roster()
+        if not (silent or self._told):
+            return roster
         able = [member for member in roster if member.samples]
         # Those that were left out before are named too, so that their reason is taken back
         out = left_out(silent, number, able, least_roster(self._recipe))
@@ -89,7 +93,7 @@ class Admission:
     def misfits(self) -> tuple[Misfit, ...]:
         """Return the devices that are there and do not fit."""
         reasons = self._reasons(self._fleet.roster())
-        return tuple(Misfit(device, reason) for device, reason in reasons.items() if reason)
+        return tuple(Misfit(device, reason) for device, reason in reasons.items())
 
     def wait_for(self, devices: int, timeout: float, stop: Callable[[], bool]) -> Roster:
         """Wait for enough fitting devices, the timeout or ``stop``; return the roster."""
@@ -107,25 +111,42 @@ class Admission:
 
     def _fitting(self, roster: Roster) -> Roster:
         reasons = self._reasons(roster)
-        if not any(reasons.values()):
+        if not reasons:
             return roster
-        return tuple(member for member in roster if not reasons[member.device])
+        return tuple(member for member in roster if member.device not in reasons)
 
     def _reasons(self, roster: Roster) -> dict[str, str]:
-        """Return why each device does not fit, or nothing; one without samples is never asked."""
+        """Return why devices do not fit, of those that do not; one without samples is never asked.
+
+        A roster that was looked at before costs nothing for each of its devices, as long as nothing
+        is said of any: there may be a hundred thousand, and the same ones in each round.
+        """
         known = self._fleet.known()
-        names = {member.device for member in (*roster, *known)}
-        quarantined = set(filter(self._quarantined, sorted(names)))
-        announced = self._announced(tuple(m for m in known if m.device not in quarantined))
+        quarantined = self._quarantined(self._names(roster, known))
+        if quarantined:
+            known = tuple(member for member in known if member.device not in quarantined)
+        announced = self._announced(known)
         # The journal knows what it has shown, also after a restart or when a device was forgotten
         if self._shown is not None:
             self._told = dict(self._shown())
-        return {
+        if roster is self._fitted and not (quarantined or announced or self._told):
+            return {}
+        reasons = {
             member.device: QUARANTINED
             if member.device in quarantined
             else self._reason(member, announced.get(member.device, ""))
             for member in roster
         }
+        found = {device: reason for device, reason in reasons.items() if reason}
+        fits = not found and all(member.samples for member in roster)
+        self._fitted = roster if fits else None
+        return found
+
+    def _names(self, roster: Roster, known: Roster) -> Set[str]:
+        """Return the ids of both; of the same two as before, the same set."""
+        if not (roster is self._named[0] and known is self._named[1]):
+            self._named = (roster, known, {member.device for member in (*roster, *known)})
+        return self._named[2]
 
     def _reason(self, member: Member, announced: str) -> str:
         seen = self._seen.get(member.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from dataclasses import replace
 
 from edgefed.algorithms.interface.member import Roster
@@ -36,11 +36,11 @@ def make_admission(
     checks = deps.recipe.checks
     factor = 0.0 if deps.fleet.simulated else checks.announced_median_factor
 
-    def quarantined(device: str) -> bool:
-        admitted = deps.trust.admits(device, checks, lambda: timestamp(deps.clock.now()))
-        if not admitted:
+    def quarantined(devices: Set[str]) -> Set[str]:
+        out = deps.trust.not_admitted(devices, checks, lambda: timestamp(deps.clock.now()))
+        if out:
             _tell(deps, warn)
-        return not admitted
+        return out
 
     def announced(known: Roster) -> dict[str, str]:
         return deps.trust.announced.exclude(known, factor)

@@ -42,8 +42,8 @@ class DeviceViews(MutableMapping[str, DeviceSnapshot]):
     """Devices by id."""
 
     def __init__(self, views: Iterable[DeviceSnapshot]) -> None:
-        self._views: dict[str, DeviceSnapshot | JoinedDevice]
-        self._views = {view.device: view for view in views}
+        self._made = {view.device: view for view in views}
+        self._views: dict[str, DeviceSnapshot | JoinedDevice] = {**self._made}
 
     def __getitem__(self, device: str) -> DeviceSnapshot:
         view = self._views[device]
@@ -51,9 +51,14 @@ class DeviceViews(MutableMapping[str, DeviceSnapshot]):
 
     def __setitem__(self, device: str, view: DeviceSnapshot | JoinedDevice) -> None:
         self._views[device] = view
+        if isinstance(view, JoinedDevice):
+            self._made.pop(device, None)
+        else:
+            self._made[device] = view
 
     def __delitem__(self, device: str) -> None:
         del self._views[device]
+        self._made.pop(device, None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)
@@ -66,12 +71,12 @@ class DeviceViews(MutableMapping[str, DeviceSnapshot]):
 
     def kept(self, device: str) -> DeviceSnapshot:
         """Return a view, which is made once."""
-        view = self._views[device] = self[device]
+        view = self[device] = self[device]
         return view
 
     def changed(self) -> list[DeviceSnapshot]:
         """Return the views of all devices but those of which nothing is known since they joined."""
-        return [view for view in self._views.values() if isinstance(view, DeviceSnapshot)]
+        return list(self._made.values())
 
     def excluded(self) -> dict[str, str]:
         """Return why the run does not ask a device, for each that it does not ask."""

@@ -397,7 +397,8 @@ def test_a_run_quarantines_whom_its_threshold_does_not_admit(world: MakeWorld) -
 def test_a_score_at_the_threshold_is_admitted() -> None:
     trust = TrustScores()
     refuse(trust, 0, 1)
-    assert trust.admits(LIAR, ChecksSection(quarantine_below=0.5), lambda: NOW)
-    assert trust.admits(LIAR, ChecksSection(quarantine_below=0), lambda: NOW)
-    assert not trust.admits(LIAR, ChecksSection(quarantine_below=0.51), lambda: NOW)
-    assert not trust.admits(LIAR, ChecksSection(quarantine_below=0), lambda: NOW), "until a release"
+    nobody = set[str]()
+    for below, out in ((0.5, nobody), (0.0, nobody), (0.51, {LIAR}), (0.0, {LIAR})):
+        section = ChecksSection(quarantine_below=below)
+        assert trust.not_admitted({LIAR, "other"}, section, lambda: NOW) == out, "until a release"
+        assert trust.not_admitted({"other"}, section, lambda: NOW) == nobody

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -117,6 +118,45 @@ def test_a_device_that_was_forgotten_is_said_to_be_excluded_again(world: MakeWor
     for _ in range(2):
         admission.roster()
         assert seen.pop("device-01").startswith("it has classes")
+
+
+def test_a_roster_that_fitted_before_is_still_judged_by_what_has_changed(
+    world: MakeWorld,
+) -> None:
+    """The roster of virtual devices stays the same object, whatever happens to its devices."""
+    here = world(recipe(**LISTED), [named(each, *ABC) for each in shards((5, 9, 6))])
+    out, many, seen = set[str](), dict[str, str](), dict[str, str]()
+    plan = here.recipe, DataSpec(SHAPE, 3, ABC), lambda text: None, here.clock
+    admission = Admission(
+        here.devices, *plan, lambda _: out, lambda _: many, seen.__setitem__, lambda: seen
+    )
+    whole = admission.roster()
+    assert whole is admission.roster() is here.devices.roster()
+    changes: list[Callable[[], object]] = [
+        partial(out.add, "device-01"),
+        out.clear,
+        partial(many.update, {"device-01": "too many samples"}),
+        many.clear,
+        partial(seen.update, {"device-01": "a reason of before a restart"}),
+    ]
+    for change in changes:
+        change()
+        left = {member.device for member in admission.roster()}
+        assert ("device-01" in left) == ("device-01" not in out | set(many)), left
+    unfit = world(recipe(**LISTED), [named(e, "a", "x") for e in shards((5, 9))])
+    admission = Admission(unfit.devices, *plan, shown=dict)
+    assert admission.roster() == admission.roster() == (), "even where the journal shows nothing"
+
+
+def test_devices_are_left_out_of_a_round_by_what_they_missed(world: MakeWorld) -> None:
+    here = world(recipe(**LISTED), [named(each, *ABC) for each in shards((5, 9, 6))])
+    seen = dict[str, str]()
+    plan = here.recipe, DataSpec(SHAPE, 3, ABC), lambda text: None, here.clock
+    admission = Admission(here.devices, *plan, excluded=seen.__setitem__, shown=lambda: seen)
+    missed = {"device-02": (3, 9)}
+    assert len(admission.roster_without(missed, 9)) == 2
+    assert len(admission.roster_without({}, 9)) == 3
+    assert not any(seen.values())
 
 
 class Returning(TamperedFleet):
