@@ -112,7 +112,7 @@ def test_each_reading_that_a_gpu_lacks_is_left_out(nvml: Path) -> None:
 
 
 def test_sensors_of_the_board_come_first(nvml: Path, tmp_path: Path) -> None:
-    tree = tree_of("orin-nano", tmp_path)
+    tree = tree_of("agx-orin", tmp_path)
     with_gpus = Sensors(tree, gpus=NvidiaGpus())
     assert with_gpus.temperature() == 61.0
     assert (with_gpus.power(), with_gpus.gpu()) == (Sensors(tree).power(), Sensors(tree).gpu())
@@ -128,6 +128,9 @@ def test_without_a_driver_nothing_changes_until_there_is_one(nvml: Path) -> None
     assert sensors.power() is None  # a reading takes no time for another try
     clock.time = RETRY_EVERY
     assert sensors.power() == 141.75
+    (nvml / "gpus").write_text(HALF)
+    clock.time *= 3
+    assert sensors.power() == 141.75  # NVML is opened once
 
 
 @pytest.mark.parametrize("text", [None, "raise OSError", "NVMLError = OSError"])
