@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from broker.child_process import ending_with_parent
 from edgefed.config.fleet.settings import AgentSettings, Settings
 from edgefed.config.values.toml import parse_toml
 from tests.processes import clean_environment
+from tests.role_wheels import needed
 from tests.updates.wheels import make_wheel
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "debian"
@@ -39,14 +41,15 @@ mount -t overlay none -o lowerdir=/,upperdir=upper,workdir=work root
 SYSTEM = """
 mount --rbind /proc root/proc && mount --rbind /dev root/dev
 mount --bind {folder} root/mnt
-mkdir -p root/run/systemd/system root/usr/local/lib/{python}/dist-packages
-mount --bind -o ro {packages} root/usr/local/lib/{python}/dist-packages
+mkdir -p root/run/systemd/system root/srv/packages root/usr/local/lib/{python}/dist-packages
+mount --bind -o ro {packages} root/srv/packages
+ln -s -t root/usr/local/lib/{python}/dist-packages $(sed 's,^,/srv/packages/,' root/mnt/links)
 for program in systemctl deb-systemd-invoke; do
     cp root/mnt/recorder root/usr/bin/$program
 done
 echo ready && exec sleep {limit}
 """
-"""What makes a system of it, whose Python has the packages of this environment."""
+"""What makes a system of it, whose Python has the packages that EdgeFed needs, with torch."""
 
 RECORDER = """\
 #!/bin/sh
@@ -152,6 +155,12 @@ class System:
     def __init__(self, folder: Path, place: Path) -> None:
         (folder / "recorder").write_text(RECORDER)
         (folder / "recorder").chmod(0o755)
+        # pip reads the metadata of all packages, which took half of the time with those of tests.
+        needs = {*needed("edgefed", frozenset({"coordinator", "ui"}), set())}
+        needs |= {*needed("markdown-it-py", frozenset({"linkify"}), set())}  # of textual
+        files = [file for name in needs for file in distribution(name).files or ()]
+        links = {file.parts[0] for file in files} - {"..", "__pycache__"}
+        (folder / "links").write_text("\n".join(sorted(links)))
         self._folder, self._place = folder, place
         script = (LAYER + SYSTEM).format(
             place=place,
@@ -231,7 +240,7 @@ def test_it_is_installed_upgraded_removed_and_purged(
 ) -> None:
     new, old = (f"/mnt/{path.name}" for path in packages)
     # Bytecode would take most of the time. pip takes 0 for yes, since the option sets a False.
-    dpkg = "PIP_CONFIG_FILE=/dev/null PIP_NO_COMPILE=0 dpkg --force-unsafe-io"
+    dpkg = "PIP_CONFIG_FILE=/dev/null PIP_RETRIES=0 PIP_NO_COMPILE=0 dpkg --force-unsafe-io"
     agent = "/opt/edgefed/bin/edgefed-agent"
 
     # Offline: what it needs comes from its wheels. If pip sees a newer torch, it does not take it.
