@@ -67,5 +67,5 @@ if __name__ == "__main__":
     vars(training_policy)["LOOK_EVERY"] = 0.1
     vars(training_process)["MODULE"] = "tests.sensed_training"
     vars(launch)["SystemClock"] = _Clock
-    vars(launch)["Sensors"] = lambda: Sensors(Path(os.environ[VARIABLE]))
+    vars(launch)["Sensors"] = lambda gpus: Sensors(Path(os.environ[VARIABLE]))
     main()

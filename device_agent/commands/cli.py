@@ -195,13 +195,14 @@ def _limit_findings(settings: AgentSettings) -> list[Diagnosis]:
     """Look at the owner's limits, without those of a day: whether the device may train now."""
     from device_agent.limits.decision import DayUse, decide
     from device_agent.limits.training_policy import lacking
+    from device_agent.reports.nvidia_gpus import NvidiaGpus
     from device_agent.reports.telemetry import Sensors
     from edgefed.terminal.diagnostics import Diagnosis
 
     when = settings.when
     if not when.limited:
         return []
-    readings = Sensors().readings(when, settings.state)
+    readings = Sensors(gpus=NvidiaGpus()).readings(when, settings.state)
     pause = decide(when, readings, DayUse(), SystemClock().now())
     text = "the device may train now" if pause is None else f"paused now: {pause.reason}"
     unread = [

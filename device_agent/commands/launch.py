@@ -23,6 +23,7 @@ from device_agent.identity.owners_policy import owners_policy
 from device_agent.limits.training_policy import TrainingPolicy
 from device_agent.reports.agent_metrics import AGENT_METRICS
 from device_agent.reports.log_ring import keep_log
+from device_agent.reports.nvidia_gpus import NvidiaGpus
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
 from device_agent.tasks.probe_task import probe_data
@@ -82,7 +83,7 @@ def run_agent(
         own.announce()
     except StorageError as error:  # a full disk, on which the agent waits for space
         log.warning("after a restart, this agent may train on other samples: %s", error.message)
-    sensors = Sensors()
+    sensors = Sensors(gpus=NvidiaGpus())
     address = broker_address(settings, (device_name(settings),))
     credentials = address.credentials
     renewal = None if credentials is None else Renewal(credentials, clock)

@@ -32,10 +32,10 @@ class Readings:
     """The state of a device; None for a reading without a sensor.
 
     Attributes:
-        temperature: of the hottest zone in °C.
+        temperature: of the hottest zone or GPU in °C.
         battery: charge in percent.
         mains: whether no battery supplies it.
-        memory, disk: free bytes.
+        memory, disk: free bytes; memory also counts that of GPUs.
         load: of the processors by other programs, in percent.
         metered: whether its network connection is metered.
     """

@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from device_agent.limits.decision import Readings
+from device_agent.reports.nvidia_gpus import NvidiaGpus
 from edgefed.config.fleet.when_settings import WhenSettings
 from edgefed.errors import StorageError
 from edgefed.files.writing import free_bytes
@@ -62,13 +63,18 @@ class Sensors:
     Args:
         root: the folder with ``sys`` and ``proc``; tests make their own.
         run: runs a program and returns the first line of its output, empty if it fails.
+        gpus: the GPUs with a driver of their own; None to read none.
     """
 
     def __init__(
-        self, root: Path = Path("/"), run: Callable[[tuple[str, ...]], str] | None = None
+        self,
+        root: Path = Path("/"),
+        run: Callable[[tuple[str, ...]], str] | None = None,
+        gpus: NvidiaGpus | None = None,
     ) -> None:
         self._root = root
         self._run = run or first_line
+        self._gpus = gpus
         self._kept: dict[tuple[str, ...], tuple[float, str]] = {}
         self._process = psutil.Process()
         self._busy = self._busy_seconds()
@@ -105,7 +111,7 @@ class Sensors:
             temperature=self.temperature(),
             battery=self.battery(),
             mains=self.mains(),
-            memory=free_memory(),
+            memory=self.free_memory(),
             disk=disk,
             load=None if when.highest_load is None else self.load_by_others(),
             metered=None if when.metered else self.metered(),
@@ -120,14 +126,15 @@ class Sensors:
         return ""
 
     def temperature(self) -> float | None:
-        """Return the hottest thermal zone in °C."""
+        """Return the temperature of the hottest thermal zone or GPU in °C."""
         zones = self._root.glob("sys/class/thermal/thermal_zone*/temp")
         measured = [zone for zone in zones if _text(zone.with_name("type")) not in CONSTANT_ZONES]
         degrees = [value / 1000 for value in _numbers(measured)] or self._tegrastats()[1]
+        degrees += self._gpus.temperatures() if self._gpus else []
         return max((degree for degree in degrees if 0 < degree < 150), default=None)
 
     def power(self) -> float | None:
-        """Return the board's total draw in W, from INA3221 monitors.
+        """Return the board's total draw in W, from INA3221 monitors; without, that of its GPUs.
 
         Most boards label a rail for the total; without one, all rails are summed. Voltage is in mV
         and current in mA, so their product is in µW.
@@ -149,15 +156,22 @@ class Sensors:
         if whole:
             return whole[0]
         own = [watts for name, watts in rails if name not in FED_RAILS]
+        if not own and self._gpus:
+            own = self._gpus.power()
         return sum(own) if own else None
 
     def gpu(self) -> float | None:
-        """Return the GPU's load in percent; Jetson's file counts tenths of a percent."""
+        """Return the busiest GPU's load in percent; Jetson's file counts tenths of a percent."""
         for name in GPU_LOADS:
             value = _number(self._root / name)
             if value is not None:
                 return value / 10
-        return None
+        return max(self._gpus.loads(), default=None) if self._gpus else None
+
+    def free_memory(self) -> int:
+        """Return the free bytes of the system, or of the GPU that has less."""
+        gpus = self._gpus.free_memory() if self._gpus else []
+        return int(min([free_memory(), *gpus]))
 
     def battery(self) -> float | None:
         """Return the charge of the fullest battery in percent, without those of other devices."""

@@ -26,8 +26,13 @@ from edgefed.terminal.progress import tell_progress_to
 from edgefed.terminal.progress_bar import ProgressBar
 from edgefed.terminal.terminals import can_colour
 
-_EXTRAS = {"jinja2": "coordinator", "segno": "coordinator", "platformdirs": "ui", "textual": "ui"}
-"""The extra of ``pyproject.toml`` that installs a package, which an agent does without."""
+_INSTALLED_BY = {
+    **dict.fromkeys(("jinja2", "segno"), "'edgefed[coordinator]'"),
+    **dict.fromkeys(("platformdirs", "textual"), "'edgefed[ui]'"),
+    **dict.fromkeys(("torch", "torchvision"), "torch torchvision"),
+}
+"""The words for pip where a package is missing: an agent does without those of other roles, and the
+Debian package installs no torch."""
 
 
 class _Progress:
@@ -147,15 +152,15 @@ def _tell(what: str, done: int, total: int) -> None:
 
 
 def _without_role(error: Exception) -> EdgeFedError | None:
-    """Return an error that names the extra of a package of ours that is not installed."""
+    """Return an error that tells how to install a package that may be missing."""
     module = error.name if isinstance(error, ModuleNotFoundError) and error.name else ""
-    extra = _EXTRAS.get(module.partition(".")[0])
-    if extra is None:
+    words = _INSTALLED_BY.get(module.partition(".")[0])
+    if words is None:
         return None
     return UsageError(
         f"This command needs {module}, which is not installed.",
         code="role.missing",
-        hint=f"pip install 'edgefed[{extra}]'",
+        hint=f"pip install {words}",
     )
 
 
