@@ -35,7 +35,7 @@ class Readings:
         temperature: of the hottest zone or GPU in °C.
         battery: charge in percent.
         mains: whether no battery supplies it.
-        memory, disk: free bytes; memory also counts that of GPUs.
+        memory, disk: free bytes.
         load: of the processors by other programs, in percent.
         metered: whether its network connection is metered.
     """

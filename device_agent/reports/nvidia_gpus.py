@@ -40,10 +40,6 @@ class NvidiaGpus:
         """Return the load of each GPU in percent."""
         return self._read(lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu)
 
-    def free_memory(self) -> list[float]:
-        """Return the free bytes of the memory of each GPU."""
-        return self._read(lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).free)
-
     def _read(self, reading: Callable[[Any, Any], float]) -> list[float]:
         self._open()
         found: list[float] = []

@@ -111,7 +111,7 @@ class Sensors:
             temperature=self.temperature(),
             battery=self.battery(),
             mains=self.mains(),
-            memory=self.free_memory(),
+            memory=free_memory(),
             disk=disk,
             load=None if when.highest_load is None else self.load_by_others(),
             metered=None if when.metered else self.metered(),
@@ -167,11 +167,6 @@ class Sensors:
             if value is not None:
                 return value / 10
         return max(self._gpus.loads(), default=None) if self._gpus else None
-
-    def free_memory(self) -> int:
-        """Return the free bytes of the system, or of the GPU that has less."""
-        gpus = self._gpus.free_memory() if self._gpus else []
-        return int(min([free_memory(), *gpus]))
 
     def battery(self) -> float | None:
         """Return the charge of the fullest battery in percent, without those of other devices."""

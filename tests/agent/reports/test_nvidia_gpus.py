@@ -11,7 +11,6 @@ from device_agent.reports.energy import EnergyMeter
 from device_agent.reports.nvidia_gpus import RETRY_EVERY, NvidiaGpus
 from device_agent.reports.telemetry import Sensors
 from edgefed.config.fleet.when_settings import WhenSettings
-from edgefed.process.memory import free_memory
 from tests.agent.reports.test_boards import tree_of
 
 NVML = '''
@@ -52,15 +51,11 @@ def nvmlDeviceGetPowerUsage(gpu):
 
 def nvmlDeviceGetUtilizationRates(gpu):
     return SimpleNamespace(gpu=read("load", gpu), memory=99)
-
-def nvmlDeviceGetMemoryInfo(gpu):
-    free = read("free", gpu)
-    return SimpleNamespace(total=free + 1, free=free, used=1)
 '''
 
 GPUS = (
-    '[{"temperature": 61, "milliwatts": 132500, "load": 97, "free": 5000},'
-    ' {"temperature": 44, "milliwatts": 9250, "load": 0, "free": 9000}]'
+    '[{"temperature": 61, "milliwatts": 132500, "load": 97},'
+    ' {"temperature": 44, "milliwatts": 9250, "load": 0}]'
 )
 HALF = '[{"temperature": 61, "load": 97}, {"milliwatts": 9250}]'
 """A GPU without a sensor of its power, and one with no other."""
@@ -91,12 +86,11 @@ def values(sensors: Sensors) -> tuple[float | None, float | None, float | None]:
     return sensors.temperature(), sensors.power(), sensors.gpu()
 
 
-def test_gpus_add_up_and_the_hottest_busiest_and_fullest_counts(nvml: Path) -> None:
+def test_gpus_add_up_and_the_hottest_and_busiest_counts(nvml: Path) -> None:
     sensors = Sensors(nvml, gpus=NvidiaGpus())
     assert values(sensors) == (61.0, 141.75, 97.0)
-    limits = WhenSettings(highest_temperature=60, least_memory=6000)
-    readings = sensors.readings(limits, nvml)
-    assert (readings.temperature, readings.memory) == (61.0, 5000)
+    limits = WhenSettings(highest_temperature=60)
+    assert sensors.readings(limits, nvml).temperature == 61.0
     clock = Clock()
     meter = EnergyMeter(sensors.power, clock)  # type: ignore[arg-type]
     meter.begin()
@@ -108,7 +102,6 @@ def test_each_reading_that_a_gpu_lacks_is_left_out(nvml: Path) -> None:
     (nvml / "gpus").write_text(HALF)
     sensors = Sensors(nvml, gpus=NvidiaGpus())
     assert values(sensors) == (61.0, 9.25, 97.0)
-    assert sensors.free_memory() > 10_000
 
 
 def test_sensors_of_the_board_come_first(nvml: Path, tmp_path: Path) -> None:
@@ -142,7 +135,6 @@ def test_without_the_package_or_with_a_broken_one_nothing_changes(
         monkeypatch.setitem(sys.modules, "pynvml", None)  # its import fails
     sensors = Sensors(nvml, gpus=NvidiaGpus())
     assert values(sensors) == (None, None, None)
-    assert 0.5 < sensors.free_memory() / free_memory() < 2
 
 
 def test_nothing_is_imported_before_the_first_reading(nvml: Path) -> None:
