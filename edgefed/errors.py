@@ -164,6 +164,10 @@ class StorageError(EdgeFedError):
     default_code = "storage.failed"
 
 
+DISK_MAY_RETURN = frozenset(("storage.full", "storage.moved", "storage.read_only"))
+"""Codes of a disk that a person can mend; coordinator and agent wait and repeat the write."""
+
+
 class InterruptedRunError(EdgeFedError):
     """The user pressed Ctrl-C."""
 

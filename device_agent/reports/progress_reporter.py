@@ -47,6 +47,7 @@ class ProgressReporter:
     ) -> None:
         self._identity = identity
         self._address = address
+        self._unwritten = ""
         self._folder = folder
         self._clock = clock
         self._publish = publish
@@ -174,8 +175,11 @@ class ProgressReporter:
         }
         try:
             write_status_file(self._folder, status)
+            self._unwritten = ""
         except StorageError as error:
-            log.warning("edgefed-agent status shows an earlier state: %s", error.message)
+            if error.message != self._unwritten:
+                log.warning("edgefed-agent status shows an earlier state: %s", error.message)
+            self._unwritten = error.message
 
     def _shown(self) -> _Shown:
         progress, pause = self._progress, self._pause

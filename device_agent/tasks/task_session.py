@@ -17,8 +17,9 @@ from device_agent.tasks.device_store import DeviceStore
 from device_agent.tasks.training_messages import Progressed, TrainingDone
 from device_agent.tasks.training_process import TrainingProcess
 from edgefed.algorithms.interface.exchange import FROZEN
-from edgefed.errors import EdgeFedError
+from edgefed.errors import DISK_MAY_RETURN, EdgeFedError
 from edgefed.events.base.model import UNFINISHED
+from edgefed.files.writing import check_in_place
 from edgefed.process.clock import Clock, timestamp
 from edgefed.process.memory import LARGE, return_freed
 from edgefed.transport.downloads import Downloads
@@ -36,7 +37,7 @@ LONGEST_WAIT = 30.0
 
 
 class Shortage:
-    """A lack of disk space; owned by one thread.
+    """A disk that takes nothing; owned by one thread.
 
     Attributes:
         due: the monotonic second of the next try, or None.
@@ -152,12 +153,12 @@ class TaskSession:
         return self._inputs is not None
 
     def guard(self, action: Callable[[], None]) -> None:
-        """Run a step of the task; on an error, wait for disk space or give the task up."""
+        """Run a step of the task; on an error, wait for the disk or give the task up."""
         try:
             action()
         except EdgeFedError as error:
-            if error.code == "storage.full":
-                self._wait_for_space(error.message)
+            if error.code in DISK_MAY_RETURN:
+                self._wait_for_disk(error)
             else:
                 self.give_up(error.message)
         except Exception as error:  # a task that is half begun would never be asked for again
@@ -248,6 +249,7 @@ class TaskSession:
 
     def _begin(self, inputs: TaskInputs) -> None:
         """Assemble the arrays and train; fetch whole blobs for the others."""
+        check_in_place(self._store.folder)  # the training process would find no blob
         if sum(ref.size for ref in inputs.task.blobs.values()) >= LARGE:
             return_freed()  # what the task before has left
         if not inputs.assemble():
@@ -399,19 +401,23 @@ class TaskSession:
         if self._shortage.over(self._clock.monotonic()):
             self.guard(self._try_again)
 
-    def _wait_for_space(self, problem: str) -> None:
-        """Delete files that can be fetched again; without any, report it and try later.
+    def _wait_for_disk(self, error: EdgeFedError) -> None:
+        """Report a disk that takes nothing, and try later; on a full one, first make room.
 
         The task at hand stays, and with it an answer that could not be written.
         """
-        log.warning("%s", problem)
+        log.warning("%s", error.as_line())
+        freed = self._make_room() if error.code == "storage.full" else 0
+        if self._shortage.begin(self._clock.monotonic(), freed):
+            self.tell("paused", reason=f"{error.message} Waiting for the disk.")
+
+    def _make_room(self) -> int:
+        """Delete files that can be fetched again, and return the number of bytes."""
         if self._last_inputs is not None:
             self._last_inputs.clear()
             self._last_inputs = None
         lacking = self._inputs.lacking if self._inputs is not None else {}
-        freed = self._store.free_space(lacking)
-        if self._shortage.begin(self._clock.monotonic(), freed):
-            self.tell("paused", reason=f"{problem} Waiting for space.")
+        return self._store.free_space(lacking)
 
     def _try_again(self) -> None:
         """Repeat the writes that the full disk refused; raises as before if it is still full."""

@@ -42,6 +42,7 @@ from edgefed.learn.base.processors import set_threads
 from edgefed.learn.training.trainer import Stopped
 from edgefed.natural_noise.cache import NoiseCache
 from edgefed.process.clock import SystemClock
+from edgefed.terminal.diagnostics import unused_gpu
 from edgefed.trust.credentials import Credentials
 from edgefed.trust.known_keys import KnownKeys
 from edgefed.worker.device_credentials import DeviceCredentials
@@ -213,6 +214,9 @@ def _work(socket: int) -> NoReturn:
     folder = Path(start["folder"])
     set_threads(settings.threads)
     os.nice(settings.when.nice)
+    if gpu := unused_gpu():
+        warning = "training on the CPU, although there is %s: this torch is not built for that GPU"
+        logging.getLogger(__name__).warning(warning, gpu)
     data = read_training_data(recv_handle(connection))
     own = _OwnCredentials(settings, start["device"])
     worker = _worker(settings, folder, data, own)

@@ -5,6 +5,7 @@
     HOME/agent.json      of the agent: its signs of life
     HOME/state.json      of the updater: ``State``; its ``needs`` are fetched by the agent
     HOME/order.json      of the owner: ``approve`` or ``rollback``
+    HOME/order.taken     of the updater: that order, until its consequence is stored
     HOME/slots/RELEASE/  virtual environments; HOME/current points to the one that runs
     HOME/store/          the verified wheels of the slots
 

@@ -85,6 +85,8 @@ class AgentUpdater:
         while not self._stop.is_set():
             try:
                 self._steps[self._file.state.phase]()
+                if self._taken.exists():  # what follows of the order is stored
+                    remove(self._taken)
                 code = self._run_agent()
             except OSError as error:
                 self._give_up(error)
@@ -341,11 +343,16 @@ class AgentUpdater:
         remove(self._backup)
         self._slots.prune({self._file.state.current, self._file.state.previous})
 
+    @property
+    def _taken(self) -> Path:
+        return self._home / "order.taken"
+
     def _take_order(self) -> str:
+        """Return the owner's order, also one whose consequence a kill kept from being stored."""
         path = self._home / "order.json"
-        order = str(read_json(path).get("order", ""))
-        remove(path)
-        return order
+        if path.exists():
+            rename(path, self._taken)
+        return str(read_json(self._taken).get("order", ""))
 
 
 def _in_use(folder: Path) -> bool:

@@ -8,7 +8,9 @@ their digests, so it never hides damage.
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 import sqlite3
 import threading
 from collections import OrderedDict
@@ -20,7 +22,7 @@ from typing import Any, Generic, TypeVar
 
 from edgefed.database.commit_counter import CommitCounter
 from edgefed.errors import StorageError
-from edgefed.files.writing import free_bytes, open_private
+from edgefed.files.writing import check_in_place, free_bytes, open_private, storage_error
 
 LOG_PAGES = 256
 """Pages after which the write-ahead log is copied into the database: it stays near 1 MiB."""
@@ -448,6 +450,9 @@ def _error(error: sqlite3.Error, path: Path, title: str) -> StorageError:
             code="storage.full",
             hint="free some space; the last committed state is intact",
         )
+    check_in_place(path)
+    if "readonly" in text and os.statvfs(path.parent).f_flag & os.ST_RDONLY:
+        return storage_error(path, OSError(errno.EROFS, text))
     # The class itself is for malformed files; locks, constraints and the like are subclasses
     if type(error) is sqlite3.DatabaseError or "UTF-8" in text:
         return _damaged(path, title, text)

@@ -36,6 +36,8 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
 _cleaned: set[Path] = set()
 _cleaned_lock = threading.Lock()
+_held: dict[Path, BinaryIO] = {}
+os.register_at_fork(after_in_child=_held.clear)  # a child may have closed the files
 
 
 def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
@@ -223,10 +225,53 @@ def make_folder(path: Path, *, private: bool = True) -> Path:
 def _make_folders(path: Path, *, private: bool) -> None:
     if path.is_dir():  # almost always, and before every write
         return
+    check_in_place(path)
     missing = [folder for folder in (path, *path.parents) if not folder.exists()] if private else []
     for folder in reversed(missing):  # the parents that mkdir makes have the umask's mode
         folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
     path.mkdir(parents=True, exist_ok=True)
+
+
+def hold(lock: Path, file: BinaryIO | None) -> None:
+    """Have nothing written in place of a folder that is moved away while this process uses it.
+
+    Args:
+        lock: a file in the folder.
+        file: the same file, open; None when the folder is used no longer.
+    """
+    if file is None:
+        _held.pop(lock.absolute(), None)
+    else:
+        _held[lock.absolute()] = file
+
+
+def check_in_place(path: Path) -> None:
+    """Check that the folder of a path that this process holds is still there.
+
+    Raises:
+        StorageError: ``storage.moved``.
+    """
+    for lock, file in tuple(_held.items()):
+        if path.absolute().is_relative_to(lock.parent):
+            try:
+                there = os.path.samestat(lock.stat(), os.fstat(file.fileno()))
+            except OSError:
+                there = False
+            if not there:
+                raise StorageError(
+                    f"{lock.parent} was moved or deleted while a program uses it.",
+                    code="storage.moved",
+                    hint="move it back, and the program goes on; if it is gone, start it again",
+                )
+
+
+def takes_writes(path: Path) -> bool:
+    """Whether files may be made at a path: it is in its place, and not on a read-only disk."""
+    try:
+        check_in_place(path)
+    except StorageError:
+        return False
+    return os.access(next(each for each in (path, *path.parents) if each.exists()), os.W_OK)
 
 
 def make_state_private(state: Path) -> None:
@@ -333,6 +378,12 @@ def storage_error(path: Path, error: OSError, size: int = 0) -> StorageError:
             f"The disk is full: cannot write {f'{size:,} bytes to ' if size else ''}{path}.",
             code="storage.full",
             hint="free some space; the last committed state is intact",
+        )
+    if error.errno == errno.EROFS:
+        return StorageError(
+            f"Cannot write {path}: Read-only file system.",
+            code="storage.read_only",
+            hint="mount it writable again; dmesg shows whether the disk is damaged",
         )
     reason = error.strerror or type(error).__name__
     return StorageError(f"Cannot use {path}: {reason}.", hint="check the path and its permissions")

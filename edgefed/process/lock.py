@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from edgefed.errors import NotAllowedError, StorageError
-from edgefed.files.writing import make_folder, open_private, storage_error
+from edgefed.files.writing import hold, make_folder, open_private, storage_error
 
 
 class FolderLock:
@@ -25,7 +25,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path, owner: str, option: str = "--state") -> None:
-        path = make_folder(folder) / "lock"
+        path = self._path = make_folder(folder) / "lock"
         try:
             self._file = open_private(path, "a+b")
         except OSError as error:
@@ -47,9 +47,11 @@ class FolderLock:
             self._file.truncate(0)
             self._file.write(f"{owner}, process {os.getpid()}".encode())
             self._file.flush()
+        hold(path, self._file)
 
     def release(self) -> None:
         """Release the lock."""
+        hold(self._path, None)
         with suppress(OSError):  # what a full disk did not take is tried again
             self._file.close()
 

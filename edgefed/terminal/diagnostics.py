@@ -74,6 +74,14 @@ GPU_FILES = ("/dev/nvidia0", "/dev/nvgpu", "/dev/nvhost-gpu", "/dev/nvmap", "/de
 """Device files of GPUs: NVIDIA's, of boards too, AMD's, and those of Windows' Linux."""
 
 
+def unused_gpu(gpus: Sequence[str] = GPU_FILES) -> str:
+    """Return the device file of a GPU that torch cannot use; empty if there is none."""
+    import torch
+
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1")
+    return "" if hidden or torch.cuda.is_available() else next(filter(os.path.exists, gpus), "")
+
+
 def torch_and_accelerator(gpus: Sequence[str] = GPU_FILES) -> Diagnosis:
     """Check torch and the accelerators that it can use.
 
@@ -84,10 +92,9 @@ def torch_and_accelerator(gpus: Sequence[str] = GPU_FILES) -> Diagnosis:
     except ImportError as error:
         return Diagnosis("torch", "bad", f"does not import: {error}", "pip install torch")
     has_cuda = torch.cuda.is_available()
-    gpu = next((file for file in gpus if Path(file).exists()), "")
     place = torch.cuda.get_device_name(0) if has_cuda else "the CPU; no CUDA device"
     text = f"{torch.__version__} on {place}"
-    if gpu and not has_cuda:
+    if gpu := unused_gpu(gpus):
         text += f", although there is {gpu}"
         return Diagnosis("torch", "warning", text, "install the torch that is built for this GPU")
     if _major_and_minor(torch.__version__) <= _major_and_minor(TESTED_TORCH):

@@ -24,7 +24,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edgefed.config.fleet.broker_errors import denied, refused, silent, unreachable
+from edgefed.config.fleet.broker_errors import NO_ADDRESS, denied, refused, silent, unreachable
 from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, UnreachableError, WireError
 from edgefed.process.clock import Clock, SystemClock
@@ -450,6 +450,8 @@ def _reason(error: BaseException | None) -> str:
     """Return the reason in words, without the system's error number."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate was not accepted: {error.verify_message}"
+    if isinstance(error, socket.gaierror):
+        return f"{NO_ADDRESS} ({error.strerror})"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {(error.reason or str(error)).replace('_', ' ').lower()}"
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

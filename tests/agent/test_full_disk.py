@@ -171,10 +171,23 @@ def test_a_disk_that_is_read_only_for_a_while_is_told_and_costs_nothing(
             write_data(tmp_path / "data.npz", samples=SAMPLES + 10)
             stage.wait(lambda: "data have changed" in board.log, "a line about the data")
             stage.ask(board.task(1))
-            failed = stage.wait_for_state("failed")
-            assert failed.reason.endswith("staging: Read-only file system.")
-        stage.ask(board.task(2))
-        assert stage.reply("r-1-2").samples == SAMPLES * 0.8, "its samples are those of before"
+            reason = stage.wait_for_state("paused").reason
+            assert reason.endswith("staging: Read-only file system. Waiting for the disk.")
+        assert stage.reply("r-1-1").samples == SAMPLES * 0.8, "its samples are those of before"
         stage.wait(lambda: stage.births[-1].revision == 1, "the new samples")
         assert board.log.count("data have changed and are not used") == 1
         assert "samples.npz: Read-only file system." in board.log
+        a_folder_that_is_moved_away_for_a_while_is_told_and_not_made_anew(board)
+
+
+def a_folder_that_is_moved_away_for_a_while_is_told_and_not_made_anew(board: Board) -> None:
+    stage, folder = board.stage, board.disk / "agents" / FLEET / NAME
+    stage.forget()
+    folder.rename(folder.with_name("moved"))
+    stage.ask(board.task(2))
+    reason = stage.wait_for_state("paused").reason
+    assert reason.endswith("was moved or deleted while a program uses it. Waiting for the disk.")
+    assert not folder.exists()
+    folder.with_name("moved").rename(folder)
+    assert stage.reply("r-1-2").status == "ok"
+    assert "failed" not in stage.seen()

@@ -36,6 +36,8 @@ def test_a_torch_without_the_gpu_of_its_board_is_a_warning(
     told = torch_and_accelerator((missing, str(gpu)))
     assert (told.state, told.fix) == ("warning", "install the torch that is built for this GPU")
     assert told.text.endswith(f"no CUDA device, although there is {gpu}")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert torch_and_accelerator((str(gpu),)).state == "good", "its owner hides it"
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_a_folder_may_be_there_already(tmp_path: Path) -> None:
         (errno.EDQUOT, "storage.full", "The disk is full"),
         (errno.EFBIG, "storage.limit", "exceeds the largest file"),
         (errno.EACCES, "storage.failed", "Permission denied"),
-        (errno.EROFS, "storage.failed", "Read-only"),
+        (errno.EROFS, "storage.read_only", "Read-only"),
     ],
 )
 def test_errors_say_what_to_do(number: int, code: str, said: str) -> None:

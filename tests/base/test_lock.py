@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgefed.errors import NotAllowedError, StorageError
+from edgefed.files.writing import takes_writes, write_atomic
 from edgefed.process.lock import FolderLock, is_locked
 
 HOLD = """
@@ -34,6 +35,27 @@ def test_a_folder_has_one_holder(tmp_path: Path) -> None:
     held.release()
     assert not is_locked(folder)
     FolderLock(folder, "another").release()
+
+
+def test_nothing_is_written_in_place_of_a_held_folder_that_was_moved(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    held = FolderLock(folder, "a coordinator")
+    file = folder / "runs" / "row"
+    write_atomic(file, b"first")
+    folder.rename(tmp_path / "moved")
+    with pytest.raises(StorageError, match=f"{folder} was moved or deleted") as caught:
+        write_atomic(file, b"second")
+    assert (caught.value.code, takes_writes(file)) == ("storage.moved", False)
+    write_atomic(tmp_path / "elsewhere" / "file", b"")
+    assert not folder.exists()
+    (tmp_path / "moved").rename(folder)
+    assert takes_writes(file)
+    write_atomic(file, b"second")
+    (folder / "lock").rename(folder / "other")
+    (folder / "lock").touch()
+    assert not takes_writes(file), "another folder in its place is not held"
+    held.release()
+    assert takes_writes(file)
 
 
 def test_other_folders_are_free(tmp_path: Path) -> None:

@@ -187,7 +187,9 @@ def test_a_host_without_a_name_server_entry_is_told_in_words() -> None:
     link = Link(Address("no-such-host.invalid", 1883), "ten", Inbox())
     with pytest.raises(UnreachableError) as caught:
         link.start_now(5)
+    assert "its name has no address here (" in caught.value.message
     assert "Errno" not in caught.value.message
+    assert "getent hosts no-such-host.invalid" in caught.value.hint
 
 
 @pytest.mark.mosquitto

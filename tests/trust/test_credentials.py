@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
+from edgefed.config.fleet.broker_errors import silent
 from edgefed.errors import NotAllowedError, StorageError
 from edgefed.trust import certificates
 from edgefed.trust.certificates import ENCRYPTION_KEY, read_certificate, user_of
@@ -61,6 +62,12 @@ def test_validity_and_a_wrong_clock_are_told_apart(trust: Trust) -> None:
     assert code_of(folder, trust, days=-365 * 50) == "trust.clock"
     with pytest.raises(NotAllowedError, match=r"clock says 19\d\d-"):
         load_credentials(folder, trust.now - timedelta(days=365 * 50))
+
+
+def test_who_gets_no_answer_from_the_broker_learns_when_its_certificate_ends(trust: Trust) -> None:
+    own = trust.issue("device", "cam-1")
+    ends = f"its certificate ends {own.certificate.not_after:%Y-%m-%d}"
+    assert ends in silent(trust.address(own), "in time").hint
 
 
 def test_another_authority_is_refused(trust: Trust, tmp_path: Path) -> None:

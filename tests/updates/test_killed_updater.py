@@ -23,8 +23,8 @@ CHANGES = ((Path, "replace"), (Path, "symlink_to"), (shutil, "rmtree"), (os, "li
 """What changes names on the disk; files are only written beside their names."""
 
 
-def fork(board: Board, kill_at: int = 0) -> int:
-    """Start an updater by a fork; it kills itself before one of its changes."""
+def fork(board: Board, kill_at: int = 0, only: str = "") -> int:
+    """Start an updater by a fork; it kills itself before a change, of one name if there is one."""
     child = os.fork()
     if child:
         return child
@@ -34,7 +34,7 @@ def fork(board: Board, kill_at: int = 0) -> int:
         def counted(change: Callable[..., Any]) -> Callable[..., Any]:
             def at_most(*args: Any, **named: Any) -> Any:
                 nonlocal count
-                count += 1
+                count += only in ("", Path(args[-1]).name)
                 if count == kill_at:
                     os.kill(os.getpid(), signal.SIGKILL)
                 return change(*args, **named)
@@ -85,11 +85,26 @@ def test_it_is_killed_before_each_change(
         assert (board.folder / "agent.db").read_text() == "old tables", kill_at
         assert (board.folder / "blobs" / "state").exists(), kill_at
         assert (board.folder / "models" / "current").exists(), kill_at
-        board.close()
         if not killed:
             break
+        board.close()
         kill_at += 7  # each point takes a second; the sweeps begin apart
     assert {"trial", "restoring" if mode == "damages" else "idle"} <= phases
+    if mode == "good":
+        an_order_is_kept_until_its_consequence_is_stored(board)
+    board.close()
+
+
+def an_order_is_kept_until_its_consequence_is_stored(board: Board) -> None:
+    order = board.home / "order.json"
+    order.write_text('{"order": "rollback"}')
+    assert ended(fork(board, 1, only="state.json")) == -signal.SIGKILL
+    assert not order.exists(), "it was taken"
+    updater = fork(board)
+    try:
+        board.until(lambda state: at_rest(state) and state["current"] == "old")
+    finally:
+        ended(updater, stop=True)
 
 
 def at_rest(state: dict[str, Any]) -> bool:

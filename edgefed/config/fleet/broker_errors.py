@@ -28,11 +28,17 @@ def denied(address: Address, topic_filter: str) -> NotAllowedError:
     )
 
 
+NO_ADDRESS = "its name has no address here"
+"""Reason why a host cannot be connected to whose name is not resolved."""
+
+
 def unreachable(address: Address, reason: str) -> UnreachableError:
     """Return the error for a broker that does not answer."""
     return UnreachableError(
         f"No MQTT broker at {address}: {reason}.",
-        hint="start it on its machine: edgefed broker up; or check --broker mqtts://HOST:PORT, "
+        hint=f"check the name, and name resolution on this machine: getent hosts {address.host}"
+        if NO_ADDRESS in reason
+        else "start it on its machine: edgefed broker up; or check --broker mqtts://HOST:PORT, "
         "where PORT is that of devices, and commands use PORT + 2"
         if address.tls
         else "start one with: edgefed broker up, or name yours with --broker mqtt://HOST:PORT; if "
@@ -48,10 +54,12 @@ def silent(address: Address, when: str) -> UnreachableError:
         when: event or time waited for, as the end of a sentence.
     """
     reason = f"the connection was accepted, but there was no answer {when}"
+    own = address.credentials
+    ends = f"; its certificate ends {own.certificate.not_after:%Y-%m-%d %H:%M} UTC" if own else ""
     return UnreachableError(
         f"No MQTT broker at {address}: {reason}.",
         hint="another program uses this port, or the fleet has removed this party: "
-        "edgefed device enrolled, edgefed operator list"
+        f"edgefed device enrolled, edgefed operator list{ends}"
         if address.tls
         else "another program uses this port, or its broker wants certificates: "
         "edgefed-agent enroll TOKEN, edgefed operator enroll TOKEN",

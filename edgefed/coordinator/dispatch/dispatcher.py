@@ -30,8 +30,8 @@ from edgefed.coordinator.exchanges.fleet import Verdict
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
 from edgefed.coordinator.exchanges.site_sums import sum_requests
 from edgefed.coordinator.journal.rate_limited_notes import OverflowNotes, RateLimitedNotes
-from edgefed.errors import EdgeFedError
-from edgefed.files.writing import free_bytes
+from edgefed.errors import DISK_MAY_RETURN, EdgeFedError
+from edgefed.files.writing import free_bytes, takes_writes
 from edgefed.process.clock import timestamp
 from edgefed.terminal.units import duration
 from edgefed.transport.batch_sender import BatchSender
@@ -248,18 +248,19 @@ class Dispatcher:
                         self._tick()
                 # One bad message or a full disk must not end the thread
                 except EdgeFedError as error:
-                    if error.code == "storage.full":
-                        self._full()
+                    if error.code in DISK_MAY_RETURN:
+                        self._wait_for_disk(make_room=error.code == "storage.full")
                     self._notes.warn("coordinator", error.code, error.message)
                 except Exception:
                     log.exception("error in the dispatcher")
             self._deps.on_turn()
 
-    def _full(self) -> None:
-        """Make room; until there is some, no deadline comes nearer and chunks are asked again."""
+    def _wait_for_disk(self, *, make_room: bool) -> None:
+        """Until the disk takes writes, no deadline comes nearer; then chunks are asked again."""
         if self._full_since is None:
             self._full_since = self._clock.monotonic()
-        self.release_space()
+        if make_room:
+            self.release_space()
 
     def _see_whether_full(self, now: float) -> None:
         """Move the deadlines by as long as the disk takes no replies."""
@@ -269,7 +270,7 @@ class Dispatcher:
             pending.extend(now - self._full_since)
         # The next look adds only what passes from here on
         self._full_since = now
-        if free_bytes(self._deps.staging) >= ROOM:
+        if free_bytes(self._deps.staging) >= ROOM and takes_writes(self._deps.staging):
             self._full_since = None
             self._replies.ask_again()
 

@@ -1,11 +1,11 @@
-"""Write to a disk that may be full: delete caches, then wait until there is space again."""
+"""Write to a disk that may be full, read-only or away: wait until it takes the write."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from edgefed.errors import StorageError
+from edgefed.errors import DISK_MAY_RETURN, StorageError
 
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 30.0
@@ -37,21 +37,19 @@ class DiskSpace:
         """Call ``act``, which writes and may be repeated, and return its result.
 
         Raises:
-            StorageError: the disk is full and an order ended the wait, or anything else is wrong.
+            StorageError: an order ended the wait for the disk, or anything else is wrong.
         """
         try:
             return act()
         except StorageError as error:
-            if error.code != "storage.full":
-                raise
+            self._make_room(error)
         # Space is made and the write repeated once before anybody waits or is told
-        self._release()
         seconds, reported = FIRST_WAIT, ""
         while True:
             try:
                 done = act()
             except StorageError as error:
-                if error.code != "storage.full":
+                if error.code not in DISK_MAY_RETURN:
                     raise
                 # Told once for each reason, not at every try
                 if error.message != reported:
@@ -60,8 +58,15 @@ class DiskSpace:
                 if self._wait(seconds):
                     raise
                 seconds = min(2 * seconds, LONGEST_WAIT)
-                self._release()
+                self._make_room(error)
             else:
                 if reported:
                     self._tell("")
                 return done
+
+    def _make_room(self, error: StorageError) -> None:
+        """Delete files on a full disk; raise an error that no wait mends."""
+        if error.code not in DISK_MAY_RETURN:
+            raise error
+        if error.code == "storage.full":
+            self._release()

@@ -45,7 +45,7 @@ from edgefed.coordinator.storage.stored_runs import OpenExchange, RunRecord
 from edgefed.coordinator.trackers.base import TrackedRun
 from edgefed.coordinator.trackers.metrics import MetricFiles
 from edgefed.coordinator.trackers.tracking import Tracking
-from edgefed.errors import EdgeFedError, StorageError, TimeLimitError
+from edgefed.errors import DISK_MAY_RETURN, EdgeFedError, StorageError, TimeLimitError
 from edgefed.events.base.method_tables import TableView
 from edgefed.events.history.early_stopping import DEVICE_TESTS
 from edgefed.files.plugin_failures import plugin_errors
@@ -144,8 +144,8 @@ class Engine:
         return self._recorder.record
 
     def _put_off(self, error: EdgeFedError) -> bool:
-        """Whether the process ends while the run waited for space: it goes on later."""
-        return self._controls.stopping and error.code == "storage.full"
+        """Whether the process ends while the run waited for the disk: it goes on later."""
+        return self._controls.stopping and error.code in DISK_MAY_RETURN
 
     def _fail(self, state: RunState | None, error: EdgeFedError) -> None:
         if self._controls.aborting:
@@ -289,7 +289,7 @@ class Engine:
             if self._put_off(error):
                 return
             # An abort ends a run on a full disk without its model
-            if not (self._controls.aborting and error.code == "storage.full"):
+            if not (self._controls.aborting and error.code in DISK_MAY_RETURN):
                 status, reason, code, hint = "failed", error.message, error.code, error.hint
         if state is not None:
             self._close_through(state)

@@ -150,14 +150,14 @@ class RunRecorder:
         )
 
     def _wait_for_space(self, why: str) -> None:
-        """Show that the run waits because the disk is full, or that it goes on."""
-        reason = f"{why} Waiting for space." if why else ""
+        """Show that the run waits because the disk takes nothing, or that it goes on."""
+        reason = f"{why} Waiting for the disk." if why else ""
         record = replace(self.record, reason=reason)
         # Shown and not written, since the disk takes nothing
         self._store.show_unwritten(record)
         self._journal.emit("run", run=record.run, status=record.status, reason=reason)
         if not why:
-            self.note("there is space on the disk again; going on")
+            self.note("the disk takes writes again; going on")
 
     def warn(self, text: str) -> None:
         """Emit a warning to the journal."""

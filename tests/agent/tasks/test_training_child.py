@@ -1,17 +1,21 @@
-"""The training process's side of its socket: a pause ends with the agent's word, or its end."""
+"""The training process's side of its socket: pauses, and a GPU that it cannot use."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
 from multiprocessing import Pipe
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from device_agent.tasks import training_child
 from device_agent.tasks.training_child import _Agent
 from device_agent.tasks.training_messages import PAUSE, packed, unpacked
+from edgefed.config.fleet.settings import AgentSettings
 
 
 @pytest.mark.parametrize(
@@ -44,3 +48,22 @@ def test_a_pause_lasts_until_the_agent_says_so(then: Callable[[Any], None], stop
         assert not agent.beat()
     elif not ours.closed:
         assert agent.order()["kind"] == "give up"  # it is still there for who takes orders
+
+
+def test_a_gpu_that_torch_cannot_use_is_told_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training_child, "unused_gpu", lambda: "/dev/nvgpu")
+    ours, theirs = Pipe()
+    child = os.fork()
+    if not child:
+        ours.close()
+        training_child.run(theirs.fileno())
+    theirs.close()
+    settings = AgentSettings().model_dump_json()
+    ours.send_bytes(packed("start", level=30, settings=settings, folder=str(tmp_path), device="a"))
+    assert ours.poll(60)
+    told = unpacked(ours.recv_bytes())
+    ours.close()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert told["text"].startswith("training on the CPU, although there is /dev/nvgpu: ")

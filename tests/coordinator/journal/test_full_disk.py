@@ -223,8 +223,8 @@ def test_a_run_waits_while_the_disk_is_full_and_goes_on_by_itself(
     for status, reason in told["shown"].values():
         assert status == "running"
         assert "disk is full" in reason
-        assert "Waiting for space" in reason
-    assert told["notes"][-1] == "there is space on the disk again; going on"
+        assert "Waiting for the disk" in reason
+    assert told["notes"][-1] == "the disk takes writes again; going on"
     assert (told["ended"]["status"], told["ended"]["reason"]) == ("finished", "")
     assert told["row"] == told["ended"]
     assert told["ended"]["weights_digest"] == straight
