@@ -10,6 +10,7 @@ from types import FrameType
 
 from broker.start_broker import RunningBroker
 from edgefed.errors import UnreachableError
+from edgefed.process.stop_signals import call_soon
 
 _LOOK_SECONDS = 0.5
 
@@ -21,7 +22,7 @@ def sigterm_as_event() -> Iterator[threading.Event]:
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         del number, frame
-        event.set()
+        call_soon(event.set)
 
     before = signal.signal(signal.SIGTERM, on_signal)
     try:

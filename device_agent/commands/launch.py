@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import signal
-import threading
 from functools import partial
 from importlib import metadata, util
 from pathlib import Path
@@ -111,8 +110,7 @@ def run_agent(
     )
     serve_metrics(metrics, AGENT_METRICS, agent.metrics)
     del data  # the training process has them
-    # The handler runs inside whatever this thread does, perhaps inside the inbox's lock.
-    signals.call(lambda: threading.Thread(target=agent.stop, daemon=True).start())
+    signals.call(agent.stop)
     try:
         agent.run()
     finally:

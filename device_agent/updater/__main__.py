@@ -10,6 +10,7 @@ import sys
 
 from device_agent.updater.state import UpdaterSettings
 from device_agent.updater.updates import AgentUpdater
+from edgefed.process.stop_signals import call_soon
 
 
 def main() -> int:
@@ -19,7 +20,7 @@ def main() -> int:
     os.umask(0o077)
     updater = AgentUpdater(UpdaterSettings.of(json.loads(sys.argv[1])))
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: updater.stop())
+        signal.signal(number, lambda *_: call_soon(updater.stop))
     return updater.run()
 
 

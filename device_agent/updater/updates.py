@@ -108,7 +108,7 @@ class AgentUpdater:
         self._stop.wait(RESTART[1])
 
     def stop(self) -> None:
-        """End ``run`` soon; safe in a signal handler."""
+        """End ``run`` soon."""
         self._stop.set()
 
     # -- the agent ----------------------------------------------------------------------------

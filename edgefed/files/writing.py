@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
+from weakref import WeakValueDictionary
 
 from edgefed.errors import StorageError
 
@@ -36,7 +37,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
 _cleaned: set[Path] = set()
 _cleaned_lock = threading.Lock()
-_held: dict[Path, BinaryIO] = {}
+_held: WeakValueDictionary[Path, BinaryIO] = WeakValueDictionary()
 os.register_at_fork(after_in_child=_held.clear)  # a child may have closed the files
 
 

@@ -6,6 +6,7 @@ script, stays ignored.
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -13,6 +14,15 @@ from contextlib import contextmanager
 from types import FrameType
 
 from edgefed.process.ctrl_c import end_at_once
+
+
+def call_soon(act: Callable[[], object]) -> None:
+    """Call a function on a thread of its own, from a signal handler.
+
+    A handler runs inside whatever the main thread does, perhaps inside a lock that ``act`` takes,
+    such as that of a ``threading.Event``; so does the start of a ``threading.Thread``.
+    """
+    _thread.start_new_thread(act, ())
 
 
 class StopSignals:
@@ -27,7 +37,10 @@ class StopSignals:
         self._stop: Callable[[], None] | None = None
 
     def call(self, stop: Callable[[], None]) -> None:
-        """Shut down cleanly from now on, by calling ``stop``; a second signal ends at once."""
+        """Shut down cleanly from now on: ``stop`` is called on a thread of its own.
+
+        A second signal ends at once.
+        """
         self._stop = stop
 
     def take(self, number: int, frame: FrameType | None) -> None:
@@ -38,7 +51,7 @@ class StopSignals:
             os._exit(128 + number)
         else:
             self.number = number
-            self._stop()
+            call_soon(self._stop)
 
 
 @contextmanager

@@ -181,7 +181,7 @@ async def _serve(
 
 
 def _set(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
-    """Set an event in a signal handler."""
+    """Set an event from another thread."""
     loop.call_soon_threadsafe(ended.set)
 
 
