@@ -279,7 +279,7 @@ class LightDevice:
             self.publish(self._topics.up_chunk(self.name), encode(piece), 1, False)
 
     def _take_receipt(self, receipt: Receipt) -> None:
-        if not self._resender.heard(receipt.exchange):
+        if not self._resender.heard(receipt.exchange, time.monotonic()):
             return
         counts = self._load.outcomes
         counts[receipt.outcome] = counts.get(receipt.outcome, 0) + 1

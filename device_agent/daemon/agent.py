@@ -530,7 +530,7 @@ class Agent:
     def _take_receipt(self, receipt: Receipt) -> None:
         states: dict[str, DeviceState] = {"accepted": "done", "late": "late"}
         state = states.get(receipt.outcome, "rejected")
-        waited = self._resender.heard(receipt.exchange)
+        waited = self._resender.heard(receipt.exchange, self._clock.monotonic())
         if waited:
             log_receipt(receipt)
         if self._tasks.active:  # its own state is shown

@@ -9,11 +9,17 @@ from edgefed.wire.messages import Reply
 
 REPEAT = 10.0
 MAX_REPEAT = 120.0
+"""Seconds until a reply is repeated for the first time, and at most between two repetitions."""
+
+BUSY = 2.0
+"""How many times the last receipt's seconds pass before the next reply is repeated: where a
+coordinator with thousands of devices takes long, repeated replies would make it take longer."""
 
 
 @dataclass
 class _Unacknowledged:
     reply: Reply
+    since: float
     due: float
     wait: float
 
@@ -27,16 +33,26 @@ class ReplyResender:
 
     def __init__(self, send: Callable[[Reply], None]) -> None:
         self._send = send
+        self._wait = REPEAT
         self._unheard: dict[str, _Unacknowledged] = {}
 
     def put(self, reply: Reply, now: float) -> None:
         """Send a reply now, and again until it is confirmed."""
-        self._unheard[reply.exchange] = _Unacknowledged(reply, now + REPEAT, REPEAT)
+        due = now + self._wait
+        self._unheard[reply.exchange] = _Unacknowledged(reply, now, due, self._wait)
         self._send(reply)
 
-    def heard(self, exchange: str) -> bool:
-        """Note that the coordinator has a reply, or no longer needs it; False when none waited."""
-        return self._unheard.pop(exchange, None) is not None
+    def heard(self, exchange: str, now: float | None = None) -> bool:
+        """Note that the coordinator has a reply, or no longer needs it; False when none waited.
+
+        Args:
+            exchange: of the reply.
+            now: the monotonic second of its receipt; None if there was none.
+        """
+        unheard = self._unheard.pop(exchange, None)
+        if unheard is not None and now is not None:
+            self._wait = min(max(REPEAT, BUSY * (now - unheard.since)), MAX_REPEAT)
+        return unheard is not None
 
     def keep(self, run: str) -> None:
         """Send the replies of one run only; the coordinator asks again when it takes up another."""
@@ -55,8 +71,8 @@ class ReplyResender:
     def reconnected(self, now: float) -> None:
         """Send all replies again: those on their way may be lost with the broker."""
         for unheard in self._unheard.values():
-            unheard.wait = REPEAT
-            unheard.due = now + REPEAT
+            unheard.wait = self._wait
+            unheard.since, unheard.due = now, now + self._wait
             self._send(unheard.reply)
 
     def next_due(self) -> float | None:

@@ -50,6 +50,24 @@ def test_a_reconnection_sends_everything_again_and_forgets_the_waiting() -> None
     assert sent.box.next_due() == 100.0 + REPEAT
 
 
+def test_a_slow_receipt_has_the_next_reply_wait_and_a_fast_one_takes_that_back() -> None:
+    sent = Sent()
+    for index, receipt, wait in ((1, 12.0, REPEAT), (2, 900.0, 24.0), (3, 1.0, MAX_REPEAT)):
+        sent.box.put(reply(index), 0.0)
+        assert sent.box.next_due() == wait
+        sent.box.due(wait)
+        assert sent.box.heard(f"r-1-{index}", receipt)
+    sent.box.put(reply(4), 0.0)
+    assert sent.box.next_due() == REPEAT
+    sent.box.reconnected(50.0)  # what came before it was no fault of the coordinator
+    sent.box.heard("r-1-4", 57.0)
+    sent.box.put(reply(5), 100.0)
+    assert sent.box.next_due() == 114.0
+    sent.box.heard("r-1-5")  # no receipt, but the end of its exchange
+    sent.box.put(reply(6), 100.0)
+    assert sent.box.next_due() == 114.0
+
+
 def test_the_same_exchange_is_there_once() -> None:
     sent = Sent()
     sent.box.put(reply(1), 0.0)
