@@ -25,8 +25,7 @@ class Spy:
     def __init__(self, address: Address, fleet: str) -> None:
         self._topics = Topics(fleet)
         self._round = 0
-        self._asked: tuple[int, str] = (0, "")
-        self._step: object = None
+        self._asked: dict[str, Task] = {}
         self._waiting: tuple[int, Moment, str, str, int | None] | None = None
         self._seen = threading.Event()
         self._act: Callable[[], None] = lambda: None
@@ -75,17 +74,16 @@ class Spy:
             return
         if parsed.leaf == "coordinator":
             self._round = decode(arrival.payload, CoordinatorState).round
+        if parsed.leaf == "task":  # also between two moments that are waited for
+            self._asked[parsed.who] = decode(arrival.payload, Task)
         if self._waiting is None:
             return
         number, moment, device, question, step = self._waiting
-        if parsed.leaf == "task" and parsed.who == device:
-            task = decode(arrival.payload, Task)
-            self._asked = (task.round, task.question)
-            self._step = task.params.get("step")
-        current, asked_for = self._asked if question else (self._round, "")
+        task = self._asked.get(device)
+        current, asked_for = (task.round, task.question) if question and task else (self._round, "")
         if current < number or asked_for != question:
             return
-        if step is not None and self._step != step:
+        if step is not None and (task is None or task.params.get("step") != step):
             return
         down = parsed.leaf == "c" and parsed.branch in ("all", "down")
         up = parsed.leaf == "c" and parsed.branch == "up" and parsed.who == device
