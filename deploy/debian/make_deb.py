@@ -179,6 +179,8 @@ def main() -> None:
         "--requirements", action="store_true", help="only print what the wheels have to meet"
     )
     given = parser.parse_args()
+    if given.wheels and not given.wheels.is_dir():
+        parser.error(f"there is no folder {given.wheels}")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found = sorted(given.wheels.glob("*.whl")) if given.wheels else []

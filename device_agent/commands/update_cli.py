@@ -189,4 +189,34 @@ def _root(settings: AgentSettings) -> Path:
             code="updates.root",
             hint='update_root = "FILE" in edgefed-agent.toml, the release manager\'s 1.root.json',
         )
+    if settings.updates != "off" and root is not None:
+        _check_root(root)
     return (root or Path("/nonexistent")).absolute()
+
+
+def _check_root(path: Path) -> None:
+    """Check that a file is root metadata, signed by the keys that it names.
+
+    Raises:
+        UsageError: ``updates.root``.
+    """
+    import importlib.util
+
+    from edgefed.errors import UsageError
+
+    if importlib.util.find_spec("tuf") is None:
+        return
+    from tuf.api.exceptions import RepositoryError
+    from tuf.api.metadata import Metadata, Root
+
+    try:
+        made = Metadata[Root].from_bytes(path.read_bytes())
+        if made.signed.type != "root":
+            raise ValueError(f"it is of the role {made.signed.type}")
+        made.signed.verify_delegate("root", made.signed_bytes, made.signatures)
+    except (OSError, RepositoryError, ValueError) as error:
+        raise UsageError(
+            f"{path} is not the root metadata of a release manager: {error}.",
+            code="updates.root",
+            hint="update_root names a copy of the release manager's 1.root.json",
+        ) from error

@@ -211,7 +211,8 @@ class AgentUpdates:
         self._signs = SignsOfLife(**{**vars(signs), "beat": signs.beat + 1})
         try:
             text = json.dumps({"pid": os.getpid(), **vars(self._signs)})
-            write_atomic(home / "agent.json", text.encode(), sync=False)
+            if home.is_dir():  # else it was moved away, and nothing is put in its place
+                write_atomic(home / "agent.json", text.encode(), sync=False)
         except StorageError as error:
             log.warning("the updater gets no sign of life: %s", error.message)
 

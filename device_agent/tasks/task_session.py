@@ -180,6 +180,18 @@ class TaskSession:
             return False
         return True
 
+    def _check_in_place(self) -> None:
+        """Have a task trained again that failed while its folder was moved away.
+
+        Raises:
+            StorageError: ``storage.moved``; the next try begins the task anew.
+        """
+        try:
+            check_in_place(self._store.folder)
+        except EdgeFedError:
+            self._training.give_up()
+            raise
+
     def take(self, task: Task) -> None:
         """Begin a task, or repeat the reply that was made before."""
         if not self._is_for_now(task):
@@ -276,11 +288,12 @@ class TaskSession:
         """Store the answer, then send it."""
         if not self._at_hand(done.task.exchange):
             return
-        self._unwritten = done
         outcome = done.outcome
         if outcome.status == "failed":  # for the device's log, which operators may read
+            self._check_in_place()
             text = f"{outcome.reason}\n{outcome.trace}".rstrip()
             log.warning("task %s failed: %s", done.task.exchange, text)
+        self._unwritten = done
         cost = self._download.model_copy(
             update={
                 "training_seconds": outcome.seconds,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -161,10 +160,9 @@ class ReleaseRepository:
         targets = self._next("targets", Targets)
         files = {path: TargetFile.from_file(f"wheels/{path.name}", str(path)) for path in chosen}
         for path, target in files.items():
-            place = self._place(target)
-            if not place.exists():
-                place.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, place)
+            place, data = self._place(target), path.read_bytes()
+            if not place.exists() or place.read_bytes() != data:
+                write_output(place, data)
             targets.targets[target.path] = target
         text = _lock(chosen, files)
         lock = TargetFile.from_data(f"releases/{release}.txt", text.encode())
@@ -267,7 +265,11 @@ class ReleaseRepository:
                 hint="name the folder of the release manager's keys with --keys",
             ) from error
         if signer.public_key.keyid not in (root or self._newest("root")).roles[role].keyids:
-            raise NotAllowedError(f"{path} is the key of another repository.", code="release.key")
+            raise NotAllowedError(
+                f"{path} is not the key of {role}: it was replaced, or is of another repository.",
+                code="release.key",
+                hint="name the folder of the newest keys with --keys",
+            )
         return signer
 
     def _key_path(self, role: str, keys: Path) -> Path:

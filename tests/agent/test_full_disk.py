@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from broker.mosquitto import MosquittoBroker
@@ -37,7 +38,7 @@ class Board:
     """An agent whose state is on a disk in memory that only it can see."""
 
     def __init__(self, stage: Stage, process: subprocess.Popen[bytes], disk: Path) -> None:
-        self.stage = stage
+        self.stage, self.pid = stage, process.pid
         self.disk = Path(f"/proc/{process.pid}/root{disk}")
         self._inside = f"nsenter --target {process.pid} --user --preserve-credentials --mount"
         self._place, self._log = disk, disk.with_name("agent.log")
@@ -190,4 +191,14 @@ def a_folder_that_is_moved_away_for_a_while_is_told_and_not_made_anew(board: Boa
     assert not folder.exists()
     folder.with_name("moved").rename(folder)
     assert stage.reply("r-1-2").status == "ok"
+    (child,) = psutil.Process(board.pid).children(recursive=True)[-1:]
+    child.suspend()  # until its blobs are away
+    stage.forget()
+    stage.ask(board.task(3))
+    stage.wait_for_state("train")
+    folder.rename(folder.with_name("moved"))
+    child.resume()
+    stage.wait_for_state("paused")
+    folder.with_name("moved").rename(folder)
+    assert stage.reply("r-1-3").status == "ok"
     assert "failed" not in stage.seen()

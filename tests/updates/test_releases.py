@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from device_agent.commands.update_cli import _root
+from edgefed.config.fleet.settings import AgentSettings
 from edgefed.errors import NotAllowedError, UsageError
 from edgefed.trust.releases import ReleaseRepository
 from tests.cli.commands import edgefed
@@ -25,6 +27,16 @@ def test_a_release_is_a_lock_with_the_hashes_of_its_wheels(tmp_path: Path) -> No
     wheels = {path.name.partition(".")[0] for path in publisher.folder.glob("targets/wheels/*")}
     assert all(line.split("sha256:")[1] in wheels for line in lock.read_text().splitlines())
     assert len(wheels) == 3
+
+
+def test_a_wheel_that_was_cut_off_is_copied_again(tmp_path: Path) -> None:
+    publisher = Publisher(tmp_path)
+    publisher.publish("0.2.0")
+    (kept,) = publisher.folder.glob("targets/wheels/*")
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:99])
+    ReleaseRepository(publisher.folder, NOW).add("again", tmp_path / "wheels-0.2.0", publisher.keys)
+    assert kept.read_bytes() == whole
 
 
 def test_online_keys_publish_and_make_no_release(tmp_path: Path) -> None:
@@ -82,12 +94,31 @@ def test_the_commands(tmp_path: Path) -> None:
     edgefed("release", "init", folder, "--keys", keys).failed(4, "release.exists")
     assert edgefed("release", "add", folder, "0.2.0", wheels, "--keys", keys).code == 0
     assert edgefed("release", "sign", folder, "--days", "7").code == 0
-    renewed = ("--replace", "timestamp,root,timestamp")
+    renewed = ("--replace", "timestamp,root", "--replace", "root", "--replace", "targets")
     told = edgefed("release", "renew", folder, "--keys", keys, *renewed, "--json").json
-    assert told["replaced"] == ["timestamp", "root"]
+    assert told["replaced"] == ["timestamp", "root", "targets"]
     edgefed("release", "renew", folder, "--keys", keys, "--replace", "other").failed(
         2, "release.role"
     )
     shown = edgefed("release", "show", folder, "--json").json
     assert shown["expires"] == told["expires"]
     assert [each["release"] for each in shown["releases"]] == ["0.2.0"]
+
+
+@pytest.mark.parametrize("kind", ["whole", "garbage", "targets", "altered"])
+def test_the_pinned_root_is_checked(tmp_path: Path, kind: str) -> None:
+    publisher = Publisher(tmp_path / "publisher")
+    root = tmp_path / "pinned.json"
+    text = publisher.root.read_text()
+    targets = next(publisher.folder.glob("metadata/*.targets.json")).read_text()
+    altered = text.replace('"version":1}', '"version":2}')
+    assert altered != text
+    texts = {"whole": text, "garbage": "garbage", "targets": targets, "altered": altered}
+    root.write_text(texts[kind])
+    settings = AgentSettings(updates="auto", update_root=root)
+    if kind == "whole":
+        assert _root(settings) == root
+        return
+    with pytest.raises(UsageError) as refused:
+        _root(settings)
+    assert refused.value.code == "updates.root"

@@ -100,13 +100,13 @@ def renew(
     *,
     keys: Keys,
     replace: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             "--replace",
             help="Roles that get a new key: root, targets, snapshot, timestamp.",
             metavar="ROLE,...",
         ),
-    ] = "",
+    ] = None,
     days: Days = 30.0,
 ) -> None:
     """Sign the metadata of root and targets for another year, and replace keys.
@@ -115,11 +115,13 @@ def renew(
     have pinned. The key of root is always needed.
     """
     repository = _opened(folder)
-    replaced = list(dict.fromkeys(filter(None, replace.replace(" ", "").split(","))))
+    roles = (role.strip() for text in replace or () for role in text.split(","))
+    replaced = list(dict.fromkeys(filter(None, roles)))
     repository.renew(keys.expanduser(), days, replaced)
     until = repository.expiries()
     options = globals_of(context)
-    text = f"root and targets are valid until {until['root']}"
+    new = f"; new keys: {', '.join(replaced)}" if replaced else ""
+    text = f"root and targets are valid until {until['root']}{new}"
     options.done({"expires": until, "replaced": replaced}, text)
     options.note("store the repository at the coordinator again: edgefed agent-update add FOLDER")
 
