@@ -1,6 +1,6 @@
 """Durable changes of files: after a power loss at any moment there is the old state or the new one.
 
-The updater imports the standard library and tuf alone, so that little can break it.
+The updater imports the standard library, tuf and a few small modules, so that little can break it.
 """
 
 from __future__ import annotations
