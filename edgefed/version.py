@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-VERSION = "0.1.0"
-BUILT = "2026-11-29T00:00:00Z"
+VERSION = "0.2.0.dev0"
+BUILT = "2026-11-30T00:00:00Z"
 """A time before which no board runs this version: a lower bound for clocks that are behind."""
 
 PROTOCOL = 7

@@ -18,6 +18,7 @@ import pytest
 from broker.child_process import ending_with_parent
 from edgefed.config.fleet.settings import AgentSettings, Settings
 from edgefed.config.values.toml import parse_toml
+from edgefed.version import VERSION
 from tests.processes import clean_environment
 from tests.role_wheels import needed
 from tests.updates.wheels import make_wheel
@@ -101,7 +102,7 @@ def test_its_fields_name_the_machine_that_its_wheels_are_for(packages: tuple[Pat
     ask = ["dpkg", "--print-architecture"]
     machine = subprocess.check_output(ask, text=True, timeout=LIMIT)
     new, old = packages
-    assert new.name == f"edgefed_0.1.0_{machine.strip()}.deb"
+    assert new.name == f"edgefed_{VERSION.replace('.dev', '~~dev')}_{machine.strip()}.deb"
     assert old.name == "edgefed_0.0.9_all.deb"
     minor = sys.version_info.minor
     bound = f"python3 (>= 3.{minor}), python3 (<< 3.{minor + 1})"
@@ -262,7 +263,7 @@ def test_it_is_installed_upgraded_removed_and_purged(
         "systemctl daemon-reload",
         f"deb-systemd-invoke start {service}",
     ]
-    assert system.run(f"runuser -u edgefed -- {agent} --version") == "edgefed-agent 0.1.0\n"
+    assert system.run(f"runuser -u edgefed -- {agent} --version") == f"edgefed-agent {VERSION}\n"
     shown = (
         "from importlib.util import find_spec as f; print(f('edgefed').origin, f('torch').origin)"
     )

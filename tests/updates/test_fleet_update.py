@@ -22,6 +22,7 @@ from broker.address import LOOPBACK, free_port
 from broker.child_process import ending_with_parent
 from broker.mosquitto import MosquittoBroker
 from edgefed.config.values.address import Address
+from edgefed.version import VERSION
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Birth, Progress
 from edgefed.wire.topics import Topics
@@ -139,7 +140,7 @@ def whole_package(version: str) -> dict[str, str]:
     own = found["edgefed/version.py"]
     return {
         **found,
-        "edgefed/version.py": own.replace('VERSION = "0.1.0"', f'VERSION = "{version}"'),
+        "edgefed/version.py": own.replace(f'VERSION = "{VERSION}"', f'VERSION = "{version}"'),
     }
 
 

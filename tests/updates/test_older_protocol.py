@@ -19,7 +19,7 @@ from broker.child_process import ending_with_parent
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.report.run_data import EVENTS
 from edgefed.simulator.local_fleet import device_names
-from edgefed.version import OLDEST_PROTOCOL, PROTOCOL
+from edgefed.version import OLDEST_PROTOCOL, PROTOCOL, VERSION
 from tests.faults.fleet_processes import fleet
 from tests.older_agent import VARIABLE
 from tests.processes import clean_environment
@@ -28,12 +28,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
 
 ROOT = Path(__file__).parents[2]
-VERSION_6 = "248ff46b2d8a778335374e1806700b487577d9a2"
-"""The last commit whose agents speak version 6."""
+RELEASED = "0.1.0"
+COMMIT = "248ff46b2d8a778335374e1806700b487577d9a2"
+"""The commit of tag v0.1.0, which speaks version 6; a copy of the history may lack the tag."""
+PARTS = (
+    *("edgefed", "device_agent", "broker"),
+    *("setup.py", "pyproject.toml", "README.md", "LICENSE"),
+)
+BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
 
 
 def test_devices_of_the_version_before_train_with_those_of_this_one(tmp_path: Path) -> None:
-    """The older one is of its own commit, where git has it, and a stand-in in a copy without."""
+    """The older one is a wheel of v0.1.0 where git has it, and a stand-in in a copy without."""
     assert OLDEST_PROTOCOL == PROTOCOL - 1
     recipe = Recipe.model_validate(
         {
@@ -47,13 +53,16 @@ def test_devices_of_the_version_before_train_with_those_of_this_one(tmp_path: Pa
     stand_in = {"agent": "tests.older_agent", "variables": {older: {VARIABLE: "1"}}}
     with ExitStack() as stack:
         home = stack.enter_context(fleet(tmp_path, recipe, absent=[older], **stand_in))
-        tree = tmp_path / "older"
-        if unpack(VERSION_6, tree):
+        site = tmp_path / "site"
+        if released := install_release(tmp_path / "tree", site):
             words = home._command(older)[1:]
-            stack.enter_context(run_older(tree, words, tmp_path / f"{older}.log"))
+            stack.enter_context(run_older(site, words, tmp_path / f"{older}.log"))
         else:
             home.start(older)
         home.wait_for_devices(2)
+        if released:
+            seen = {name: each["agent"] for name, each in home.devices().items()}
+            assert seen == {older: RELEASED, newer: VERSION}
         mixed = home.finish(home.begin())
         text = (Path(mixed["folder"]) / EVENTS).read_text()
         replies = [each for each in map(json.loads, text.splitlines()) if each["kind"] == "reply"]
@@ -65,27 +74,33 @@ def test_devices_of_the_version_before_train_with_those_of_this_one(tmp_path: Pa
         assert "connected" in log and "refused" not in log
 
 
-def unpack(commit: str, folder: Path) -> bool:
-    """Unpack the programs of a commit, and return whether it is in the history."""
-    words = ("git", "archive", commit, "edgefed", "device_agent", "broker")
+def install_release(tree: Path, site: Path) -> bool:
+    """Install a wheel of v0.1.0 in a folder, and return whether it is in the history."""
+    words = ("git", "archive", COMMIT, *PARTS)
     if shutil.which("git") is None:
         return False
     archive = subprocess.run(words, cwd=ROOT, capture_output=True, check=False)
-    if archive.returncode == 0:
-        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-            files.extractall(folder, filter="data")
-    return archive.returncode == 0
+    if archive.returncode:
+        return False
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(tree, filter="data")
+    subprocess.run([sys.executable, "-c", BUILD, str(tree)], cwd=tree, check=True)
+    (wheel,) = tree.glob("*.whl")
+    install = ("pip", "install", "--no-index", "--no-deps", "--target", str(site), str(wheel))
+    subprocess.run([sys.executable, "-m", *install], check=True)
+    shutil.rmtree(tree)
+    return True
 
 
 @contextmanager
-def run_older(tree: Path, words: list[str], log: Path) -> Iterator[None]:
-    """Run the agent of another tree for the time of the block."""
-    command = [sys.executable, "-m", "device_agent.commands.cli", *words]
-    environment = {**clean_environment(), "PYTHONPATH": str(tree)}
+def run_older(site: Path, words: list[str], log: Path) -> Iterator[None]:
+    """Run the agent that is installed in a folder, for the time of the block."""
+    command = [sys.executable, str(site / "bin" / "edgefed-agent"), *words]
+    environment = {**clean_environment(), "PYTHONPATH": str(site)}
     with log.open("ab") as said:
         agent = subprocess.Popen(
             ending_with_parent(command, signal.SIGKILL),
-            cwd=tree,
+            cwd=site,
             env=environment,
             stdout=said,
             stderr=said,
