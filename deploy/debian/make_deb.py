@@ -22,7 +22,8 @@ from collections.abc import Iterator, Sequence
 from email.parser import Parser
 from pathlib import Path
 
-from packaging.utils import parse_wheel_filename
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from edgefed.trust.releases import NEVER
@@ -97,6 +98,21 @@ def requirements(wheel: Path, extras: Sequence[str]) -> Iterator[str]:
             continue
         rest = marker.replace(extra[0], "").strip() if extra else marker.strip()
         yield f"{line.strip()}; {rest}" if rest else line.strip()
+
+
+def unmet(lines: Sequence[str], wheels: Sequence[Path]) -> list[str]:
+    """Return the requirements of this Python that no wheel meets; not those of the wheels."""
+    versions = defaultdict(list)
+    for wheel in wheels:
+        name, version, _, _ = parse_wheel_filename(wheel.name)
+        versions[name].append(version)
+    asked = [Requirement(line) for line in lines]
+    return [
+        f"{each.name}{each.specifier}"
+        for each in asked
+        if (each.marker is None or each.marker.evaluate())
+        and not any(each.specifier.filter(versions[canonicalize_name(each.name)]))
+    ]
 
 
 def debian_version(version: Version) -> str:
@@ -197,6 +213,8 @@ def main() -> None:
             return
         offline = ["--no-index"] if given.wheels else []
         wheels = sorted({*carried, wheel})
+        if given.wheels and (absent := unmet(lines, wheels)):
+            raise SystemExit(f"{given.wheels} has no wheel for {', '.join(absent)}.")
         tree = folder / "tree"
         fill(tree, wheels, [*offline, "--find-links /opt/edgefed/wheels", *lines])
         architecture, python = needed_machine(wheels)

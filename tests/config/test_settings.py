@@ -407,9 +407,10 @@ def test_wrong_limits_of_mixes_are_told_in_a_line_each(folders: Path, around: Ma
         ("MIX_LIMIT", "-1", "must be at least 0, got -1"),
         ("MIX_LIMIT", "none", 'must be a whole number, got "none"'),
         ("MIX_RECEIVERS", "7", "must be an array, got 7"),
+        ("UPDATE_HOURS", "2-5", "must be like \"02:00-05:00\", got '2-5'"),
     ],
 )
-def test_a_wrong_variable_for_mixes_is_told_in_one_line(
+def test_a_wrong_variable_is_told_in_one_line(
     around: MakeAround, name: str, text: str, problem: str
 ) -> None:
     with pytest.raises(RecipeError) as caught:

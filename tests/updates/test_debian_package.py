@@ -138,6 +138,18 @@ def test_it_has_everything_but_torch(packages: tuple[Path, Path], tmp_path: Path
         subprocess.run(["sh", "-n", path], check=True, timeout=LIMIT)
 
 
+def test_a_requirement_without_a_wheel_is_named_at_once(tmp_path: Path) -> None:
+    needs = "Requires-Dist: present>=2\nRequires-Dist: Absent.Too>=1\n"
+    make_wheel(tmp_path, "edgefed", "0.0.9", metadata=needs)
+    make_wheel(tmp_path, "present", "1.0")
+    command = [sys.executable, str(FOLDER / "make_deb.py"), "--wheels", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "--extras", ""], capture_output=True, text=True, timeout=LIMIT, check=False
+    )
+    assert done.stderr == f"{tmp_path} has no wheel for present>=2, Absent.Too>=1.\n"
+    assert done.returncode == 1
+
+
 @pytest.mark.parametrize(
     ("name", "model"), [("edgefed", Settings), ("edgefed-agent", AgentSettings)]
 )

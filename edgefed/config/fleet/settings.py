@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -35,7 +36,7 @@ class DashboardSettings(Section):
         return value
 
 
-HOURS_PATTERN = r"^$|^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$"
+_HOURS = re.compile(r"([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d")
 
 BROKER_PATTERN = r"^mqtts?://[^/\s]+$"
 
@@ -241,7 +242,7 @@ class AgentSettings(FleetSettings):
     """The pinned root metadata, ``1.root.json`` of the release manager: its keys decide which
     releases this device accepts."""
 
-    update_hours: Annotated[str, Field(pattern=HOURS_PATTERN)] = ""
+    update_hours: str = ""
     """Local time in which the version of the agent may change, such as ``02:00-05:00``; by default
     at any time."""
 
@@ -250,6 +251,13 @@ class AgentSettings(FleetSettings):
 
     update_trial: Annotated[float, Field(gt=0, le=86400)] = 60.0
     """Seconds for which a new version has to stay connected before it is kept."""
+
+    @field_validator("update_hours")
+    @classmethod
+    def _clock(cls, value: str) -> str:
+        if value and not _HOURS.fullmatch(value):
+            raise ValueError(f'must be like "02:00-05:00", got {value[:40]!r}')
+        return value
 
     @field_validator("mix_receivers", "model_formats", mode="before")
     @classmethod
