@@ -13,8 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
+from broker.address import LOOPBACK, free_port
 from broker.mosquitto import MosquittoBroker
 from edgefed.config.recipes.recipe import ModelSection
+from edgefed.config.values.address import Address
 from edgefed.learn.modeling.model_building import build
 from edgefed.wire.messages import BlobRef, CoordinatorState, Task
 from edgefed.wire.tensors import pack
@@ -42,6 +44,7 @@ class Board:
         self.disk = Path(f"/proc/{process.pid}/root{disk}")
         self._inside = f"nsenter --target {process.pid} --user --preserve-credentials --mount"
         self._place, self._log = disk, disk.with_name("agent.log")
+        self.data = disk.with_name("data.npz")
 
     def run(self, words: str) -> None:
         """Run a command that sees the agent's disk at its place."""
@@ -56,6 +59,16 @@ class Board:
             yield
         finally:
             self.run(f"umount --lazy {self._place}")
+
+    @contextmanager
+    def child_waits(self) -> Iterator[None]:
+        """Keep the process that trains from going on."""
+        (child,) = psutil.Process(self.pid).children(recursive=True)[-1:]
+        child.suspend()
+        try:
+            yield
+        finally:
+            child.resume()
 
     @property
     def log(self) -> str:
@@ -79,6 +92,15 @@ class Board:
             closed_through=through,
         )
         self.stage.send(self.stage.topics.coordinator(), state)
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
+    """One agent for several tests, the first of which needs an empty disk."""
+    folder = tmp_path_factory.mktemp("board")
+    address = Address(LOOPBACK, free_port())
+    with MosquittoBroker(address, folder / "mosquitto") as broker, board_on(broker, folder) as made:
+        yield made
 
 
 @contextmanager
@@ -118,24 +140,13 @@ def test_an_answer_that_does_not_fit_waits_for_room_which_is_made_for_what_comes
         it_makes_room_for_what_comes_next(board)
 
 
-def it_makes_room_for_what_comes_next(board: Board) -> None:
-    board.stage.forget()
-    for number in range(1, 5):
-        board.stage.ask(board.task(number))
-        reply = board.stage.reply(f"r-1-{number}")
-        assert reply.status == "ok", reply.reason
-        assert board.stage.pull(reply)["delta"]
-        board.stage.receipt(reply)
-        board.over(number)
-    assert "failed" not in board.stage.seen()
-
-
 def an_answer_waits_and_is_not_trained_again(board: Board) -> None:
     stage = board.stage
-    task = board.task(0, training={"epochs": 40, "batch_size": 1})
+    task = board.task(0, training={"epochs": 5, "batch_size": 1})
     stage.ask(task)
     stage.wait_for_state("train")
-    fill(board.disk / "ballast")
+    with board.child_waits():
+        fill(board.disk / "ballast")
     paused = stage.wait_for_state("paused")
     assert "disk is full" in paused.reason
     assert paused.exchange == task.exchange
@@ -151,54 +162,68 @@ def an_answer_waits_and_is_not_trained_again(board: Board) -> None:
     board.over(0)
 
 
-def test_a_download_that_does_not_fit_goes_on_when_there_is_room(
-    mosquitto: MosquittoBroker, tmp_path: Path
-) -> None:
-    with board_on(mosquitto, tmp_path) as board:
-        fill(board.disk / "ballast")
-        board.stage.ask(board.task(1))
-        assert "disk is full" in board.stage.wait_for_state("paused").reason
-        (board.disk / "ballast").unlink()
-        assert board.stage.reply("r-1-1").status == "ok"
-        assert "failed" not in board.stage.seen()
+def it_makes_room_for_what_comes_next(board: Board) -> None:
+    board.stage.forget()
+    for number in range(1, 4):
+        board.stage.ask(board.task(number))
+        reply = board.stage.reply(f"r-1-{number}")
+        assert reply.status == "ok", reply.reason
+        assert board.stage.pull(reply)["delta"]
+        board.stage.receipt(reply)
+        board.over(number)
+    assert "failed" not in board.stage.seen()
 
 
-def test_a_disk_that_is_read_only_for_a_while_is_told_and_costs_nothing(
-    mosquitto: MosquittoBroker, tmp_path: Path
-) -> None:
-    with board_on(mosquitto, tmp_path) as board:
-        stage = board.stage
-        with board.read_only():
-            write_data(tmp_path / "data.npz", samples=SAMPLES + 10)
-            stage.wait(lambda: "data have changed" in board.log, "a line about the data")
-            stage.ask(board.task(1))
-            reason = stage.wait_for_state("paused").reason
-            assert reason.endswith("staging: Read-only file system. Waiting for the disk.")
-        assert stage.reply("r-1-1").samples == SAMPLES * 0.8, "its samples are those of before"
-        stage.wait(lambda: stage.births[-1].revision == 1, "the new samples")
-        assert board.log.count("data have changed and are not used") == 1
-        assert "samples.npz: Read-only file system." in board.log
-        a_folder_that_is_moved_away_for_a_while_is_told_and_not_made_anew(board)
+def test_a_download_that_does_not_fit_goes_on_when_there_is_room(board: Board) -> None:
+    board.stage.forget()
+    fill(board.disk / "ballast")
+    board.stage.ask(board.task(4))
+    assert "disk is full" in board.stage.wait_for_state("paused").reason
+    (board.disk / "ballast").unlink()
+    reply = board.stage.reply("r-1-4")
+    assert reply.status == "ok"
+    board.stage.receipt(reply)
+    board.over(4)
+    assert "failed" not in board.stage.seen()
 
 
-def a_folder_that_is_moved_away_for_a_while_is_told_and_not_made_anew(board: Board) -> None:
+def test_a_disk_that_is_read_only_for_a_while_is_told_and_costs_nothing(board: Board) -> None:
+    stage = board.stage
+    stage.forget()
+    with board.read_only():
+        write_data(board.data, samples=SAMPLES + 10)
+        stage.wait(lambda: "data have changed" in board.log, "a line about the data")
+        stage.ask(board.task(5))
+        reason = stage.wait_for_state("paused").reason
+        assert reason.endswith("staging: Read-only file system. Waiting for the disk.")
+    reply = stage.reply("r-1-5")
+    assert reply.samples == SAMPLES * 0.8, "its samples are those of before"
+    stage.receipt(reply)
+    board.over(5)
+    stage.wait(lambda: stage.births[-1].revision == 1, "the new samples")
+    assert board.log.count("data have changed and are not used") == 1
+    assert "samples.npz: Read-only file system." in board.log
+
+
+def test_a_folder_moved_away_for_a_while_is_told_and_not_made_anew(board: Board) -> None:
     stage, folder = board.stage, board.disk / "agents" / FLEET / NAME
     stage.forget()
     folder.rename(folder.with_name("moved"))
-    stage.ask(board.task(2))
+    stage.ask(board.task(6))
     reason = stage.wait_for_state("paused").reason
     assert reason.endswith("was moved or deleted while a program uses it. Waiting for the disk.")
     assert not folder.exists()
     folder.with_name("moved").rename(folder)
-    assert stage.reply("r-1-2").status == "ok"
-    (child,) = psutil.Process(board.pid).children(recursive=True)[-1:]
-    child.suspend()  # until its blobs are away
-    stage.forget()
-    stage.ask(board.task(3))
-    stage.wait_for_state("train")
-    folder.rename(folder.with_name("moved"))
-    child.resume()
+    reply = stage.reply("r-1-6")
+    assert reply.status == "ok"
+    stage.receipt(reply)
+    board.over(6)
+    with board.child_waits():
+        stage.forget()
+        stage.ask(board.task(7))
+        stage.wait_for_state("train")
+        folder.rename(folder.with_name("moved"))
     stage.wait_for_state("paused")
     folder.with_name("moved").rename(folder)
-    assert stage.reply("r-1-3").status == "ok"
+    assert stage.reply("r-1-7").status == "ok"
     assert "failed" not in stage.seen()
