@@ -6,16 +6,18 @@ own, which can be killed at any moment. Tests of how programs start use ``tests.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import runpy
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from multiprocessing import get_context
+from multiprocessing import get_context, reduction
 from pathlib import Path
 from subprocess import CompletedProcess
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import Any, Protocol
 
 from broker.parent_death import execute_with_parent
 from tests.faults.shifted_clock import VARIABLE, follow_own_clock
@@ -45,24 +47,35 @@ class ForkedProgram:
     Args:
         words: the module and its arguments.
         environment: all that it sees of one.
-        log: gets what it says, after what is there.
+        log: gets what it says, after what is there; or stdin, stdout and stderr, which are closed.
         errors: gets what it says on stderr; the log does when left out.
         folder: its working folder; that of this process when left out.
+        mask: of the files that it makes; that of this process when left out.
+        like: a process whose network and mounts it sees; 0 for this one.
     """
 
     def __init__(
         self,
         words: Sequence[str],
         environment: Mapping[str, str],
-        log: Path,
+        log: Path | Sequence[int],
         errors: Path | None = None,
-        folder: Path | None = None,
+        *,
+        folder: Path | str | None = None,
+        mask: int | None = None,
+        like: int = 0,
     ) -> None:
-        mask = os.umask(0)
-        os.umask(mask)
-        given = (list(words), dict(environment), log, errors or log, folder or Path.cwd(), mask)
-        self._process = _CONTEXT.Process(target=_run, args=given)
-        self._process.start()
+        opened = list(log) if not isinstance(log, Path) else _opened(log, errors or log)
+        mask = _mask() if mask is None else mask
+        place = str(folder or Path.cwd())
+        try:
+            files = _Files(opened)
+            given = (list(words), dict(environment), files, place, mask, like)
+            self._process = _CONTEXT.Process(target=_run, args=given)
+            self._process.start()
+        finally:
+            for each in opened:
+                os.close(each)
 
     @property
     def pid(self) -> int:
@@ -77,6 +90,16 @@ class ForkedProgram:
     def terminate(self) -> None:
         """Send it SIGTERM."""
         self._process.terminate()
+
+    @property
+    def sentinel(self) -> int:
+        """A file that can be read once it has ended."""
+        return self._process.sentinel
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
 
     def wait(self, seconds: float | None = None) -> int:
         """Return its exit code once it has ended.
@@ -100,7 +123,7 @@ def ended(
     """Run a program to its end, as ``subprocess.run`` does."""
     with TemporaryDirectory() as said:
         out, err = Path(said) / "stdout", Path(said) / "stderr"
-        program = ForkedProgram(words, environment, out, err, folder)
+        program = ForkedProgram(words, environment, out, err, folder=folder)
         try:
             code = program.wait(PATIENCE)
         except TimeoutError:
@@ -123,21 +146,71 @@ def run_module(
     return done.returncode, done.stdout, done.stderr
 
 
+class _Files:
+    """Open files that travel to the process that is forked."""
+
+    def __init__(self, files: Sequence[int]) -> None:
+        self._files = files
+
+    def __getstate__(self) -> list[Any]:
+        return [reduction.DupFd(each) for each in self._files]
+
+    def __setstate__(self, files: list[Any]) -> None:
+        self._files = [each.detach() for each in files]
+
+    def become_standard(self) -> None:
+        """Make them stdin, stdout and stderr, as they are after the start of Python."""
+        for number, (file, name) in enumerate(zip(self._files, _STREAMS, strict=True)):
+            os.dup2(file, number)
+            os.close(file)
+            lines = number == 2 or os.isatty(number)
+            stream = open(  # noqa: SIM115
+                number, "w" if number else "r", buffering=1 if lines else -1, closefd=False
+            )
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+
+
+_STREAMS = ("stdin", "stdout", "stderr")
+
+
+def _opened(log: Path, errors: Path) -> list[int]:
+    """Return nothing to read, and the files to write to."""
+    how = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return [os.open(os.devnull, os.O_RDONLY), os.open(log, how, 0o600), os.open(errors, how, 0o600)]
+
+
+def _mask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _join_namespaces(pid: int) -> None:
+    """See the network and the mounts that a process sees."""
+    for kind in ("net", "mnt"):
+        path = Path(f"/proc/{pid}/ns/{kind}")
+        if path.readlink() != Path(f"/proc/self/ns/{kind}").readlink():
+            with path.open() as space:
+                if ctypes.CDLL(None, use_errno=True).setns(space.fileno(), 0):
+                    raise OSError(ctypes.get_errno(), "setns", path)
+
+
 def _run(
-    words: list[str], environment: dict[str, str], log: Path, errors: Path, folder: Path, mask: int
+    words: list[str], environment: dict[str, str], files: _Files, folder: str, mask: int, like: int
 ) -> None:
     """Become the program."""
     if sys.platform.startswith("linux"):
         execute_with_parent(os.getppid(), signal.SIGKILL)
+    if like:
+        _join_namespaces(like)
     os.umask(mask)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
     os.environ.clear()
     os.environ.update(environment)
-    for stream, path in ((1, log), (2, errors)):
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(opened, stream)
-        os.close(opened)
+    time.tzset()
     os.chdir(folder)
+    files.become_standard()
     if VARIABLE in environment:
         follow_own_clock(environment[VARIABLE])
     sys.argv = list(words)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker.child_process import ending_with_parent
+from tests.launched_programs import scripts
 from tests.processes import PATIENCE
 
 NETWORK = "192.0.2"
@@ -29,12 +30,14 @@ class Machine:
         address: its IPv4 address.
         home: a folder of its own file system; other machines have another under this path.
         first: its first process, which holds the namespaces.
+        programs: the folder with our commands.
     """
 
     name: str
     address: str
     home: Path
     first: subprocess.Popen[bytes]
+    programs: Path
     _services: list[tuple[subprocess.Popen[bytes], Path]] = field(default_factory=list)
 
     def run(self, command: str) -> str:
@@ -70,8 +73,8 @@ class Machine:
 
     def command(self, command: str) -> list[str]:
         """Return the words that run a shell command inside, with nothing of our environment."""
-        programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        environment = [f"HOME={self.home}", f"PATH={programs}", "COLUMNS=200", "LANG=C.UTF-8"]
+        path = f"PATH={self.programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = [f"HOME={self.home}", path, "COLUMNS=200", "LANG=C.UTF-8"]
         inside = [shutil.which("nsenter") or "", "-t", str(self.first.pid), "-n", "-m", "--"]
         return [*inside, "env", "-i", *environment, "sh", "-c", f"cd {self.home} && {command}"]
 
@@ -118,17 +121,19 @@ def machines(names: Sequence[str], disk: Path, *, first: int) -> Iterator[list[M
         first: last number of the first one's address.
     """
     disk.mkdir()
+    programs = disk.with_name("programs")
+    programs.mkdir()
     with ExitStack() as stack:
         made: list[Machine] = []
         for number, name in enumerate(names, first):
-            machine = _start(name, f"{NETWORK}.{number}", disk)
+            machine = _start(name, f"{NETWORK}.{number}", disk, scripts(programs))
             stack.callback(machine.stop)
             made.append(machine)
         _join(made)
         yield made
 
 
-def _start(name: str, address: str, disk: Path) -> Machine:
+def _start(name: str, address: str, disk: Path, programs: Path) -> Machine:
     home = disk / "home"
     setup = f"mount -t tmpfs none {disk} && mkdir {home} && ip link set lo up && exec sleep inf"
     space = [
@@ -142,7 +147,7 @@ def _start(name: str, address: str, disk: Path) -> Machine:
         setup,
     ]
     first = subprocess.Popen(ending_with_parent(space, signal.SIGKILL))
-    machine = Machine(name, address, home, first)
+    machine = Machine(name, address, home, first, programs)
     ends = time.monotonic() + PATIENCE
     while subprocess.run(
         machine.command("ip link show lo | grep -q UP"), check=False, capture_output=True

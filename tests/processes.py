@@ -25,11 +25,23 @@ def clean_environment() -> dict[str, str]:
     return {**kept, "EDGEFED_NO_CONFIG": "1"}
 
 
+def start_python(
+    *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """Start ``python`` itself; the kernel kills it when the tests end before it."""
+    return _start([sys.executable, *arguments], environment)
+
+
 def start_module(
     module: str, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
-    """Start ``python -m module``; the kernel kills it when the tests end before it."""
-    command = [sys.executable, "-m", module, *arguments]
+    """Start ``python -m module`` by a launcher, as ``start_python`` does without one."""
+    from tests.launched_programs import launching
+
+    return _start(launching(module, *arguments), environment)
+
+
+def _start(command: list[str], environment: Mapping[str, str] | None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         ending_with_parent(command, signal.SIGKILL),
         stdin=subprocess.DEVNULL,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.forked_programs import ForkedProgram, ended
+from tests.launched_programs import launching
+from tests.processes import wait_until_ended
 
 SHOW = """
 import json, os, sys
@@ -66,3 +70,53 @@ def test_it_ends_at_sigterm(tmp_path: Path) -> None:
         program.wait(0.01)
     program.terminate()
     assert program.wait() == -signal.SIGTERM
+
+
+def launch(*words: str, folder: Path) -> subprocess.Popen[str]:
+    """Start a module in a folder by the launcher."""
+    return subprocess.Popen(
+        launching(*words),
+        cwd=folder,
+        env={"PYTHONPATH": str(folder), "ONLY": "this"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_launched_one_has_the_launchers_files_folder_and_environment(tmp_path: Path) -> None:
+    (tmp_path / "show_all.py").write_text(SHOW)
+    code = "import os, sys\nprint(input(), os.getcwd())\nsys.exit('err')\n"
+    (tmp_path / "taker.py").write_text(code)
+    shown = launch("show_all", "--a", "b", folder=tmp_path)
+    name, arguments, environment, _, prepared = json.loads(shown.communicate(timeout=60)[0])
+    assert (name, arguments, prepared, shown.returncode) == ("__main__", ["--a", "b"], True, 3)
+    assert environment.pop("LC_CTYPE", "") in ("", "C.UTF-8")  # by the launcher's Python
+    assert environment == {"PYTHONPATH": str(tmp_path), "ONLY": "this"}
+    taker = launch("taker", folder=tmp_path)
+    assert taker.communicate("in\n", timeout=60) == (f"in {tmp_path}\n", "err\n")
+    assert taker.returncode == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_launched_one_ends_as_its_launcher_does(tmp_path: Path, number: int) -> None:
+    code = "import os\nprint(os.getpid(), flush=True)\nwhile True: pass\n"
+    (tmp_path / "waiter.py").write_text(code)
+    launcher = launch("waiter", folder=tmp_path)
+    assert launcher.stdout is not None
+    program = psutil.Process(int(launcher.stdout.readline()))
+    launcher.send_signal(number)
+    launcher.communicate(timeout=60)
+    assert launcher.returncode == -number
+    wait_until_ended([program])
+
+
+def test_a_launched_one_gets_ctrl_c(tmp_path: Path) -> None:
+    code = "try:\n    print('up', flush=True)\n    while True: pass\n"
+    (tmp_path / "taker.py").write_text(code + "except KeyboardInterrupt: raise SystemExit(7)\n")
+    launcher = launch("taker", folder=tmp_path)
+    assert launcher.stdout is not None and launcher.stdout.readline() == "up\n"
+    launcher.send_signal(signal.SIGINT)
+    launcher.communicate(timeout=60)
+    assert launcher.returncode == 7

@@ -16,10 +16,13 @@ from edgefed.control.coordinator_client import CoordinatorClient
 from tests.cli.commands import TINY, recipe_file
 from tests.cli.conftest import SmallFleet
 from tests.forked_fleet import ForkedProcesses, demo_here
-from tests.processes import edgefed, outcome
+from tests.processes import outcome, start_python
 from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto
+
+EDGEFED = ("-m", "edgefed.cli.main")
+"""Without a launcher, so that what it starts are its child processes."""
 
 
 def read_until(process: subprocess.Popen[str], word: str) -> list[str]:
@@ -46,7 +49,7 @@ def test_up_ends_with_sigterm_and_leaves_a_broker_that_was_there(
     fleet: SmallFleet, tmp_path: Path
 ) -> None:
     words = ("--broker", fleet.url, "--fleet", "second", "--state", str(tmp_path))
-    process = edgefed(*words, "up", "--headless")
+    process = start_python(*EDGEFED, *words, "up", "--headless")
     said = read_until(process, "coordinator  fleet second")
     assert said[0] == f"broker       already at {fleet.url}"
     started = family(process)
@@ -67,7 +70,7 @@ def demo_words(folder: Path, devices: int) -> tuple[str, ...]:
 def test_ctrl_c_ends_a_demo_in_a_round(tmp_path: Path) -> None:
     """It starts its broker as ``up`` does, which ``test_start_up`` ends at any moment."""
     words = ("--state", str(tmp_path), "demo", "--headless", *demo_words(tmp_path, 1))
-    process = edgefed(*words)
+    process = start_python(*EDGEFED, *words)
     read_until(process, "round 2/")
     started = family(process)
     process.send_signal(signal.SIGINT)

@@ -13,7 +13,7 @@ import psutil
 from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 
 from broker.address import free_port
-from tests.processes import outcome, start_module
+from tests.processes import outcome, start_python
 
 PATIENCE = 60.0
 """Seconds after which a wait has failed."""
@@ -57,7 +57,8 @@ def served(
 ) -> Iterator[Served]:
     """Run ``edgefed ui --web`` on a free port inside the block."""
     web = ("ui", "--web", "--port", str(free_port()))
-    process = start_module("edgefed.cli.main", *common, *web, *words, environment=environment)
+    program = ("-m", "edgefed.cli.main")  # its dashboards are its child processes
+    process = start_python(*program, *common, *web, *words, environment=environment)
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, outcome(process)

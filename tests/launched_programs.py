@@ -1,0 +1,66 @@
+"""Programs of ours that somebody else starts, such as a shell: a launcher asks for a fork."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import select
+import shlex
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from tests.forked_programs import ForkedProgram
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
+SCRIPTS = {"edgefed": "edgefed.cli.main", "edgefed-agent": "device_agent.commands.cli"}
+
+
+def launching(module: str, *arguments: str) -> list[str]:
+    """Return the words that run ``python -m module`` without an import of torch."""
+    return [sys.executable, "-ISE", str(LAUNCHER), str(_server()), module, *arguments]
+
+
+def scripts(folder: Path) -> Path:
+    """Write the commands of ours into a folder, which is to be the first one of a PATH."""
+    for name, module in SCRIPTS.items():
+        path = folder / name
+        path.write_text(f'#!/bin/sh\nexec {shlex.join(launching(module))} "$@"\n')
+        path.chmod(0o755)
+    return folder
+
+
+@functools.cache
+def _server() -> Path:
+    """Listen for launchers until this process ends, and return the socket's path."""
+    path = Path(tempfile.mkdtemp()) / "launch"
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    server.listen()
+
+    def accept() -> None:
+        while True:
+            launcher, _ = server.accept()
+            threading.Thread(target=_launch, args=(launcher,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    return path
+
+
+def _launch(launcher: socket.socket) -> None:
+    """Run the program of a launcher, which ends it by its own end."""
+    with launcher:
+        said, files, _, _ = socket.recv_fds(launcher, 65536, 3)
+        while not said.endswith(b"\n"):
+            said += launcher.recv(65536)
+        words, environment, folder, mask, pid = json.loads(said)
+        program = ForkedProgram(words, environment, files, folder=folder, mask=mask, like=pid)
+        while program.sentinel not in select.select([launcher, program.sentinel], [], [])[0]:
+            for number in launcher.recv(16) or [signal.SIGKILL]:
+                program.send_signal(number)
+        with contextlib.suppress(BrokenPipeError):  # the launcher was killed
+            launcher.sendall(str(program.wait()).encode())
