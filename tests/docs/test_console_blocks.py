@@ -18,6 +18,7 @@ from broker.address import LOOPBACK
 from broker.mosquitto import MosquittoBroker
 from tests.docs.pages import PAGES, blocks, commands
 from tests.forked_programs import ForkedProgram, ended
+from tests.launched_programs import scripts
 from tests.processes import PATIENCE, clean_environment
 
 MACHINES = ("hub", "device")
@@ -61,17 +62,19 @@ def own_words(command: str) -> list[str]:
 class Shell:
     """Runs the commands of a page in one folder, against one broker.
 
-    Commands of ours are forked where that is possible: the import of torch would take most of the
-    time. The other ones, such as those that write a file, go through bash and the console scripts.
+    Commands of ours are forked: the import of torch would take most of the time. Lines for which a
+    shell has more to do than to split them go through bash, and find launchers of our commands.
     """
 
     def __init__(self, folder: Path, port: int) -> None:
         self._folder = folder
         self._address = f"{LOOPBACK}:{port}"
-        programs = Path(sys.executable).parent
+        programs = folder.with_name(f"{folder.name}-programs")
+        programs.mkdir()
+        python = Path(sys.executable).parent
         self._environment = {
             **clean_environment(),
-            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PATH": f"{scripts(programs)}:{python}:{os.environ['PATH']}",
             "EDGEFED_BROKER": f"mqtt://{self._address}",
             "EDGEFED_STATE": str(folder / "state"),
             "COLUMNS": "200",
