@@ -36,13 +36,18 @@ def test_a_plan_tells_noise_and_epsilon_of_the_whole_run() -> None:
     assert "differ in all data of one device" in lines
 
 
-def test_a_plan_finds_the_multiplier_of_a_budget_and_counts_a_secret_cohort() -> None:
+def test_a_plan_finds_the_multiplier_of_a_budget() -> None:
+    found = plan("mechanism=central", "epsilon=2", words=("--json",)).json
+    assert (found["sampled"], found["population"], found["budget"]) == (None, None, 2.0)
+    assert epsilon_of([Releases(5, found["noise_multiplier"])], 1e-5) == found["epsilon"] <= 2.0
+    assert epsilon_of([Releases(5, found["noise_multiplier"] * 0.99)], 1e-5) > 2.0
+
+
+def test_a_plan_counts_a_secret_cohort() -> None:
     words = ("--set", "rounds.cohort=20", "--json")
-    sets = ("mechanism=central", "epsilon=2", "population=1000")
-    found = plan(*sets, words=words).json
-    assert found["epsilon"] <= 2.0
-    assert (found["sampled"], found["population"], found["budget"]) == (20, 1000, 2.0)
-    assert found["noise_multiplier"] < plan(*sets[:2], words=words).json["noise_multiplier"] / 4
+    found = plan("mechanism=central", "noise_multiplier=2", "population=1000", words=words).json
+    assert (found["sampled"], found["population"]) == (20, 1000)
+    assert found["epsilon"] == epsilon_of([Releases(5, 2.0, 20, 1000)], 1e-5)
 
 
 @pytest.mark.parametrize("command", ["plan", "simulation"])

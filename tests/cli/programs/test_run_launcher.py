@@ -99,7 +99,7 @@ CHANGES = st.dictionaries(
 
 
 @settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(sets=CHANGES, which=st.integers(0, 2))
 def test_the_command_line_makes_the_recipe_that_is_shown(
