@@ -91,6 +91,8 @@ class FleetProcesses:
         self.link = FaultyLink(self.address.port, down=DOWN, up=UP)
         self._sources: dict[str, str] = {}
         self.processes: dict[str, Running] = {}
+        self._client: CoordinatorClient | None = None
+        self._talking = threading.RLock()
         for name, shard in {**dealt(recipe, holdout), **(shards or {})}.items():
             self.give(name, shard)
         if self.trust is not None:
@@ -119,6 +121,8 @@ class FleetProcesses:
 
     def kill(self, name: str) -> None:
         """End a part with SIGKILL and wait until it is gone."""
+        if name in ("broker", "coordinator"):
+            self._disconnect()
         if name == "broker":
             os.kill(self.broker.pid, signal.SIGKILL)
             wait_until(lambda: not self.broker.is_running(), "the broker's end")
@@ -140,6 +144,7 @@ class FleetProcesses:
 
     def close(self) -> None:
         """End everything."""
+        self._disconnect()
         for process in self.processes.values():
             process.kill()
             process.wait()
@@ -255,20 +260,32 @@ class FleetProcesses:
         return dict(self._call(lambda client: client.ask("run.show", run=run), patience=0.0))
 
     def _call(self, call: Callable[[CoordinatorClient], Any], *, patience: float = PATIENCE) -> Any:
-        """Talk to the coordinator, which may be on its way back."""
+        """Talk to the coordinator, which may be on its way back; connecting is dear."""
         until = time.monotonic() + patience
         while True:
-            client = CoordinatorClient(self.address, FLEET)
             try:
-                client.connect()
-                client.wait_until_online(min(30.0, patience + 5.0))
-                return call(client)
+                with self._talking:
+                    return call(self._connected(min(30.0, patience + 5.0)))
             except EdgeFedError as error:
-                if error.exit_code != 3 or time.monotonic() > until:
+                if error.exit_code != 3:
+                    raise
+                self._disconnect()
+                if time.monotonic() > until:
                     raise
                 time.sleep(0.2)
-            finally:
-                client.close()
+
+    def _connected(self, patience: float) -> CoordinatorClient:
+        if self._client is None:
+            self._client = CoordinatorClient(self.address, FLEET)
+            self._client.connect()
+            self._client.wait_until_online(patience)
+        return self._client
+
+    def _disconnect(self) -> None:
+        with self._talking:
+            if self._client is not None:
+                self._client.close()
+            self._client = None
 
 
 def dealt(recipe: Recipe, holdout: float = 0.0) -> dict[str, Shard]:
