@@ -274,5 +274,6 @@ def lie_about(told: str) -> None:
 
 
 if __name__ == "__main__":
-    lie_about(lie)
+    if lie:
+        lie_about(lie)
     start(app)
