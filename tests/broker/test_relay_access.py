@@ -33,7 +33,7 @@ COMMON = {
 STEPS = 3
 """Exchanges until mixes are sent."""
 
-MIXES = {**COMMON, "labels": {"count": 3000, "mix_share": 1.0, "noise": "none"}}
+MIXES = {**COMMON, "labels": {"count": 1000, "mix_share": 1.0, "noise": "none"}}
 
 
 def write_images(path: Path, label: int) -> Path:

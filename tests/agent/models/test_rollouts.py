@@ -69,7 +69,7 @@ def inference_program(home: FleetProcesses, device: str) -> Iterator[list[str]]:
     end = threading.Event()
 
     def read() -> None:
-        while not end.wait(0.002):
+        while not end.wait(0.02):
             if (models(home, device) / "current").is_symlink():
                 try:
                     seen.append(current(home, device)["rollout"])

@@ -42,25 +42,25 @@ def both(folder: Path, *words: str) -> dict[str, Any]:
     virtual = edgefed("--quiet", "sim", "run", recipe, "--json", state=folder).json
     for key in ("rounds", "devices", "accuracy", "weights_digest"):
         assert real[key] == virtual[key]
-    assert real["rounds"] == 3
+    assert real["rounds"] == 2
     assert len(real["weights_digest"]) == 64
     return real
 
 
 def test_devices_share_averages_once_through_the_embedded_broker(tmp_path: Path) -> None:
     pytest.importorskip("amqtt", reason="the demo broker is not installed")
-    words = ("--algorithm", "fedmix", "--devices", "2", "--rounds", "3", "--seed", "1")
+    words = ("--algorithm", "fedmix", "--devices", "2", "--rounds", "2", "--seed", "1")
     real = both(tmp_path, *words)
     assert len(events(real, "exchange", question="mean", phase="broadcast")) == 1
     assert len(events(real, "reply", question="mean", outcome="accepted")) == 2
-    assert len(events(real, "reply", question="fit", outcome="accepted")) == 6
+    assert len(events(real, "reply", question="fit", outcome="accepted")) == 4
     notes = [note["text"] for note in events(real, "note")]
     assert "2 of 2 devices shared averaged data: 2 entries in all" in notes
 
 
 def recipe(*sets: str) -> Recipe:
     """Return the demo's recipe for three devices, with changes as after ``--set``."""
-    few = ("simulation.devices=3", "rounds.min_devices=3", "rounds.count=3", "data.limit=600")
+    few = ("simulation.devices=3", "rounds.min_devices=3", "rounds.count=2", "data.limit=300")
     parsed = parse_sets((*few, "seed=1", *sets))
     return load_recipe(RECIPE, Surroundings({}, Path(), no_config=True), sets=parsed).value
 
@@ -136,7 +136,7 @@ def test_a_fleet_ends_as_a_simulation(
     real = three.finish(three.begin(plan))
     virtual = simulated(tmp_path / "same", plan)
     assert real["status"] == "finished", real["reason"]
-    assert (real["round"], real["devices"]) == (3, 3)
+    assert (real["round"], real["devices"]) == (2, 3)
     assert real["accuracy"] == virtual.accuracy
     assert real["weights_digest"] == virtual.weights_digest
     assert real["weights_digest"] != plain

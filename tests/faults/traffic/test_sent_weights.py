@@ -36,7 +36,7 @@ from tests.faults.traffic.traffic_meter import Meter
 
 pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 
-DEVICES = device_names(8)
+DEVICES = device_names(4)
 HOLDOUT = 0.2
 HEADER = 400
 """Most bytes of a blob's header."""
@@ -47,7 +47,7 @@ def recipe(rounds: int, **tables: Any) -> Recipe:
         {
             "name": "sent",
             "seed": 3,
-            "data": {"name": "digits", "limit": 600, "partition": "classes"},
+            "data": {"name": "digits", "limit": 400, "partition": "classes"},
             "training": {"batch_size": 8, "learning_rate": 0.1},
             "rounds": {
                 "count": rounds,
