@@ -52,6 +52,7 @@ def shows(home: FleetProcesses, device: str, limit: float) -> Iterator[dict[str,
         if all(check(view[name]) for name, check in wanted.items()):
             return
         assert time.monotonic() < until, f"{device} is {view}\n{home.logs()}"
+        time.sleep(0.1)
 
 
 def is_(value: object) -> Callable[[Any], bool]:
