@@ -59,7 +59,8 @@ def _launch(launcher: socket.socket) -> None:
             said += launcher.recv(65536)
         words, environment, folder, mask, pid = json.loads(said)
         program = ForkedProgram(words, environment, files, folder=folder, mask=mask, like=pid)
-        while program.sentinel not in select.select([launcher, program.sentinel], [], [])[0]:
+        both = [launcher.fileno(), program.sentinel]
+        while program.sentinel not in select.select(both, [], [])[0]:
             for number in launcher.recv(16) or [signal.SIGKILL]:
                 program.send_signal(number)
         with contextlib.suppress(BrokenPipeError):  # the launcher was killed

@@ -1,4 +1,4 @@
-"""Hundreds of simulated devices: nothing is sent twice, and nothing waits for a busy coordinator."""
+"""Hundreds of light devices: nothing is sent twice, and nothing waits for a busy coordinator."""
 
 from __future__ import annotations
 
