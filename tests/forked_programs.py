@@ -146,6 +146,13 @@ def run_module(
     return done.returncode, done.stdout, done.stderr
 
 
+def printed_by(name: str, *words: str) -> str:
+    """Return what a benchmark prints, as ``benchmarks.shared.harness.printed_by`` does."""
+    code, out, err = run_module(f"benchmarks.{name}", *words)
+    assert code == 0, err
+    return out
+
+
 class _Files:
     """Open files that travel to the process that is forked."""
 

@@ -9,29 +9,28 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import experts, fedmix_step, matching
+from benchmarks import experts, fedmix_step, images, matching
 from benchmarks.peers.matching_rows import RowMatching
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.learn.directional.directional_derivative import DerivativeMethod, way_of
 from edgefed.learn.matching.layer import match_layer
 from edgefed.learn.modeling.model_building import build
-from tests.forked_programs import run_module
+from tests.forked_programs import printed_by
 from tests.learn.matching_problems import pairs
 
 
 def reported(module: str, *words: str) -> dict[str, Any]:
     """Return what a benchmark reports of one repetition."""
-    code, out, err = run_module(f"benchmarks.{module}", "--repeats", "1", *words, "--json")
-    assert code == 0, err
-    told: dict[str, Any] = json.loads(out)
+    told: dict[str, Any] = json.loads(printed_by(module, "--repeats", "1", *words, "--json"))
     return told
 
 
 @pytest.mark.slow
-def test_image_folders_are_read_at_a_rate_and_trained_on_within_their_memory() -> None:
-    code, out, err = run_module("benchmarks.images", "--images", "16", "--steps", "1", "--json")
-    assert code == 0, err
-    told = json.loads(out)
+def test_image_folders_are_read_at_a_rate_and_trained_on_within_their_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(images, "printed_by", printed_by)
+    told = images.measured(16, 1)
     assert told["warm_ratio"] == told["warm"] / told["torchvision"] > 0
     assert told["augmented_ratio"] == told["augmented"] / told["torchvision_augmented"] > 0
     assert told["cold_ratio"] == told["cold"] / told["torchvision"] > 0

@@ -52,9 +52,10 @@ def test_a_study_ends_in_a_row_for_each_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(tmp_path / "data/made.npz")
-    setup = Setup("made.npz", 100, {"partition": "classes", "classes_per_device": 2}, 5, 3, 2)
+    setup = Setup("made.npz", 50, {"partition": "classes", "classes_per_device": 2}, 5, 2, 2)
     monkeypatch.setattr(averaged_data, "SETUPS", {"tiny": setup})
     monkeypatch.setattr(averaged_data, "RATES", (0.01, 0.05))
+    monkeypatch.setattr(averaged_data, "TUNING_SEEDS", (101,))
     methods = {"fedavg": ({},), "fedmix": ({"mixup_ratio": 0.02}, {"mixup_ratio": 0.05})}
     monkeypatch.setattr(averaged_data, "METHODS", methods)
     rows = study("tiny", tmp_path / "data", (1, 2), Runner(tmp_path / "work"))

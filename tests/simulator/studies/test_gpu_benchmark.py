@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
-from collections.abc import Sequence
 
 import pytest
 import torch
@@ -14,7 +12,7 @@ from benchmarks.gpu import WORKS, Measurement, with_ratio, work_of
 from edgefed.config.recipes.recipe import ModelSection
 from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.stacked_trainer import can_stack
-from tests.forked_programs import run_module
+from tests.forked_programs import printed_by, run_module
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -29,16 +27,7 @@ def test_without_a_gpu_it_says_so_in_one_line() -> None:
 def test_tiny_and_on_a_cpu_it_measures_both_ways(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One way in a process of its own, as both are usually, and one in this process."""
-    apart = gpu.apart
-
-    def measured(options: Sequence[str], name: str, way: str) -> Measurement:
-        if way == "stacked":
-            return apart(options, name, way)
-        here = Namespace(small=True, device="cpu", rounds=1, chunk=32)
-        return gpu.measured(here, name, way)
-
-    monkeypatch.setattr(gpu, "apart", measured)
+    monkeypatch.setattr(gpu, "printed_by", printed_by)
     small = ["--cpu", "--no-pfl", "--small", "--rounds", "1", "--models", "lenet5", "--json"]
     monkeypatch.setattr("sys.argv", ["gpu", *small])
     gpu.main()

@@ -37,7 +37,6 @@ def test_what_attackers_train_on() -> None:
     [
         ("none", "mean, checks", 0, ()),
         ("nan", "mean", 2 * ROUNDS, ()),
-        ("nan", "mean, checks", 6, ("device-03", "device-07")),
         ("scaling", "mean, checks", 6, ("device-03", "device-07")),
         ("sign-flip", "krum", 0, ()),
     ],
