@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import dataclass
+
+from tests.forked_programs import ended
+from tests.processes import clean_environment
 
 MEGABYTE = 2**20
 
@@ -42,11 +44,10 @@ def bounded(prepare: str, act: str, *arguments: object, megabytes: int = 256) ->
     An ``EdgeFedError`` is said in one line that begins with "refused".
     """
     code = _BEFORE + prepare + _GUARDED.format(extra=megabytes * MEGABYTE, act=act)
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    return Ended(ended.stdout.strip(), ended.stderr)
+    words = ["tests.memory_limit", code, *map(str, arguments)]
+    done = ended(words, clean_environment())
+    return Ended(done.stdout.strip(), done.stderr)
+
+
+if __name__ == "__main__":
+    exec(sys.argv.pop(1), {})

@@ -60,10 +60,10 @@ def test_an_npz_file_that_declares_a_million_million_values(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_an_npz_file_that_unpacks_to_more_than_its_limit(tmp_path: Path) -> None:
-    path = write_zeros(tmp_path / "zeros.npz", 90, 10**6)
-    assert path.stat().st_size < 2 * 10**6
-    limited = f"npz:{path}?max_bytes={2**28}"
-    assert_refused(loaded(limited), path, "343.3 MiB", "256.0 MiB", "max_bytes")
+    path = write_zeros(tmp_path / "zeros.npz", 30, 10**6)
+    assert path.stat().st_size < 10**6
+    limited = f"npz:{path}?max_bytes={2**26}"
+    assert_refused(loaded(limited, 64), path, "114.4 MiB", "64.0 MiB", "max_bytes")
 
 
 @pytest.mark.slow
@@ -115,9 +115,9 @@ def test_values_of_no_or_of_great_length(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_header_that_is_a_bomb_itself(tmp_path: Path) -> None:
-    long = b"\x93NUMPY\x02\x00" + (2**27).to_bytes(4, "little") + b"(" * 2**27
+    long = b"\x93NUMPY\x02\x00" + (2**26).to_bytes(4, "little") + b"(" * 2**26
     path = write_members(tmp_path / "a.npz", x=long, y=b"")
-    assert_refused(loaded(f"npz:{path}", 64), path, code="data.unreadable")
+    assert_refused(loaded(f"npz:{path}", 32), path, code="data.unreadable")
     deep = npy_header("(" * 4000 + ")" * 4000)
     path = write_members(tmp_path / "b.npz", x=deep, y=b"")
     assert_refused(loaded(f"npz:{path}", 64), path, code="data.unreadable")
