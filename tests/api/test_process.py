@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -25,7 +24,9 @@ import torch
 import edgefed
 from edgefed.coordinator.storage.run_store import Store
 from tests.api.small import TEST, TRAIN, arrays, recipe
+from tests.forked_programs import ForkedProgram, ended
 from tests.processes import PATIENCE, clean_environment
+from tests.transport.listening import wait_until
 
 DATA: dict[str, Any] = {"data": arrays(TRAIN), "test": arrays(TEST)}
 DROPOUT: dict[str, Any] = {"model": {"name": "tests.api.drawing_model:make"}}
@@ -47,34 +48,30 @@ def small(workers: int = 1, **sections: Any) -> str:
     return edgefed.simulate(tables, **DATA).weights_digest
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_threads_and_generators_of_the_caller_are_untouched(workers: int) -> None:
-    before = torch.get_num_threads()
+@functools.cache
+def reference() -> str:
+    return small()
+
+
+def test_threads_and_generators_of_the_caller_are_untouched_and_have_no_part() -> None:
+    before, digests = torch.get_num_threads(), set()
     torch.set_num_threads(3)
     try:
-        torch.manual_seed(1)
-        np.random.seed(1)
-        random.seed(1)
-        states = torch.get_rng_state(), np.random.get_state(), random.getstate()
-        small(workers, **DROPOUT)
-        assert torch.get_num_threads() == 3
-        assert torch.equal(torch.get_rng_state(), states[0])
-        assert str(np.random.get_state()) == str(states[1])
-        assert random.getstate() == states[2]
+        for workers in (1, 2):
+            torch.manual_seed(workers)
+            np.random.seed(workers)
+            random.seed(workers)
+            states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+            digests.add(small(workers, **DROPOUT))
+            assert torch.get_num_threads() == 3
+            assert torch.equal(torch.get_rng_state(), states[0])
+            assert str(np.random.get_state()) == str(states[1])
+            assert random.getstate() == states[2]
         with pytest.raises(edgefed.EdgeFedError):
             edgefed.simulate({"data": {"name": "npz", "path": "absent"}})
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
-
-
-def test_generators_of_the_caller_have_no_part_in_the_result() -> None:
-    digests = set()
-    for seed in (1, 2):
-        torch.manual_seed(seed)
-        np.random.seed(seed)
-        random.seed(seed)
-        digests.add(small(2, **DROPOUT))
     assert len(digests) == 1
 
 
@@ -95,14 +92,14 @@ def test_it_works_where_notebooks_call_it(
     how: Callable[[Callable[[], str]], str], workers: int
 ) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    assert how(lambda: small(workers)) == small(workers)
+    assert how(lambda: small(workers)) == reference()
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 
 def test_calls_in_several_threads_take_turns() -> None:
-    wanted = [small(seed=seed, **DROPOUT) for seed in range(4)]
-    with ThreadPoolExecutor(4) as pool:
-        found = pool.map(lambda seed: small(seed=seed, **DROPOUT), range(4))
+    wanted = [small(seed=seed, **DROPOUT) for seed in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(lambda seed: small(seed=seed, **DROPOUT), range(2))
         assert list(found) == wanted
 
 
@@ -117,7 +114,7 @@ def test_it_works_in_a_daemonic_process() -> None:
     process.start()
     process.join(PATIENCE)
     assert process.exitcode == 0
-    assert digests.get() == small(2)
+    assert digests.get() == reference()
 
 
 def held() -> tuple[int, int, int]:
@@ -149,23 +146,24 @@ def test_repeated_calls_leave_no_thread_file_or_process(
 
     call()
     before = held()
-    for _ in range(3):
+    for _ in range(2):
         call()
     assert held() == before
 
 
 INTERRUPTED = """
-import signal, sys
+import os, signal, sys, tempfile
 import edgefed
 from tests.api.small import TEST, TRAIN, arrays, recipe
 
+os.setsid()
 signal.signal(signal.SIGINT, signal.default_int_handler)
+folder, tempfile.tempdir = {folders!r}
 
 def told(result):
     print(result.number, flush=True)
 
 tables = recipe(rounds={{"count": 100000}}, simulation={{"workers": 2}})
-folder = {folder!r}
 try:
     edgefed.simulate(tables, data=arrays(TRAIN), test=arrays(TEST), callbacks=told, folder=folder)
 except KeyboardInterrupt:
@@ -176,23 +174,15 @@ except KeyboardInterrupt:
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path) -> None:
-    folder, temporary = tmp_path / "runs", tmp_path / "temporary"
-    code = INTERRUPTED.format(folder=str(folder))
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**clean_environment(), "TMPDIR": str(temporary)},
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    for _ in range(3):
-        assert process.stdout.readline()
+    folder, out, err = tmp_path / "runs", tmp_path / "out", tmp_path / "err"
+    code = INTERRUPTED.format(folders=(str(folder), str(tmp_path / "temporary")))
+    (tmp_path / "interrupted.py").write_text(code)
+    environment = {**clean_environment(), "PYTHONPATH": str(tmp_path)}
+    process = ForkedProgram(["interrupted"], environment, out, err)
+    wait_until(lambda: out.exists() and "3\n" in out.read_text(), "three rounds")
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out.splitlines()[-1:]) == (0, ["interrupted 0 1"]), err
-    assert err == ""
+    assert process.wait(PATIENCE) == 0
+    assert (out.read_text().splitlines()[-1], err.read_text()) == ("interrupted 0 1", "")
     assert list(tmp_path.rglob("*.part")) == []
     store = Store(folder / "simulations")
     (record,) = store.runs()
@@ -202,24 +192,22 @@ def test_ctrl_c_leaves_nothing_half_written(tmp_path: Path) -> None:
     assert record.round == rounds >= 3
 
 
+MANY_THREADS = """
+import torch, edgefed
+torch.set_num_threads(4)
+a = torch.randn(800, 800)
+(a @ a).sum()
+from tests.api.small import *
+r = recipe(simulation={"workers": 2})
+digest = edgefed.simulate(r, data=arrays(TRAIN), test=arrays(TEST)).weights_digest
+print(digest, torch.get_num_threads())
+"""
+
+
 @pytest.mark.slow
-def test_it_works_after_torch_has_computed_with_many_threads() -> None:
+def test_it_works_after_torch_has_computed_with_many_threads(tmp_path: Path) -> None:
     """Worker processes are forked from a process whose torch has computed with many threads."""
-    code = (
-        "import torch, edgefed; torch.set_num_threads(4);"
-        " a = torch.randn(800, 800); (a @ a).sum(); torch.set_num_threads(4);"
-        "from tests.api.small import *;"
-        "r = recipe(simulation={'workers': 2});"
-        "print(edgefed.simulate(r, data=arrays(TRAIN), test=arrays(TEST)).weights_digest,"
-        " torch.get_num_threads())"
-    )
-    told = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE,
-        env=clean_environment(),
-    )
+    (tmp_path / "many_threads.py").write_text(MANY_THREADS)
+    told = ended(["many_threads"], {**clean_environment(), "PYTHONPATH": str(tmp_path)})
     assert (told.returncode, told.stderr) == (0, "")
-    assert told.stdout.split() == [small(2), "4"]
+    assert told.stdout.split() == [reference(), "4"]
