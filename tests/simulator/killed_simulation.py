@@ -30,7 +30,7 @@ METHODS: dict[str, dict[str, Any]] = {
             "mode": "buffered",
             "buffer": 2,
             "concurrency": 3,
-            "count": 30,
+            "count": 15,
             "max_staleness": 1,
             "min_devices": 5,
         },

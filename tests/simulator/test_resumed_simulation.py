@@ -75,26 +75,15 @@ def run_folder(folder: Path) -> Path:
     return made
 
 
-@pytest.mark.parametrize(
-    ("method", "events"),
-    [
-        ("feedback", (60, 75)),
-        ("buffered", (100, 200)),
-    ],
-)
-def test_a_run_that_was_killed_twice_ends_in_the_same_bits(
-    method: str, events: tuple[int, int], tmp_path: Path
-) -> None:
-    folder = tmp_path / "killed"
-    run(method, folder, kill_at=events[0])
-    again, _ = run(method, folder, kill_at=events[1])
-    last, found = run(method, folder)
+def test_a_run_that_was_killed_twice_ends_in_the_same_bits(killed: Path) -> None:
+    again, _ = run("feedback", killed, kill_at=75)
+    last, found = run("feedback", killed)
     rounds = [int(line.split()[3]) for line in (*again, *last) if line.startswith("resumed at")]
     assert len(rounds) == 2
     assert 1 < rounds[0] < rounds[1]
-    assert found == straight(method)
-    assert not (run_folder(folder) / "work").exists()
-    lines = (run_folder(folder) / "events.jsonl").read_text().splitlines()
+    assert found == straight("feedback")
+    assert not (run_folder(killed) / "work").exists()
+    lines = (run_folder(killed) / "events.jsonl").read_text().splitlines()
     scored = [event["round"] for event in map(json.loads, lines) if event["kind"] == "round"]
     assert scored == list(range(1, len(found["rows"]) + 1))
 
