@@ -34,7 +34,7 @@ from tests.native.random_layers import (
 Inputs = tuple[Any, int, int, tuple[int, ...]]
 """A chain, the samples of a batch, where its inputs are, and their strides."""
 
-CONVOLUTIONS, CHAINS, MIXTURES, SUMS, IMAGES, MAPS = 40, 30, 12, 30, 20, 2
+CONVOLUTIONS, CHAINS, MIXTURES, SUMS, IMAGES, MAPS = 15, 20, 12, 20, 12, 2
 
 
 def main(path: Path, seed: int, names: list[str]) -> None:
