@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from edgefed.errors import CheckFailedError, UsageError
-from edgefed.prediction import networks, resizing
+from edgefed.prediction import export
 from edgefed.prediction.export import (
     METADATA_FILE,
     export_model,
@@ -65,9 +65,14 @@ def test_networks_of_every_kind_are_exported(tmp_path: Path, name: str, form: An
     check(model, name, form, tmp_path / "program")
 
 
-def test_numbers_are_exported(tmp_path: Path) -> None:
+@pytest.fixture
+def of_numbers(tmp_path: Path) -> LoadedModel:
     path = model_file(tmp_path, "mlp", shape=(6,), outputs=2, class_names=(), loss="squared_error")
-    model = load_model(path, device="cpu")
+    return load_model(path, device="cpu")
+
+
+def test_numbers_are_exported(tmp_path: Path, of_numbers: LoadedModel) -> None:
+    model = of_numbers
     told = export_model(model, "torch-export", tmp_path / "program")
     assert (told["labels"], told["output"], told["input"]) == ([], "outputs", "inputs")
     inputs = RNG.standard_normal((4, 6), np.float32)
@@ -92,7 +97,8 @@ def test_a_program_says_what_it_is(programs: Path) -> None:
     )  # fmt: skip
 
 
-def test_without_a_resize_images_have_the_models_size(tmp_path: Path, model: LoadedModel) -> None:
+def test_without_a_resize_images_have_the_models_size(tmp_path: Path) -> None:
+    model = load_model(model_file(tmp_path, "mlp"), device="cpu")
     told = export_model(model, "onnx", tmp_path / "program", resize=False)
     assert told["input_shape"] == ["batch", 32, 32, 3]
     photos = RNG.integers(0, 256, (3, 32, 32, 3), np.uint8)
@@ -108,16 +114,18 @@ def _types(path: Path) -> bytes:
 
 
 def test_a_program_that_predicts_something_else_is_refused(
-    tmp_path: Path, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, of_numbers: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "program").write_text("an earlier one")
-    whole = resizing.resized
-    monkeypatch.setattr(networks, "resized", lambda images, *size: whole(images, *size) + 2)
+    whole = export._on_host
+    changed = lambda module: torch.nn.Sequential(whole(module), torch.nn.ReLU())  # noqa: E731
+    monkeypatch.setattr(export, "_on_host", changed)
     with pytest.raises(CheckFailedError) as caught:
-        export_model(model, "torch-export", tmp_path / "program")
+        export_model(of_numbers, "torch-export", tmp_path / "program")
     assert caught.value.code == "export.differs"
     assert (tmp_path / "program").read_text() == "an earlier one"
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["program"]
+    names = sorted(each.name for each in tmp_path.iterdir())
+    assert names == ["model.safetensors", "program"]
 
 
 @pytest.mark.parametrize(
