@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +11,7 @@ import pytest
 
 from edgefed.errors import StorageError
 from edgefed.files.source_digest import module_digest, package_digest
-from tests.extensions.installed_package import install
-from tests.plugin_package import ROOT, importable, write_package
-
-EXAMPLE = ROOT / "tests" / "example_scaffold"
+from tests.plugin_package import importable, write_package
 
 
 def package(site: Path, value: str = "a_thing.sub.parts:Half") -> None:
@@ -142,32 +136,3 @@ def test_sources_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
             read(tmp_path / "site", name)
         assert caught.value.code == "source.unreadable"
         assert caught.value.hint
-
-
-SCRIPT = """
-import json, site, sys
-site.addsitedir(sys.argv[1])
-from edgefed.files.source_digest import package_digest
-print(json.dumps(package_digest("example-scaffold")))
-"""
-
-
-def installed_digest(site: Path) -> str:
-    """Return the digest of the example as a process sees it that starts with this folder."""
-    words = [sys.executable, "-c", SCRIPT, str(site)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    text: str = json.loads(done.stdout)
-    return text
-
-
-@pytest.mark.slow
-def test_a_package_is_the_same_from_a_wheel_and_editable(tmp_path: Path) -> None:
-    wheel = installed_digest(install(EXAMPLE, tmp_path / "wheel"))
-    editable = install(EXAMPLE, tmp_path / "editable", editable=True)
-    assert not (editable / "example_scaffold").exists()
-    assert installed_digest(editable) == wheel
-    source = tmp_path / "editable" / "source" / "example_scaffold" / "settings.py"
-    source.write_text(source.read_text() + "# changed\n")
-    assert installed_digest(editable) != wheel

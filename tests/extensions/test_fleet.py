@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,26 +36,20 @@ class Mine(FedAvg):
 class Boards(FleetProcesses):
     """A fleet with a broken installation on device-01 and none on device-02."""
 
+    site: Path
+
     def start(self, name: str) -> None:
         """Start a part with the installation of its own."""
         if name == "broker":
             super().start(name)
             return
         kept = {k: v for k, v in os.environ.items() if not k.startswith("EDGEFED_")}
-        log = self.folder / f"{name}.log"
-        if name != "device-02":
-            words = self._command(name)
+        words, log = self._command(name), self.folder / f"{name}.log"
+        with pytest.MonkeyPatch.context() as patch:
+            if name == "device-02":  # a fork has the path of this process
+                kept["PYTHONPATH"] = str(ROOT)
+                patch.setattr(sys, "path", [each for each in sys.path if each != str(self.site)])
             self.processes[name] = ForkedProgram(words, {**kept, "BOARD": name}, log)
-            return
-        # A fork would have the path of this process, and so the packages.
-        with log.open("ab") as out:
-            self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", *self._command(name)],
-                env={**kept, "PYTHONPATH": str(ROOT)},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
 
 
 @pytest.fixture
@@ -88,6 +81,7 @@ def test_a_device_with_a_broken_or_missing_plug_in_refuses_and_the_others_train(
     site: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "home").mkdir()
+    Boards.site = site
     home = Boards(tmp_path / "home", recipe())
     try:
         home.wait_for_devices(3)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ from tests.extensions.installed_package import install
 from tests.faults.fleet_processes import FLEET, fleet
 from tests.faults.traffic_recorder import Spy
 from tests.forked_programs import run_module
-from tests.plugin_package import importable
+from tests.plugin_package import ROOT, importable
 from tests.tui.driving import drive, heading, words
 from tests.tui.samples import dashboard, fine
 
@@ -42,10 +43,11 @@ SOURCE = Path(__file__).parents[1] / "example_scaffold"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of packages that it is installed in."""
     site = install(SOURCE, tmp_path_factory.mktemp("scaffold"))
     with pytest.MonkeyPatch.context() as patch, importable(site, patch):
-        yield
+        yield site
     for name in [name for name in sys.modules if name.split(".")[0] == "example_scaffold"]:
         del sys.modules[name]
 
@@ -66,6 +68,37 @@ def test_it_is_the_installed_one() -> None:
 
 def test_it_holds_the_contract() -> None:
     check_algorithm(find("example_scaffold"), {"clients": 5})
+
+
+SCRIPT = """
+import json, site, sys
+site.addsitedir(sys.argv[1])
+from edgefed.files.source_digest import package_digest
+print(json.dumps(package_digest("example-scaffold")))
+"""
+
+
+def installed_digest(site: Path) -> str:
+    """Return the digest of the example as a process sees it that starts with this folder."""
+    words = [sys.executable, "-c", SCRIPT, str(site)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    text: str = json.loads(done.stdout)
+    return text
+
+
+@pytest.mark.slow
+def test_its_source_digest_is_the_same_from_a_wheel_and_editable(
+    installed: Path, tmp_path: Path
+) -> None:
+    wheel = installed_digest(installed)
+    editable = install(SOURCE, tmp_path / "editable", editable=True)
+    assert not (editable / "example_scaffold").exists()
+    assert installed_digest(editable) == wheel
+    source = tmp_path / "editable" / "source" / "example_scaffold" / "settings.py"
+    source.write_text(source.read_text() + "# changed\n")
+    assert installed_digest(editable) != wheel
 
 
 # -- its table ----------------------------------------------------------------------------------
@@ -177,10 +210,3 @@ def test_the_same_bits_in_a_simulation_and_over_mqtt_after_a_sigkill(tmp_path: P
     assert len(accepted) == 12
     virtual = Simulation(recipe, tmp_path / "sim", SystemClock()).run().record
     assert record["weights_digest"] == virtual.weights_digest
-    pooled = recipe.model_copy(update={"simulation": replace_workers(recipe)})
-    parallel = Simulation(pooled, tmp_path / "pool", SystemClock()).run().record
-    assert parallel.weights_digest == virtual.weights_digest
-
-
-def replace_workers(recipe: Recipe) -> Any:
-    return recipe.simulation.model_copy(update={"workers": 2})
