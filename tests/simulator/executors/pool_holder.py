@@ -1,11 +1,10 @@
-"""A pool of three workers in a process to be killed: ``busy`` with long orders, or ``idle``.
+"""A pool in a process to be killed: two workers have long orders, and one has none any more.
 
 It says ``ready`` on stdout and then waits.
 """
 
 from __future__ import annotations
 
-import signal
 import sys
 
 from edgefed.simulator.process_pool import ProcessPool
@@ -22,13 +21,10 @@ def ready() -> bool:
 def main() -> None:
     """Start the workers and wait."""
     pool = ProcessPool(shards(3, MANY), 3)
-    if sys.argv[1] == "busy":
-        asked, blobs = orders(3, **LONG)
-        list(pool.outcomes(asked, blobs.__getitem__, ready))
     asked, blobs = orders(3, batch_size=1000)
     list(pool.outcomes(asked, blobs.__getitem__, never))
-    ready()
-    signal.pause()
+    asked, blobs = orders(2, **LONG)
+    list(pool.outcomes(asked, blobs.__getitem__, ready))
 
 
 if __name__ == "__main__":
