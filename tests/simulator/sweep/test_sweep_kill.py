@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.forked_programs import ForkedProgram, run_module
+from tests.cli.commands import edgefed
+from tests.forked_programs import ForkedProgram
 from tests.processes import PATIENCE, clean_environment, wait_until_ended
 from tests.simulator.sweep.sweeps import GRID, write
 
@@ -74,12 +75,10 @@ def test_the_same_command_goes_on(tmp_path: Path) -> None:
         assert before < len(finished(out)) < RUNS
         before = len(finished(out))
         assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
-    code, told, error = run_module("edgefed.cli.main", *sweep(tmp_path))
-    assert code == 0, error
-    assert error.count("done before") == before
+    told = edgefed(*sweep(tmp_path))
+    assert told.code == 0, told
+    assert told.err.count("done before") == before
     assert len(finished(out)) == RUNS
     straight = tmp_path / "straight"
     straight.mkdir()
-    code, other, error = run_module("edgefed.cli.main", *sweep(straight))
-    assert code == 0, error
-    assert scores(told) == scores(other)
+    assert scores(told.out) == scores(edgefed(*sweep(straight)).out)
