@@ -156,7 +156,7 @@ def test_each_mutant_is_judged_by_the_tests_that_run_its_lines(tmp_path: Path) -
     with ProcessPoolExecutor(1, mp_context=context, initializer=exec, initargs=(EMPTY,)) as fresh:
         rows = fresh.submit(run, tmp_path, found).result()
         endless, _ = present(tree, [ENDLESS])
-        (hung,) = fresh.submit(run, tmp_path, endless, 3.0).result()
+        (hung,) = fresh.submit(run, tmp_path, endless, 2.0).result()
     test = "tests/test_small.py::test_"
     assert [(row["outcome"], row["by"], row["covering"]) for row in rows] == [
         ("survived", "", 1),
