@@ -13,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     """Use a folder of the test's own for temporary files, and find it empty."""
     folder = tmp_path / "temporary"
     folder.mkdir()
+    get_temp_dir()  # multiprocessing's own, which stays for all tests of this process
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield
     assert list(folder.iterdir()) == []
