@@ -66,6 +66,17 @@ def test_the_command_line_refuses_it_in_one_line(tmp_path: Path) -> None:
         ("a = [" + "1," * MAX_VALUES + "]", ""),
         ("a = [" + "1," * (MAX_VALUES + 1) + "]", "values"),
     ],
+    ids=[
+        "depth",
+        "deeper",
+        "arrays",
+        "deeper arrays",
+        "keys",
+        "more keys",
+        "tables",
+        "values",
+        "more",
+    ],
 )
 def test_each_limit_holds_to_the_one(text: str, told: str) -> None:
     assert told in excess(text)

@@ -38,6 +38,8 @@ pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 FLEET, NAME = "updated", "cam"
 PATIENCE = 240.0
+POLL = 0.5
+"""Seconds between two looks; each connects anew."""
 WAYS = {
     "exits": "it ended with exit code 1: cannot start",
     "hangs": "it did not start within",
@@ -99,7 +101,7 @@ class Fleet:
         row: dict[str, str] = {}
         while not row or any(text not in row[field] for field, text in fields.items()):
             assert time.monotonic() < end, (row, (self.folder / "agent.log").read_text())
-            time.sleep(0.1)
+            time.sleep(POLL)
             rows = self.call("status") or [{}]
             row = rows[0]
         return row
@@ -109,7 +111,7 @@ class Fleet:
         end = time.monotonic() + PATIENCE
         while not all(name in edgefed(*self._common, "device", "list").out for name in names):
             assert time.monotonic() < end, (self.folder / "agent.log").read_text()
-            time.sleep(0.1)
+            time.sleep(POLL)
 
     def close(self) -> None:
         for updater in self.updaters:
