@@ -22,7 +22,7 @@ from edgefed.wire.message_parts import SentRelay
 from edgefed.wire.tensors import digest
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.exchanges.test_resume import Fuse, PowerCut, scores
-from tests.coordinator.fleets import Forge, Tamper, TamperedFleet, forged, silent, told
+from tests.coordinator.fleets import Forge, TamperedFleet, forged, silent, told
 from tests.run_fixture import COARSE, World, recipe, shards
 from tests.support.relaying import Combined, Relaying, installed
 
@@ -30,9 +30,9 @@ DEVICES = ("device-00", "device-01", "device-02")
 FIRST, SECOND, THIRD = DEVICES
 
 
-@pytest.fixture(autouse=True)
-def _installed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: Any) -> Iterator[None]:
-    with installed(tmp_path_factory.mktemp("site"), monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch, installed(tmp_path_factory.mktemp("site"), patch):
         yield
 
 
@@ -83,7 +83,7 @@ def test_cut_anywhere_it_ends_in_the_same_bits_and_leaves_nothing(world: MakeWor
     chosen = plan(Combined, rounds={"count": 2}, evaluation={"on": "both"})
     undisturbed = made(world, chosen)
     assert undisturbed.engine().run().status == "finished"
-    for passes in range(2, 300, 23):
+    for passes in range(2, 300, 31):
         here = made(world, chosen)
         here.clock.on_read = Fuse(passes)
         try:
@@ -328,13 +328,9 @@ def test_the_most_that_a_task_may_deliver_fits_into_its_message() -> None:
     assert limits.MAX_RELAYS * 400 < limits.MAX_MESSAGE_BYTES
 
 
-TAMPERERS: tuple[Tamper, ...] = (forged(FIRST, told(relays={})),)
-
-
-@pytest.mark.parametrize("tamper", TAMPERERS)
-def test_a_device_that_sends_nothing_hinders_nobody(world: MakeWorld, tamper: Tamper) -> None:
+def test_a_device_that_sends_nothing_hinders_nobody(world: MakeWorld) -> None:
     here = made(world, plan(rounds={"count": 1}))
-    fleet = TamperedFleet(here.devices, tamper)
+    fleet = TamperedFleet(here.devices, forged(FIRST, told(relays={})))
     assert here.engine(fleet).run().status == "finished"
     (fit,) = asked(fleet, "fit")
     received = {task.device: [relay.sender for relay in task.relays] for task in fit.tasks}
