@@ -22,11 +22,11 @@ COMMANDS = sorted(
 
 def test_no_help_imports_anything_heavy() -> None:
     program = (
-        "import json, sys\n"
-        "from typer.testing import CliRunner\n"
+        "import functools, json, sys, typer.main, typer.testing\n"
         "from edgefed.cli.main import app\n"
+        "typer.testing._get_command = functools.cache(typer.main.get_command)\n"
         "for words in json.loads(sys.argv[1]):\n"
-        "    told = CliRunner().invoke(app, [*words, '--help'])\n"
+        "    told = typer.testing.CliRunner().invoke(app, [*words, '--help'])\n"
         "    assert told.exit_code == 0 and 'Usage: ' in told.stdout, told.output\n"
         "print(json.dumps(sorted(set(json.loads(sys.argv[2])) & set(sys.modules))))"
     )

@@ -14,7 +14,7 @@ from edgefed.coordinator.storage.run_store import Store
 from edgefed.coordinator.storage.stored_runs import RunRecord
 from edgefed.errors import StorageError
 
-TURNS = 300
+TURNS = 100
 
 
 def record(run: str) -> RunRecord:
