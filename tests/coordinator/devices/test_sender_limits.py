@@ -7,6 +7,7 @@ import pytest
 from edgefed.coordinator.devices.sender_limits import (
     ALL_VIEWERS,
     COORDINATOR,
+    COORDINATOR_STATES,
     DEVICE,
     ENROLLING,
     ENROLMENTS,
@@ -30,7 +31,8 @@ from edgefed.wire.topics import CLIENT_SLOTS, Topics
 from tests.coordinator.light_devices import HandClock
 
 TOPICS = Topics("limits")
-MANY = 20_000
+MANY = 5000
+"""More than any limit lets through at once."""
 
 
 class Scene:
@@ -150,10 +152,10 @@ def test_new_users_share_a_limit(scene: Scene) -> None:
 
 
 def test_all_viewers_share_what_operators_leave(scene: Scene) -> None:
-    users = [f"viewer.v-{n}" for n in range(20)]
-    assert scene.flood([TOPICS.request(f"{user}/0") for user in users]) == 20
+    users = [f"viewer.v-{n}" for n in range(5)]
+    assert scene.flood([TOPICS.request(f"{user}/0") for user in users]) == 5
     read = sum(scene.flood(requests_of(user)) for user in users)
-    assert read == ALL_VIEWERS.burst - 20
+    assert read == ALL_VIEWERS.burst - 5
     assert scene.limits.refused()[VIEWERS] > 0
     scene.clock.seconds += 1
     assert scene.flood([TOPICS.request("operator.ann/3")] * 50) == 50
@@ -183,7 +185,7 @@ def test_strangers_who_flood_enrolment_delay_no_command(scene: Scene) -> None:
 
 
 def test_the_coordinators_own_topic_is_limited(scene: Scene) -> None:
-    assert scene.flood([TOPICS.coordinator()] * MANY) < MANY // 10
+    assert scene.flood([TOPICS.coordinator()] * MANY) == COORDINATOR_STATES.burst
     assert set(scene.limits.refused()) == {COORDINATOR}
 
 
