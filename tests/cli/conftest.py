@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from broker.address import LOOPBACK, free_port
 from edgefed.cli.programs.processes import Processes, running, wait_for_coordinator
 from edgefed.config.values.address import Address
+from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.coordinator.models.run_model import load_dataset
 from edgefed.data.devices.partition import deal
 from edgefed.data.devices.shard_files import write_shard
@@ -51,7 +53,9 @@ class SmallFleet:
 
     def wait_for(self, run: str, status: str) -> dict[str, Any]:
         """Return a run's record once it has a status."""
-        wait_until(lambda: self.show(run)["status"] == status, f"{run} to be {status}")
+        with closing(CoordinatorClient(self.processes.address, FLEET)) as client:
+            client.connect()
+            wait_until(lambda: client.ask("run.show", run=run)["status"] == status, status)
         return self.show(run)
 
 

@@ -9,10 +9,7 @@ import pty
 import re
 import select
 import shutil
-import signal
 import struct
-import subprocess
-import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -25,6 +22,7 @@ from edgefed.events.history.recording import LeftOut, Recording
 from edgefed.tui.feeds.recorded_feed import last_of_events
 from tests.cli.commands import Told, edgefed
 from tests.cli.conftest import SmallFleet
+from tests.forked_programs import ForkedProgram
 from tests.processes import clean_environment
 from tests.simulated_runs import events_of, simulate
 
@@ -35,7 +33,7 @@ COMMANDS = (["ui", "--replay"], ["run", "replay"])
 class Terminal:
     """A dashboard in a terminal of 120 by 36."""
 
-    def __init__(self, process: subprocess.Popen[bytes], ours: int) -> None:
+    def __init__(self, process: ForkedProgram, ours: int) -> None:
         self.process = process
         self._ours = ours
         self._said = ""
@@ -52,10 +50,10 @@ class Terminal:
         """Press ctrl+q, and read what is drawn until the program has ended; return how."""
         self.press("\x11")
         end = time.monotonic() + PATIENCE
-        while self.process.poll() is None:
+        while (code := self.process.poll()) is None:
             assert time.monotonic() < end
             self._read()
-        return self.process.returncode
+        return code
 
     def _read(self) -> None:
         if select.select([self._ours], [], [], 0.2)[0]:
@@ -79,16 +77,12 @@ def shown(state: Path, *words: str) -> Iterator[Terminal]:
         "TERM": "xterm-256color",
         "LANG": "C.UTF-8",
     }
-    command = [sys.executable, "-m", "edgefed.cli.main", *words]
-    process = subprocess.Popen(
-        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment,
-        start_new_session=True,
-    )  # fmt: skip
-    os.close(theirs)
+    streams = (theirs, os.dup(theirs), os.dup(theirs))
+    process = ForkedProgram(["edgefed.cli.main", *words], environment, streams)
     try:
         yield Terminal(process, ours)
     finally:
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()
         os.close(ours)
 
