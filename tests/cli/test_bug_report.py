@@ -5,10 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import resource
 import socket
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -16,6 +13,7 @@ import pytest
 
 from broker.address import LOOPBACK, free_port
 from edgefed.cli.support.redaction import REMOVED, Redactor
+from tests.base.test_files import files_up_to
 from tests.cli.commands import TINY, edgefed, recipe_file
 from tests.forked_programs import ended
 from tests.processes import clean_environment
@@ -195,21 +193,9 @@ def test_broken_settings_and_logs_are_part_of_the_report(tmp_path: Path) -> None
 
 
 def test_a_disk_that_does_not_take_it_is_one_line(tmp_path: Path) -> None:
-    def few_bytes() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-
-    done = subprocess.run(
-        [Path(sys.executable).with_name("edgefed"), "report", "--output", tmp_path / "b.tar.gz"],
-        env={**clean_environment(), "EDGEFED_STATE": str(tmp_path / "state")},
-        preexec_fn=few_bytes,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (1, "")
-    errors = [line for line in done.stderr.splitlines() if line.startswith("edgefed: error: ")]
-    assert len(errors) == 1 and "[storage." in errors[0]
-    assert "Traceback" not in done.stderr
+    with files_up_to(100):
+        told = edgefed("report", "--output", tmp_path / "b.tar.gz", state=tmp_path / "state")
+    told.failed(1, "storage.limit")
     assert list(tmp_path.glob("*.gz")) == []
 
 

@@ -20,10 +20,12 @@ def common(url: str, state: Path) -> tuple[str, ...]:
 
 @pytest.mark.mosquitto
 def test_a_tab_gives_orders_and_the_run_outlives_it(fleet: SmallFleet, tmp_path: Path) -> None:
-    run = fleet.begin("--rounds", "100000")
+    run = fleet.begin("--rounds", "100000", "--paused")
 
     async def pause() -> None:
         async with tab(server) as page:
+            await page.shows("PAUSED")
+            await page.press("p")
             await page.shows("RUNNING")
             await page.press("p")
             await page.shows("PAUSED")

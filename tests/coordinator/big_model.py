@@ -5,9 +5,9 @@ from __future__ import annotations
 from edgefed.config.recipes.recipe import Recipe
 from tests.run_fixture import recipe
 
-HIDDEN = 40_000
+HIDDEN = 20_000
 STATE_BYTES = 4 * (8 * HIDDEN + HIDDEN + 3 * HIDDEN + 3)
-"""1.92 MB of weights in float32."""
+"""960 KB of weights in float32."""
 
 
 def big_recipe() -> Recipe:

@@ -25,7 +25,7 @@ from edgefed.learn.base.processors import set_threads
 from tests.coordinator.big_model import STATE_BYTES, big_recipe
 from tests.run_fixture import World
 
-RUBBISH = 3 << 20
+RUBBISH = 1 << 20
 
 
 def fill(ballast: Path, leave: int = 0) -> None:

@@ -39,7 +39,7 @@ test_share = 0.9
 [training]
 learning_rate = 0.3
 [rounds]
-count = 12
+count = 6
 min_devices = 3
 """
 

@@ -52,7 +52,7 @@ def table(text: str) -> dict[str, tuple[str, ...]]:
     ("rounds", "absent"),
     [
         ({"count": 3}, 0.3),
-        ({"count": 40, "mode": "buffered", "buffer": 2, "max_staleness": 1000}, 0.0),
+        ({"count": 16, "mode": "buffered", "buffer": 2, "max_staleness": 1000}, 0.0),
     ],
     ids=["synchronous", "buffered"],
 )

@@ -110,7 +110,7 @@ def test_cut_on_the_way_of_any_reply(world: MakeWorld, rule: str) -> None:
 
 def test_cut_at_any_time_with_tests_on_devices(world: MakeWorld) -> None:
     chosen = recipe(wire=COARSE, rounds={"count": 2, "cohort": 2}, evaluation={"on": "both"})
-    cut_everywhere(world, chosen, cut_in_time, least=50, step=7)
+    cut_everywhere(world, chosen, cut_in_time, least=50, step=11)
 
 
 @pytest.mark.parametrize("exchange", [2, 3])

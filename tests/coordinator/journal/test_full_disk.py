@@ -187,11 +187,11 @@ ORDERS = ("abort", "stop", "restart", "rubbish", "half")
 
 @pytest.fixture(scope="module")
 def on_a_small_disk(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Runs on a disk of 24 MB in memory, that only the process which fills it can see."""
+    """Runs on a disk of 14 MB in memory, that only the process which fills it can see."""
     if shutil.which("unshare") is None:
         pytest.skip("no unshare here")
     disk = tmp_path_factory.mktemp("disk")
-    mount = f"mount -t tmpfs -o size=24m tmpfs {disk}"
+    mount = f"mount -t tmpfs -o size=14m tmpfs {disk}"
     alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     if subprocess.run([*alone, mount], capture_output=True, check=False).returncode:
         pytest.skip("a process may not mount a disk of its own here")

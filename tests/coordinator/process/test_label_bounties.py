@@ -28,9 +28,9 @@ DEVICES = 2
 IMAGE = (2, 4)
 
 
-@pytest.fixture(autouse=True)
-def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with installed(tmp_path / "site", monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch, installed(tmp_path_factory.mktemp("site"), patch):
         yield
 
 
@@ -140,7 +140,7 @@ def test_the_orders_decide_about_the_bits(world: MakeWorld) -> None:
 
 def test_a_run_killed_anywhere_carries_out_each_order_where_it_was(world: MakeWorld) -> None:
     digest, rows = undisturbed(world)
-    for passes in range(0, 400, 31):
+    for passes in range(0, 400, 41):
         run = here(world)
         listener = giving(run, ORDERS)
         run.clock.on_read = Fuse(passes)
