@@ -6,9 +6,6 @@ A limit on the size of files, which no waiting mends, ends it with a reason.
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -28,6 +25,8 @@ from tests.base.test_files import files_up_to
 from tests.coordinator.big_model import STATE_BYTES, big_recipe
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.fleets import TamperedFleet
+from tests.coordinator.full_disk import NO_DISK
+from tests.forked_programs import run_module
 from tests.run_fixture import Ticking, World
 
 LITTLE = 4096
@@ -188,19 +187,13 @@ ORDERS = ("abort", "stop", "restart", "rubbish", "half")
 @pytest.fixture(scope="module")
 def on_a_small_disk(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Runs on a disk of 14 MB in memory, that only the process which fills it can see."""
-    if shutil.which("unshare") is None:
-        pytest.skip("no unshare here")
-    disk = tmp_path_factory.mktemp("disk")
-    mount = f"mount -t tmpfs -o size=14m tmpfs {disk}"
-    alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    if subprocess.run([*alone, mount], capture_output=True, check=False).returncode:
-        pytest.skip("a process may not mount a disk of its own here")
-    cases = " ".join((*MOMENTS, *(f"merge:{order}" for order in ORDERS)))
-    module = f"{sys.executable} -m tests.coordinator.full_disk {disk} {cases}"
-    command = [*alone, f"{mount} && exec {module}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    told: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    disk = str(tmp_path_factory.mktemp("disk"))
+    cases = (*MOMENTS, *(f"merge:{order}" for order in ORDERS))
+    code, out, err = run_module("tests.coordinator.full_disk", disk, *cases)
+    if code == NO_DISK:
+        pytest.skip(f"a process may not mount a disk of its own here: {err}")
+    assert code == 0, err
+    told: dict[str, dict[str, Any]] = json.loads(out)
     return told
 
 
