@@ -87,8 +87,8 @@ def test_the_audit_changes_no_bit(plain: Path, tmp_path: Path) -> None:
 def test_as_many_experts_as_labels_tell_all_and_fewer_do_not(tmp_path: Path) -> None:
     many: dict[str, Any] = {"name": "fedmoe", "experts": 14, "server_learning_rate": 0.3}
     many["table_learning_rate"] = 0.3
-    sections = {"rounds": {"count": 8}}
-    told = audited(simulated(tmp_path / "a", sections=sections, **many), "--round", "8", "--json")
+    sections = {"rounds": {"count": 5}}
+    told = audited(simulated(tmp_path / "a", sections=sections, **many), "--round", "5", "--json")
     assert {row["source"] for row in told.json["answers"]} == {"mixture"}
     assert all(row["determined"] for row in told.json["answers"])
     assert told.json["mean_distance"] < 1e-3

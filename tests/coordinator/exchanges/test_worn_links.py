@@ -28,7 +28,7 @@ from tests.transport.listening import wait_until
 
 pytestmark = pytest.mark.mosquitto
 
-ROUNDS = 4
+ROUNDS = 3
 
 
 def number(blob: bytes) -> int:
@@ -74,7 +74,7 @@ def test_with_a_twentieth_of_the_receipts_lost_every_reply_counts_once(
     mosquitto: MosquittoBroker, tmp_path: Path
 ) -> None:
     """Devices repeat what was merged while its exchange is open, and while later ones are."""
-    with light_fleet(mosquitto.address, tmp_path, devices=200) as fleet:
+    with light_fleet(mosquitto.address, tmp_path, devices=120) as fleet:
         for seed, group in enumerate(fleet.groups):
             draws = random.Random(seed)
             group.loses = lambda draws=draws: draws.random() < 0.05  # type: ignore[misc]
