@@ -20,9 +20,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.mosquitto]
 Operator = Callable[..., Told]
 
 
-@pytest.fixture(autouse=True)
-def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with installed(tmp_path / "site", monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch, installed(tmp_path_factory.mktemp("site"), patch):
         yield
 
 
