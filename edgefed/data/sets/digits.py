@@ -57,8 +57,8 @@ def _images_and_labels() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]
         file = Path(place) / FILE
         if file.is_file():
             with gzip.open(file, "rt") as lines:
-                rows = np.loadtxt(lines, delimiter=",")
-            return rows[:, :-1], rows[:, -1].astype(np.int64)
+                rows = np.loadtxt(lines, np.uint8, delimiter=",")  # a sixth of the time of floats
+            return rows[:, :-1].astype(np.float64), rows[:, -1].astype(np.int64)
     from sklearn import datasets
 
     images, labels = datasets.load_digits(return_X_y=True)
