@@ -6,6 +6,7 @@ own, which can be killed at any moment. Tests of how programs start use ``tests.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import runpy
@@ -99,7 +100,8 @@ class ForkedProgram:
     def send_signal(self, number: int) -> None:
         """Send it a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it ends right now
+                os.kill(self.pid, number)
 
     def wait(self, seconds: float | None = None) -> int:
         """Return its exit code once it has ended.

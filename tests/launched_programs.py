@@ -55,13 +55,23 @@ def _launch(launcher: socket.socket) -> None:
     """Run the program of a launcher, which ends it by its own end."""
     with launcher:
         said, files, _, _ = socket.recv_fds(launcher, 65536, 3)
-        while not said.endswith(b"\n"):
+        while said and not said.endswith(b"\n"):
             said += launcher.recv(65536)
+        if not said:
+            return  # the launcher was killed
         words, environment, folder, mask, pid = json.loads(said)
         program = ForkedProgram(words, environment, files, folder=folder, mask=mask, like=pid)
         both = [launcher.fileno(), program.sentinel]
         while program.sentinel not in select.select(both, [], [])[0]:
-            for number in launcher.recv(16) or [signal.SIGKILL]:
+            for number in _signals(launcher):
                 program.send_signal(number)
-        with contextlib.suppress(BrokenPipeError):  # the launcher was killed
+        with contextlib.suppress(OSError):  # it was killed
             launcher.sendall(str(program.wait()).encode())
+
+
+def _signals(launcher: socket.socket) -> bytes:
+    """Return the signals that a launcher has passed on; SIGKILL where it has ended."""
+    with contextlib.suppress(ConnectionResetError):
+        if numbers := launcher.recv(16):
+            return numbers
+    return bytes([signal.SIGKILL])
