@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 from rich.console import RenderableType
 from textual._compositor import Compositor
+from textual._context import visible_screen_stack
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.geometry import Size
+from textual.strip import Strip
 
 
 @pytest.fixture(autouse=True)
@@ -38,21 +42,29 @@ def parsed_once() -> Iterator[None]:
 def drawn_where_read() -> Iterator[None]:
     """Spare apps without a terminal the updates of one, which are half of their work.
 
-    What a test reads is drawn for it. An error in what it does not read fails the test at the end
-    of a step: ``tests.tui.driving`` draws the screen then. Dialogs are drawn with each update: what
-    stands below them is as old as their last one.
+    Updates are put off until a test reads the screen, and are then made at once. An error in a
+    screen that it does not read fails the test at the end of a step: ``tests.tui.driving`` draws
+    the screen then.
     """
-    update = Compositor.render_update
+    update, strips = Compositor.render_update, Compositor.render_strips
+    below = WeakKeyDictionary[Compositor, Any]()
 
-    def shared(
+    def put_off(
         made: Compositor, full: bool = False, screen_stack: Any = None, simplify: bool = False
     ) -> RenderableType | None:
         root = made.root
-        if full or screen_stack or root is None or not root.app.is_headless:
+        if full or root is None or not root.app.is_headless:
             return update(made, full, screen_stack, simplify)
-        made._dirty_regions.clear()
+        below[made] = screen_stack
         return None
 
+    def read(made: Compositor, size: Size | None = None) -> list[Strip]:
+        if made in below:
+            visible_screen_stack.set(below.pop(made) or [])
+            made._dirty_regions.clear()
+        return strips(made, size)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Compositor, "render_update", shared)
+        patch.setattr(Compositor, "render_update", put_off)
+        patch.setattr(Compositor, "render_strips", read)
         yield
