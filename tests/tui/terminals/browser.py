@@ -129,7 +129,7 @@ class Page:
             if condition(text):
                 return text
             assert time.monotonic() < ends, f"the page never was as awaited:\n{text}"
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.25)
 
 
 class Browser:

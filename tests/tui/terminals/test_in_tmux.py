@@ -16,9 +16,7 @@ from edgefed.cli.programs.processes import running, wait_for_coordinator
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.config.values.address import Address
 from edgefed.config.values.toml import parse_toml
-from edgefed.control.coordinator_client import CoordinatorClient
 from edgefed.data.devices.shard_files import write_shard
-from edgefed.errors import EdgeFedError
 from tests.faults.fleet_processes import dealt
 from tests.forked_fleet import ForkedProcesses
 from tests.tui.terminals.tmux import Terminal, needs_tmux, terminal
@@ -53,16 +51,6 @@ def fleet(tmp_path: Path) -> Iterator[ForkedProcesses]:
         yield processes
 
 
-def start_run(address: Address) -> str:
-    """Start the run once all devices are there; return its id."""
-    client = CoordinatorClient(address, FLEET)
-    client.connect()
-    try:
-        return str(client.order("run.start", recipe=RECIPE.model_dump(mode="json"))["run"])
-    finally:
-        client.close()
-
-
 def edgefed(*words: str) -> list[str]:
     return [sys.executable, "-m", "edgefed.cli.main", *words]
 
@@ -86,7 +74,7 @@ def attention(screen: str) -> str:
 
 
 def test_a_session(fleet: ForkedProcesses, tmp_path: Path) -> None:
-    """A run is started, paused, stepped and resumed, loses a device and is aborted; then again."""
+    """A run is paused, stepped, resumed, loses coordinator and device and is aborted; then again."""
     work, replay = tmp_path / "work", tmp_path / "replay"
     work.mkdir()
     replay.mkdir()
@@ -106,11 +94,10 @@ def test_a_session(fleet: ForkedProcesses, tmp_path: Path) -> None:
         before = round_of(shown.shows("◌ PAUSED"))
         shown.press(".")
         shown.until(lambda text: round_of(text) > before and "◌ PAUSED" in text)
-        shown.press("p")
-        shown.until(lambda text: round_of(text) > before + 1 and "● RUNNING" in text)
-
         device = open_first_device(shown, fleet.agents)
-        shown.press("q")
+        shown.press("q", "p")
+        shown.until(lambda text: round_of(text) > before + 1 and "● RUNNING" in text)
+        outlive_the_coordinator(shown, fleet, run)
 
         os.kill(fleet.agents[device].pid, signal.SIGKILL)
         shown.until(lambda text: device in attention(text) and "lost" in attention(text))
@@ -156,44 +143,21 @@ def open_first_device(shown: Terminal, devices: Collection[str]) -> str:
     return next(name for name in devices if name in opened)
 
 
-def test_the_dashboard_outlives_a_killed_coordinator(
-    fleet: ForkedProcesses, tmp_path: Path
-) -> None:
+def outlive_the_coordinator(shown: Terminal, fleet: ForkedProcesses, run: str) -> None:
     """Rounds and sums are there again, and no screen says that there is no run."""
-    environment = {"EDGEFED_BROKER": str(fleet.address), "EDGEFED_FLEET": FLEET}
-    command = edgefed("--no-config", "--state", str(tmp_path / "state"), "ui")
+    before = round_of(shown.screen())
     seen: list[str] = []
-    work = tmp_path / "work"
-    work.mkdir()
-    with terminal(work, command, environment) as shown:
-        run = start_run(fleet.address)
-        before = round_of(shown.until(lambda text: round_of(text) > 3))
-        assert fleet.coordinator is not None
-        os.kill(fleet.coordinator.pid, signal.SIGKILL)
-        shown.shows("coord ✗")
-        fleet.start_coordinator()
+    assert fleet.coordinator is not None
+    os.kill(fleet.coordinator.pid, signal.SIGKILL)
+    shown.shows("coord ✗")
+    fleet.start_coordinator()
 
-        def back(text: str) -> bool:
-            seen.append(text)
-            return "coord ✓" in text and round_of(text) > before
+    def back(text: str) -> bool:
+        seen.append(text)
+        return "coord ✓" in text and round_of(text) > before
 
-        after = shown.until(back)
-        assert run in after
-        assert not any("No run yet" in text for text in seen)
-        shown.press("p")
-        shown.shows("◌ PAUSED")
-        axis = re.search(r"^│ +1 [\d ]*?(\d+) +│", shown.screen(), re.MULTILINE)
-        assert axis is not None
-        assert int(axis[1]) >= before - 1
-    _aborted(fleet.address, run)
-
-
-def _aborted(address: Address, run: str) -> None:
-    client = CoordinatorClient(address, FLEET)
-    client.connect()
-    try:
-        client.order("run.order", run=run, action="abort")
-    except EdgeFedError as error:
-        raise AssertionError(error.message) from error
-    finally:
-        client.close()
+    assert run in shown.until(back)
+    assert not any("No run yet" in text for text in seen)
+    axis = re.search(r"^│ +1 [\d ]*?(\d+) +│", shown.screen(), re.MULTILINE)
+    assert axis is not None
+    assert int(axis[1]) >= before - 1

@@ -53,7 +53,7 @@ class Terminal:
             if condition(text):
                 return text
             assert time.monotonic() < ends, f"the screen never was as awaited:\n{text}"
-            time.sleep(0.05)
+            time.sleep(0.2)  # tmux is a process each time
 
     def shows(self, *parts: str) -> str:
         """Wait until all parts are on the screen, and return it."""
