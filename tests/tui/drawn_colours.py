@@ -34,7 +34,7 @@ LOOKS: Looks = (
 """Terminals and themes, each time another theme than before."""
 
 FEW_LOOKS: Looks = (("true", EDGEFED_LIGHT.name), ("16", EDGEFED.name))
-"""Those for dialogs and for the states of a screen, whose colours other pictures have too."""
+"""Those for screens, dialogs and states with few colours of their own."""
 
 
 def segments(pilot: Pilot[None]) -> list[Segment]:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from textual.pilot import Pilot
 from textual.widget import Widget
 
+from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.tui.app import Dashboard
 
 PATIENCE = 60.0
@@ -39,12 +40,27 @@ async def resize(pilot: Pilot[None], size: tuple[int, int]) -> None:
     await pilot.pause()
 
 
+async def tell(pilot: Pilot[None], update: FeedUpdate) -> None:
+    """Let the feed tell something else, and draw it at once."""
+    app = pilot.app
+    assert isinstance(app, Dashboard)
+    app._listen(update)
+    await pilot.pause()
+    app._draw()
+    await settle(pilot)
+
+
 async def settle(pilot: Pilot[None]) -> None:
     """Wait until orders were answered and all that follows from them is laid out, and draw it."""
+    await lay_out(pilot)
+    screen_text(pilot)
+
+
+async def lay_out(pilot: Pilot[None]) -> None:
+    """Wait until orders were answered and all that follows from them is laid out."""
     await pilot.app.workers.wait_for_complete()
     await pilot.pause()
     await pilot.pause()
-    screen_text(pilot)
 
 
 async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:

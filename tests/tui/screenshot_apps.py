@@ -28,7 +28,7 @@ from edgefed.tui.state.closing import ENDS_REPLAY, WATCHES, Closing
 from edgefed.tui.state.interfaces import Control, Events, Runs
 from edgefed.tui.state.launching import Launcher
 from tests.cli.programs.test_run_launcher import FILE, Coordinator
-from tests.tui.driving import PATIENCE, Scenario, settle, until
+from tests.tui.driving import PATIENCE, Scenario, lay_out, settle, until
 from tests.tui.recorded_fleet import record, recorded
 from tests.tui.sample_runs import KnownRuns, past_run, prox
 from tests.tui.samples import FakeClock, RecordingControl
@@ -98,7 +98,7 @@ class Screenshot:
             field.cursor_blink = False
 
     async def _rest(self, pilot: Pilot[None]) -> None:
-        await (pilot.pause() if self.waits else settle(pilot))
+        await (pilot.pause() if self.waits else lay_out(pilot))
 
 
 def _steps(keys: Sequence[str]) -> list[list[str]]:
