@@ -24,16 +24,16 @@ def of(*views: DeviceSnapshot) -> FeedUpdate:
     return fine(snapshot().model_copy(update={"devices": views}))
 
 
-@pytest.mark.parametrize("devices", [0, 200])
-def test_every_screen_of_no_device_and_of_many(devices: int) -> None:
+@pytest.mark.parametrize(("devices", "size"), [(0, (120, 36)), (200, (80, 24))])
+def test_every_screen_of_no_device_and_of_many(devices: int, size: tuple[int, int]) -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         for screen in actions_of("screens"):
             await press(pilot, screen.key, "G", "j", "k", "g")
             text = screen_text(pilot)
             assert "r-0142" in text
-            assert max(map(len, text.splitlines())) == pilot.app.size[0]
+            assert max(map(len, text.splitlines())) == size[0]
 
-    drive(dashboard(fine(snapshot(devices=devices))), scenario, (120, 36), (80, 24))
+    drive(dashboard(fine(snapshot(devices=devices))), scenario, size)
 
 
 def test_odd_ids_do_not_reach_the_terminal() -> None:

@@ -27,7 +27,7 @@ from edgefed.tui.panes.runs.round import RoundPane
 from edgefed.tui.panes.runs.traffic import TrafficPane
 from edgefed.tui.state.display_state import DisplayState
 from edgefed.tui.state.run_commands import RunCommands, command_lines
-from tests.tui.driving import drive, notices, press, screen_text
+from tests.tui.driving import drive, notices, press, screen_text, tell
 from tests.tui.sample_runs import KnownRuns, past_run
 from tests.tui.samples import (
     FakeClock,
@@ -234,7 +234,7 @@ def test_a_failed_run_is_loud_and_says_how_to_go_on() -> None:
     drive(dashboard(fine(snapshot(run=run))), scenario, (80, 24))
 
 
-def test_an_aborted_run_tells_which_model_is_kept_and_how_to_go_on() -> None:
+def test_an_aborted_run_tells_which_model_is_kept_if_any_and_how_to_go_on() -> None:
     run = run_view(status="aborted", phase="done", round=12, reason="by the operator")
 
     async def scenario(pilot: Pilot[None]) -> None:
@@ -246,19 +246,13 @@ def test_an_aborted_run_tells_which_model_is_kept_and_how_to_go_on() -> None:
             "predict       edgefed predict r-0142 photo.jpg",
             "replay        edgefed run replay r-0142",
         ]
-
-    drive(dashboard(fine(snapshot(run=run, rounds=round_views(11)))), scenario, (80, 24))
-
-
-def test_a_run_that_was_aborted_before_a_round_keeps_no_model() -> None:
-    run = run_view(status="aborted", phase="done", round=1, reason="by the operator")
-
-    async def scenario(pilot: Pilot[None]) -> None:
+        early = run.model_copy(update={"round": 1})
+        await tell(pilot, fine(snapshot(run=early, rounds=())))
         lines = round_of(pilot)[1]
         assert lines[0] == "■ ABORTED  by the operator"
         assert not [line for line in lines if line.startswith("predict")]
 
-    drive(dashboard(fine(snapshot(run=run, rounds=()))), scenario)
+    drive(dashboard(fine(snapshot(run=run, rounds=round_views(11)))), scenario, (80, 24))
 
 
 def test_a_run_that_has_finished_is_summed_up() -> None:
@@ -349,57 +343,48 @@ def top_line(pilot: Pilot[None]) -> str:
     return screen_text(pilot).splitlines()[0]
 
 
-@pytest.mark.parametrize("seconds", [-10, 90 + 2 * 86400])
-def test_a_deadline_after_the_clock_was_changed_is_no_number(seconds: float) -> None:
-    moved = fine(snapshot(run=run_view(opened_at=ago(seconds))))
-
-    async def deadline(pilot: Pilot[None]) -> None:
-        top = round_of(pilot)[1][0]
-        assert top.endswith("clock changed")
-        assert "deadline" not in top
-
-    drive(dashboard(moved), deadline)
-    lost = WaitingView(lost=("jetson-03",), until=ago(seconds - 90))
-
-    async def waiting(pilot: Pilot[None]) -> None:
-        assert round_of(pilot)[1][0].endswith("awaits 1 device")
-
-    drive(dashboard(fine(snapshot(run=run_view(waiting=lost)))), waiting)
-
-
-@pytest.mark.parametrize(("seconds", "told"), [(-4, "in 94 s"), (80000, "passed")])
-def test_a_deadline_of_an_unchanged_clock_is_told(seconds: float, told: str) -> None:
+def test_a_deadline_is_told_unless_the_clock_was_changed() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
-        assert round_of(pilot)[1][0].endswith(f"deadline {told}")
+        for seconds, told in ((-4, "in 94 s"), (80000, "passed")):
+            await tell(pilot, fine(snapshot(run=run_view(opened_at=ago(seconds)))))
+            assert round_of(pilot)[1][0].endswith(f"deadline {told}")
+        for seconds in (-10, 90 + 2 * 86400):
+            await tell(pilot, fine(snapshot(run=run_view(opened_at=ago(seconds)))))
+            top = round_of(pilot)[1][0]
+            assert top.endswith("clock changed")
+            assert "deadline" not in top
+            lost = WaitingView(lost=("jetson-03",), until=ago(seconds - 90))
+            await tell(pilot, fine(snapshot(run=run_view(waiting=lost))))
+            assert round_of(pilot)[1][0].endswith("awaits 1 device")
 
-    drive(dashboard(fine(snapshot(run=run_view(opened_at=ago(seconds))))), scenario)
+    drive(dashboard(), scenario)
 
 
-@pytest.mark.parametrize(
-    ("phase", "rounds", "place", "over"),
-    [
-        ("done", 12, "between evaluate and select of round 13", 5),
-        ("merge", 11, "between merge and select of the next exchange", 4),
-        ("collect", 11, "between collect and select: devices are asked again", 0),
-        ("select", 0, "before select", 0),
-    ],
-)
-def test_a_paused_run_says_between_which_phases_and_marks_none_as_going_on(
-    phase: str, rounds: int, place: str, over: int
-) -> None:
+PAUSES = [
+    ("done", 12, "between evaluate and select of round 13", 5),
+    ("merge", 11, "between merge and select of the next exchange", 4),
+    ("collect", 11, "between collect and select: devices are asked again", 0),
+    ("select", 0, "before select", 0),
+]
+"""The phase, the rounds that are over, where the run pauses, and how many phases are over."""
+
+
+def test_a_paused_run_says_between_which_phases_and_marks_none_as_going_on() -> None:
     views = (device_view(1, state="train", fraction=0.67, exchange="e-12"),)
-    run = run_view(status="paused", phase=phase)
-    shown = snapshot(run=run, rounds=round_views(rounds)).model_copy(update={"devices": views})
 
     async def scenario(pilot: Pilot[None]) -> None:
-        title, lines = round_of(pilot)
-        assert title == f"Round 12 ── PAUSED {place}"
-        assert "▶" not in "".join(lines)
-        assert lines[0].count("✓") == over
-        assert "paused: p resumes, . steps" in lines[0]
-        assert "waits for" not in "".join(lines)
+        for phase, rounds, place, over in PAUSES:
+            run = run_view(status="paused", phase=phase)
+            shown = snapshot(run=run, rounds=round_views(rounds))
+            await tell(pilot, fine(shown.model_copy(update={"devices": views})))
+            title, lines = round_of(pilot)
+            assert title == f"Round 12 ── PAUSED {place}"
+            assert "▶" not in "".join(lines)
+            assert lines[0].count("✓") == over
+            assert "paused: p resumes, . steps" in lines[0]
+            assert "waits for" not in "".join(lines)
 
-    drive(dashboard(fine(shown)), scenario, (80, 24))
+    drive(dashboard(), scenario, (80, 24))
 
 
 def test_the_header_keeps_state_and_run() -> None:
@@ -417,25 +402,22 @@ def test_the_header_keeps_state_and_run() -> None:
     drive(dashboard(fine(snapshot(40, run=run))), scenario, *SIZES, (100, 30))
 
 
-@pytest.mark.parametrize(
-    ("broker", "coordinator", "marks"),
-    [(True, False, "broker ✓ coord ✗"), (False, True, "broker ✗ coord ?")],
-)
-def test_cut_off_nothing_is_shown_as_live(broker: bool, coordinator: bool, marks: str) -> None:
-    away = FeedUpdate(snapshot(), broker, coordinator, problem="Away.", since=ago(12))
-
+def test_cut_off_nothing_is_shown_as_live() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
-        line = top_line(pilot)
-        assert marks in line
-        assert "RUNNING" in line
-        assert "as of 14:02" in line
-        assert "ETA" not in line
-        state = next(each for each in header_parts(pilot) if "RUNNING" in each[0])
-        assert "bold" not in str(state[1])
-        assert "deadline" not in " ".join(round_of(pilot)[1])
-        assert round_of(pilot)[1][0].endswith("as of 14:02:19")
+        for broker, marks in ((True, "broker ✓ coord ✗"), (False, "broker ✗ coord ?")):
+            away = FeedUpdate(snapshot(), broker, not broker, problem="Away.", since=ago(12))
+            await tell(pilot, away)
+            line = top_line(pilot)
+            assert marks in line
+            assert "RUNNING" in line
+            assert "as of 14:02" in line
+            assert "ETA" not in line
+            state = next(each for each in header_parts(pilot) if "RUNNING" in each[0])
+            assert "bold" not in str(state[1])
+            assert "deadline" not in " ".join(round_of(pilot)[1])
+            assert round_of(pilot)[1][0].endswith("as of 14:02:19")
 
-    drive(dashboard(away), scenario, (80, 24))
+    drive(dashboard(), scenario, (80, 24))
 
 
 def header_parts(pilot: Pilot[None]) -> list[tuple[str, str]]:

@@ -34,7 +34,7 @@ from edgefed.tui.screens.run_form import RunFormScreen
 from edgefed.tui.state.key_orders import READ_ONLY
 from edgefed.tui.state.run_commands import RunCommands
 from tests.cli.programs.test_run_launcher import Coordinator
-from tests.tui.driving import PATIENCE, Scenario, drive, notices, press, screen_text, until
+from tests.tui.driving import PATIENCE, Scenario, drive, notices, press, screen_text, tell, until
 from tests.tui.samples import (
     FakeClock,
     RecordingControl,
@@ -469,14 +469,12 @@ HINDRANCES: list[tuple[FeedUpdate, dict[str, str], str]] = [
 def test_the_form_is_green_only_if_the_run_can_start_now(started: Callable[..., None]) -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         form = await open_form(pilot)
-        assert isinstance(pilot.app, Dashboard)
         for live, changes, words in HINDRANCES:
             for key in [*form._form.sets]:
                 form._form.reset(key)
             for key, text in changes.items():
                 form._form.change(key, text)
-            pilot.app._listen(live)
-            await pilot.pause()
+            await tell(pilot, live)
             form.draw()
             await press(pilot)
             text = screen_text(pilot)

@@ -16,7 +16,7 @@ from edgefed.tui.screens.devices import DevicesScreen
 from edgefed.tui.state.device_key_orders import DeviceKey, DeviceOrder, order_for_device
 from edgefed.tui.state.key_orders import READ_ONLY
 from edgefed.tui.tables.device_table import DeviceTable
-from tests.tui.driving import drive, notices, press, screen_text
+from tests.tui.driving import drive, notices, press, screen_text, tell
 from tests.tui.samples import RecordingControl, ago, dashboard, device_view, fine, snapshot
 
 SMALL = (80, 24)
@@ -106,30 +106,31 @@ def test_escape_from_a_question_orders_nothing() -> None:
     drive(dashboard(of_fleet(device_view(6)), control=control, screen="devices"), scenario)
 
 
-@pytest.mark.parametrize(
-    ("keys", "changes", "action"),
-    [
-        (("x", "y"), {}, "quarantine"),
-        (("x", "tab", "enter"), {}, "quarantine"),
-        (("r",), {"standing": "quarantined"}, "release"),
-        (("D", "y"), {"state": "lost"}, "forget"),
-        (("P",), PAUSED, "resume"),
-    ],
-)
-def test_keys_order_on_the_table_and_on_the_devices_screen(
-    keys: tuple[str, ...], changes: dict[str, object], action: str
-) -> None:
+KEYS: list[tuple[tuple[str, ...], dict[str, object], str]] = [
+    (("x", "y"), {}, "quarantine"),
+    (("x", "tab", "enter"), {}, "quarantine"),
+    (("r",), {"standing": "quarantined"}, "release"),
+    (("D", "y"), {"state": "lost"}, "forget"),
+    (("P",), PAUSED, "resume"),
+]
+
+
+def test_keys_order_on_the_table_and_on_the_devices_screen() -> None:
     control = RecordingControl()
 
     async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, *keys)
-        await press(pilot, "enter")
-        assert isinstance(pilot.app.screen, DeviceScreen)
-        await press(pilot, *keys)
-        assert control.device_orders == [(action, "jetson-06", "")] * 2
+        for keys, changes, action in KEYS:
+            control.device_orders.clear()
+            await tell(pilot, of_fleet(device_view(6, **changes)))
+            await press(pilot, *keys)
+            await press(pilot, "enter")
+            assert isinstance(pilot.app.screen, DeviceScreen)
+            await press(pilot, *keys)
+            assert control.device_orders == [(action, "jetson-06", "")] * 2
+            await press(pilot, "escape")
 
-    view = device_view(6, **changes)
-    drive(dashboard(of_fleet(view), control=control, screen="devices"), scenario, SMALL)
+    app = dashboard(of_fleet(device_view(6)), control=control, screen="devices")
+    drive(app, scenario, SMALL)
 
 
 def test_a_ping_says_how_long_it_took_and_a_silent_device_is_named() -> None:

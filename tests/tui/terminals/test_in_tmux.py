@@ -74,7 +74,7 @@ def attention(screen: str) -> str:
 
 
 def test_a_session(fleet: ForkedProcesses, tmp_path: Path) -> None:
-    """A run is paused, stepped, resumed, loses coordinator and device and is aborted; then again."""
+    """A run is paused, stepped, resumed, loses coordinator and device, is aborted; then again."""
     work, replay = tmp_path / "work", tmp_path / "replay"
     work.mkdir()
     replay.mkdir()
