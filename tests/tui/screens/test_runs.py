@@ -104,26 +104,19 @@ def test_r_says_where_a_run_can_be_replayed_whose_events_are_elsewhere(tmp_path:
     drive(with_runs(kept(tmp_path)), scenario)
 
 
-@pytest.mark.parametrize(
-    ("status", "orders"),
-    [
-        ("aborted", [("resume", "r-0001")]),
-        ("paused", [("resume", "r-0001")]),
-        ("running", []),
-    ],
-)
-def test_u_resumes_the_run_of_the_row_or_says_why_not(
-    status: str, orders: list[tuple[str, str]]
-) -> None:
+def test_u_resumes_the_run_of_the_row_or_says_why_not() -> None:
     control = RecordingControl()
+    rows = [past_run(3, status="running"), past_run(2, status="paused")]
 
     async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "down", "u")
-        ((_, text),) = notices(pilot)
-        assert text.startswith("Resuming r-0001." if orders else f"r-0001 is {status}: only")
+        for _ in range(3):
+            await press(pilot, "u", "down")
+        told = [text for _, text in notices(pilot)]
+        assert told[0].startswith("r-0003 is running: only")
+        assert [each[:16] for each in told[1:]] == ["Resuming r-0002.", "Resuming r-0001."]
 
-    drive(with_runs(past_run(2), past_run(1, status=status), control=control), scenario)
-    assert control.orders == orders
+    drive(with_runs(*rows, past_run(1, status="aborted"), control=control), scenario)
+    assert control.orders == [("resume", "r-0002"), ("resume", "r-0001")]
 
 
 def test_u_of_a_dashboard_that_only_watches_resumes_nothing() -> None:
@@ -156,16 +149,13 @@ def test_e_shows_the_model_and_a_command_that_can_be_copied(
 
 
 def test_e_says_that_a_model_is_elsewhere_or_that_there_is_none(tmp_path: Path) -> None:
-    async def elsewhere(pilot: Pilot[None]) -> None:
+    async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, "e")
         assert "for the coordinator's machine" in screen_text(pilot)
-
-    async def none(pilot: Pilot[None]) -> None:
-        await press(pilot, "e")
+        await press(pilot, "e", "down", "e")
         assert notices(pilot) == [("", NO_MODEL.format(run="r-0001"))]
 
-    drive(with_runs(kept(tmp_path / "absent")), elsewhere)
-    drive(with_runs(past_run(1)), none)
+    drive(with_runs(kept(tmp_path / "absent", 2), past_run(1)), scenario)
 
 
 def test_one_marked_run_is_compared_with_that_of_the_row() -> None:

@@ -15,7 +15,7 @@ from edgefed.tui.feeds.recorded_feed import RecordedFeed
 from edgefed.tui.screens.close import CloseScreen
 from edgefed.tui.screens.overview import OverviewScreen
 from edgefed.tui.state.closing import ENDS_DEMO, ENDS_FLEET, WATCHES, Closing
-from tests.tui.driving import drive, notices, press, screen_text
+from tests.tui.driving import drive, notices, press, screen_text, tell
 from tests.tui.samples import (
     FakeClock,
     RecordingControl,
@@ -54,7 +54,7 @@ def test_ctrl_q_closes_at_once_where_nothing_else_ends(closing: Closing) -> None
     drive(opened(closing=closing), scenario)
 
 
-def test_ctrl_q_asks_where_the_coordinator_ends_too() -> None:
+def test_ctrl_q_asks_once_where_the_coordinator_ends_too() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         for answer in ("escape", "q", "n", "enter"):
             await press(pilot, "ctrl+q")
@@ -63,14 +63,15 @@ def test_ctrl_q_asks_where_the_coordinator_ends_too() -> None:
             await press(pilot, answer)
             assert isinstance(pilot.app.screen, OverviewScreen)
             assert not pilot.app._exit
+        await press(pilot, "ctrl+q", "ctrl+q")
+        assert pilot.app._exit
 
     drive(opened(closing=ENDS_FLEET), scenario)
 
 
-@pytest.mark.parametrize("answer", [["ctrl+q"], ["tab", "enter"]])
-def test_the_question_before_closing_can_be_answered(answer: list[str]) -> None:
+def test_the_question_before_closing_can_be_answered_by_its_button() -> None:
     async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "ctrl+q", *answer)
+        await press(pilot, "ctrl+q", "tab", "enter")
         assert pilot.app._exit
 
     drive(opened(closing=ENDS_FLEET), scenario)
@@ -114,21 +115,22 @@ def test_the_dashboard_stays_open_after_the_end_until_q() -> None:
     drive(opened(closing=ENDS_DEMO), scenario)
 
 
-@pytest.mark.parametrize(
-    ("state", "lost"), [("idle", "nothing: no round is open"), ("train", "what devices compute")]
-)
-def test_after_a_scored_round_its_answers_are_not_lost(state: str, lost: str) -> None:
-    scored = snapshot(run=run_view(round=12), rounds=round_views(12)).model_copy(
-        update={"devices": (device_view(1, state=state),)}
-    )
+def test_after_a_scored_round_its_answers_are_not_lost() -> None:
+    scored = snapshot(run=run_view(round=12), rounds=round_views(12))
 
     async def scenario(pilot: Pilot[None]) -> None:
-        await press(pilot, "A")
-        text = screen_text(pilot)
-        assert "Round 12 is scored" in text
-        assert "Kept:   model of round 12" in text
-        assert f"Lost:   {lost}" in text
-        assert "answers of round" not in text
+        for state, lost in (
+            ("idle", "nothing: no round is open"), ("train", "what devices compute")
+        ):  # fmt: skip
+            views = (device_view(1, state=state),)
+            await tell(pilot, fine(scored.model_copy(update={"devices": views})))
+            await press(pilot, "A")
+            text = screen_text(pilot)
+            assert "Round 12 is scored" in text
+            assert "Kept:   model of round 12" in text
+            assert f"Lost:   {lost}" in text
+            assert "answers of round" not in text
+            await press(pilot, "escape")
 
     drive(dashboard(fine(scored), control=RecordingControl()), scenario)
 

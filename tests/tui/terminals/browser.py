@@ -61,12 +61,10 @@ class Page:
     """A tab of the browser.
 
     Args:
-        target: its id.
         socket: its DevTools connection.
     """
 
-    def __init__(self, target: str, socket: ClientWebSocketResponse[bool]) -> None:
-        self.target = target
+    def __init__(self, socket: ClientWebSocketResponse[bool]) -> None:
         self._socket = socket
         self._number = 0
 
@@ -149,14 +147,9 @@ class Browser:
         async with self._http.put(f"{self._address}/json/new?about:blank") as told:
             target = await told.json(content_type=None)
         socket = await self._http.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=2**26)
-        page = Page(target["id"], socket)
+        page = Page(socket)
         await page.call("Page.enable")
         return page
-
-    async def close(self, page: Page) -> None:
-        """Close a tab."""
-        async with self._http.get(f"{self._address}/json/close/{page.target}") as told:
-            assert told.status == 200
 
 
 @asynccontextmanager
@@ -165,6 +158,7 @@ async def chromium(folder: Path, *, width: int = 1200, height: int = 760) -> Asy
     assert CHROMIUM is not None
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
     command += ["--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+    command += ["--disable-extensions", "--disable-background-networking", "--disable-sync"]
     command += [f"--user-data-dir={folder}", f"--window-size={width},{height}"]
     process = subprocess.Popen(
         [*command, "--remote-debugging-port=0", "about:blank"],
