@@ -325,9 +325,18 @@ class Recorder:
 
 def record(path: Path, name: str = "fedprox") -> Path:
     """Write the recording of a method into a file and return its path."""
-    classes = LETTERS if name == "fedma" else CLASS_NAMES
-    Recorder(path, method_of(name), classes).record()
+    path.write_bytes(_recording(name))
     return path
+
+
+@cache
+def _recording(name: str) -> bytes:
+    classes = LETTERS if name == "fedma" else CLASS_NAMES
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "events.jsonl"
+        Recorder(path, method_of(name), classes).record()
+        assert list(Path(folder).iterdir()) == [path]
+        return path.read_bytes()
 
 
 @cache

@@ -246,17 +246,17 @@ def unknown(screen: ScreenName, *keys: str) -> Screenshot:
 
 def forgotten() -> Screenshot:
     """Return the screen of a device that leaves the fleet."""
-    whole = recorded("fedprox")
-    assert whole.snapshot is not None
-    none = replace(whole, snapshot=whole.snapshot.model_copy(update={"devices": ()}))
 
     async def forget(pilot: Pilot[None]) -> None:
+        whole = recorded("fedprox")
+        assert whole.snapshot is not None
         assert isinstance(pilot.app, Dashboard)
-        pilot.app._listen(none)
+        none = whole.snapshot.model_copy(update={"devices": ()})
+        pilot.app._listen(replace(whole, snapshot=none))
         await pilot.pause()
         await pass_time(pilot, 0)
 
-    return Screenshot(lambda: showing(whole, "devices"), A_LATE_DEVICE, forget)
+    return Screenshot(lambda: showing(recorded("fedprox"), "devices"), A_LATE_DEVICE, forget)
 
 
 def vanished() -> Screenshot:
