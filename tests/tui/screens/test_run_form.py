@@ -132,7 +132,8 @@ def test_n_offers_recipes_and_past_runs_until_escape_or_ctrl_q(
 ) -> None:
     async def scenario(pilot: Pilot[None]) -> None:
         await press(pilot, "2", "n")
-        assert isinstance(pilot.app.screen, NewRunScreen)
+        offered = pilot.app.screen
+        assert isinstance(offered, NewRunScreen)
         text = screen_text(pilot)
         for told in ("a.toml", "b.toml", "defaults", "r-1  fedprox  finished  2024"):
             assert told in text
@@ -142,7 +143,7 @@ def test_n_offers_recipes_and_past_runs_until_escape_or_ctrl_q(
         assert "> b.toml" in screen_text(pilot)
         assert screen_text(pilot).count(">") == 1
         await press(pilot, "escape")
-        assert not isinstance(pilot.app.screen, NewRunScreen)
+        assert pilot.app.screen is not offered
         await press(pilot, "n", "ctrl+q")
         assert pilot.app._exit
 
