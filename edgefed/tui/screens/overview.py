@@ -71,8 +71,9 @@ class OverviewScreen(DeviceKeysScreen):
     def _take(self, details: RunDetails | None, problem: str) -> None:
         """Show the model's path; without an answer, none."""
         del problem
-        if details is not None:
-            self.query_one(RoundPane).model = details.model_path
+        panes = self.query(RoundPane)  # none while the dashboard closes
+        if details is not None and panes:
+            panes.first().model = details.model_path
             draw_panes(self, self._board)
 
     def chosen(self) -> str | None:
