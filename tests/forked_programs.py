@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from multiprocessing import get_context, reduction
+from multiprocessing import forkserver, get_context, reduction
 from pathlib import Path
 from subprocess import CompletedProcess
 from tempfile import TemporaryDirectory
@@ -205,12 +205,21 @@ def _join_namespaces(pid: int) -> None:
                     raise OSError(ctypes.get_errno(), "setns", path)
 
 
+def _let_the_server_end() -> None:
+    """Close what would keep the server alive after the tests; the kernel ends us with it."""
+    server = vars(forkserver._forkserver)
+    if server["_forkserver_alive_fd"] is not None:
+        os.close(server["_forkserver_alive_fd"])
+        server["_forkserver_alive_fd"] = None
+
+
 def _run(
     words: list[str], environment: dict[str, str], files: _Files, folder: str, mask: int, like: int
 ) -> None:
     """Become the program."""
     if sys.platform.startswith("linux"):
         execute_with_parent(os.getppid(), signal.SIGKILL)
+    _let_the_server_end()
     if like:
         _join_namespaces(like)
     os.umask(mask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import json
@@ -61,12 +62,15 @@ def _launch(launcher: socket.socket) -> None:
             return  # the launcher was killed
         words, environment, folder, mask, pid = json.loads(said)
         program = ForkedProgram(words, environment, files, folder=folder, mask=mask, like=pid)
+        atexit.register(program.kill)  # before multiprocessing waits for its end
         both = [launcher.fileno(), program.sentinel]
         while program.sentinel not in select.select(both, [], [])[0]:
             for number in _signals(launcher):
                 program.send_signal(number)
+        code = program.wait()
+        atexit.unregister(program.kill)
         with contextlib.suppress(OSError):  # it was killed
-            launcher.sendall(str(program.wait()).encode())
+            launcher.sendall(str(code).encode())
 
 
 def _signals(launcher: socket.socket) -> bytes:
