@@ -33,7 +33,7 @@ from edgefed.wire.tensors import digest, pack
 from edgefed.wire.topics import ParsedTopic, Topics
 from tests.complete_task import complete
 from tests.forked_programs import ForkedProgram
-from tests.processes import clean_environment, start_module
+from tests.processes import clean_environment, start_python
 
 FLEET = "stage"
 SAMPLES, SHAPE, CLASSES = 40, (1, 4, 4), 3
@@ -56,7 +56,7 @@ def start_agent(
     address: Address, state: Path, data: Path, name: str, *extra: str
 ) -> subprocess.Popen[str]:
     """Start ``edgefed-agent run`` as a process of its own."""
-    return start_module(*agent_words(address, state, data, name, *extra))
+    return start_python("-m", *agent_words(address, state, data, name, *extra))
 
 
 def fork_agent(address: Address, state: Path, data: Path, name: str, *extra: str) -> ForkedProgram:

@@ -13,7 +13,7 @@ from benchmarks.fuzzing import running
 from benchmarks.fuzzing.targets import TARGETS
 from tests.processes import PATIENCE
 
-INPUTS = 20
+INPUTS = 60
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.config.recipes.recipe import Recipe
+from edgefed.config.recipes.recipe import EvaluationSection, Recipe
 from edgefed.coordinator.exchanges.buffered_answers import settled_in
 from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
 from edgefed.coordinator.storage.run_store import Store
@@ -42,7 +42,7 @@ def recipe(uplink: str = "int8", **rounds: object) -> Recipe:
         },
         "wire": {"uplink": uplink, "downlink": "int8"},
         "simulation": {"devices": 4, "holdout": HOLDOUT},
-        "evaluation": {"on": "both", "every": 10},
+        "evaluation": {"on": "both"},
     }
     return Recipe.model_validate(tables)
 
@@ -91,15 +91,13 @@ def test_kills_lose_no_answer_and_merge_none_twice(home: FleetProcesses, tmp_pat
 def test_a_lost_device_is_given_up_after_its_grace_and_asked_again_when_it_is_back(
     home: FleetProcesses, tmp_path: Path
 ) -> None:
-    made = recipe("fp32", lost_grace=0.5, count=20, max_staleness=1000)
+    made = recipe("fp32", lost_grace=0.5, count=44, max_staleness=1000)
+    made = made.model_copy(update={"evaluation": EvaluationSection(on="both", every=22)})
     spy = Spy(home.address, FLEET)
     try:
         run = begin_watched(home, made)
         spy.at(2, "training", "device-03", partial(home.kill, "device-03"), question="fit")
-        spy.at(14, "training", "device-00", partial(home.order, run, "pause"), question="fit")
-        home.start("device-03")
-        home.wait_for_devices(4)
-        home.resume(run)
+        spy.at(16, "training", "device-00", partial(home.start, "device-03"), question="fit")
         record = home.finish(run)
     finally:
         spy.close()

@@ -84,10 +84,10 @@ def recipe(method: str = "averaging", number: int = 0) -> Recipe:
     With another number, sizes differ, so that no run finds the blobs of another one in a cache.
     """
     own: dict[str, Any] = {
-        "averaging": {"model": {"name": "mlp", "hidden": [300, 300 + number]}},
+        "averaging": {"model": {"name": "mlp", "hidden": [1000, 1000 + number]}},
         "relays": {
-            "model": {"name": "mlp", "hidden": [600 + number]},
-            "algorithm": {"name": Combined.name, "size": 150_000 + number},
+            "model": {"name": "mlp", "hidden": [1500 + number]},
+            "algorithm": {"name": Combined.name, "size": 400_000 + number},
             "evaluation": {"on": "both"},
         },
         "choice": {
