@@ -8,6 +8,7 @@ import functools
 import json
 import select
 import shlex
+import shutil
 import signal
 import socket
 import sys
@@ -39,6 +40,7 @@ def scripts(folder: Path) -> Path:
 def _server() -> Path:
     """Listen for launchers until this process ends, and return the socket's path."""
     path = Path(tempfile.mkdtemp()) / "launch"
+    atexit.register(shutil.rmtree, path.parent)
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(path))
     server.listen()

@@ -19,12 +19,14 @@ def main() -> None:
     with socket.socket(socket.AF_UNIX) as server:
         mask = os.umask(0)
         os.umask(mask)
-        for name in PASSED_ON:
-            number = getattr(signal, name)
+        numbers = [getattr(signal, name) for name in PASSED_ON]
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # until there is a program to have them
+        for number in numbers:
             signal.signal(number, lambda number, _: server.sendall(bytes([number])))
         server.connect(sys.argv[1])
         given = [sys.argv[2:], dict(os.environ), os.getcwd(), mask, os.getpid()]
         socket.send_fds(server, [json.dumps(given).encode() + b"\n"], [0, 1, 2])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
         code = int(server.recv(16) or b"1")
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)

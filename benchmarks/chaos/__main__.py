@@ -38,4 +38,4 @@ if __name__ == "__main__":
         with_own_mounts()
     from benchmarks.chaos.command import main  # torch is imported once
 
-    main(__doc__)
+    main(__doc__, disks=_ALONE in os.environ)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 import time
@@ -15,9 +14,6 @@ from benchmarks.chaos.methods import METHODS
 from benchmarks.chaos.schedule import KINDS
 from benchmarks.shared.harness import parser, show
 from tests.faults.shifted_clock import ShiftedClocks, can_shift_clocks
-
-OWN_MOUNTS = "CHAOS_OWN_MOUNTS"
-"""The variable of a process that may mount disks which only it sees."""
 
 
 def table(plan: Plan, outcome: Outcome) -> str:
@@ -43,11 +39,12 @@ def table(plan: Plan, outcome: Outcome) -> str:
     return "\n".join([*lines, *told, *(f"  ! {each}" for each in problems)])
 
 
-def main(words: str | None) -> None:
+def main(words: str | None, *, disks: bool) -> None:
     """Do the faults and print what became of the runs.
 
     Args:
         words: describe the command.
+        disks: whether this process may mount disks which only it sees.
     """
     command = parser("chaos", words, faults=20, seed=1)
     command.add_argument("--algorithm", choices=METHODS, default="fedavg")
@@ -59,16 +56,16 @@ def main(words: str | None) -> None:
     with tempfile.TemporaryDirectory(prefix="chaos-") as temporary:
         folder = options.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        outcome = run(plan, folder.absolute())
+        outcome = run(plan, folder.absolute(), disks=disks)
     found = {**asdict(plan), **asdict(outcome), "passed": outcome.passed}
     show(options, found, table(plan, outcome))
     sys.exit(0 if outcome.passed else 1)
 
 
-def run(plan: Plan, folder: Path) -> Outcome:
+def run(plan: Plan, folder: Path, *, disks: bool) -> Outcome:
     """Do a plan in a folder, with all kinds of faults that this machine allows."""
     clocks = ShiftedClocks(folder) if can_shift_clocks() else None
-    means = Means(disks=OWN_MOUNTS in os.environ, clocks=clocks)
+    means = Means(disks=disks, clocks=clocks)
     for kind in without(means):
         print(
             f"no fault of this kind, for which the machine lacks the means: {kind}", file=sys.stderr

@@ -194,29 +194,20 @@ def _root(settings: AgentSettings) -> Path:
     return (root or Path("/nonexistent")).absolute()
 
 
-def _check_root(path: Path) -> None:
-    """Check that a file is root metadata, signed by the keys that it names.
-
-    Raises:
-        UsageError: ``updates.root``.
-    """
+def _check_root(root: Path) -> None:
     import importlib.util
 
     from edgefed.errors import UsageError
 
     if importlib.util.find_spec("tuf") is None:
         return
-    from tuf.api.exceptions import RepositoryError
-    from tuf.api.metadata import Metadata, Root
+    from device_agent.updater.verification import RefusedReleaseError, check_root
 
     try:
-        made = Metadata[Root].from_bytes(path.read_bytes())
-        if made.signed.type != "root":
-            raise ValueError(f"it is of the role {made.signed.type}")
-        made.signed.verify_delegate("root", made.signed_bytes, made.signatures)
-    except (OSError, RepositoryError, ValueError) as error:
+        check_root(root)
+    except RefusedReleaseError as error:
         raise UsageError(
-            f"{path} is not the root metadata of a release manager: {error}.",
+            f"{root} is not the root metadata of a release manager: {error}.",
             code="updates.root",
             hint="update_root names a copy of the release manager's 1.root.json",
         ) from error

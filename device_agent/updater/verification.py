@@ -12,7 +12,7 @@ from typing import Any
 from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
 from tuf.api.exceptions import DownloadError, DownloadHTTPError, RepositoryError
-from tuf.api.metadata import TargetFile
+from tuf.api.metadata import Metadata, Root, TargetFile
 from tuf.ngclient import FetcherInterface, Updater
 
 from edgefed.version import BUILT
@@ -61,6 +61,21 @@ class BlobFetcher(FetcherInterface):  # type: ignore[misc,unused-ignore]
         if path is None or not path.is_file():
             raise DownloadHTTPError("not offered", 404)
         return iter([path.read_bytes()])
+
+
+def check_root(path: Path) -> None:
+    """Check that a file is root metadata, signed by the keys that it names.
+
+    Raises:
+        RefusedReleaseError: it is not, or cannot be read.
+    """
+    try:
+        made = Metadata[Root].from_bytes(path.read_bytes())
+        if made.signed.type != "root":
+            raise RefusedReleaseError(f"it is of the role {made.signed.type}")
+        made.signed.verify_delegate("root", made.signed_bytes, made.signatures)
+    except (OSError, RepositoryError, ValueError) as error:
+        raise RefusedReleaseError(str(error)) from error
 
 
 def verify(
