@@ -123,6 +123,13 @@ def open_exchange(
     )
 
 
+def encode_payloads(exchange: Exchange, recipe: Recipe, downlink: DownlinkEncoder) -> None:
+    """Encode the payloads of a question in buffered rounds, before it is known who is asked."""
+    seed = _downlink_seed(exchange, recipe, 0)
+    for name, payload in exchange.payloads.items():
+        downlink.send(name, payload, seed)
+
+
 def _receivers(exchange: Exchange, every: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the devices that each payload goes to, by its name.
 

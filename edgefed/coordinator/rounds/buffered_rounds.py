@@ -17,13 +17,12 @@ twice. The round's row records the outcome of each question (``Settled``).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.exchange import Exchange, Finished
 from edgefed.algorithms.interface.member import Member, Roster
@@ -37,12 +36,17 @@ from edgefed.coordinator.exchanges.buffered_answers import (
     settled_in,
 )
 from edgefed.coordinator.exchanges.fleet import Delivered
-from edgefed.coordinator.exchanges.tasks import open_exchange, single_questions
+from edgefed.coordinator.exchanges.tasks import encode_payloads, open_exchange, single_questions
 from edgefed.coordinator.reports.staleness_table import StalenessTable
 from edgefed.coordinator.rounds.engine_deps import BetweenRounds, EngineDeps
 from edgefed.coordinator.rounds.held_replies import Medians, Pins
 from edgefed.coordinator.rounds.label_audit import audited
-from edgefed.coordinator.rounds.open_questions import OnTested, OpenQuestion, OpenTest
+from edgefed.coordinator.rounds.open_questions import (
+    OnTested,
+    OpenQuestion,
+    OpenTest,
+    read_answers,
+)
 from edgefed.coordinator.rounds.reply_collector import make_collector
 from edgefed.coordinator.rounds.reply_stats import ReplyStats
 from edgefed.coordinator.rounds.run_recorder import RunRecorder
@@ -95,6 +99,7 @@ class BufferedRounds:
         self._test: OpenTest | None = None
         self._attempt = 0
         self._number = 0
+        self._encoded = -1
         self._closes_at = math.inf
         self._left_at: float | None = None
         self.staleness = StalenessTable()
@@ -293,6 +298,8 @@ class BufferedRounds:
         ended, order = state.state.round >= self._rounds.count, self._deps.order
         if order is not None and state.state.round + 1 not in order.answered:
             return Finished()
+        if not ended and self._encoded < state.state.round:
+            self._encode(state)
         free = () if ended else self._free(state)
         if not (free or ended):
             return None
@@ -306,6 +313,25 @@ class BufferedRounds:
             self._tell(planned.name)
         return None
 
+    def _encode(self, state: RunState) -> None:
+        """Encode the weights of a round, also if no device is asked with them.
+
+        A lossy code is a difference from the weights that were encoded before, so the bits of later
+        rounds would depend on which devices are free.
+        """
+        if not (able := self._able(state)):
+            return
+        recipe = self._deps.prepared_recipe
+        planned = self._deps.algorithm.plan(state.state, able[:1], recipe.seed)
+        if isinstance(planned, Exchange) and not planned.preparatory:
+            self._recorder.written(lambda: encode_payloads(planned, recipe, state.downlink))
+            self._encoded = state.state.round
+
+    def _able(self, state: RunState) -> Roster:
+        """Return the devices that can be asked once they are free."""
+        roster = state.admission.roster_without(self._recorder.record.silent, self._number)
+        return tuple(member for member in roster if member.samples and not member.newcomer)
+
     def _free(self, state: RunState) -> Roster:
         """Return the devices to ask now: all that are free, or a choice of them."""
         busy = {question.device for question in self._open.values()} | self._refused
@@ -313,20 +339,15 @@ class BufferedRounds:
         slots -= len(self._open) - len(self._answered())
         if order is None and self._rounds.concurrency and slots < 1:
             return ()
-        roster = state.admission.roster_without(self._recorder.record.silent, self._number)
-        free = [
-            member
-            for member in roster
-            if member.samples and not member.newcomer and member.device not in busy
-        ]
+        free = tuple(member for member in self._able(state) if member.device not in busy)
         if order is not None:
             return tuple(member for member in free if self._is_ordered(state, member))
         if not self._rounds.concurrency or len(free) <= slots:
-            return tuple(free)
+            return free
         seed, exchanges = self._deps.recipe.seed, self._recorder.record.exchanges
         if self._deps.recipe.selection.wanted:
             seed = derive(seed, "free", exchanges)
-            first = set(self._selection.first(tuple(free), slots, self._number, seed))
+            first = set(self._selection.first(free, slots, self._number, seed))
             return tuple(member for member in free if member.device in first)
         chosen = generator(seed, "free", exchanges).permutation(len(free))[:slots]
         return tuple(free[index] for index in sorted(chosen))
@@ -498,7 +519,7 @@ class BufferedRounds:
         index = recorder.record.next_index
         opened = tuple(question.opened for question in answered)
         asked = merged_exchange(opened, self._number, index, self._quorum)
-        answers = audited(self._deps, recorder.record.run, state, asked, self._answers(answered))
+        answers = audited(self._deps, recorder.record.run, state, asked, read_answers(answered))
         merged = merged_or_problem(self._deps.algorithm, before, asked, answers)
         self._deps.controls.check()
         if isinstance(merged, UnmergeableError):
@@ -535,16 +556,6 @@ class BufferedRounds:
                 self._refused.add(question.device)
                 self._settle(question, "refused")
         return kept
-
-    def _answers(self, answered: list[OpenQuestion]) -> Iterator[Answer]:
-        """Yield the answers, decoded one at a time, with the rule of ``[merging]`` applied."""
-        last = answered[-1]
-        held = [question.held for question in answered if question.held is not None]
-        medians = Medians.of(held, last.opened) if last.collector.holds else None
-        rule = last.collector.merging(held, medians)
-        for reply in held:
-            answer = reply.read(last.opened)
-            yield answer if rule is None else rule.changed(answer)
 
     def _commit(self, state: RunState, merged: State, opened: tuple[OpenExchange, ...]) -> None:
         """Write the state, and close its questions and those that were closed since, in one step.

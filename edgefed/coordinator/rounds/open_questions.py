@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from edgefed.algorithms.interface.answer import Answer
-from edgefed.coordinator.rounds.held_replies import HeldReply, Pins
+from edgefed.coordinator.rounds.held_replies import HeldReply, Medians, Pins
 from edgefed.coordinator.rounds.reply_collector import ReplyCollector
 from edgefed.coordinator.rounds.run_state import RunState
 from edgefed.coordinator.storage.stored_runs import OpenExchange
@@ -33,6 +33,21 @@ class OpenQuestion:
     def device(self) -> str:
         """The device that was asked."""
         return self.opened.tasks[0].device
+
+
+def read_answers(answered: Sequence[OpenQuestion]) -> Iterator[Answer]:
+    """Yield the answers of a buffer, decoded one at a time, changed by the rule of ``[merging]``.
+
+    Args:
+        answered: the questions whose answers are in the buffer, at least one.
+    """
+    last = answered[-1]
+    held = [question.held for question in answered if question.held is not None]
+    medians = Medians.of(held, last.opened) if last.collector.holds else None
+    rule = last.collector.merging(held, medians)
+    for reply in held:
+        answer = reply.read(last.opened)
+        yield answer if rule is None else rule.changed(answer)
 
 
 OnTested = Callable[[RunState, OpenExchange, ReplyCollector, list[Answer]], None]

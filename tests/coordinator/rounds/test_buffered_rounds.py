@@ -263,6 +263,21 @@ def test_the_recorded_order_leads_to_the_same_bits(tmp_path: Path) -> None:
     assert again.record.weights_digest == first.record.weights_digest
 
 
+@pytest.mark.parametrize("speeds", [(1.9, 1.1, 3.9, 2.4), (1.6, 1.0, 3.7, 5.4)])
+def test_weights_sent_only_to_devices_whose_answers_were_too_old_change_no_bits(
+    tmp_path: Path, speeds: tuple[float, ...]
+) -> None:
+    """The order leaves these devices out; of the second one, their questions are still open."""
+    rounds = {"buffer": 1, "max_staleness": 2, "count": 10}
+    recipe = plan(tmp_path, wire={"downlink": "int8"}, rounds=rounds, model={"hidden": [8]})
+    lines = (f"{device},{seconds}\n" for device, seconds in zip(INPUTS, speeds, strict=True))
+    Path(recipe.speeds.file).write_text("device,seconds_per_sample\n" + "".join(lines))
+    first = Ended(recipe, tmp_path / "first")
+    assert {*range(10)} - first.order.asked.keys(), "no round whose weights nobody's answer is of"
+    again = Ended(recipe, tmp_path / "again", first.order)
+    assert again.record.weights_digest == first.record.weights_digest
+
+
 def test_an_order_of_other_devices_or_with_noise_is_refused(tmp_path: Path) -> None:
     order = RecordedOrder({0: {"z": 0}}, {1: {"z": 0}})
     with pytest.raises(UsageError, match="names z") as caught:
