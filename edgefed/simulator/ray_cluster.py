@@ -106,9 +106,10 @@ def cluster(address: str = "", workers: int = 0) -> Iterator[Cluster]:
 
 @contextmanager
 def _unbroken() -> Iterator[None]:
-    """Put Ctrl-C off until the block is done; a second one counts at once.
+    """Put Ctrl-C off until the block is done; a second one counts at once. SIGTERM is kept.
 
-    Interrupted half way into starting, Ray leaves processes behind, or crashes at its end.
+    Interrupted half way into starting, Ray leaves processes behind, or crashes at its end. Its own
+    handler of SIGTERM would replace this program's, and end it with the status 15.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -121,11 +122,12 @@ def _unbroken() -> Iterator[None]:
         if came > 1:
             raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGINT, note)
+    before, terminate = signal.signal(signal.SIGINT, note), signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, terminate)
     if came:
         raise KeyboardInterrupt
 

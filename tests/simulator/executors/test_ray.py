@@ -101,7 +101,9 @@ def test_a_cluster_has_the_bits_of_one_process_despite_failures(
 ) -> None:
     """One cluster for all, and few actors: each takes many seconds to start."""
     monkeypatch.setenv("RAY_ADDRESS", held.address)
+    before = signal.getsignal(signal.SIGTERM)
     with on_ray() as maker:
+        assert signal.getsignal(signal.SIGTERM) == before, "Ray sets one of its own"
         check_orders(maker)
         stacked = recipe(0).model_copy(update={"simulation": SimulationSection(engine="stacked")})
         with pytest.raises(UsageError, match="stacked engine"):
@@ -113,6 +115,7 @@ def test_a_cluster_has_the_bits_of_one_process_despite_failures(
         assert capsys.readouterr().out == ""
     held.wait_until_free()
     assert held.process.is_running()
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def check_orders(maker: Maker) -> None:
