@@ -166,7 +166,7 @@ def leaf(field: str, value: Any) -> bytes:
     return json.dumps(content).encode()
 
 
-LEAVES = st.builds(leaf, st.sampled_from(("x", "y", "z")), st.sampled_from(STRANGE))
+LEAVES = st.builds(leaf, st.sampled_from(("z", "x", "y")), st.sampled_from(STRANGE))
 GRAMMAR = (joined(JSON_PARTS, 60) | NESTED).map(lambda text: text.encode())
 LEAF = LEAVES.map(lambda data: [data]) | mostly_broken(LEAVES) | mostly_broken(GRAMMAR)
 

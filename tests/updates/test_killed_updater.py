@@ -10,51 +10,60 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from device_agent.updater import __main__, updates
-from tests.updates.boards import Board, agent_files
+from tests.updates.boards import PATIENCE, Board, agent_files
 from tests.updates.wheels import Publisher
 
 CHANGES = ((Path, "replace"), (Path, "symlink_to"), (shutil, "rmtree"), (os, "link"))
 """What changes names on the disk; files are only written beside their names."""
 
 
-def fork(board: Board, kill_at: int = 0, only: str = "") -> int:
-    """Start an updater by a fork; it kills itself before a change, of one name if there is one."""
-    child = os.fork()
-    if child:
-        return child
-    try:
-        count = 0
+def start(board: Board, kill_at: int = 0, only: str = "") -> BaseProcess:
+    """Start an updater; it kills itself before a change, of one name if there is one.
 
-        def counted(change: Callable[..., Any]) -> Callable[..., Any]:
-            def at_most(*args: Any, **named: Any) -> Any:
-                nonlocal count
-                count += only in ("", Path(args[-1]).name)
-                if count == kill_at:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return change(*args, **named)
-
-            return at_most
-
-        for owner, name in CHANGES:
-            setattr(owner, name, counted(getattr(owner, name)))
-        updates.TURN = 0.01
-        sys.argv = ["", json.dumps(asdict(board.settings()), default=str)]
-        os._exit(__main__.main())
-    finally:
-        os._exit(1)
+    It is forked from a process that has no threads, and no handlers of signals such as Ray's.
+    """
+    settings = json.dumps(asdict(board.settings()), default=str)
+    process = get_context("forkserver").Process(target=update, args=(settings, kill_at, only))
+    process.start()
+    return process
 
 
-def ended(child: int, *, stop: bool = False) -> int:
-    """Return the signal that ended an updater, after SIGTERM if it is to stop."""
+def update(settings: str, kill_at: int, only: str) -> None:
+    """Run an updater in this process."""
+    count = 0
+
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def at_most(*args: Any, **named: Any) -> Any:
+            nonlocal count
+            count += only in ("", Path(args[-1]).name)
+            if count == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return change(*args, **named)
+
+        return at_most
+
+    for owner, name in CHANGES:
+        setattr(owner, name, counted(getattr(owner, name)))
+    updates.TURN = 0.01
+    sys.argv = ["", settings]
+    sys.exit(__main__.main())
+
+
+def ended(updater: BaseProcess, *, stop: bool = False) -> int:
+    """Return the exit code of an updater, after SIGTERM if it is to stop."""
     if stop:
-        os.kill(child, signal.SIGTERM)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        updater.terminate()
+    updater.join(PATIENCE)
+    assert updater.exitcode is not None, "it has not ended"
+    return updater.exitcode
 
 
 @pytest.mark.parametrize(
@@ -74,11 +83,11 @@ def test_it_is_killed_before_each_change(
         board = Board(tmp_path / str(kill_at), publisher)
         shutil.copytree(template.home, board.home, symlinks=True, dirs_exist_ok=True)
         board.offer("release")
-        first = fork(board, kill_at)
+        first = start(board, kill_at)
         state = board.until(partial(over_or_at_rest, first))
         phases.add(state.get("phase"))
-        killed = ended(first, stop=not is_over(first)) != 0
-        second = fork(board)
+        killed = ended(first, stop=first.is_alive()) != 0
+        second = start(board)
         state = board.until(at_rest)
         assert (state["current"], state["phase"]) == (then, "idle"), kill_at
         ended(second, stop=True)
@@ -98,9 +107,9 @@ def test_it_is_killed_before_each_change(
 def an_order_is_kept_until_its_consequence_is_stored(board: Board) -> None:
     order = board.home / "order.json"
     order.write_text('{"order": "rollback"}')
-    assert ended(fork(board, 1, only="state.json")) == -signal.SIGKILL
+    assert ended(start(board, 1, only="state.json")) == -signal.SIGKILL
     assert not order.exists(), "it was taken"
-    updater = fork(board)
+    updater = start(board)
     try:
         board.until(lambda state: at_rest(state) and state["current"] == "old")
     finally:
@@ -111,10 +120,5 @@ def at_rest(state: dict[str, Any]) -> bool:
     return state.get("phase") == "idle" and "trial" in state.get("reason", "")
 
 
-def over_or_at_rest(child: int, state: dict[str, Any]) -> bool:
-    return is_over(child) or at_rest(state)
-
-
-def is_over(child: int) -> bool:
-    """Whether a child has ended; it stays to be waited for."""
-    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+def over_or_at_rest(updater: BaseProcess, state: dict[str, Any]) -> bool:
+    return not updater.is_alive() or at_rest(state)
