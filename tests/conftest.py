@@ -33,6 +33,9 @@ typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ig
 HANGS_S = 900.0
 """Seconds of a test after which its process ends; ``timeout`` in ``pyproject.toml`` is shorter."""
 
+LONGEST_NAME = 200
+"""Characters of a parameter in the name of a test."""
+
 crashed: list[str] = []
 """Tests in which a process has crashed; the rest of its tests has not run."""
 
@@ -85,6 +88,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("mosquitto") is not None:
             item.add_marker(absent)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Shorten the names of tests with long parameters, which would fill a report of failures."""
+    if isinstance(val, (str, bytes)) and len(val) > LONGEST_NAME:
+        start = val[:20] if isinstance(val, str) else val[:20].hex()
+        return f"{start}-of-{len(val)}"
+    return None
 
 
 def pytest_collection_finish() -> None:
