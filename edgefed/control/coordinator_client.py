@@ -105,7 +105,7 @@ class CoordinatorClient:
         self._known = threading.Condition()
         self._state: CoordinatorState | None = None
         self._denied = ""
-        self._began = False
+        self._began = self._closed = False
         subscriptions = [self._topics.coordinator(), self._topics.response(self._client)]
         if on_event is not None:
             subscriptions.append(self._topics.events())
@@ -142,7 +142,12 @@ class CoordinatorClient:
                 self._link.wait_until_connected(RECONNECT_TIMEOUT)
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect; calls that wait for an answer on other threads end at once."""
+        self._closed = True
+        for waiting in [*self._waiting.values()]:
+            waiting.whole.set()
+        with self._known:
+            self._known.notify_all()
         self._link.stop()
 
     @property
@@ -173,7 +178,7 @@ class CoordinatorClient:
             NotAllowedError: ``broker.subscription``: the broker refuses its subscriptions.
         """
         with self._known:
-            if self._known.wait_for(lambda: self.online or bool(self._denied), timeout):
+            if self._known.wait_for(lambda: self.online or self._denied or self._closed, timeout):
                 self._check_subscriptions()
                 return
         raise UnreachableError(
@@ -233,6 +238,8 @@ class CoordinatorClient:
         try:
             if not self._sent_and_answered(request, waiting, timeout):
                 self._check_subscriptions()
+                if self._closed:
+                    raise self._link.unreachable("the connection was closed")
                 raise UnreachableError(
                     f"The coordinator did not answer within {duration(timeout)}.",
                     code="coordinator.silent",
@@ -253,7 +260,7 @@ class CoordinatorClient:
         life, sent = self._life(), 0
         end = self._clock.monotonic() + timeout
         self._expect(request, waiting)
-        while (left := end - self._clock.monotonic()) > 0:
+        while not self._closed and (left := end - self._clock.monotonic()) > 0:
             if self._link.connected and self._life() == life:
                 if sent == REPEATS and not request.challenge:
                     request, sent = request.model_copy(update={"nonce": _new_nonce()}), 0
@@ -261,8 +268,8 @@ class CoordinatorClient:
                 self._link.send(self._topics.request(self._client), request)
                 sent += 1
             if waiting.whole.wait(min(left, REPEAT_EVERY)):
-                return True
-        return waiting.whole.is_set()
+                break
+        return bool(waiting.answer)
 
     def _expect(self, request: Request, waiting: _Waiting) -> None:
         waiting.parts[request.nonce] = {}

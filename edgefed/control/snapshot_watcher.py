@@ -65,9 +65,9 @@ class SnapshotWatcher:
     def stop(self) -> None:
         """Stop; the listener is not called after this returns."""
         self._closing.set()
+        self.coordinator.close()  # ends a question that the thread waits for
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout=20)
-        self.coordinator.close()
 
     def _run(self) -> None:
         while not self._closing.is_set():

@@ -1,6 +1,9 @@
+"""Questions and orders to a coordinator: answers in parts, silence, lost messages, closing."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 
 import pytest
@@ -13,6 +16,7 @@ from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError, Wire
 from edgefed.transport.link import LinkUp, Subscribed
 from edgefed.wire.messages import Request, Response
 from tests.control.fake_coordinator import FLEET, Answering, FakeCoordinator, answers, packed
+from tests.transport.listening import PATIENCE, wait_until
 
 pytestmark = pytest.mark.mosquitto
 Meet = Callable[[Answering], tuple[CoordinatorClient, FakeCoordinator]]
@@ -105,6 +109,22 @@ def test_a_silent_coordinator_is_given_up(meet: Meet, monkeypatch: pytest.Monkey
     with pytest.raises(UnreachableError) as caught:
         client.ask("anything")
     assert caught.value.code == "coordinator.silent"
+
+
+def test_a_question_that_waits_ends_when_the_connection_is_closed(
+    meet: Meet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dashboard that quits does not wait for what it has asked."""
+    monkeypatch.setattr(coordinator_client, "ANSWER_TIMEOUT", 10.0**6)
+    client, fake = meet(lambda request: [])
+    with ThreadPoolExecutor() as threads:
+        asked = threads.submit(client.ask, "anything")
+        wait_until(lambda: bool(fake.requests), "the question")
+        client.close()
+        with pytest.raises(UnreachableError, match="the connection was closed"):
+            asked.result(PATIENCE)
+    with pytest.raises(UnreachableError):
+        client.ask("anything")
 
 
 def test_a_lost_coordinator_is_not_asked(meet: Meet) -> None:

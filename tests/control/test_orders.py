@@ -85,10 +85,9 @@ class Scene:
         wait_until(lambda: not self.client.connected, "the client to notice")
         self.broker.stop()
 
-    def end_broker(self) -> None:
+    def wake_broker(self) -> None:
         if self.broker.is_running():
             self.continue_broker()
-        self.broker.stop()
 
     def restart_broker(self) -> None:
         self.broker = MosquittoBroker(self.address, self.folder / "again")
@@ -121,12 +120,14 @@ def at_work(folder: Path) -> Iterator[Scene]:
     address, clock = Address(LOOPBACK, free_port()), Shifted()
     with ExitStack() as stack:
         broker = MosquittoBroker(address, folder / "mosquitto")
+        # Last, as clients leave a broker that answers at once; a test may have put another there
+        stack.callback(lambda: scene.broker.stop())  # noqa: PLW0108
         service = Service(ServiceSettings(address, FLEET, folder / "state"), clock)
         stack.enter_context(running_service(service))
         client = stack.enter_context(closing(CoordinatorClient(address, FLEET)))
         client.connect()
         scene = Scene(address, folder, broker, clock, service, client)
-        stack.callback(scene.end_broker)
+        stack.callback(scene.wake_broker)
         scene.listen()
         body = plan().model_dump(mode="json")
         scene.run = str(client.order("run.start", recipe=body, paused=True)["run"])
