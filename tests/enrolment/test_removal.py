@@ -28,7 +28,7 @@ TOPICS = Topics(FLEET)
 RECIPE = {
     "model": {"name": "mlp"},
     "data": {"name": "none"},
-    "rounds": {"count": 2, "min_devices": 1, "deadline": 3600},
+    "rounds": {"count": 2, "min_devices": 1, "deadline": 3600, "lost_grace": "deadline"},
     "evaluation": {"on": "devices"},
 }
 

@@ -212,6 +212,9 @@ class Dispatcher:
                 self._registry.remove(one)
                 self._unheard.forget(one)
                 self._replies.leave(one)
+                for pending in self.exchanges.all():
+                    if pending.task(one) is not None:
+                        self._tasks.withdraw(pending, one)
 
     def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
         """Send a device the verdict on its reply, which is not read again."""

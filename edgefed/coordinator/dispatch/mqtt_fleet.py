@@ -162,8 +162,8 @@ class MqttFleet(Fleet):
         overdue: dict[str, Overdue] = {}
         for opened in self._shared_exchanges():
             pending = opened.pending
-            if pending.wanting and not self._is_open(pending):
-                lost = bool(pending.lost_devices())
+            if (pending.wanting or pending.withdrawn) and not self._is_open(pending):
+                lost = not pending.wanting or bool(pending.lost_devices())
                 overdue[pending.exchange.exchange] = "lost" if lost else "late"
         return overdue
 

@@ -30,6 +30,7 @@ class PendingExchange:
         accepted: devices whose replies are merged, or are held until all can be compared.
         quorum_at: when there were enough of them; None before.
         presence_changed: set when devices came or went, so that ``note_lost`` is due.
+        withdrawn: whether a device that had not answered is not waited for any more.
         dropped: whether its replies are no longer needed.
         shared: whether ``arrivals`` is the queue of several exchanges.
     """
@@ -44,6 +45,7 @@ class PendingExchange:
     accepted: set[str] = field(default_factory=set)
     quorum_at: float | None = None
     presence_changed: threading.Event = field(default_factory=threading.Event)
+    withdrawn: bool = False
     dropped: bool = False
     _repeats: dict[str, tuple[float, float]] = field(default_factory=dict)
     _training_since: dict[str, float] = field(default_factory=dict)
@@ -133,11 +135,12 @@ class PendingExchange:
             self.presence_changed.set()
 
     def withdraw(self, device: str) -> None:
-        """Stop waiting for a device."""
+        """Stop waiting for a device, which wakes the reader of replies."""
         with self.lock:
-            self.wanting.pop(device, None)
+            self.withdrawn = self.wanting.pop(device, None) is not None or self.withdrawn
             self.lost.pop(device, None)
             self._repeats.pop(device, None)
+        self.arrivals.put(None)
 
     def extend(self, seconds: float) -> None:
         """Move the deadline: replies could not be taken for so long."""

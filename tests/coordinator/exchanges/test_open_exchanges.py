@@ -322,6 +322,40 @@ def test_a_lost_device_is_noted_in_every_exchange(scene: Scene) -> None:
     assert sum("continues without two" in note for note in scene.notes) == 2
 
 
+def test_a_device_that_is_no_member_any_more_is_not_waited_for(scene: Scene) -> None:
+    """Neither for its grace nor until the deadline, as it can never answer."""
+    opened = asks(0, "one", "two")
+    scene.fleet.put(opened)
+    answers(scene, "one", 0)
+    settle(scene)
+    scene.dispatcher.drop_device("two")
+    assert names(list(scene.fleet.replies(opened, never))) == [(opened.exchange, "one")]
+    scene.fleet.drop(opened)
+
+
+def test_a_shared_exchange_ends_with_its_only_device_that_is_no_member_any_more(
+    scene: Scene,
+) -> None:
+    single, both = asks(0, "two"), asks(1, "one", "two")
+    for opened in (single, both):
+        scene.fleet.put(opened, shared=True)
+    read: list[Delivered] = []
+
+    def ended() -> dict[str, str]:
+        if (delivered := scene.fleet.next_reply(time.monotonic(), never)) is not None:
+            read.append(delivered)
+        return {**scene.fleet.overdue()}
+
+    scene.dispatcher.drop_device("two")
+    wait_until(lambda: ended() == {single.exchange: "lost"}, "the end of one")
+    scene.fleet.drop(single)
+    assert ended() == {} and read == []
+    answers(scene, "one", 1)
+    wait_until(lambda: ended() == {both.exchange: "lost"}, "the end of the other one")
+    assert names(read) == [(both.exchange, "one")]
+    scene.fleet.drop(both)
+
+
 def test_a_device_that_is_silent_is_given_its_current_task_again(scene: Scene) -> None:
     """Its other task is not repeated before it was given once."""
     opened = [PendingExchange(asks(index, "one"), 0.0) for index in range(2)]  # both overdue
