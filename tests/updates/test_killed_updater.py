@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -58,10 +59,15 @@ def update(settings: str, kill_at: int, only: str) -> None:
 
 
 def ended(updater: BaseProcess, *, stop: bool = False) -> int:
-    """Return the exit code of an updater, after SIGTERM if it is to stop."""
-    if stop:
-        updater.terminate()
-    updater.join(PATIENCE)
+    """Return the exit code of an updater, after SIGTERM if it is to stop.
+
+    Before the updater takes it, whatever runs the tests may have taken it for itself.
+    """
+    ends = time.monotonic() + PATIENCE
+    while updater.is_alive() and time.monotonic() < ends:
+        if stop:
+            updater.terminate()
+        updater.join(1.0)
     assert updater.exitcode is not None, "it has not ended"
     return updater.exitcode
 
