@@ -197,7 +197,8 @@ class ReleaseRepository:
 
         Devices follow from the root that they have pinned to the new one, which the old key of
         ``root`` has signed, too. Each new key is stored beside the old one until the metadata that
-        names it is: a renewal that is interrupted loses none.
+        names it is: a renewal that is interrupted loses none, and the next one removes those
+        that no metadata names.
 
         Args:
             keys: folder with the key of ``root``; that of ``targets`` may be lost if it is
@@ -226,8 +227,10 @@ class ReleaseRepository:
             signers += [signer] if role == "root" else []
         root.expires = self._now + YEAR
         self._write("root", root, signers)
-        for role in replaced:
-            self._key_path(role, keys)
+        for role in (*OFFLINE, *ONLINE):
+            left = _beside(self._key_path(role, keys))  # of a renewal that was cut short
+            with contextlib.suppress(OSError):  # the medium may be read-only
+                left.unlink()
         targets = self._next("targets", Targets)
         targets.expires = self._now + YEAR
         self.write("targets", targets, keys)
