@@ -21,6 +21,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 from securesystemslib.signer import CryptoSigner
 from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import (
@@ -65,6 +66,20 @@ class Release:
     number: int
     wheels: tuple[str, ...]
     size: int
+
+    @property
+    def version(self) -> str:
+        """Version of EdgeFed's wheel."""
+        parsed = (parse_wheel_filename(wheel) for wheel in self.wheels)
+        return next(str(version) for name, version, *_ in parsed if name == "edgefed")
+
+    @property
+    def is_misnamed(self) -> bool:
+        """Whether the name is another version than that of EdgeFed's wheel."""
+        try:
+            return Version(self.release).release != Version(self.version).release
+        except InvalidVersion:  # any other name is free
+            return False
 
 
 def create(folder: Path, keys: Path, now: datetime, days: float) -> Path:
