@@ -314,6 +314,7 @@ class Agent:
             self._renewal.due(now, self._publisher.renewal)
         if now >= self._next_telemetry:
             self._next_telemetry = now + TELEMETRY_EVERY
+            self._tasks.look_for_folder()
             health = self._sensors.read(self._session, self._link.sent, self._link.received)
             self._health = health
             self._publisher.telemetry(health)

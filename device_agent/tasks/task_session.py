@@ -404,6 +404,11 @@ class TaskSession:
 
     # -- a full disk --------------------------------------------------------------------------
 
+    def look_for_folder(self) -> None:
+        """Pause an idle device whose folder was moved away: its next write may be days ahead."""
+        if self._inputs is None and self._shortage.due is None:
+            self.guard(lambda: check_in_place(self._store.folder))
+
     @property
     def retry_due(self) -> float | None:
         """The monotonic second of the next attempt after a full disk, or None."""
@@ -434,6 +439,7 @@ class TaskSession:
 
     def _try_again(self) -> None:
         """Repeat the writes that the full disk refused; raises as before if it is still full."""
+        check_in_place(self._store.folder)
         inputs = self._inputs
         if self._pending_state is not None:
             self.close_exchanges(self._pending_state)

@@ -151,7 +151,12 @@ class AgentUpdater:
         order = self._take_order()
         if order == "rollback" and self._slots.is_complete(state.previous):
             self._file.change(
-                phase="ready", release=state.previous, release_number=0, wheels={}, during_run=True
+                phase="ready",
+                release=state.previous,
+                release_number=0,
+                wheels={},
+                during_run=True,
+                reason=f"the owner goes back from {state.current}",
             )
             return
         offer = read_json(self._home / "offer.json")
@@ -303,6 +308,8 @@ class AgentUpdater:
         if verdict == PASSED:
             number = max(state.number, state.release_number)
             reason = f"release {state.release} has passed its trial"
+            if not state.release_number:
+                reason += f": the owner went back from {state.current}"
             self._end(reason, current=state.release, previous=state.current, number=number)
         elif verdict:
             self._agent.stop()

@@ -200,11 +200,11 @@ def read_profile(path: Path) -> Profile:
     """
     try:
         if path.suffix == ".json":
-            profile = Profile.model_validate_json(path.read_bytes())
+            profile = Profile.model_validate_json(path.read_bytes(), strict=True)
         else:
             # Strict models take arrays as tuples only from JSON.
             values = json.dumps(read_toml(path).values, default=str)
-            profile = Profile.model_validate_json(values)
+            profile = Profile.model_validate_json(values, strict=True)
     except (OSError, ValidationError, EdgeFedError) as error:
         raise DataError(
             f"The profile {path} cannot be used: {_why(error)}.",

@@ -21,6 +21,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 from securesystemslib.signer import CryptoSigner
 from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import (
@@ -65,6 +66,20 @@ class Release:
     number: int
     wheels: tuple[str, ...]
     size: int
+
+    @property
+    def version(self) -> str:
+        """Version of EdgeFed's wheel."""
+        parsed = (parse_wheel_filename(wheel) for wheel in self.wheels)
+        return next(str(version) for name, version, *_ in parsed if name == "edgefed")
+
+    @property
+    def is_misnamed(self) -> bool:
+        """Whether the name is another version than that of EdgeFed's wheel."""
+        try:
+            return Version(self.release).release != Version(self.version).release
+        except InvalidVersion:  # any other name is free
+            return False
 
 
 def create(folder: Path, keys: Path, now: datetime, days: float) -> Path:
@@ -197,7 +212,8 @@ class ReleaseRepository:
 
         Devices follow from the root that they have pinned to the new one, which the old key of
         ``root`` has signed, too. Each new key is stored beside the old one until the metadata that
-        names it is: a renewal that is interrupted loses none.
+        names it is: a renewal that is interrupted loses none, and the next one removes those
+        that no metadata names.
 
         Args:
             keys: folder with the key of ``root``; that of ``targets`` may be lost if it is
@@ -226,8 +242,10 @@ class ReleaseRepository:
             signers += [signer] if role == "root" else []
         root.expires = self._now + YEAR
         self._write("root", root, signers)
-        for role in replaced:
-            self._key_path(role, keys)
+        for role in (*OFFLINE, *ONLINE):
+            left = _beside(self._key_path(role, keys))  # of a renewal that was cut short
+            with contextlib.suppress(OSError):  # the medium may be read-only
+                left.unlink()
         targets = self._next("targets", Targets)
         targets.expires = self._now + YEAR
         self.write("targets", targets, keys)

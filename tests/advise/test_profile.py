@@ -81,6 +81,7 @@ def test_a_profile_is_not_written_to_a_file_of_another_kind(tmp_path: Path) -> N
         ("fleet = ", "cannot be used"),
         ('flet = "a"', 'there is no key flet; did you mean "fleet"?'),
         ('[[devices]]\nname = "a"\nsamples = 0\n', "device 1, samples: Input should be greater"),
+        ('[[devices]]\nname = "a"\nsamples = "3"\n', "device 1, samples: Input should be a valid"),
         (2 * '[[devices]]\nname = "a"\nsamples = 3\n', "two devices are named a"),
         (
             '[[devices]]\nname = "a"\nsamples = 3\nlabels = [3]\n'

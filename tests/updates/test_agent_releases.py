@@ -42,7 +42,11 @@ def test_offers_and_reports_outlive_the_process(tmp_path: Path, publisher: Publi
     assert again.notes == ["agent of cam: it has passed"]
     again.releases.joined("cam")
     assert len(again.sent) == 1
-    assert Coordinator(tmp_path / "c").releases.status()[0]["release"] == "0.2.0"
+    row = Coordinator(tmp_path / "c").releases.status()[0]
+    assert (row["release"], row["offered"]) == ("0.2.0", "0.2.0")
+    again.releases.take("cam", report.model_copy(update={"release": "0.1.0"}))
+    row = again.releases.status()[0]
+    assert (row["release"], row["offered"], row["phase"]) == ("0.1.0", "", "idle")
 
 
 @pytest.mark.parametrize(

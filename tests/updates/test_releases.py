@@ -92,7 +92,8 @@ def test_the_commands(tmp_path: Path) -> None:
     assert edgefed("release", "init", folder, "--keys", keys).code == 0
     assert oct((keys / "root.pem").stat().st_mode)[-3:] == "600"
     edgefed("release", "init", folder, "--keys", keys).failed(4, "release.exists")
-    assert edgefed("release", "add", folder, "0.2.0", wheels, "--keys", keys).code == 0
+    words = ("release", "add", folder)
+    assert "edgefed 0.2.0" in edgefed(*words, "0.2.0", wheels, "--keys", keys).out
     assert edgefed("release", "sign", folder, "--days", "7").code == 0
     renewed = ("--replace", "timestamp,root", "--replace", "root", "--replace", "targets")
     told = edgefed("release", "renew", folder, "--keys", keys, *renewed, "--json").json
@@ -102,7 +103,23 @@ def test_the_commands(tmp_path: Path) -> None:
     )
     shown = edgefed("release", "show", folder, "--json").json
     assert shown["expires"] == told["expires"]
-    assert [each["release"] for each in shown["releases"]] == ["0.2.0"]
+    assert [(each["release"], each["version"]) for each in shown["releases"]] == [
+        ("0.2.0", "0.2.0")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("release", "misnamed"),
+    [("0.2.0", False), ("0.3.0", True), ("0.2.0-again", False), ("0.2.0-2", False), ("may", False)],
+)
+def test_a_name_that_is_another_version_is_doubted(
+    tmp_path: Path, release: str, misnamed: bool
+) -> None:
+    publisher, wheels = Publisher(tmp_path), tmp_path / "wheels"
+    make_wheel(wheels, "edgefed", "0.2.0")
+    told = edgefed("release", "add", publisher.folder, release, wheels, "--keys", publisher.keys)
+    assert told.code == 0
+    assert (f"! release {release} installs edgefed 0.2.0: " in told.err) == misnamed
 
 
 @pytest.mark.parametrize("kind", ["whole", "garbage", "targets", "altered"])

@@ -108,7 +108,7 @@ def test_the_owner_decides(board: Board) -> None:
     board.start(mode="ask")
     board.wait("has passed its trial")
     (board.home / "order.json").write_text('{"order": "rollback"}')
-    state = board.wait("release old has passed its trial")
+    state = board.wait("release old has passed its trial: the owner went back from good")
     assert (state["current"], state["previous"], state["number"]) == ("old", "good", 1)
 
 

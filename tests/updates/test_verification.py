@@ -119,9 +119,14 @@ def test_a_device_follows_the_root_that_it_has_pinned_to_new_keys(
         refuses(one, "0.2.0", thief / "repository" / "metadata", "refused")
 
 
+@pytest.mark.parametrize("again", [["root", "targets"], []], ids=["same", "without"])
 @pytest.mark.parametrize("written", range(5))
 def test_a_renewal_that_is_cut_short_is_repeated(
-    device: Device, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, written: int
+    device: Device,
+    publisher: Publisher,
+    monkeypatch: pytest.MonkeyPatch,
+    written: int,
+    again: list[str],
 ) -> None:
     """The two keys, then the metadata of root, targets and snapshot are there before the cut."""
     left = iter(range(written))
@@ -140,7 +145,7 @@ def test_a_renewal_that_is_cut_short_is_repeated(
             patch.setattr(releases, name, cut(getattr(releases, name)))
         with pytest.raises(InterruptedError):
             repository.renew(publisher.keys, 30.0, ["root", "targets"])
-    repository.renew(publisher.keys, 30.0, ["root", "targets"])
+    repository.renew(publisher.keys, 30.0, again)
     assert device.take("0.2.0", publisher.folder / "metadata").number == 1
     assert not list(publisher.keys.glob("*.new.pem"))
 

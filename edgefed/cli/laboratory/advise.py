@@ -143,7 +143,7 @@ def twin(
 
     options = globals_of(context)
     made, known, folder = _given(options, recipe, sets, profile, out)
-    run = partial(run_plan, options, folder=folder)
+    run = partial(run_plan, options, folder=folder, owner="edgefed advise twin")
     score, prepared = predict(
         made, known, folder, parse_seeds(seeds), checked, run, _stand_in(options, stand_in)
     )
@@ -191,7 +191,8 @@ def race(
     wishes = Wishes(60 * minutes, parse_seeds(seeds), names, jobs)
     data_of_twin = _stand_in(options, stand_in)
     with place(on, address, [made], jobs) as executors:
-        run = partial(run_plan, options, folder=folder, executors=executors, jobs=jobs)
+        plan = partial(run_plan, options, folder=folder, owner="edgefed advise race")
+        run = partial(plan, executors=executors, jobs=jobs)
         answer = advise(made, known, folder, wishes, checked, run, SystemClock(), data_of_twin)
     options.answer({**answer.to_json(), "folder": str(folder)}, _table(answer))
     if not options.json:

@@ -102,7 +102,13 @@ def reproduce(
         study = _begin(options, study)
         with place(on, address, [cell.case.recipe for cell in study.cells], jobs) as executors:
             outcome = run_plan(
-                options, study.plan(), folder, executors, recompute=recompute, jobs=jobs
+                options,
+                study.plan(),
+                folder,
+                executors,
+                recompute=recompute,
+                jobs=jobs,
+                owner="edgefed reproduce",
             )
         _end(options, study, outcome, folder / f"{study.table.name}-{study.scale}", as_json)
 

@@ -43,6 +43,7 @@ def run_plan(
     recompute: bool = False,
     jobs: int = 1,
     after_seed: Callable[[TrialOutcome], object] = lambda outcome: None,
+    owner: str = "a sweep",
 ) -> TrialOutcome:
     """Run the trials of a plan that have no result in the folder yet; report on stderr.
 
@@ -56,6 +57,7 @@ def run_plan(
         recompute: run those again that have a result of another version.
         jobs: the number of runs at once.
         after_seed: see ``run_trials``.
+        owner: see ``run_trials``.
 
     Raises:
         InterruptedRunError: Ctrl-C; finished trials are kept.
@@ -85,6 +87,7 @@ def run_plan(
             jobs=jobs,
             trackers=make_trackers(settings.trackers, settings.state, clock),
             after_seed=after_seed,
+            owner=owner,
         )
     except KeyboardInterrupt:
         raise InterruptedRunError(

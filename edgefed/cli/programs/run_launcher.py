@@ -176,7 +176,8 @@ class RecipeDraft:
         launcher = self._launcher
         folder = advice_folder(launcher.state, self._recipe(sets).name)
         draft = partial(launcher.from_file, folder / RECIPE)
-        return AdvisedRecipe(advice_table(read_advice(folder)), draft)
+        advice = read_advice(folder)
+        return AdvisedRecipe(advice_table(advice), advice["recommended"], draft)
 
     def start(self, sets: Mapping[str, str]) -> str:
         """Start the run and return its id."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from edgefed.terminal.console import columns
 from edgefed.terminal.units import counted, size
 
 if TYPE_CHECKING:
-    from edgefed.trust.releases import ReleaseRepository
+    from edgefed.trust.releases import Release, ReleaseRepository
 
 app = CommandLine(help="Make signed releases of the agent, away from the coordinator.")
 
@@ -68,10 +68,15 @@ def add(
     repository.sign(days)
     for name in left_out:
         options.note(f"left out: {name}")
-    answer = {"release": made.release, "number": made.number, "wheels": made.wheels}
+    if made.is_misnamed:
+        options.note(
+            f"! release {made.release} installs edgefed {made.version}: if that is not meant, do"
+            " not offer it, and add the right wheels under another name"
+        )
     options.answer(
-        {**answer, "left_out": left_out},
-        f"release {made.release}, number {made.number}: {counted(len(made.wheels), 'wheel')}",
+        {**_plain(made), "left_out": left_out},
+        f"release {made.release}, number {made.number}: {counted(len(made.wheels), 'wheel')},"
+        f" edgefed {made.version}",
     )
 
 
@@ -131,16 +136,19 @@ def show(context: typer.Context, folder: Folder) -> None:
     """Show the releases of a repository, and until when its metadata is valid."""
     repository = _opened(folder)
     releases, expiries = repository.releases(), repository.expiries()
-    rows = [
-        {"release": one.release, "number": one.number, "wheels": one.wheels, "bytes": one.size}
+    rows = [{**_plain(one), "bytes": one.size} for one in releases]
+    table = [("RELEASE", "NUMBER", "EDGEFED", "WHEELS", "SIZE")] + [
+        (one.release, str(one.number), one.version, str(len(one.wheels)), size(one.size))
         for one in releases
-    ]
-    table = [("RELEASE", "NUMBER", "WHEELS", "SIZE")] + [
-        (one.release, str(one.number), str(len(one.wheels)), size(one.size)) for one in releases
     ]
     until = columns([(role, f"valid until {time}") for role, time in expiries.items()])
     answer = {"releases": rows, "expires": expiries}
     globals_of(context).answer(answer, f"{columns(table)}\n{until}")
+
+
+def _plain(made: Release) -> dict[str, Any]:
+    fields = {"release": made.release, "number": made.number, "wheels": made.wheels}
+    return {**fields, "version": made.version}
 
 
 def _opened(folder: Path) -> ReleaseRepository:

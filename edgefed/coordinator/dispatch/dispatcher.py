@@ -31,7 +31,7 @@ from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, Pendin
 from edgefed.coordinator.exchanges.site_sums import sum_requests
 from edgefed.coordinator.journal.rate_limited_notes import OverflowNotes, RateLimitedNotes
 from edgefed.errors import DISK_MAY_RETURN, EdgeFedError
-from edgefed.files.writing import free_bytes, takes_writes
+from edgefed.files.writing import check_in_place, free_bytes, takes_writes
 from edgefed.process.clock import timestamp
 from edgefed.terminal.units import duration
 from edgefed.transport.batch_sender import BatchSender
@@ -301,6 +301,7 @@ class Dispatcher:
             self._check_devices()
             if self._deps.members is not None:
                 self._deps.members.tick()
+            check_in_place(self._deps.staging)  # an idle coordinator may not write for days
 
     def _check_devices(self) -> None:
         """Give up the devices that are silent, and repeat the tasks that nobody works on."""

@@ -313,10 +313,13 @@ class AgentReleases:
         offer = self._stored.offers.get(device, {})
         state = self._stored.states.get(device, {})
         seen = state.get("offer") == offer.get("id")
+        release = str(offer.get("release", ""))
+        # It failed its trial or was refused, or the owner went back from it: never installed again
+        ended = seen and state["phase"] == "idle" and state["release"] != release
         return {
             "device": device,
             "release": state.get("release", ""),
-            "offered": "" if offer.get("withdraw") else str(offer.get("release", "")),
+            "offered": "" if ended or offer.get("withdraw") else release,
             "phase": state.get("phase", "") if seen or not offer else "offered",
             "reason": state.get("reason", "") if seen or not offer else "",
         }

@@ -83,9 +83,8 @@ def _norm(name: str, update: Tensors, shape: tuple[int, ...]) -> float:
 
 
 def _length(array: Array) -> float:
-    """Return the Euclidean norm, summed in float64."""
-    wide = np.ravel(np.asarray(array, np.float64))
-    return math.sqrt(float(np.dot(wide, wide)))
+    """Return the Euclidean norm, summed in float64 without BLAS, whose threads change bits."""
+    return math.sqrt(float(np.square(array, dtype=np.float64).sum()))
 
 
 def _divergence(name: str, mean: ExactMean) -> float | None:

@@ -72,6 +72,7 @@ def run_trials(
     jobs: int = 1,
     trackers: Sequence[Tracker] = (),
     after_seed: Callable[[TrialOutcome], object] = lambda outcome: None,
+    owner: str = "a sweep",
 ) -> TrialOutcome:
     """Run a sweep to its end; after a kill or Ctrl-C at any moment, the next call resumes.
 
@@ -90,10 +91,11 @@ def run_trials(
             process.
         after_seed: called with the outcome so far when all cases have run with a seed, but for the
             last seed; not before the first run without a known result.
+        owner: name of the program, for the error of another one that wants the folder.
 
     Raises:
         UsageError: several jobs that cannot be forked.
-        NotAllowedError: another sweep uses the folder.
+        NotAllowedError: another process uses the folder.
         StorageError: the disk does not take the results.
         EdgeFedError: the Ray cluster cannot be used.
     """
@@ -103,7 +105,7 @@ def run_trials(
         _check_forks()
         # Otherwise each of the runs would take all cores
         executors = executors or partial(local_executor, cores=max(1, core_count() // jobs))
-    lock = FolderLock(make_folder(folder, private=False), "a sweep", "--out, or out= in Python")
+    lock = FolderLock(make_folder(folder, private=False), owner, "--out, or out= in Python")
     try:
         setup = TrialSetup(Results(folder), clock, data_folder, executors, memory, trackers)
         return _Sweep(trials, setup, tell, recompute).run(jobs, len(plan.cases), after_seed)

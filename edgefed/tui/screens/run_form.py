@@ -364,7 +364,7 @@ class RunFormScreen(ModalScreen[None]):
                 failed = "The recommended recipe cannot be read."
                 in_thread(self, advised.draft, self._take_draft, failed)
 
-        self.app.push_screen(AdviceScreen(self._board, advised.table), take)
+        self.app.push_screen(AdviceScreen(self._board, advised), take)
 
     def _take_draft(self, draft: Draft) -> None:
         self.app.switch_screen(RunFormScreen(self._board, draft))

@@ -52,10 +52,12 @@ class AdvisedRecipe:
 
     Attributes:
         table: its candidates; the verdict recommends one.
+        recommended: key of that one's row.
         draft: makes the draft of the recommended recipe.
     """
 
     table: MethodTable
+    recommended: str
     draft: Callable[[], Draft]
 
 

@@ -43,6 +43,7 @@ def test_a_race_without_all_results_goes_on_to_the_same_advice(tmp_path: Path) -
     words, out = _words(tmp_path, "--json"), tmp_path / "advice" / "small"
     straight = edgefed(*words, state=tmp_path / "state")
     assert straight.code == 0, straight
+    assert (out / "lock").read_text().startswith("edgefed advise race, process")
     (out / "advice.json").unlink()
     # The first is of the run that measures a round
     results = sorted((out / "results").iterdir(), key=lambda path: path.stat().st_mtime_ns)

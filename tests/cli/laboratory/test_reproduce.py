@@ -85,6 +85,7 @@ def test_a_table_from_end_to_end(tmp_path: Path) -> None:
     words = ("reproduce", TABLE, *part, "--out", tmp_path / "out", "--seeds", "1,2")
     told = edgefed(*words, state=tmp_path / "state")
     assert told.code == 0, told
+    assert (tmp_path / "out" / "lock").read_text().startswith("edgefed reproduce, process")
     head, *lines = told.out.splitlines()
     assert head.startswith("fedma-table1, scale smoke: ")
     assert "ACCURACY %" in lines[1]

@@ -28,6 +28,7 @@ from edgefed.coordinator.storage.stored_runs import OpenExchange
 from edgefed.events.base.coordinator_states import CONNECTION_BROKE, STOPPED
 from edgefed.events.base.model import Event
 from edgefed.process.clock import SystemClock
+from edgefed.process.lock import FolderLock
 from edgefed.transport import blob_intake
 from edgefed.transport.inbox import Inbox as Arrivals
 from edgefed.transport.inbox import InboxLimits
@@ -231,6 +232,17 @@ def test_due_times_are_looked_at_while_messages_wait(
     looked = threading.Event()
     monkeypatch.setattr(scene.link, "end_if_stalled", looked.set)
     assert looked.wait(PATIENCE)
+
+
+def test_a_folder_that_is_moved_away_is_told_without_a_write(scene: Scene) -> None:
+    folder = scene.staging.parent
+    lock = FolderLock(folder, "a coordinator")
+    folder.rename(folder.with_name("moved"))
+    try:
+        wait_until(lambda: any("was moved" in note for note in scene.notes), "the note")
+    finally:
+        folder.with_name("moved").rename(folder)
+        lock.release()
 
 
 @pytest.mark.parametrize(

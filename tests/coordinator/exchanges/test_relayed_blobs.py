@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefed.algorithms.interface.exchange import Relay
+from edgefed.algorithms.interface.exchange import Exchange, Question, Relay
 from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs, open_blobs
 from edgefed.coordinator.exchanges.reply_checks import Rejection
 from edgefed.errors import StorageError, WireError
@@ -116,6 +116,17 @@ def test_what_cannot_be_read_is_rejected(tmp_path: Path) -> None:
 
     with pytest.raises(Rejection, match=r"its blob for b: It is gone\."):
         opened(tmp_path).keep(TWO, gone)
+
+
+def test_a_blob_that_an_exchange_delivers_and_discards_is_not_delivered(tmp_path: Path) -> None:
+    """It would be deleted while the task that names it is on its way."""
+    held, warnings = opened(tmp_path), list[str]()
+    both = (relay("a", "b"), relay("c", "b"))
+    held.keep(both, read)
+    question = Question("b", 1, relays=both)
+    planned = Exchange("fit", 1, (question,), {}, 1, 1, 9.0, discarded=both[:1])
+    (kept,) = held.available(planned, warnings.append).questions
+    assert (kept.relays, warnings) == (both[1:], [])
 
 
 def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:

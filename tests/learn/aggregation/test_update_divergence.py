@@ -93,6 +93,17 @@ def test_any_order_gives_the_same_bits() -> None:
     assert len(seen) == 1
 
 
+def test_threads_of_blas_change_no_bits() -> None:
+    threads = pytest.importorskip("threadpoolctl").threadpool_limits
+    rng = np.random.default_rng(1)
+    updates = [({"w": rng.standard_normal(300_000, np.float32)}, 1.0) for _ in range(3)]
+    seen = set()
+    for limit in (1, 2, 3):
+        with threads(limit):
+            seen.add(divergence(updates).total())
+    assert len(seen) == 1
+
+
 def test_weights_may_be_fractions() -> None:
     updates = [(update, weight / 64) for update, weight in several()]
     found = divergence(updates, fraction_bits=16).per_tensor()

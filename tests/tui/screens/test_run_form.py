@@ -529,8 +529,9 @@ def test_a_refusal_of_the_coordinator_leaves_the_form_open_until_ctrl_q(
 def test_a_shows_the_advice_and_enter_takes_the_recommended_recipe(tmp_path: Path) -> None:
     advised = tmp_path / "state" / "advice" / "yard"
     given = Score(SweepCase("fedopt server_learning_rate=0.03", {}, Recipe()), 0, 3, {1: 0.75}, {})
+    other = Score(SweepCase("fedavg", {}, Recipe()), 0, 3, {1: 0.25}, {})
     advised.mkdir(parents=True)
-    made = answer([given], {}, Recipe(), (1,), 4, Twin({}, (), timed=False))
+    made = answer([given, other], {}, Recipe(), (1,), 4, Twin({}, (), timed=False))
     (advised / "advice.json").write_text(json.dumps(made.to_json()))
     (advised / "recommended.toml").write_text('[algorithm]\nname = "fedopt"\n')
     (tmp_path / "a.toml").write_text('name = "yard"\n')
@@ -544,8 +545,8 @@ def test_a_shows_the_advice_and_enter_takes_the_recommended_recipe(tmp_path: Pat
         await press(pilot, "a")
         text = screen_text(pilot)
         assert "Advice for this recipe" in text
-        assert "fedopt server_learning_rate=0.03" in text
-        assert "0.750" in text
+        assert ">  fedopt server_learning_rate=0.03  0.750" in text
+        assert "   fedavg                            0.250" in text
         assert "Recommended for 40 rounds: fedopt server_learning_rate=0.03" in text
         await press(pilot, "escape")
         assert isinstance(pilot.app.screen, RunFormScreen)
