@@ -54,9 +54,7 @@ class AdviceScreen(ModalScreen[bool]):
 
     def _draw(self) -> None:
         table, drawn = self._advised.table, self.query_one("#advice-table", Static)
-        best = (
-            self._advised.recommended
-        )  # marked as the current row: it is the one that enter takes
+        best = self._advised.recommended  # marked as the current row, as enter takes it
         marks = (">" if row.key == best else "" for row in table.rows)
         rows = [(mark, *texts) for mark, texts in zip(marks, table.texts(), strict=True)]
         lines = columns([("", *table.head()), *rows]).splitlines()
