@@ -7,6 +7,7 @@ import faulthandler
 import functools
 import gc
 import importlib
+import itertools
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -17,7 +18,8 @@ import typer.main
 import typer.testing
 from hypothesis import settings
 
-from broker.address import LOOPBACK, free_port
+from broker import address
+from broker.address import LOOPBACK, port_is_free
 from broker.embedded import EmbeddedBroker
 from broker.mosquitto import INSTALL_HINT, MosquittoBroker, find_mosquitto
 from edgefed.config.values.address import Address
@@ -29,6 +31,21 @@ settings.load_profile("suite")
 typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ignore[attr-defined]
 """Commands that run in the tests' process share one tree, whose making takes longer than most."""
 
+
+FIRST_PORT, OWN_PORTS = 14_000, 3_000
+"""Ports below those of outgoing connections, and how many each process of the tests has."""
+
+_given = itertools.count(os.getpid())
+
+
+def free_port(host: str = LOOPBACK) -> int:
+    """Return a port that no other process of the tests takes before a program listens there."""
+    own = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 6
+    ports = (FIRST_PORT + own * OWN_PORTS + number % OWN_PORTS for number in _given)
+    return next(port for port in ports if port_is_free(Address(host, port)))
+
+
+address.free_port = free_port
 
 HANGS_S = 900.0
 """Seconds of a test after which its process ends; ``timeout`` in ``pyproject.toml`` is shorter."""
