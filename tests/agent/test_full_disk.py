@@ -23,6 +23,7 @@ from edgefed.wire.tensors import pack
 from tests.agent.agent_harness import CLASSES, FLEET, SAMPLES, SHAPE, Stage, write_data
 from tests.coordinator.full_disk import fill
 from tests.processes import clean_environment
+from tests.transport.listening import wait_until
 
 pytestmark = [
     pytest.mark.mosquitto,
@@ -63,7 +64,14 @@ class Board:
     @contextmanager
     def child_waits(self) -> Iterator[None]:
         """Keep the process that trains from going on."""
-        (child,) = psutil.Process(self.pid).children(recursive=True)[-1:]
+        found: list[psutil.Process] = []
+
+        def begun() -> bool:
+            found[:] = psutil.Process(self.pid).children(recursive=True)
+            return bool(found)
+
+        wait_until(begun, "the process that trains")
+        child = found[-1]
         child.suspend()
         try:
             yield
