@@ -130,15 +130,12 @@ class Agent:
         updates: UpdateOptions | None = None,
     ) -> None:
         self._manager = manager or ServiceManager({}, clock)
-        self._identity = identity
-        self._address = address
+        self._identity, self._address = identity, address
         self._topics = Topics(identity.fleet)
         self._birth, self._device = identity.birth, identity.device
-        self._store = store
-        self._sensors = sensors
+        self._store, self._sensors = store, sensors
         self._policy = policy or TrainingPolicy(WhenSettings(), store.folder, Readings, clock)
-        self._clock = clock
-        self._renewal = renewal
+        self._clock, self._renewal = clock, renewal
         self._session, self._coordinator = identity.birth.session, ""
         self._open_run = OpenRun(store.folder)
         self._owner = self._open_run.owner or ""
@@ -154,20 +151,15 @@ class Agent:
         self._diagnostics = Diagnostics(self._publisher, self._session, log)
         self._sender = ChunkSender(self._link)
         services = self._task_services(train)
-        self._downloads = services.downloads
-        self._training = services.training
-        self._resender = services.resender
-        self._reporter = services.reporter
+        self._downloads, self._resender = services.downloads, services.resender
+        self._training, self._reporter = services.training, services.reporter
         self._tasks = TaskSession(services)
         self._models = self._model_keeper(settings or AgentSettings())
         self._lives = EarlierLives(store.folder)
         self._name_guard = DuplicateNameGuard(self._session, self._lives)
         self._presence, self._stopping = PresenceCheck(self._session), threading.Event()
         self._watch = None if watch is None else watch(self._inbox.post)
-        self._updates = AgentUpdates(
-            updates or UpdateOptions(None, "off", 0, train),
-            *(self._device, self._session, self._publisher, store.cache, clock),
-        )
+        self._updates = self._agent_updates(updates or UpdateOptions(None, "off", 0, train))
         self._next_telemetry = clock.monotonic()
         self._health: Telemetry | None = None
         self._problem: EdgeFedError | None = None
@@ -203,6 +195,12 @@ class Agent:
             self._training,
             self._publisher.model_answer,
             *(self._clock, self._session),
+        )
+
+    def _agent_updates(self, options: UpdateOptions) -> AgentUpdates:
+        return AgentUpdates(
+            options,
+            *(self._device, self._session, self._publisher, self._store.cache, self._clock),
         )
 
     # -- life ---------------------------------------------------------------------------------
