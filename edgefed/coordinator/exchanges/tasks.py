@@ -94,7 +94,7 @@ def open_exchange(
 
 
 def encode_payloads(exchange: Exchange, recipe: Recipe, downlink: DownlinkEncoder) -> None:
-    """Encode the payloads of a question in buffered rounds, before it is known who is asked."""
+    """Encode the payloads of a question in buffered rounds, before its devices are chosen."""
     seed = _downlink_seed(exchange, recipe, 0)
     for name, payload in exchange.payloads.items():
         downlink.send(name, payload, seed)
