@@ -21,7 +21,7 @@ from device_agent.identity.identity import Identity
 from device_agent.identity.owners_policy import owners_policy
 from device_agent.limits.training_policy import TrainingPolicy
 from device_agent.reports.agent_metrics import AGENT_METRICS
-from device_agent.reports.log_ring import keep_log
+from device_agent.reports.log_ring import LogRing, keep_log
 from device_agent.reports.nvidia_gpus import NvidiaGpus
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
@@ -35,7 +35,7 @@ from edgefed.data.base.types import DeviceData
 from edgefed.data.devices.partition import label_counts
 from edgefed.errors import InterruptedRunError, StorageError
 from edgefed.files.writing import make_state_private
-from edgefed.process.clock import SystemClock
+from edgefed.process.clock import Clock, SystemClock
 from edgefed.process.lock import FolderLock
 from edgefed.process.service_manager import ServiceManager
 from edgefed.process.stop_signals import StopSignals
@@ -82,11 +82,32 @@ def run_agent(
         own.announce()
     except StorageError as error:  # a full disk, on which the agent waits for space
         log.warning("after a restart, this agent may train on other samples: %s", error.message)
+    agent = _make_agent(settings, own, data, folder, clock, ring)
+    serve_metrics(metrics, AGENT_METRICS, agent.metrics)
+    del data  # the training process has them
+    signals.call(agent.stop)
+    try:
+        agent.run()
+    finally:
+        lock.release()
+    if signals.number == signal.SIGINT:
+        raise InterruptedRunError("Interrupted; replies and private state are on disk.")
+
+
+def _make_agent(
+    settings: AgentSettings,
+    own: OwnData,
+    data: DeviceData,
+    folder: Path,
+    clock: Clock,
+    ring: LogRing | None,
+) -> Agent:
+    """Return the agent of a device, whose state is in ``folder``, and whose log in ``ring``."""
     sensors = Sensors(gpus=NvidiaGpus())
     address = broker_address(settings, (device_name(settings),))
     credentials = address.credentials
     renewal = None if credentials is None else Renewal(credentials, clock)
-    agent = Agent(
+    return Agent(
         identity(settings, data, sensors),
         address,
         DeviceStore(folder, settings.cache),
@@ -108,15 +129,6 @@ def run_agent(
             partial(TrainingProcess, settings, folder, device_name(settings), probe_data(), clock),
         ),
     )
-    serve_metrics(metrics, AGENT_METRICS, agent.metrics)
-    del data  # the training process has them
-    signals.call(agent.stop)
-    try:
-        agent.run()
-    finally:
-        lock.release()
-    if signals.number == signal.SIGINT:
-        raise InterruptedRunError("Interrupted; replies and private state are on disk.")
 
 
 def identity(settings: AgentSettings, data: DeviceData, sensors: Sensors) -> Identity:

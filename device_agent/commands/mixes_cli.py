@@ -71,11 +71,8 @@ def preview(
 
     options = common_options(context)
     file = _checked(png)
-    scales = [_scale(text) for text in dict.fromkeys(noise_scale)]
-    if len(scales) > _MOST_SCALES:
-        raise _usage(f"{len(scales)} noise scales do not fit.", f"give at most {_MOST_SCALES}")
     # Each scale is checked as a setting, before any data is read.
-    mix_settings = [MixSettings(width, low, high, others, scale) for scale in scales]
+    mix_settings = [MixSettings(width, low, high, others, scale) for scale in _scales(noise_scale)]
     from device_agent.daemon.own_data import load_data
 
     data = load_data(agent_settings(options, source=source))
@@ -176,6 +173,14 @@ def _told(made: MixPreview, label: int) -> dict[str, Any]:
         for sources in map(made.sources, range(len(made.made.targets)))
     ]
     return {"label": label, "mixes": mixes}
+
+
+def _scales(texts: list[str]) -> list[float]:
+    """Return the numbers that texts are, without repeated ones, if they fit in a picture."""
+    scales = [_scale(text) for text in dict.fromkeys(texts)]
+    if len(scales) > _MOST_SCALES:
+        raise _usage(f"{len(scales)} noise scales do not fit.", f"give at most {_MOST_SCALES}")
+    return scales
 
 
 def _scale(text: str) -> float:

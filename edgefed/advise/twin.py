@@ -71,23 +71,7 @@ def make_twin(
     tables["data"], note = in_form(data, profile.shape, folder, stand_in)
     tables["simulation"] |= {"devices": len(names), "newcomers": 0, "sharing": 1.0}
     notes = [note] if note else []
-    if profile.with_labels:
-        filled = _with_all_labels(profile)
-        if missing := len(profile.devices) - len(profile.with_labels):
-            notes.append(
-                f"{missing} of {len(names)} devices do not share their labels: each is taken to be"
-                " skewed as a random other one."
-            )
-        rows = [[name, *counts] for name, counts in zip(names, filled, strict=True)]
-        head = ["device", *map(str, range(len(filled[0])))]
-        file = _write(folder, "histograms", head, rows)
-        tables["data"] |= {"partition": "histograms", "histograms": str(file)}
-    else:
-        partition = tables["data"].get("partition", "classes")
-        notes.append(
-            "No device shares its labels: the data are dealt by the recipe's partition"
-            f" {partition}. Add labels to the profile if you know them."
-        )
+    notes += _deal(tables["data"], profile, names, folder)
     features = feature_skew(profile)
     own = tables["data"].get("transform", "none")
     if features is not None and features >= NEARLY_NONE and own == "none":
@@ -111,6 +95,27 @@ def make_twin(
 
 
 _RATES = ("seconds_per_sample", "uplink", "downlink")
+
+
+def _deal(data: dict[str, Any], profile: Profile, names: Sequence[str], folder: Path) -> list[str]:
+    """Have a table of data dealt by the devices' labels, and return the assumptions made."""
+    known, devices = len(profile.with_labels), len(profile.devices)
+    if not known:
+        return [
+            "No device shares its labels: the data are dealt by the recipe's partition"
+            f" {data.get('partition', 'classes')}. Add labels to the profile if you know them."
+        ]
+    filled = _with_all_labels(profile)
+    rows = [[name, *counts] for name, counts in zip(names, filled, strict=True)]
+    head = ["device", *map(str, range(len(filled[0])))]
+    file = _write(folder, "histograms", head, rows)
+    data |= {"partition": "histograms", "histograms": str(file)}
+    if known == devices:
+        return []
+    return [
+        f"{devices - known} of {devices} devices do not share their labels: each is taken to be"
+        " skewed as a random other one."
+    ]
 
 
 def _with_all_labels(profile: Profile) -> list[tuple[int, ...]]:

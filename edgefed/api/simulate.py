@@ -115,16 +115,7 @@ def simulate(
         EdgeFedError: the recipe or the data cannot be used, or the run failed. An exception of a
             callback is its ``__cause__``.
     """
-    if test is not None and data is None:
-        raise UsageError(
-            "test was given without data.", hint="give both, or name a data set in the recipe"
-        )
-    if out is not None and (folder is not None or order is not None):
-        raise UsageError(
-            "out is the folder of one run, which goes on from there after a kill.",
-            code="out.options",
-            hint="leave out folder and order (--order), or out (--out)",
-        )
+    _check_together(data, test, folder, out, order)
     one = (callbacks,) if callable(callbacks) else callbacks
     watch = Callbacks(listed("callbacks", one, "callbacks=[function]"))
     with ExitStack() as opened:
@@ -139,11 +130,8 @@ def simulate(
         simulation = Simulation(
             chosen,
             kept or Path(opened.enter_context(_temporary_folder())) / SIMULATIONS,
-            SystemClock(),
-            data_folder_of(data_folder),
-            checked_trackers(trackers),
-            opened.enter_context(place(on, address, [chosen])),
-            memory,
+            *(SystemClock(), data_folder_of(data_folder), checked_trackers(trackers)),
+            *(opened.enter_context(place(on, address, [chosen])), memory),
             audit=audit,
             given=given,
             user_models=user_models,
@@ -151,12 +139,41 @@ def simulate(
             order=order,
             goes_on=out is not None,
         )
-        watch.controls = simulation.controls
-        watch.rows += simulation.earlier
         bar = opened.enter_context(round_bar(progress, chosen.rounds.count))
-        simulation.journal.listen(lambda event, number: bar(event))
-        simulation.journal.listen(lambda event, number: (on_event or _log_notes)(event))
+        _follow(simulation, watch, bar, on_event or _log_notes)
         return _result(chosen, simulation.run(), watch, kept=kept is not None)
+
+
+def _check_together(
+    data: Data | None,
+    test: Part | None,
+    folder: str | os.PathLike[str] | None,
+    out: str | os.PathLike[str] | None,
+    order: RecordedOrder | None,
+) -> None:
+    """Refuse test data without others, and another folder or an order beside that of one run."""
+    if test is not None and data is None:
+        raise UsageError(
+            "test was given without data.", hint="give both, or name a data set in the recipe"
+        )
+    if out is not None and (folder is not None or order is not None):
+        raise UsageError(
+            "out is the folder of one run, which goes on from there after a kill.",
+            code="out.options",
+            hint="leave out folder and order (--order), or out (--out)",
+        )
+
+
+def _follow(simulation: Simulation, watch: Callbacks, *listeners: Callable[[Event], None]) -> None:
+    """Let callbacks end a simulation after a round, and listeners have its events."""
+    watch.controls = simulation.controls
+    watch.rows += simulation.earlier
+
+    def tell(event: Event, number: int) -> None:
+        for listener in listeners:
+            listener(event)
+
+    simulation.journal.listen(tell)
 
 
 def _over(data: Data | None, seed: int | None, code: Over) -> dict[str, Any]:

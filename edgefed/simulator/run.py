@@ -136,10 +136,7 @@ class Simulation:
     ) -> None:
         set_threads(1)
         # Whatever the recipe is refused for is found before anything is written
-        algorithm = make(recipe, randomness=randomness)
-        check_privacy(recipe)
-        check_label_audit(recipe, audit)
-        _check_time(recipe)
+        algorithm = _algorithm(recipe, randomness, audit=audit)
         dataset = _dataset(recipe, data_folder, given)
         _check(recipe, algorithm, dataset, memory, user_models=user_models)
         weights_source(recipe.model, data_folder, lambda run: folder / "runs" / run)
@@ -148,33 +145,58 @@ class Simulation:
         digest = data_digest(dataset, given) if goes_on else ""
         # Devices have the training samples; of many devices, a second copy takes much memory.
         dataset = replace(dataset, train=take(dataset.train, np.arange(1)))
-        names = tuple(device.name for device in given.devices) if given else ()
-        names = names or device_names(len(shards))
-        if order is not None:
-            _check_order(recipe, order, names)
-        speeds, time = recipe.speeds, None
-        if speeds.wanted:
-            time = VirtualTime(speeds, names, recipe.seed, clock.now())
-            clock = time.clock
-        self._clock = clock
-        self._notes: list[str] = []
-        self.earlier: list[Row] = []
-        self._executor, self._how = (executors or local_executor)(
-            shards, recipe.simulation, self._tell
+        names = _names(recipe, len(shards), given, order)
+        time, self._clock = _virtual_time(recipe, names, clock)
+        self._notes, self.earlier = list[str](), list[Row]()
+        executors = executors or local_executor
+        self._executor, self._how = executors(shards, recipe.simulation, self._tell)
+        engine_deps = partial(
+            EngineDeps,
+            recipe=recipe,
+            algorithm=algorithm,
+            dataset=dataset,
+            trackers=trackers,
+            user_models=user_models,
+            memory=memory,
+            data_folder=data_folder,
+            audit=audit,
+            on_round=on_round,
+            order=order,
         )
+        self._opened = self._open(
+            folder, recipe, shards, names, time, digest, checkpoint_seconds, engine_deps
+        )
+
+    def _open(
+        self,
+        folder: Path,
+        recipe: Recipe,
+        shards: Sequence[Shard],
+        names: tuple[str, ...],
+        time: VirtualTime | None,
+        digest: str,
+        every: float,
+        engine_deps: Callable[..., EngineDeps],
+    ) -> ExitStack:
+        """Open the run, make its fleet and engine, and return the stack that closes its files.
+
+        ``digest`` is that of the data of a run that goes on, and empty for any other run;
+        ``engine_deps`` makes the engine's dependencies, given those that are opened here.
+        """
+        goes_on = digest != ""
         with ExitStack() as opened:
             opened.callback(self._executor.close)
             self._open_state(opened, folder, goes_on)
             checkpoints = None
             if goes_on:
-                checkpoints = self._take_up(opened, recipe, digest, time, checkpoint_seconds)
+                checkpoints = self._take_up(opened, recipe, digest, time, every)
             else:
-                self._run = create_run(self.store, recipe, clock)
+                self._run = create_run(self.store, recipe, self._clock)
             cache, relays = self._open_files(opened, goes_on)
             self._fleet = LocalFleet(
                 shards,
                 cache,
-                clock,
+                self._clock,
                 self.journal.emit,
                 self._executor,
                 newcomers_of(recipe.simulation, recipe.seed),
@@ -184,29 +206,19 @@ class Simulation:
             trust = TrustScores()
             if checkpoints is not None:
                 checkpoints.begin(self._fleet, time, trust, cache)
-            self._deps = EngineDeps(
-                recipe=recipe,
-                algorithm=algorithm,
+            self._deps = engine_deps(
                 fleet=self._fleet,
-                dataset=dataset,
                 store=self.store,
                 cache=cache,
                 relays=relays,
                 journal=self.journal,
                 controls=self.controls,
-                clock=clock,
-                trackers=trackers,
-                user_models=user_models,
-                memory=memory,
-                data_folder=data_folder,
-                audit=audit,
-                on_round=on_round,
-                order=order,
+                clock=self._clock,
                 trust=trust,
                 checkpoints=checkpoints,
             )
             self._engine = Engine(self._run, self._deps)
-            self._opened = opened.pop_all()
+            return opened.pop_all()
 
     @plugin_errors()
     def run(self) -> SimulationResult:
@@ -309,6 +321,15 @@ class Simulation:
             self.journal.emit("note", level="info", text=text)
 
 
+def _algorithm(recipe: Recipe, randomness: CoordinatorRandomness, *, audit: bool) -> AnyAlgorithm:
+    """Return the algorithm of a recipe whose privacy, audit and times are checked."""
+    algorithm = make(recipe, randomness=randomness)
+    check_privacy(recipe)
+    check_label_audit(recipe, audit)
+    _check_time(recipe)
+    return algorithm
+
+
 def _dataset(recipe: Recipe, folder: Path | None, given: GivenData | None) -> Dataset:
     """Return the run's data set, images scaled as the run's, with its validation samples.
 
@@ -399,6 +420,31 @@ def _check_time(recipe: Recipe) -> None:
             code="training.seconds",
             hint="set speeds.seconds_per_sample, such as 0.01",
         )
+
+
+def _virtual_time(
+    recipe: Recipe, names: tuple[str, ...], clock: Clock
+) -> tuple[VirtualTime | None, Clock]:
+    """Return how long devices take, None where nothing takes time, and the clock of the run."""
+    if not recipe.speeds.wanted:
+        return None, clock
+    time = VirtualTime(recipe.speeds, names, recipe.seed, clock.now())
+    return time, time.clock
+
+
+def _names(
+    recipe: Recipe, count: int, given: GivenData | None, order: RecordedOrder | None
+) -> tuple[str, ...]:
+    """Return the names of the devices: those of the given data, or as many as ``count``.
+
+    Raises:
+        UsageError: the recorded order cannot be followed with them.
+    """
+    names = tuple(device.name for device in given.devices) if given else ()
+    names = names or device_names(count)
+    if order is not None:
+        _check_order(recipe, order, names)
+    return names
 
 
 def _check_order(recipe: Recipe, order: RecordedOrder, names: Collection[str]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +28,7 @@ _KEY = "edgefed.terminal.common_options"
 _PREFIX = "common_"
 """Keeps the parameters' names apart from those of a command's own parameters."""
 
-_PANEL = "Common options"
+_option = partial(typer.Option, rich_help_panel="Common options")
 
 
 @dataclass(frozen=True)
@@ -145,56 +145,28 @@ def _remember(context: Any, parameter: Any, value: Any) -> Any:
 def _declared(
     *,
     common_config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            help="Use only this settings file.",
-            metavar="FILE",
-            rich_help_panel=_PANEL,
-        ),
+        Path | None, _option("--config", help="Use only this settings file.", metavar="FILE")
     ] = None,
     common_no_config: Annotated[
-        bool, typer.Option("--no-config", help="Read no settings file.", rich_help_panel=_PANEL)
+        bool, _option("--no-config", help="Read no settings file.")
     ] = False,
     common_broker: Annotated[
-        str | None,
-        typer.Option("--broker", help="mqtts://HOST:PORT", metavar="URL", rich_help_panel=_PANEL),
+        str | None, _option("--broker", help="mqtts://HOST:PORT", metavar="URL")
     ] = None,
     common_insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure",
-            help="Use a broker on another machine without TLS.",
-            rich_help_panel=_PANEL,
-        ),
+        bool, _option("--insecure", help="Use a broker on another machine without TLS.")
     ] = False,
     common_fleet: Annotated[
-        str | None,
-        typer.Option("--fleet", help="Name of the fleet.", metavar="NAME", rich_help_panel=_PANEL),
+        str | None, _option("--fleet", help="Name of the fleet.", metavar="NAME")
     ] = None,
     common_state: Annotated[
-        Path | None,
-        typer.Option(
-            "--state",
-            help="Folder for runs, caches and logs.",
-            metavar="FOLDER",
-            rich_help_panel=_PANEL,
-        ),
+        Path | None, _option("--state", help="Folder for runs, caches and logs.", metavar="FOLDER")
     ] = None,
-    common_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON on stdout.", rich_help_panel=_PANEL)
-    ] = False,
-    common_quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print no notes.", rich_help_panel=_PANEL)
-    ] = False,
+    common_json: Annotated[bool, _option("--json", help="Print JSON on stdout.")] = False,
+    common_quiet: Annotated[bool, _option("--quiet", "-q", help="Print no notes.")] = False,
     common_no_color: Annotated[
-        bool,
-        typer.Option(
-            "--no-color", help="Use no colours, as with NO_COLOR.", rich_help_panel=_PANEL
-        ),
+        bool, _option("--no-color", help="Use no colours, as with NO_COLOR.")
     ] = False,
-    common_verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print more notes.", rich_help_panel=_PANEL)
-    ] = False,
+    common_verbose: Annotated[bool, _option("--verbose", "-v", help="Print more notes.")] = False,
 ) -> None:
     """Declare the options; never called."""

@@ -38,6 +38,8 @@ from edgefed.terminal.units import score_of
 
 if TYPE_CHECKING:
     from edgefed.cli.common.recipes import Typed
+    from edgefed.config.recipes.recipe import Recipe
+    from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
     from edgefed.coordinator.storage.stored_runs import RunRecord
     from edgefed.events.base.model import Event
     from edgefed.simulator.sweep.plan import Plan
@@ -213,22 +215,15 @@ def run(
     options = globals_of(context)
     with terminable():
         from edgefed.api.simulate import simulate
-        from edgefed.cli.common.local_runs import recorded_order
-        from edgefed.cli.common.recipes import Typed, checked_recipe, describe_result
-        from edgefed.config.recipes.recipe import Recipe
+        from edgefed.cli.common.recipes import Typed, describe_result
         from edgefed.coordinator.trackers.choose import make_trackers
         from edgefed.files.writing import make_state_private
         from edgefed.process.clock import SystemClock
 
         log_when_verbose(options)
-        settings, record, followed = options.settings().value, None, None
+        settings = options.settings().value
         typed = Typed(recipe, sets, algorithm, rounds, seed, devices)
-        if order:
-            _refuse_options(typed)
-            record, followed = recorded_order(settings.state, named_run(order))
-            made = Recipe.model_validate_json(record.recipe)
-        else:
-            made = checked_recipe(options, typed)
+        made, record, followed = _wanted(options, typed, order, settings.state)
         if out is None:
             make_state_private(settings.state)
         ended = simulate(
@@ -249,6 +244,21 @@ def run(
         options.answer(result, describe_result)
         if record is not None and record.weights_digest:
             _compare(record, result["weights_digest"], options)
+
+
+def _wanted(
+    options: Globals, typed: Typed, order: str, state: Path
+) -> tuple[Recipe, RunRecord | None, RecordedOrder | None]:
+    """Return the recipe to run, and of a run that is repeated its row and its order."""
+    from edgefed.cli.common.local_runs import recorded_order
+    from edgefed.cli.common.recipes import checked_recipe
+    from edgefed.config.recipes.recipe import Recipe
+
+    if not order:
+        return checked_recipe(options, typed), None, None
+    _refuse_options(typed)
+    record, followed = recorded_order(state, named_run(order))
+    return Recipe.model_validate_json(record.recipe), record, followed
 
 
 def _refuse_options(typed: Typed) -> None:

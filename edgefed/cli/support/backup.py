@@ -85,7 +85,7 @@ def restore(
     options = globals_of(context)
     from broker.secured_files import write_access
     from edgefed.coordinator.backups.parties import to_confirm
-    from edgefed.coordinator.backups.restore import install, refused_by, unpacked
+    from edgefed.coordinator.backups.restore import install, unpacked
     from edgefed.data.base.paths import require_file
     from edgefed.process.clock import SystemClock
 
@@ -98,12 +98,9 @@ def restore(
         unknown = _refuse_while_it_runs(settings, made)
         for warning in [*made.warnings, *([unknown] if unknown else [])]:
             talk(f"! {warning}")
-        listed = to_confirm(made.trust, made.parties)
-        refused = refused_by(made, admit) if admit is not None else []
-        if admit is None:
-            if not options.quiet and not yes:
-                talk(_list(made))
-            confirm("Restoring a fleet", _question(made, len(listed)), yes=yes)
+        # Before the folder in which they are listed is moved
+        listed = [party.user for party in to_confirm(made.trust, made.parties)]
+        refused = _refused(made, len(listed), admit, yes=yes, quiet=options.quiet)
         old = install(
             made,
             refused,
@@ -111,15 +108,7 @@ def restore(
             timedelta(days=settings.certificate_days),
             lambda trust, users, revoked: write_access(trust, settings.fleet, users, revoked),
         )
-        answer: dict[str, Any] = {
-            "fleet": settings.fleet,
-            "created": made.manifest.created,
-            "folder": str(made.place("coordinator")),
-            "admitted": [party.user for party in listed if party.user not in refused],
-            "not_admitted": sorted([*refused, *(party.user for party in made.removed)]),
-            "continues": [record.run for record in made.unfinished],
-            "replaced": "" if old is None else str(old),
-        }
+        answer = _answer(made, listed, refused, old)
     shown = [(name.replace("_", " "), _words(value)) for name, value in answer.items()]
     options.answer(answer, columns(shown))
     options.note("next: edgefed broker up, and edgefed coordinator; if the address has changed:")
@@ -161,6 +150,38 @@ def _refuse_while_it_runs(settings: Settings, made: Restoring) -> str:
         code="restore.running",
         hint="stop it first; two coordinators would disturb each other's runs",
     )
+
+
+def _refused(
+    made: Restoring, count: int, admit: list[str] | None, *, yes: bool, quiet: bool
+) -> list[str]:
+    """Return the users of a backup that are not admitted: those that ``--admit`` leaves out.
+
+    Without it the operator is asked whether to admit all ``count`` of them; a no ends the program.
+    """
+    from edgefed.coordinator.backups.restore import refused_by
+
+    if admit is not None:
+        return refused_by(made, admit)
+    if not quiet and not yes:
+        talk(_list(made))
+    confirm("Restoring a fleet", _question(made, count), yes=yes)
+    return []
+
+
+def _answer(
+    made: Restoring, listed: list[str], refused: list[str], old: Path | None
+) -> dict[str, Any]:
+    """Return the result of a restore, in the form of ``--json``."""
+    return {
+        "fleet": made.manifest.fleet,
+        "created": made.manifest.created,
+        "folder": str(made.place("coordinator")),
+        "admitted": [user for user in listed if user not in refused],
+        "not_admitted": sorted([*refused, *(party.user for party in made.removed)]),
+        "continues": [record.run for record in made.unfinished],
+        "replaced": "" if old is None else str(old),
+    }
 
 
 def _list(made: Restoring) -> str:

@@ -303,16 +303,7 @@ class DeviceRegistry:
                     return False
             else:
                 self._absent.discard(device)
-                certificate = b"" if signer is None else signer.der
-                doubted = None if live else now
-                self._entries[device] = _Entry(
-                    birth,
-                    online=True,
-                    progress=Progress(session=birth.session, state="idle"),
-                    doubted=doubted,
-                    steady=now,
-                    certificate=certificate,
-                )
+                self._entries[device] = _born(birth, signer, now, live=live)
             self._changed.notify_all()
         if known and birth.status == "online":
             self._journal.emit("device", device=device, renewed=True, **_of_data(birth))
@@ -322,13 +313,16 @@ class DeviceRegistry:
             reason = (before.farewell if before is not None else "") or CONNECTION_BROKE
             self._emit_lost(device, reason)
         else:
-            returned = {"returned": True} if before is not None else {}
-            described = {**_described(device, birth), **self._trust.of(device).fields()}
-            described |= self._pauses.fields(device)
-            described |= {"site": site} if (site := self._site_of(device)) else {}
-            self._journal.emit("device", **described, **returned)
+            self._emit_born(device, birth, returned=before is not None)
         self._tell(device)
         return birth.status != "lost"
+
+    def _emit_born(self, device: str, birth: Birth, *, returned: bool) -> None:
+        described = {**_described(device, birth), **self._trust.of(device).fields()}
+        described |= self._pauses.fields(device)
+        described |= {"site": site} if (site := self._site_of(device)) else {}
+        described |= {"returned": True} if returned else {}
+        self._journal.emit("device", **described)
 
     def doubt(self) -> None:
         """Note that the broker was away: a device that is not heard of soon has died meanwhile."""
@@ -533,6 +527,18 @@ class DeviceRegistry:
         if not quiet:
             self._reports.add(device, **telemetry.model_dump(exclude={"session"}))
         return True
+
+
+def _born(birth: Birth, signer: Certificate | None, now: float, *, live: bool) -> _Entry:
+    """Return the entry of a device in a new life, which its birth begins at the second ``now``."""
+    return _Entry(
+        birth,
+        online=True,
+        progress=Progress(session=birth.session, state="idle"),
+        doubted=None if live else now,
+        steady=now,
+        certificate=b"" if signer is None else signer.der,
+    )
 
 
 def _news_of_data(reason: str) -> dict[str, bool]:

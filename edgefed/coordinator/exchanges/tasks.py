@@ -57,50 +57,20 @@ def open_exchange(
     Raises:
         ModelTooLargeError, RecipeError, DataError: its model cannot be built.
     """
+    # The same copy for the model and the tasks: the defaults of its kind are filled in here
     section = complete_model(exchange.model or section)
     classes = run_model.spec.classes
     measures = measures_of(recipe.evaluation, recipe.training.loss, classes)
     exchange = with_confusion(exchange, measures, classes)
     model = run_model.trainers.get(section).model
-    # The same copy for the model and the tasks: the defaults of its kind are filled in here
-    downlink.retire(exchange.retired)
-    seed = _downlink_seed(exchange, recipe, seed_index)
-    payloads = dict(exchange.payloads)
-    every = {}
-    # Frozen weights never change, so they are sent whole and exact, to every device
-    if model.frozen_names:
-        payloads[FROZEN] = Payload(model.frozen_weights(), "fp32")
-        every[FROZEN] = FROZEN
-    receivers = _receivers(exchange, every)
-    refs = {
-        name: downlink.send(name, payload, seed, receivers.get(name, ()))
-        for name, payload in payloads.items()
-    }
-    shared = {
-        **_of_the_exchange(exchange, run, index, section),
-        **_of_the_run(recipe, run_model),
-        **Method.of(recipe, algorithm.settings).asked(exchange.name, recipe.rounds).task_fields(),
-        "evaluation": _measured(recipe) if exchange.name == "evaluate" else {},
-    }
+    blobs = _sent(exchange, model, _downlink_seed(exchange, recipe, seed_index), downlink)
+    shared = _shared(exchange, run, index, section, recipe, run_model, algorithm)
+    seeds = _seeds(exchange, recipe, seed_index, numbers)
     tasks = tuple(
-        _task(
-            question,
-            {**shared, "nonce": new_nonce()},
-            # A nonce of its own for each task: the reply is bound to this question
-            {
-                role: downlink.for_device(refs[name], name, question.device)
-                for role, name in {**every, **question.blobs}.items()
-            },
-            # In buffered rounds the index depends on timing; how often a device was asked does not
-            derive(recipe.seed, "task", seed_index, question.device)
-            if numbers is None
-            else derive(recipe.seed, "question", numbers[question.device], question.device),
-        )
-        for question in exchange.questions
+        # A nonce of its own for each task: the reply is bound to this question
+        _task(question, {**shared, "nonce": new_nonce()}, references, seed)
+        for question, references, seed in zip(exchange.questions, blobs, seeds, strict=True)
     )
-    # After for_device, which needs the versions that devices held before these tasks
-    for name, devices in receivers.items():
-        downlink.asked(name, devices)
     asked = {question.device for question in exchange.questions}
     grace = recipe.rounds.lost_grace
     return OpenExchange(
@@ -130,6 +100,34 @@ def encode_payloads(exchange: Exchange, recipe: Recipe, downlink: DownlinkEncode
         downlink.send(name, payload, seed)
 
 
+def _sent(
+    exchange: Exchange, model: Model, seed: int, downlink: DownlinkEncoder
+) -> list[dict[str, BlobRef]]:
+    """Encode the payloads, and return each question's references to them, by role."""
+    downlink.retire(exchange.retired)
+    payloads, every = dict(exchange.payloads), dict[str, str]()
+    # Frozen weights never change, so they are sent whole and exact, to every device
+    if model.frozen_names:
+        payloads[FROZEN] = Payload(model.frozen_weights(), "fp32")
+        every[FROZEN] = FROZEN
+    receivers = _receivers(exchange, every)
+    refs = {
+        name: downlink.send(name, payload, seed, receivers.get(name, ()))
+        for name, payload in payloads.items()
+    }
+    sent = [
+        {
+            role: downlink.for_device(refs[name], name, question.device)
+            for role, name in {**every, **question.blobs}.items()
+        }
+        for question in exchange.questions
+    ]
+    # After for_device, which needs the versions that devices held before these questions
+    for name, devices in receivers.items():
+        downlink.asked(name, devices)
+    return sent
+
+
 def _receivers(exchange: Exchange, every: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the devices that each payload goes to, by its name.
 
@@ -155,6 +153,17 @@ def _downlink_seed(exchange: Exchange, recipe: Recipe, seed_index: int) -> int:
         return derive(recipe.seed, "downlink", seed_index)
     ended = exchange.round if exchange.name == "evaluate" else exchange.round - 1
     return derive(recipe.seed, "downlink", "after", ended)
+
+
+def _seeds(
+    exchange: Exchange, recipe: Recipe, seed_index: int, numbers: Mapping[str, int] | None
+) -> list[int]:
+    """Return the seed of each question's task."""
+    devices = [question.device for question in exchange.questions]
+    if numbers is None:
+        return [derive(recipe.seed, "task", seed_index, device) for device in devices]
+    # In buffered rounds the index depends on timing; how often a device was asked does not
+    return [derive(recipe.seed, "question", numbers[device], device) for device in devices]
 
 
 def single_questions(
@@ -205,10 +214,17 @@ def _measured(recipe: Recipe) -> dict[str, Any]:
     return recipe.evaluation.model_dump(mode="json", include={"confusion", "metrics", "top_k"})
 
 
-def _of_the_exchange(
-    exchange: Exchange, run: str, index: int, section: ModelSection
+def _shared(
+    exchange: Exchange,
+    run: str,
+    index: int,
+    section: ModelSection,
+    recipe: Recipe,
+    run_model: RunModel,
+    algorithm: CompleteAlgorithm[Any],
 ) -> dict[str, Any]:
     """Return the fields that are the same in all tasks of an exchange."""
+    method = Method.of(recipe, algorithm.settings).asked(exchange.name, recipe.rounds)
     return {
         "run": run,
         "exchange": f"{run}-{index}",
@@ -218,18 +234,14 @@ def _of_the_exchange(
         "question": exchange.name,
         "deadline": exchange.deadline,
         "max_relay_bytes": exchange.max_relay_bytes,
-    }
-
-
-def _of_the_run(recipe: Recipe, run_model: RunModel) -> dict[str, Any]:
-    """Return the fields that are the same in all tasks of a run, beside those of its method."""
-    return {
         "rounds": recipe.rounds.count,
         "shape": run_model.spec.shape,
         "classes": run_model.spec.classes,
         "class_names": run_model.spec.class_names,
         "codec": recipe.wire.uplink,
         "error_feedback": recipe.wire.error_feedback,
+        **method.task_fields(),
+        "evaluation": _measured(recipe) if exchange.name == "evaluate" else {},
     }
 
 

@@ -130,34 +130,20 @@ class Service:
         self._membership = open_membership(settings.membership, clock)
         self._sites = self._make_sites()
         self._enrolled = self._make_enrolled()
-        self.registry = DeviceRegistry(
-            *(self.journal, clock, self._trust, self._enrolled, self._pauses),
-            self._sites.gateway_of,
-        )
+        self.registry = self._make_registry()
         self._presence = Presence(settings.folder, clock, self._online)
-        self._run_check = RunCheck(
-            settings,
-            lambda checks: self._trust.exclusions(self.registry.known(), checks),
-            self._sites.gateway_of,
-        )
+        self._run_check = self._make_run_check()
         self._limits = SenderLimits(self._topics, clock, self._joined(), self._enrolled)
         inbox: Inbox[NoReturn] = Inbox(clock, gate=self._limits)
         state = CoordinatorState(session=self._session, owner=self._owner, status="online")
         self._link = self._make_link(inbox, state)
         self.announcements = Announcements(self._link, self._topics, state)
         self._members = self._make_members(inbox)
-        self._diagnostics = DeviceDiagnostics(
-            lambda device, message: self.dispatcher.send(device, message),  # noqa: PLW0108
-            *(self.registry, self.journal, clock),
-            lambda: secrets.token_hex(8),
-        )
+        self._diagnostics = self._make_diagnostics()
         self._rollouts = self._make_rollouts()
         self._releases = self._make_releases()
         self.dispatcher = self._make_dispatcher(inbox)
-        self.fleet = MqttFleet(
-            *(self.dispatcher, self.registry, self.journal, clock),
-            *(self._closed, self._known.add),
-        )
+        self.fleet = self._make_fleet()
         self._evaluations = Evaluations(self._engine_deps, self.fleet.wake)
         self._requests = RequestServer(
             *(self._make_requests(inbox), self._link, self._topics, clock),
@@ -204,6 +190,19 @@ class Service:
             return Sites(membership.parties.is_enrolled, membership.site_limits)
         return Sites(lambda device: self.registry.online(device))  # noqa: PLW0108 - made later
 
+    def _make_registry(self) -> DeviceRegistry:
+        return DeviceRegistry(
+            *(self.journal, self._clock, self._trust, self._enrolled, self._pauses),
+            self._sites.gateway_of,
+        )
+
+    def _make_run_check(self) -> RunCheck:
+        return RunCheck(
+            self._settings,
+            lambda checks: self._trust.exclusions(self.registry.known(), checks),
+            self._sites.gateway_of,
+        )
+
     def _make_link(self, inbox: Inbox[NoReturn], state: CoordinatorState) -> Link:
         topics = self._topics
         will = state.model_copy(update={"status": "lost"})
@@ -245,6 +244,13 @@ class Service:
                     self._membership.listing if self._membership is not None else tuple,
                 ),
             },
+        )
+
+    def _make_diagnostics(self) -> DeviceDiagnostics:
+        return DeviceDiagnostics(
+            lambda device, message: self.dispatcher.send(device, message),  # noqa: PLW0108
+            *(self.registry, self.journal, self._clock),
+            lambda: secrets.token_hex(8),
         )
 
     def _make_rollouts(self) -> ModelRollouts:
@@ -298,6 +304,12 @@ class Service:
                 on_heard=self._on_heard,
                 on_turn=self._turn,
             )
+        )
+
+    def _make_fleet(self) -> MqttFleet:
+        return MqttFleet(
+            *(self.dispatcher, self.registry, self.journal, self._clock),
+            *(self._closed, self._known.add),
         )
 
     def _make_enrolment(

@@ -125,19 +125,29 @@ def _begun(
     scored = rows[-1]["round"] if rows else 0
     # Questions of buffered rounds have a number; any other open exchange has none
     questions = tuple(each for each in checkpoint.open if each.number is not None)
-    opened = next((each for each in checkpoint.open if each.number is None), None)
-    if opened is not None and not deps.relays.has_all(opened):  # its run had ended
-        give_up(opened)
-        opened = None
-    if opened is not None and not opened.tasks:  # of another protocol version
-        checkpoint = _begun_anew(deps, recorder, checkpoint, opened)
-        opened = None
+    checkpoint, opened = _open_exchange(deps, recorder, give_up, checkpoint)
     state, orders = planned_state(deps.algorithm, deps.store, run, checkpoint)
     weighting = recipe.evaluation.weighting or deps.algorithm.evaluation_weighting
     history = history_of(recipe.evaluation.model_copy(update={"weighting": weighting}), rows)
     return RunState(
         run_model, admission, state, downlink, opened, scored, history, orders, questions
     )
+
+
+def _open_exchange(
+    deps: EngineDeps,
+    recorder: RunRecorder,
+    give_up: Callable[[OpenExchange], None],
+    checkpoint: Checkpoint,
+) -> tuple[Checkpoint, OpenExchange | None]:
+    """Return the checkpoint to go on from, and its open exchange; None if none is put again."""
+    opened = next((each for each in checkpoint.open if each.number is None), None)
+    if opened is not None and not deps.relays.has_all(opened):  # its run had ended
+        give_up(opened)
+        opened = None
+    if opened is not None and not opened.tasks:  # of another protocol version
+        return _begun_anew(deps, recorder, checkpoint, opened), None
+    return checkpoint, opened
 
 
 def _begun_anew(

@@ -114,17 +114,7 @@ def deal(
     """
     options = checked_options(_SharingOptions, section.settings(), "The partition")
     per_device = options.parts_per_device
-    rng = generator(seed, "partition")
-    parts = partition(
-        section,
-        dataset.train.targets,
-        devices * per_device,
-        dataset.classes,
-        rng,
-        groups=dataset.groups,
-        coarse=dataset.coarse,
-        inputs=dataset.train.model_inputs,
-    )
+    parts = _parts(dataset, section, devices * per_device, seed)
     if in_order:
         parts = tuple(np.sort(part) for part in parts)
 
@@ -150,6 +140,20 @@ def deal(
         return Shard(train, test, *form)
 
     return tuple(map(dealt, range(devices)))
+
+
+def _parts(dataset: Dataset, section: DataSection, count: int, seed: int) -> Parts:
+    """Return so many parts of ``dataset.train``; see `partition`."""
+    return partition(
+        section,
+        dataset.train.targets,
+        count,
+        dataset.classes,
+        generator(seed, "partition"),
+        groups=dataset.groups,
+        coarse=dataset.coarse,
+        inputs=dataset.train.model_inputs,
+    )
 
 
 def deal_recipe(dataset: Dataset, recipe: Recipe, holdout: float) -> Sequence[Shard]:
