@@ -121,18 +121,18 @@ def at_work(folder: Path) -> Iterator[Scene]:
     with ExitStack() as stack:
         broker = MosquittoBroker(address, folder / "mosquitto")
         # Last, as clients leave a broker that answers at once; a test may have put another there
-        stack.callback(lambda: scene.broker.stop())  # noqa: PLW0108
+        stack.callback(lambda: made.broker.stop())  # noqa: PLW0108
         service = Service(ServiceSettings(address, FLEET, folder / "state"), clock)
         stack.enter_context(running_service(service))
         client = stack.enter_context(closing(CoordinatorClient(address, FLEET)))
         client.connect()
-        scene = Scene(address, folder, broker, clock, service, client)
-        stack.callback(scene.wake_broker)
-        scene.listen()
+        made = Scene(address, folder, broker, clock, service, client)
+        stack.callback(made.wake_broker)
+        made.listen()
         body = plan().model_dump(mode="json")
-        scene.run = str(client.order("run.start", recipe=body, paused=True)["run"])
-        wait_until(lambda: service._store.run(scene.run).status == "paused", "the pause")
-        yield scene
+        made.run = str(client.order("run.start", recipe=body, paused=True)["run"])
+        wait_until(lambda: service._store.run(made.run).status == "paused", "the pause")
+        yield made
 
 
 @pytest.fixture
