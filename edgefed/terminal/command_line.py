@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
-from typer.models import CommandFunctionType
+from typer.models import CommandFunctionType, CommandInfo
 
 from edgefed.errors import InterruptedRunError, UsageError
 from edgefed.terminal.common_options import common_options, common_parameters, json_parameter
@@ -115,6 +116,22 @@ class CommandLine(typer.Typer):
         kind = JsonCommand if json else Command
         return super().command(name, **{"cls": kind, **settings})
 
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:
+        """Run the program for the words that it was started with."""
+        if not any(name.endswith("_COMPLETE") for name in os.environ):
+            self._leave_out_others(_first_word(sys.argv[1:]))
+        return super().__call__(*arguments, **settings)
+
+    def _leave_out_others(self, name: str) -> None:
+        """Keep the command or group of a name alone, where there is one.
+
+        The parsers of all commands take longer to make than most commands to run.
+        """
+        commands = [each for each in self.registered_commands if _name_of(each) == name]
+        groups = [each for each in self.registered_groups if each.name == name]
+        if commands or groups:
+            self.registered_commands, self.registered_groups = commands, groups
+
 
 def program(name: str, help: str, epilog: str = "") -> CommandLine:  # noqa: A002 - Typer's word
     """Return the command line at the top of a program.
@@ -138,6 +155,24 @@ def program(name: str, help: str, epilog: str = "") -> CommandLine:  # noqa: A00
 
     app.callback(invoke_without_command=True, help=help, epilog=epilog or None)(options)
     return app
+
+
+def _name_of(command: CommandInfo) -> str:
+    assert command.callback is not None
+    return command.name or typer.main.get_command_name(command.callback.__name__)
+
+
+def _first_word(words: Sequence[str]) -> str:
+    """Return the first word that is neither an option nor its value; or ""."""
+    shared = common_parameters()
+    with_value = {word for option in shared if not option.is_flag for word in option.opts}
+    rest = iter(words)
+    for word in rest:
+        if not word.startswith("-"):
+            return word
+        if word in with_value:
+            next(rest, "")
+    return ""
 
 
 def _print_version(name: str, as_json: bool) -> None:

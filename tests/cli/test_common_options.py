@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from broker.address import LOOPBACK, free_port
 from device_agent.commands.cli import app as agent_app
 from edgefed.cli.main import app as edgefed_app
+from edgefed.terminal.command_line import CommandLine, program
 from edgefed.terminal.common_options import CommonOptions
 from edgefed.version import VERSION
 from tests.cli.commands import Told, edgefed, only
@@ -231,3 +232,41 @@ def test_json_is_shown_among_the_options_of_commands_that_print_a_value(
     told = CliRunner().invoke(edgefed_app, ["run", command, "--help"], terminal_width=100).stdout
     before, _, common = told.partition("Common options")
     assert ("Print JSON" in before, "Print JSON" in common) == (own, not own)
+
+
+@pytest.mark.parametrize(
+    ("words", "made"),
+    [
+        (["one"], ["one"]),
+        (["--fleet", "two", "--json", "one"], ["one"]),
+        (["--fleet=one", "two"], ["two"]),
+        (["--fleet", "one", "group", "one"], ["group"]),
+        (["oen"], ["one", "two", "group"]),
+        (["--fleet", "one"], ["one", "two", "group"]),
+        (["--help"], ["one", "two", "group"]),
+    ],
+)
+def test_only_the_parser_of_the_command_at_hand_is_made(
+    words: list[str], made: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, group = program("edgefed", help="Lab."), CommandLine()
+    for command in ("one", "two"):
+        app.command(command)(lambda: None)
+        group.command(command)(lambda: None)
+    app.add_typer(group, name="group")
+    monkeypatch.setattr(sys, "argv", ["edgefed", *words])
+    with pytest.raises(SystemExit) as ended:
+        app()
+    assert ended.value.code == (2 if len(made) == 3 and "--help" not in words else 0)
+    assert [each.name for each in (*app.registered_commands, *app.registered_groups)] == made
+
+
+def test_all_commands_are_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = program("edgefed", help="Lab.")
+    for command in ("one", "two"):
+        app.command(command)(lambda: None)
+    monkeypatch.setattr(sys, "argv", ["edgefed", "one"])
+    monkeypatch.setenv("_EDGEFED_COMPLETE", "")
+    with pytest.raises(SystemExit):
+        app()
+    assert len(app.registered_commands) == 2

@@ -169,7 +169,7 @@ def test_a_model_of_squared_error_predicts_numbers(tmp_path: Path) -> None:
         (np.array(["a"]), "predict.input"),
         (np.full((1, 3, 32, 32), np.nan, np.float32), "data.not_finite"),
         ("none.png", "data.missing"),
-        (__file__, "data.unreadable"),
+        pytest.param(__file__, "data.unreadable", id="no-image"),
     ],
 )
 def test_what_a_model_cannot_take(model: LoadedModel, inputs: Any, code: str) -> None:
