@@ -8,13 +8,14 @@ from typing import Any
 
 from edgefed.cli.common.cells import ago, run_status
 from edgefed.cli.printed.class_output import class_tables
-from edgefed.files.code_versions import read_versions
 from edgefed.terminal.console import columns
 from edgefed.terminal.units import counted, duration, size, tested_by
 
 
 def run_text(record: dict[str, Any]) -> str:
     """Return a run as ``run show`` prints it: settings, scores, sizes, classes."""
+    from edgefed.files.code_versions import read_versions  # pydantic takes long to import
+
     accuracy = "" if record["accuracy"] is None else f"{record['accuracy']:.4f}"
     loss = "" if record["loss"] is None else f"{record['loss']:.4f}"
     reason = f": {record['reason']}" if record["reason"] else ""
