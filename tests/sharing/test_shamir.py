@@ -108,10 +108,11 @@ def test_a_changed_share_gives_another_secret_or_none() -> None:
     "shares",
     [
         {1: b"\xff" * SHARE_BYTES, 2: bytes(SHARE_BYTES)},
+        {1: PRIME.to_bytes(SHARE_BYTES, "big"), 2: bytes(SHARE_BYTES)},
         {1: bytes(SHARE_BYTES - 1), 2: bytes(SHARE_BYTES)},
         {0: bytes(SHARE_BYTES), 2: bytes(SHARE_BYTES)},
     ],
-    ids=["above the modulus", "short", "place 0, which is the secret's"],
+    ids=["above the modulus", "the modulus", "short", "place 0, which is the secret's"],
 )
 def test_what_is_no_share_is_refused(shares: dict[int, bytes]) -> None:
     with pytest.raises(DataError, match="Shares of a secret"):

@@ -110,6 +110,24 @@ def test_a_write_that_fails_leaves_what_was_there(trust: Trust, tmp_path: Path) 
     assert load_credentials(made.folder, trust.now).certificate == made.certificate
 
 
+def test_a_rename_that_fails_after_the_first_one_leaves_what_was_there(
+    trust: Trust, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, rename = trust.issue("device", "cam-1"), Path.rename
+
+    def refused(path: Path, target: Path) -> Path:
+        if path.suffix == ".part":
+            raise OSError("the disk is gone")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(StorageError):
+        trust.issue("device", "cam-1")
+    monkeypatch.undo()
+    assert [path.name for path in trust.folder.iterdir()] == ["cam-1"]
+    assert load_credentials(made.folder, trust.now).certificate == made.certificate
+
+
 def test_a_process_killed_between_the_renames_loses_nothing(trust: Trust) -> None:
     made = trust.issue("device", "cam-1")
     made.folder.rename(made.folder.with_name(".cam-1.old"))

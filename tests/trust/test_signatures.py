@@ -14,6 +14,7 @@ from edgefed.errors import WireError
 from edgefed.process.clock import SystemClock
 from edgefed.transport.link import Incoming
 from edgefed.transport.reading import Received, read_arrival
+from edgefed.trust import signatures
 from edgefed.trust.certificates import Certificate
 from edgefed.trust.credentials import Credentials
 from edgefed.trust.newest_certificate import NewestCertificate
@@ -174,6 +175,18 @@ def test_a_signer_that_was_not_introduced_is_not_counted_as_refused(
     verifier, reasons = Verifier(trust.authority), list[str]()
     assert received(verifier, topic, payload, reasons) is None
     assert (verifier.refused, verifier.unintroduced, reasons) == (0, 1, [])
+
+
+def test_of_too_many_signers_the_one_heard_longest_ago_is_forgotten(
+    trust: Trust, parties: dict[str, Credentials], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signatures, "MAX_KNOWN", 2)
+    verifier = Verifier(trust.authority)
+    bob, ann, viewer = trust.issue("operator", "bob"), parties["operator"], parties["viewer"]
+    for own in (ann, viewer, ann, bob):
+        topic = TOPICS.request(f"{own.certificate.user}/1")
+        assert received(verifier, topic, encode(ORDER, topic, Signer(own))) is not None
+    assert verifier._known.keys() == {ann.certificate.key_id, bob.certificate.key_id}
 
 
 def test_a_message_cannot_be_moved_to_another_device(

@@ -227,6 +227,7 @@ def test_filters_match_what_they_promise() -> None:
         (TOPICS.every_up(), "up", None),
         (TOPICS.every_down("d-1"), "down", None),
         (TOPICS.every_request(), "control", "request"),
+        (TOPICS.every_enrolment_request(), "enrol", "request"),
         (TOPICS.broadcast_chunk(DIGEST), "all", "c"),
     ):
         found = {parsed for topic, parsed in PARSED.items() if matches(pattern, topic)}

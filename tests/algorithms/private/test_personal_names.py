@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from edgefed.algorithms.private.personal_names import personal_names
@@ -53,6 +54,16 @@ def test_fedbn_names_all_of_every_normalisation_layer_and_nothing_else() -> None
     assert set(found) == {f"{layer}.{kind}" for layer in layers for kind in kinds}
     grouped = model("resnet20", (3, 8, 8))
     assert set(names(grouped, preset="fedbn")) == set(found) & set(grouped.names)
+
+
+def test_looking_for_the_first_layer_changes_no_running_statistics() -> None:
+    network = model("resnet20", (3, 8, 8), norm="batch")
+    network.module.train()
+    before = {name: value.clone() for name, value in network.module.state_dict().items()}
+    assert names(network, preset="lg") == ("conv1.weight",)
+    assert network.module.training
+    after = network.module.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_the_input_layer_is_the_one_that_is_used_first() -> None:

@@ -542,3 +542,23 @@ def test_a_plug_in_that_sends_more_than_its_update_is_refused_on_both_sides() ->
         half.plan(state, players.roster, 1)
     with pytest.raises(RecipeError, match="also hold labels"):
         players.answer(half, exchange, exchange.questions[0])
+
+
+class Coded(FedAvg):
+    """Sends its update with a codec of its own."""
+
+    private_updates = True
+
+    def answer(self, task: Any, device: Any, result: Any) -> Answer:
+        made = super().answer(task, device, result)
+        return replace(made, groups={"delta": replace(made.groups["delta"], codec="fp32")})
+
+
+@pytest.mark.parametrize("privacy", [LOCAL, CENTRAL])
+def test_an_update_keeps_its_codec(privacy: dict[str, Any]) -> None:
+    plan, players = recipe(privacy), Players()
+    plain, _, exchange = begun(plan, players)
+    coded = Coded(plain.settings, plan.training, plan.rounds)
+    half = PrivateUpdates(coded, plan.privacy, lambda model: model.names)
+    answer = players.answer(half, exchange, exchange.questions[0])
+    assert answer.groups["delta"].codec == "fp32"

@@ -333,6 +333,18 @@ def test_a_device_that_is_no_member_any_more_is_not_waited_for(scene: Scene) -> 
     scene.fleet.drop(opened)
 
 
+def test_who_waits_for_a_device_that_is_withdrawn_goes_on(scene: Scene) -> None:
+    opened, read = replace(asks(0, "two"), deadline=10.0**6), list[Delivered]()
+    scene.fleet.put(opened)
+    reader = threading.Thread(target=lambda: read.extend(scene.fleet.replies(opened, never)))
+    reader.start()
+    reader.join(0.2)  # time to begin to wait
+    scene.fleet.withdraw(opened.exchange, "two")
+    reader.join(PATIENCE)
+    assert not reader.is_alive() and read == []
+    scene.fleet.drop(opened)
+
+
 def test_a_shared_exchange_ends_with_its_only_device_that_is_no_member_any_more(
     scene: Scene,
 ) -> None:

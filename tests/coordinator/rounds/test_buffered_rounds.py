@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from edgefed.algorithms.interface.exchange import Payload
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.buffered_answers import Settled, settled_in
+from edgefed.coordinator.exchanges.downlink_encoder import DownlinkEncoder
 from edgefed.coordinator.exchanges.recorded_order import RecordedOrder
 from edgefed.coordinator.models.model_file_contents import file_round
 from edgefed.coordinator.rounds.buffered_rounds import BufferedRounds
@@ -25,8 +27,10 @@ from edgefed.errors import EdgeFedError, UsageError
 from edgefed.learn.base.types import Array
 from edgefed.learn.modeling.model_file_reader import BEST_FILE
 from edgefed.process.clock import SystemClock
+from edgefed.seeds import derive
 from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.run import Simulation
+from edgefed.wire.message_parts import BlobRef
 from edgefed.wire.messages import Task
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.exchanges.test_resume import Fuse, PowerCut
@@ -236,6 +240,23 @@ def test_weights_are_encoded_alike_whichever_device_is_asked_first(
     Ended(other_draws(one), tmp_path / "one")
     assert tasks[0].device != first
     assert tasks[0].blobs["weights"].digest == digest
+
+
+def test_the_weights_of_each_round_are_encoded_with_a_seed_of_the_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds, send = set[int](), DownlinkEncoder.send
+
+    def noted(
+        encoder: DownlinkEncoder, name: str, payload: Payload, seed: int, devices: Any = ()
+    ) -> BlobRef:
+        seeds.add(seed)
+        return send(encoder, name, payload, seed, devices)
+
+    monkeypatch.setattr(DownlinkEncoder, "send", noted)
+    recipe = plan(tmp_path)
+    Ended(recipe, tmp_path / "run")
+    assert seeds == {derive(recipe.seed, "downlink", "after", ended) for ended in range(ROUNDS)}
 
 
 def test_each_task_has_a_seed_of_its_device_and_number(tmp_path: Path, tasks: list[Task]) -> None:
