@@ -241,6 +241,12 @@ def test_neither_side_lets_pass_what_must_not_travel(value: Any) -> None:
     assert code_of(envelope("request", fields), Request) == "wire.malformed"
 
 
+@pytest.mark.parametrize("value", [msgpack.ExtType(5, b"x"), msgpack.Timestamp(1)], ids=numbered)
+def test_extensions_of_msgpack_are_refused(value: Any) -> None:
+    fields = {"nonce": SESSION, "action": "a", "arguments": {"value": value}}
+    assert code_of(envelope("request", fields), Request) == "wire.malformed"
+
+
 def test_limits_are_inclusive() -> None:
     arguments = {
         "text": "é" * limits.MAX_TEXT,

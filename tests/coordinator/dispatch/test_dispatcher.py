@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn, cast
 
 import numpy as np
+import psutil
 import pytest
 
 from broker.mosquitto import MosquittoBroker
@@ -232,6 +233,22 @@ def test_due_times_are_looked_at_while_messages_wait(
     looked = threading.Event()
     monkeypatch.setattr(scene.link, "end_if_stalled", looked.set)
     assert looked.wait(PATIENCE)
+
+
+def test_the_files_of_a_transfer_are_closed_when_it_stops(
+    mosquitto: MosquittoBroker, tmp_path: Path
+) -> None:
+    with at_work(mosquitto, tmp_path) as scene:
+        scene.dispatcher.open(PendingExchange(exchange(), time.monotonic()))
+        name = digest(DATA)
+        scene.send(TOPICS.reply("one"), reply("one", len(DATA), name))
+        wait_until(lambda: bool(scene.told(TOPICS.down_need("one"), Need)), "a request")
+        assert open_files(scene.staging) != []
+    assert open_files(scene.staging) == []
+
+
+def open_files(folder: Path) -> list[str]:
+    return [each.path for each in psutil.Process().open_files() if str(folder) in each.path]
 
 
 def test_a_folder_that_is_moved_away_is_told_without_a_write(scene: Scene) -> None:
