@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from edgefed.wire.messages import Reply
 
-REPEAT = 10.0
+REPEAT = 20.0
 MAX_REPEAT = 120.0
 """Seconds until a reply is repeated for the first time, and at most between two repetitions."""
 
