@@ -17,6 +17,7 @@ from edgefed.config.values.address import Address
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.errors import EdgeFedError, StorageError
+from edgefed.events.base.coordinator_states import REMOVED, STOPPED
 from edgefed.gateway.gateway import MOST_OTHERS, REPEAT_EVERY, Gateway, Upstream
 from edgefed.transport.link import Arrival, Incoming, Link, LinkUp
 from edgefed.transport.reply_resender import MAX_REPEAT
@@ -376,6 +377,28 @@ def test_a_pause_at_the_site_reaches_the_fleet(scene: Scene) -> None:
     assert last() == paused
     orders.resume("cam-1")
     wait_until(lambda: last() == Progress(session=SESSION, state="done"), "the end of the pause")
+
+
+def test_why_a_device_leaves_its_site_reaches_the_fleet(scene: Scene) -> None:
+    def news(seen: int) -> list[tuple[str, str]]:
+        said = [m for _, m in scene.hub.heard[seen:] if isinstance(m, Birth | Progress)]
+        return [(m.status, "") if isinstance(m, Birth) else (m.state, m.reason) for m in said]
+
+    wait_until(lambda: ("idle", "") in news(0), "its progress")
+    leave = Progress(session=SESSION, state="lost", reason=STOPPED)
+    scene.device.send(SITE.progress("cam-1"), leave)
+    seen = len(scene.hub.heard)
+    scene.device.send(SITE.birth("cam-1"), Birth(session=SESSION, status="lost", samples=5))
+    wait_until(lambda: ("lost", "") in news(seen), "its end")
+    assert news(seen)[:2] == [("lost", STOPPED), ("lost", "")]
+    again = Birth(session="c" * 16, status="online", samples=5)
+    scene.device.send(SITE.birth("cam-1"), again)
+    wait_until(lambda: ("online", "") in news(seen), "its next life")
+    seen = len(scene.hub.heard)
+    scene.gateway._site.dispatcher.drop_device("cam-1")
+    wait_until(lambda: ("lost", "") in news(seen), "its removal")
+    assert news(seen)[-2:] == [("lost", REMOVED), ("lost", "")]
+    assert scene.hub.of(Birth)[-1] == again.model_copy(update={"status": "lost"})
 
 
 def test_what_is_meant_for_another_life_of_a_gateway_is_ignored(scene: Scene) -> None:
