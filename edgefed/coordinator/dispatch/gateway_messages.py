@@ -113,7 +113,7 @@ class GatewayMessages:
                 self._handler.join(device, message)
         elif self._sites.gateway_of(device) == gateway and self._registry.knows(device):
             self._handler.take(device, message, size)
-        else:
+        elif self._registry.knows(device):  # a device that was refused has had its warning
             self._notes.warn(gateway, "sender", f"it speaks for {device}, which is not at its site")
 
     def _is_news(self, device: str, birth: Birth) -> bool:
