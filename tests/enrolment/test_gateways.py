@@ -79,8 +79,11 @@ def test_a_gateway_is_invited_with_limits_and_removed(
         wait_until(lambda: shown(hub)["devices"] == 2, "two devices")
         assert shown(hub) == {
             "name": "gw-2", "site": "hall-2", "state": "online",
-            "devices": 2, "online": 2, "samples": 100,
+            "devices": 2, "online": 2, "samples": 100, "most_devices": 2, "most_samples": 100,
         }  # fmt: skip
+        code, _, said = edgefed(*broker, *run)
+        assert code == 4 and "is in use by a gateway, process" in said
+        assert "2 of 2   2       100 of 100" in hub.edgefed("gateway", "list")[1]
         assert "cam-2 was refused: its gateway was invited with 100 samples at most" in hub.said()
         device(site, "cam-4", 1)
         refused = "cam-4 was refused: its gateway was invited with 2 devices at most"

@@ -64,6 +64,11 @@ class Sites:
         known = self._gateways.get(gateway)
         return known.session if known is not None and known.online else ""
 
+    def limits(self, gateway: str) -> tuple[int | None, int | None]:
+        """Return the most devices and samples of a gateway's site; None for no limit."""
+        devices, samples = self._limits(gateway)
+        return (devices, samples) if (devices, samples) != NO_LIMITS else (None, None)
+
     def devices(self, gateway: str) -> list[str]:
         """Return the devices of a gateway's site."""
         with self._lock:
