@@ -97,7 +97,7 @@ def test_a_gateway_is_invited_with_limits_and_removed(
         assert hub.members()["gw-2"]["role"] == "gateway"
         for words, reason in (
             (("device", "remove", "gw-2"), "gw-2 is a gateway, not a device"),
-            (("gateway", "remove", "cam-9"), "No party named cam-9"),
+            (("gateway", "remove", "cam-9"), "edgefed gateway list"),
             (("device", "remove", "cam-1"), "edgefed --fleet SITE device remove cam-1"),
             (("device", "invite", "gw-2"), "edgefed gateway remove gw-2"),
         ):
