@@ -184,7 +184,8 @@ class CoordinatorClient:
         raise UnreachableError(
             f"Fleet {self._fleet} has no coordinator on {self._link.address}.",
             code="coordinator.unreachable",
-            hint="start one with: edgefed coordinator, or name the fleet with --fleet",
+            hint="start one with: edgefed coordinator, at a site: edgefed gateway run; or name the"
+            " fleet with --fleet",
         )
 
     def ask(self, action: str, /, **arguments: Any) -> Any:

@@ -19,6 +19,7 @@ from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.process.service import Service
 from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.errors import EdgeFedError, NotAllowedError, WireError
+from edgefed.events.base.coordinator_states import REMOVED
 from edgefed.events.base.model import Event
 from edgefed.gateway.site_tasks import SiteParts, SiteTasks
 from edgefed.process.clock import Clock
@@ -130,7 +131,8 @@ class Gateway:
         )
         self._site = Service(settings, clock, self._heard, manager)
         self.metrics = self._site.metrics
-        self._site.registry.listen(self._announce)
+        self._told: dict[str, Birth] = {}
+        self._site.registry.listen(lambda device: self._announce(device, why=True))
         self._site.journal.listen(self._note)
         self._inbox: Inbox[Own] = Inbox(clock)
         self._link = self._make_link(upstream)
@@ -402,18 +404,43 @@ class Gateway:
 
     def _announce_all(self, *, progress: bool = True) -> None:
         self._next_repetition = self._clock.monotonic() + REPEAT_EVERY
-        for device in self._site.registry.devices():
+        known = self._site.registry.devices()
+        for device in known:
             self._announce(device, progress=progress)
+        for device in self._told.keys() - {*known}:
+            self._announce(device, why=True)
 
-    def _announce(self, device: str, *, birth: bool = True, progress: bool = True) -> None:
-        """Tell of a device that has come, has other data, or is lost; and of its progress."""
-        announced = self._site.registry.announced(device)
-        if announced is None or not self._link.connected:
+    def _announce(
+        self, device: str, *, birth: bool = True, progress: bool = True, why: bool = False
+    ) -> None:
+        """Tell of a device that has come, has other data, or is lost; and of its progress.
+
+        With ``why``, a lost device's reason goes before, as the device's own farewell would.
+        """
+        if not self._link.connected:
             return
+        announced = self._site.registry.announced(device)
+        if announced is not None:
+            self._told[device] = announced[0]
+        else:
+            announced = self._removed(device)
+        if announced is None:
+            return
+        lost = announced[0].status == "lost"
+        if lost and why:
+            self._batches.put(UPSTREAM, device, announced[1])
         if birth:
             self._batches.put(UPSTREAM, device, announced[0])
-        if progress and announced[0].status == "online":
+        if progress and not lost:
             self._batches.put(UPSTREAM, device, announced[1])
+
+    def _removed(self, device: str) -> tuple[Birth, Progress] | None:
+        """Return the will and the farewell of a device that the site has removed, once."""
+        told = self._told.pop(device, None)
+        if told is None:
+            return None
+        farewell = Progress(session=told.session, state="lost", reason=REMOVED)
+        return told.model_copy(update={"status": "lost"}), farewell
 
     def _send_reply(self, reply: Reply) -> None:
         if self._link.connected:

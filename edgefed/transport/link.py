@@ -304,7 +304,8 @@ class Link:
         waited = self._stalled_for()
         if not waited:
             return
-        log.warning("the broker acknowledged nothing for %.0f s; connecting again", waited)
+        text = "%s acknowledged nothing for %.0f s; connecting again"
+        log.warning(text, self.address, waited)
         connection = self._client.socket()
         if isinstance(connection, socket.socket):
             with contextlib.suppress(OSError):

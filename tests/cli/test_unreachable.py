@@ -46,7 +46,9 @@ def test_a_coordinator_without_a_broker_ends_at_once(tmp_path: Path) -> None:
 @pytest.mark.mosquitto
 def test_no_coordinator(mosquitto: MosquittoBroker) -> None:
     told = edgefed("--broker", str(mosquitto.address), "--fleet", "plant", "status")
-    told.failed(3, "coordinator.unreachable", "Fleet plant has no coordinator", "--fleet")
+    told.failed(
+        3, "coordinator.unreachable", "Fleet plant has no coordinator", "gateway run", "--fleet"
+    )
 
 
 def test_a_wrong_address_is_wrong_usage() -> None:

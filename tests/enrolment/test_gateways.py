@@ -79,12 +79,17 @@ def test_a_gateway_is_invited_with_limits_and_removed(
         wait_until(lambda: shown(hub)["devices"] == 2, "two devices")
         assert shown(hub) == {
             "name": "gw-2", "site": "hall-2", "state": "online",
-            "devices": 2, "online": 2, "samples": 100,
+            "devices": 2, "online": 2, "samples": 100, "most_devices": 2, "most_samples": 100,
         }  # fmt: skip
-        assert "cam-2 was refused: it was invited with 100 samples at most" in hub.said()
+        code, _, said = edgefed(*broker, *run)
+        assert code == 4 and "is in use by a gateway, process" in said
+        assert "2 of 2   2       100 of 100" in hub.edgefed("gateway", "list")[1]
+        assert "cam-2 was refused: its gateway was invited with 100 samples at most" in hub.said()
         device(site, "cam-4", 1)
-        refused = "cam-4 was refused: it was invited with 2 devices at most"
+        refused = "cam-4 was refused: its gateway was invited with 2 devices at most"
         wait_until(lambda: refused in hub.said(), "the refusal of a third device")
+
+        assert "it speaks for" not in hub.said()
 
         (tmp_path / "own.toml").write_text("""[data]\nname = "digits"\n""")
         code, _, said = edgefed(*broker, "run", "start", str(tmp_path / "own.toml"))
@@ -92,8 +97,8 @@ def test_a_gateway_is_invited_with_limits_and_removed(
         assert hub.members()["gw-2"]["role"] == "gateway"
         for words, reason in (
             (("device", "remove", "gw-2"), "gw-2 is a gateway, not a device"),
-            (("gateway", "remove", "cam-9"), "No party named cam-9"),
-            (("device", "remove", "cam-1"), "cam-1 is at the site of gateway gw-2"),
+            (("gateway", "remove", "cam-9"), "edgefed gateway list"),
+            (("device", "remove", "cam-1"), "edgefed --fleet SITE device remove cam-1"),
             (("device", "invite", "gw-2"), "edgefed gateway remove gw-2"),
         ):
             code, _, said = hub.edgefed(*words, *(["--yes"] if words[1] == "remove" else []))
@@ -103,4 +108,7 @@ def test_a_gateway_is_invited_with_limits_and_removed(
         assert "was removed from fleet" in log.read_text()
         wait_until(lambda: shown(hub)["state"] == "revoked", "the end of its site")
         assert hub.ask("snapshot")["snapshot"]["devices"] == []
+        _, events, _ = hub.edgefed("events")
+        for order in ("gateway invite gw-2", "device remove cam-1", "gateway remove gw-2"):
+            assert f"ordered {order}" in events
         site.stop()

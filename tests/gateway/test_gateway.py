@@ -17,6 +17,7 @@ from edgefed.config.values.address import Address
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.errors import EdgeFedError, StorageError
+from edgefed.events.base.coordinator_states import REMOVED, STOPPED
 from edgefed.gateway.gateway import MOST_OTHERS, REPEAT_EVERY, Gateway, Upstream
 from edgefed.transport.link import Arrival, Incoming, Link, LinkUp
 from edgefed.transport.reply_resender import MAX_REPEAT
@@ -376,6 +377,35 @@ def test_a_pause_at_the_site_reaches_the_fleet(scene: Scene) -> None:
     assert last() == paused
     orders.resume("cam-1")
     wait_until(lambda: last() == Progress(session=SESSION, state="done"), "the end of the pause")
+
+
+def test_why_a_device_leaves_its_site_reaches_the_fleet(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def news(seen: int, of: str = "cam-1") -> list[tuple[str, str]]:
+        heard = (message for device, message in scene.hub.heard[seen:] if device == of)
+        said = [message for message in heard if isinstance(message, Birth | Progress)]
+        return [(m.status, "") if isinstance(m, Birth) else (m.state, m.reason) for m in said]
+
+    wait_until(lambda: ("idle", "") in news(0), "its progress")
+    leave = Progress(session=SESSION, state="lost", reason=STOPPED)
+    scene.device.send(SITE.progress("cam-1"), leave)
+    seen = len(scene.hub.heard)
+    scene.device.send(SITE.birth("cam-1"), Birth(session=SESSION, status="lost", samples=5))
+    wait_until(lambda: ("lost", "") in news(seen), "its end")
+    assert news(seen)[:2] == [("lost", STOPPED), ("lost", "")]
+    other = Device(scene.device.link.address, "cam-2")
+    wait_until(lambda: ("idle", "") in news(0, "cam-2"), "another device")
+    for name, linked in (("cam-1", True), ("cam-2", False)):
+        seen = len(scene.hub.heard)
+        with monkeypatch.context() as link:
+            if not linked:  # the next announcement says so
+                link.setattr(Link, "connected", False)
+            scene.gateway._site.dispatcher.drop_device(name)
+        scene.clock.seconds += 0 if linked else REPEAT_EVERY
+        wait_until(lambda: ("lost", "") in news(seen, name), "its removal")  # noqa: B023
+        assert news(seen, name)[-2:] == [("lost", REMOVED), ("lost", "")]
+    other.link.stop()
 
 
 def test_what_is_meant_for_another_life_of_a_gateway_is_ignored(scene: Scene) -> None:

@@ -111,7 +111,9 @@ def through(proxy: Swallower, clock: HandClock) -> Iterator[tuple[Link, Inbox]]:
         link.stop()
 
 
-def test_a_connection_without_acknowledgements_is_made_anew(mosquitto: MosquittoBroker) -> None:
+def test_a_connection_without_acknowledgements_is_made_anew(
+    mosquitto: MosquittoBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     clock, count = HandClock(), 3 * MAX_INFLIGHT  # more than paho sends without an acknowledgement
     with (
         linked(mosquitto.address, "listener", "s/+") as (_, heard),
@@ -132,6 +134,7 @@ def test_a_connection_without_acknowledgements_is_made_anew(mosquitto: Mosquitto
         link.publish("s/last", b"kept")
         inbox.wait(LinkDown)
         inbox.wait(LinkUp)
+        assert f"{link.address} acknowledged nothing for" in caplog.text
         wanted = {f"s/{number}" for number in range(count)} | {"s/last"}
         wait_until(lambda: {each.topic for each in heard.messages()} == wanted, "all of them")
         clock.seconds += 10 * STALLED_AFTER

@@ -186,9 +186,15 @@ def list_(context: typer.Context) -> None:
     keys = ("name", "site", "state", "devices", "online", "samples")
     options.answer(
         rows,
-        columns([head, *(tuple(str(row[key]) for key in keys) for row in rows)]),
+        columns([head, *(tuple(_of_most(row, key) for key in keys) for row in rows)]),
         empty="no gateway yet; invite one: edgefed gateway invite NAME",
     )
+
+
+def _of_most(row: dict[str, Any], key: str) -> str:
+    """Return a value of a gateway, with the most that its invitation allows."""
+    most = row.get(f"most_{key}")
+    return str(row[key]) if most is None else f"{row[key]} of {most}"
 
 
 @app.command(epilog=examples("edgefed gateway remove hall-2"), json=True)

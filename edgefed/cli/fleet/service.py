@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -59,8 +59,13 @@ def install(
     their own. The common options before `service` are those of the service.
     """
     choices = service.Choices(memory, cpu, run_as, start, dry_run, force)
-    words = [*COMMANDS[kind.value], *(further or ())]
-    service.install(globals_of(context), kind.value, words, choices, _check)
+    command, own = COMMANDS[kind.value], further or []
+    found: Any = context.find_root().command
+    for word in command:
+        found = found.get_command(context, word)
+    # Refuses options that the command would refuse when the service starts
+    found.make_context(" ".join(command), [*own], context.find_root())
+    service.install(globals_of(context), kind.value, [*command, *own], choices, _check)
 
 
 def _check(options: CommonOptions) -> None:

@@ -59,7 +59,7 @@ def silent(address: Address, when: str) -> UnreachableError:
     return UnreachableError(
         f"No MQTT broker at {address}: {reason}.",
         hint="another program uses this port, or the fleet has removed this party: "
-        f"edgefed device enrolled, edgefed operator list{ends}"
+        f"edgefed device enrolled, edgefed gateway list, edgefed operator list{ends}"
         if address.tls
         else "another program uses this port, or its broker wants certificates: "
         "edgefed-agent enroll TOKEN, edgefed operator enroll TOKEN",

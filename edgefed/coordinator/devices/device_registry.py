@@ -181,7 +181,8 @@ class DeviceRegistry:
     def announced(self, device: str) -> tuple[Birth, Progress] | None:
         """Return a device's announcement with its present status, and its progress.
 
-        The progress of a device that an operator has paused says so. None for an unknown device.
+        The progress of a lost device says why, and that of one that an operator has paused says so.
+        None for an unknown device.
         """
         with self._changed:
             entry = self._entries.get(device)
@@ -190,7 +191,10 @@ class DeviceRegistry:
             there = entry.online and self._enrolled(device)
         status: Literal["online", "lost"] = "online" if there else "lost"
         progress, paused = entry.progress, self._pauses.fields(device)
-        if device in self._pauses:
+        if status == "lost":
+            reason = entry.farewell or CONNECTION_BROKE
+            progress = Progress(session=progress.session, state="lost", reason=reason)
+        elif device in self._pauses:
             reason = f"paused at its site by {paused['paused_by']}"
             progress = Progress(session=progress.session, state="paused", reason=reason)
         return entry.birth.model_copy(update={"status": status}), progress
@@ -350,7 +354,8 @@ class DeviceRegistry:
             ]
             for device in silent:
                 entry = self._entries[device]
-                self._entries[device] = replace(entry, online=False, asked="", lost=now)
+                gone = replace(entry, online=False, asked="", lost=now, farewell=SILENT)
+                self._entries[device] = gone
             if silent:
                 self._changed.notify_all()
         for device in silent:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from edgefed.errors import NotAllowedError
+from edgefed.terminal.units import counted
 from edgefed.wire.messages import Birth
 from edgefed.wire.site_messages import GatewayState
 
@@ -63,6 +64,11 @@ class Sites:
         known = self._gateways.get(gateway)
         return known.session if known is not None and known.online else ""
 
+    def limits(self, gateway: str) -> tuple[int | None, int | None]:
+        """Return the most devices and samples of a gateway's site; None for no limit."""
+        devices, samples = self._limits(gateway)
+        return (devices, samples) if (devices, samples) != NO_LIMITS else (None, None)
+
     def devices(self, gateway: str) -> list[str]:
         """Return the devices of a gateway's site."""
         with self._lock:
@@ -111,9 +117,9 @@ class Sites:
             known, (devices, samples) = self._gateways[gateway], self._limits(gateway)
             others = {name: n for name, n in known.samples.items() if name != device}
             if len(others) >= devices:
-                return f"it was invited with {devices} devices at most"
+                return _beyond(counted(devices, "device"))
             if sum(others.values()) + birth.samples > samples:
-                return f"it was invited with {samples} samples at most"
+                return _beyond(counted(samples, "sample"))
             if its not in ("", gateway):
                 self._gateways[its].samples.pop(device, None)
             self._site[device] = gateway
@@ -135,6 +141,13 @@ class Sites:
             for device in devices:
                 self._site.pop(device, None)
         return devices
+
+
+def _beyond(limit: str) -> str:
+    return (
+        f"its gateway was invited with {limit} at most, those of lost devices included;"
+        " edgefed device forget NAME makes room"
+    )
 
 
 def relays_across_sites(device: str, other: str) -> NotAllowedError:

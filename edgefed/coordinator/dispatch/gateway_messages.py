@@ -11,7 +11,7 @@ from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.journal.rate_limited_notes import RateLimitedNotes
 from edgefed.errors import WireError
 from edgefed.transport.link import Link
-from edgefed.wire.messages import Birth, Message
+from edgefed.wire.messages import Birth, Message, Progress
 from edgefed.wire.site_messages import FROM_DEVICES, GatewayState, SiteMessages, unpack_batch
 from edgefed.wire.topics import Topics
 
@@ -85,6 +85,9 @@ class GatewayMessages:
         for device in self._sites.devices(gateway):
             session = self._registry.session(device)
             if session:
+                reason = f"gateway {gateway} is lost"
+                farewell = Progress(session=session, state="lost", reason=reason)
+                self._registry.take_farewell(device, farewell)
                 # As if the broker of the device had published its will
                 self._handler.join(device, Birth(session=session, status="lost"))
 
@@ -110,7 +113,7 @@ class GatewayMessages:
                 self._handler.join(device, message)
         elif self._sites.gateway_of(device) == gateway and self._registry.knows(device):
             self._handler.take(device, message, size)
-        else:
+        elif self._registry.knows(device):  # a device that was refused has had its warning
             self._notes.warn(gateway, "sender", f"it speaks for {device}, which is not at its site")
 
     def _is_news(self, device: str, birth: Birth) -> bool:

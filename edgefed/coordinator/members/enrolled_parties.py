@@ -290,7 +290,7 @@ class EnrolledParties:
                 raise UnknownNameError(
                     f"No party named {user} is enrolled.",
                     code="enrol.unknown",
-                    hint="edgefed device enrolled",
+                    hint="edgefed device enrolled, edgefed gateway list, edgefed operator list",
                 )
             changes = [replace(row, revoked=now) for row in self._of(user)]
             if party.state == "enrolled":

@@ -90,8 +90,8 @@ def _check(user: str, role: str | None, own: list[str]) -> None:
         raise UnknownNameError(
             f"No party named {user} is enrolled.",
             code="enrol.unknown",
-            hint="edgefed device enrolled; edgefed operator list; the others are coordinator and"
-            " broker",
+            hint="edgefed device enrolled, edgefed gateway list, edgefed operator list; the others"
+            " are coordinator and broker",
         )
     if role not in REMOTE and user not in own:
         raise NotAllowedError(

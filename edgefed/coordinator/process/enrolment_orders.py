@@ -111,7 +111,7 @@ class _Orders:
             raise NotAllowedError(
                 f"Device {user} is at the site of gateway {gateway}.",
                 code="site.device",
-                hint=f"on the machine of that gateway: edgefed device remove {user}",
+                hint=f"on the machine of that gateway: edgefed --fleet SITE device remove {user}",
             )
         known = members.membership.parties.party(user)
         if known is not None and arguments.role not in ("", known.role):

@@ -316,14 +316,24 @@ def note_order(
     """
     arguments = request.arguments
     action = arguments.get("action")  # of a run.order: pause, resume and so on
+    command = _command(request.action, arguments.get("role"))
     journal.emit(
         "order",
-        action=f"{request.action} {action}" if isinstance(action, str) else request.action,
+        action=f"{command} {action}" if isinstance(action, str) else command,
         by=by or UNKNOWN_USER,
         about=_about(arguments) or _about(body),
         outcome="taken" if problem is None else "refused",
         reason="" if problem is None else problem.message,
     )
+
+
+def _command(action: str, role: Any) -> str:
+    """Return an action as its command is called: those of members have their roles' names."""
+    group, _, verb = action.partition(".")
+    if group != "member" or verb == "rotate":
+        return action
+    roles = {"gateway": "gateway", "operator": "operator", "viewer": "operator"}
+    return f"{roles.get(str(role), 'device')}.{verb}"
 
 
 def _about(fields: Any) -> str:

@@ -161,7 +161,9 @@ class Service:
 
     def _take_folder(self) -> tuple[FolderLock, str]:
         """Return the lock of the state folder, and the owner that it names."""
-        lock = FolderLock(self._settings.folder, "a coordinator")
+        lock = FolderLock(
+            self._settings.folder, "a gateway" if self._settings.gateway else "a coordinator"
+        )
         owner = owner_of(self._settings.folder)
         try:
             refuse_second_coordinator(self._settings.address, self._topics, owner)

@@ -45,6 +45,9 @@ def site_actions(
             for row in members()
             if row["role"] == "gateway" and row["name"] not in names
         ]
-        return sorted([*connected, *others], key=lambda row: str(row["name"]))
+        rows = sorted([*connected, *others], key=lambda row: str(row["name"]))
+        for row in rows:
+            row["most_devices"], row["most_samples"] = sites.limits(row["name"])
+        return rows
 
     return {"gateways": RequestAction(Nothing, read)}

@@ -298,7 +298,7 @@ class AgentReleases:
                 raise NotAllowedError(
                     f"Device {device} is at site {self._gateway_of(device)}.",
                     code="release.site",
-                    hint="add the releases at the site's gateway, and offer them there",
+                    hint="add the releases at its gateway, and offer them there with --fleet SITE",
                 )
 
     def _check_release(self, release: str) -> None:

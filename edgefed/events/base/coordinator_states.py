@@ -29,6 +29,9 @@ CHANGED_DATA = "changed its data"
 SILENT = "silent"
 """Why a device is lost that was not heard of after the connection to the broker was restored."""
 
+REMOVED = "removed at its site"
+"""Why a device is lost that a gateway's site has removed or forgotten."""
+
 QUARANTINED = "it is quarantined"
 """Why a device does not take part; ``edgefed device release`` ends it."""
 

@@ -174,7 +174,7 @@ class DeviceSnapshot(View):
     Attributes:
         seen_at: UTC time of its last message.
         reason: why it is in its state; of a lost device ``connection broke``, ``stopped cleanly``,
-            ``silent`` or ``refused its data`` with the error.
+            ``silent``, ``refused its data`` with the error, or the reason that its gateway gives.
         state_since: UTC time since when it is in its state; of a silent one, of its last message.
         before_lost: last activity of a lost or silent device, such as ``train 83 %``; empty for any
             other.

@@ -69,6 +69,8 @@ def test_a_retained_birth_that_nobody_stands_behind_is_given_up() -> None:
     assert [member.device for member in scene.registry.roster()] == ["alive"]
     assert scene.events[-1].fields["state"] == "lost"
     assert scene.events[-1].fields["reason"] == SILENT
+    announced = scene.registry.announced("ghost")
+    assert announced is not None and announced[1].reason == SILENT, "as a gateway passes it on"
 
 
 def test_after_the_broker_was_away_everybody_has_to_be_heard_again() -> None:

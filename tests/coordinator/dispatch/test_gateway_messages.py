@@ -15,6 +15,7 @@ from broker.mosquitto import MosquittoBroker
 from edgefed.coordinator.process.service import Service
 from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.errors import NotAllowedError
+from edgefed.events.base.coordinator_states import REMOVED
 from edgefed.process.clock import SystemClock
 from edgefed.transport.link import Arrival, Incoming, Link
 from edgefed.wire.envelope import decode
@@ -106,6 +107,10 @@ def there(service: Service) -> set[str]:
     return {member.device for member in service.registry.roster()}
 
 
+def reason(service: Service, device: str) -> str:
+    return {view.device: view.reason for view in service.journal.snapshot.devices}[device]
+
+
 def warned(service: Service, text: str) -> bool:
     return any(text in line.text for line in service.journal.snapshot.lines)
 
@@ -118,10 +123,12 @@ def test_a_gateway_speaks_for_its_devices_until_it_is_lost(
         wait_until(lambda: there(service) == {"cam-1", "cam-2"}, "the devices")
         views = {view.device: view.site for view in service.journal.snapshot.devices}
         assert views == {"cam-1": "gw-a", "cam-2": "gw-a"}
-        first.say(("cam-2", birth(status="lost")))
+        leave = Progress(session=ONE, state="lost", reason=REMOVED)
+        first.say(("cam-2", leave), ("cam-2", birth(status="lost")))
         wait_until(lambda: there(service) == {"cam-1"}, "the loss of one")
         first.announce("lost")
         wait_until(lambda: there(service) == set(), "the loss of the site")
+        assert [reason(service, f"cam-{n}") for n in (1, 2)] == ["gateway gw-a is lost", REMOVED]
         first.say(("cam-1", birth(TWO)))  # it may say so only after it has announced itself
         first.announce()
         wait_until(lambda: first.asked == 2, "to be asked again")
