@@ -129,7 +129,8 @@ class CommandLine(typer.Typer):
         """
         commands = [each for each in self.registered_commands if _name_of(each) == name]
         groups = [each for each in self.registered_groups if each.name == name]
-        if commands or groups:
+        # Without a callback of its own, Typer takes a single command for the whole program
+        if self.registered_callback is not None and (commands or groups):
             self.registered_commands, self.registered_groups = commands, groups
 
 
