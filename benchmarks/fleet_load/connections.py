@@ -104,7 +104,7 @@ class Connections:
                 continue
             next_due = now + DUE_EVERY
             for device, client in zip(self._devices, self._clients, strict=True):
-                device.due(now)
+                device.due(time.monotonic())  # a turn of thousands of devices takes seconds
                 if now >= next_ping:
                     client.loop_misc()
             if now >= next_ping:

@@ -174,7 +174,7 @@ class LightDevice:
                 self._pull(download, now)
         if now >= self._trained_at:
             self._trained_at = float("inf")
-            self._answer(now)
+            self._answer()
         self._resender.due(now)
 
     # -- a task -------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ class LightDevice:
             self._tell("train", self._task.exchange)
             self._trained_at = time.monotonic() + self._random.uniform(*TRAINING)
 
-    def _answer(self, now: float) -> None:
+    def _answer(self) -> None:
         """Reply to the task with a random update."""
         task = self._task
         if task is None:
@@ -256,7 +256,7 @@ class LightDevice:
         self._kept = {task.exchange: reply}
         self._tell("upload", task.exchange)
         self._load.replies += fits
-        self._sent[task.exchange] = now
+        now = self._sent[task.exchange] = time.monotonic()
         self._resender.put(reply, now)
 
     def _delta(self, task: Task) -> bytes:
