@@ -98,8 +98,7 @@ class BufferedRounds:
         self._refused: set[str] = set()
         self._test: OpenTest | None = None
         self._attempt = 0
-        self._number = 0
-        self._encoded = -1
+        self._number, self._encoded = 0, -1
         self._closes_at = math.inf
         self._left_at: float | None = None
         self.staleness = StalenessTable()
