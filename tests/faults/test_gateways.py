@@ -109,4 +109,6 @@ def test_kills_of_every_part_leave_the_flat_run_s_bits(
             break_one(home, part)
     record = home.finish(run)
     assert record["status"] == "finished", home.logs()
-    assert record["weights_digest"] == simulated(plan, tmp_path)
+    asked = {each["exchange"] for each in home.events(run, "exchange", phase="broadcast")}
+    assert len(asked) == plan.rounds.count, (home.events(run, "note"), home.logs())
+    assert record["weights_digest"] == simulated(plan, tmp_path), home.logs()
