@@ -46,6 +46,7 @@ def recipe(site_sums: str, rounds: int = 2, seed: int = 5) -> Recipe:
             },
             "rounds": {
                 "count": rounds,
+                "cohort": len(DEVICES),  # a round waits for a device that is away when it begins
                 "deadline": 300,
                 "lost_grace": "deadline",
                 "quorum": 1.0,
