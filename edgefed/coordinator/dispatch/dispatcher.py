@@ -31,6 +31,7 @@ from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, Pendin
 from edgefed.coordinator.exchanges.site_sums import sum_requests
 from edgefed.coordinator.journal.rate_limited_notes import OverflowNotes, RateLimitedNotes
 from edgefed.errors import DISK_MAY_RETURN, EdgeFedError
+from edgefed.events.base.coordinator_states import REMOVED
 from edgefed.files.writing import check_in_place, free_bytes, takes_writes
 from edgefed.process.clock import timestamp
 from edgefed.terminal.units import duration
@@ -212,9 +213,13 @@ class Dispatcher:
                 self._registry.remove(one)
                 self._unheard.forget(one)
                 self._replies.leave(one)
-                for pending in self.exchanges.all():
-                    if pending.task(one) is not None:
-                        self._tasks.withdraw(pending, one)
+                self._withdraw_all(one)
+
+    def _withdraw_all(self, device: str) -> None:
+        """Wait for no answer of a device that can never give one."""
+        for pending in self.exchanges.all():
+            if pending.task(device) is not None:
+                self._tasks.withdraw(pending, device)
 
     def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
         """Send a device the verdict on its reply, which is not read again."""
@@ -466,6 +471,9 @@ class Dispatcher:
                 self._deps.updates.joined(device)
         elif not online:
             self._replies.leave(device)
+            announced = self._registry.announced(device)
+            if announced is not None and announced[1].reason == REMOVED:
+                self._withdraw_all(device)
 
     def _take_farewell(self, device: str) -> None:
         """Take the progress that a device sent before its farewell and that the inbox delayed."""

@@ -14,11 +14,23 @@ from broker.mosquitto import MosquittoBroker
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange, PendingExchanges
 from edgefed.coordinator.storage.stored_runs import OpenExchange
+from edgefed.events.base.coordinator_states import REMOVED
 from edgefed.transport.link import Incoming
 from edgefed.wire.blobs import chunk, chunk_count
 from edgefed.wire.envelope import decode
 from edgefed.wire.message_parts import DeliveredRelay
-from edgefed.wire.messages import Birth, BlobRef, Cancel, Chunk, Need, Receipt, Reply, Request, Task
+from edgefed.wire.messages import (
+    Birth,
+    BlobRef,
+    Cancel,
+    Chunk,
+    Need,
+    Progress,
+    Receipt,
+    Reply,
+    Request,
+    Task,
+)
 from edgefed.wire.tensors import digest
 from tests.coordinator.dispatch.test_dispatcher import (
     DATA,
@@ -330,6 +342,16 @@ def test_a_device_that_is_no_member_any_more_is_not_waited_for(scene: Scene) -> 
     settle(scene)
     scene.dispatcher.drop_device("two")
     assert names(list(scene.fleet.replies(opened, never))) == [(opened.exchange, "one")]
+    scene.fleet.drop(opened)
+
+
+def test_a_device_that_its_site_has_removed_is_not_waited_for(scene: Scene) -> None:
+    opened = replace(asks(0, "two"), deadline=10.0**6, lost_grace=None)
+    scene.fleet.put(opened)
+    farewell = Progress(session=OTHER, state="lost", reason=REMOVED)
+    scene.send(TOPICS.progress("two"), farewell)
+    scene.send(TOPICS.birth("two"), Birth(session=OTHER, status="lost"), retain=True)
+    assert list(scene.fleet.replies(opened, never)) == []
     scene.fleet.drop(opened)
 
 
