@@ -13,6 +13,7 @@ import secrets
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, get_args
 
 from edgefed.config.values.address import Address
 from edgefed.coordinator.exchanges.fleet import Delivered
@@ -20,7 +21,7 @@ from edgefed.coordinator.process.service import Service
 from edgefed.coordinator.process.service_settings import ServiceSettings
 from edgefed.errors import EdgeFedError, NotAllowedError, WireError
 from edgefed.events.base.coordinator_states import REMOVED
-from edgefed.events.base.model import Event
+from edgefed.events.base.model import UNFINISHED, Event, RunStatus
 from edgefed.gateway.site_tasks import SiteParts, SiteTasks
 from edgefed.process.clock import Clock
 from edgefed.process.service_manager import ServiceManager
@@ -156,6 +157,7 @@ class Gateway:
         )
         self._problem: NotAllowedError | None = None
         self._welcome = self._announced = False
+        self._run_shown: dict[str, Any] = {}
         self._others = 0
         self._next_announcement = self._next_repetition = clock.monotonic()
         self._closing = threading.Event()
@@ -347,6 +349,27 @@ class Gateway:
         )
         self._tasks.close(state.run, state.closed_through)
         self._site.dispatcher.forget(state.run, state.closed_through)
+        if state.run_status in get_args(RunStatus):
+            ended = {} if state.run_status in UNFINISHED else {"round": state.round}
+            self._show_run(state.run, status=state.run_status, **ended)
+
+    def _show_task(self, task: Task) -> None:
+        """Show the run of a task, unless the task is of a round that is over."""
+        shown = self._run_shown
+        if task.run != shown.get("run") or task.round >= shown.get("round", 0):
+            described = {"algorithm": task.algorithm, "rounds": task.rounds, "round": task.round}
+            self._show_run(task.run, **described)
+
+    def _show_run(self, run: str, **fields: Any) -> None:
+        """Show at the site what is new about the run upstream, as far as messages say it."""
+        before = self._run_shown if self._run_shown.get("run") == run else {}
+        self._run_shown = {**before, "run": run, **fields}
+        new = dict(self._run_shown.items() - before.items())
+        begun = new.pop("round", None) if "status" not in new else None
+        if new:
+            self._site.journal.emit("run", **{**new, "run": run})
+        if begun is not None:
+            self._site.journal.emit("round", run=run, round=begun)
 
     def _take_batch(self, messages: SiteMessages) -> None:
         self._welcome = True
@@ -362,6 +385,7 @@ class Gateway:
     def _pass_down(self, device: str, message: Message) -> None:
         match message:
             case Task() if message.device == device:
+                self._show_task(message)
                 self._tasks.take(message)
             case SumRequest():
                 self._tasks.request_sum(message)

@@ -16,7 +16,7 @@ from broker.mosquitto import MosquittoBroker
 from edgefed.config.values.address import Address
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.process.service_settings import ServiceSettings
-from edgefed.errors import EdgeFedError, StorageError
+from edgefed.errors import EdgeFedError, NotAllowedError, StorageError
 from edgefed.events.base.coordinator_states import REMOVED, STOPPED
 from edgefed.gateway.gateway import MOST_OTHERS, REPEAT_EVERY, Gateway, Upstream
 from edgefed.transport.link import Arrival, Incoming, Link, LinkUp
@@ -406,6 +406,40 @@ def test_why_a_device_leaves_its_site_reaches_the_fleet(
         wait_until(lambda: ("lost", "") in news(seen, name), "its removal")  # noqa: B023
         assert news(seen, name)[-2:] == [("lost", REMOVED), ("lost", "")]
     other.link.stop()
+
+
+def test_a_site_shows_the_run_that_its_devices_work_for(scene: Scene) -> None:
+    def shown() -> tuple[object, ...]:
+        run = journal.snapshot.run
+        return () if run is None else (run.run, run.status, run.round, run.rounds, run.algorithm)
+
+    def upstream(status: str, number: int) -> None:
+        state = {"session": HUB, "owner": "o", "status": "online", "run_status": status}
+        said = CoordinatorState.model_validate({**state, "run": "r-1", "round": number})
+        scene.hub.link.send(UP.coordinator(), said, retain=True)
+
+    def asked(number: int) -> None:
+        changed = {"round": number, "rounds": 5, "exchange": f"r-1-{number}", "index": number}
+        scene.hub.say(("cam-1", task().model_copy(update=changed)))
+
+    begun = list[int]()
+    journal = scene.gateway._site.journal
+    journal.listen(
+        lambda event, _: begun.extend([event.fields["round"]] if event.kind == "round" else [])
+    )
+    upstream("running", 0)
+    wait_until(lambda: shown() == ("r-1", "running", 0, 0, ""), "the run")
+    asked(2)
+    wait_until(lambda: shown() == ("r-1", "running", 2, 5, "fedavg"), "its round")
+    asked(1)  # repeated, or late
+    asked(3)
+    wait_until(lambda: shown() == ("r-1", "running", 3, 5, "fedavg"), "the next round")
+    upstream("a status of a later version", 3)
+    upstream("aborted", 2)
+    wait_until(lambda: shown() == ("r-1", "aborted", 2, 5, "fedavg"), "its end")
+    assert begun == [2, 3]
+    with pytest.raises(NotAllowedError, match="no runs of its own"):
+        scene.gateway._site.order("r-1", "resume")
 
 
 def test_what_is_meant_for_another_life_of_a_gateway_is_ignored(scene: Scene) -> None:

@@ -84,6 +84,8 @@ def service_settings(settings: Settings, clock: Clock, gateway: str = "") -> Ser
     if membership is not None:
         renew_own_certificates(membership, clock)
     address = broker_address(settings, COORDINATOR)
+    # A gateway sees the tasks of its site, not the ends of rounds
+    alerts = settings.alerts.model_copy(update={"round_seconds": 0.0} if gateway else {})
     return ServiceSettings(
         address,
         settings.fleet,
@@ -93,7 +95,7 @@ def service_settings(settings: Settings, clock: Clock, gateway: str = "") -> Ser
         settings.memory,
         membership if address.tls else None,
         gateway,
-        settings.alerts,
+        alerts,
     )
 
 
