@@ -94,6 +94,11 @@ def test_a_gateway_is_invited_with_limits_and_removed(
         (tmp_path / "own.toml").write_text("""[data]\nname = "digits"\n""")
         code, _, said = edgefed(*broker, "run", "start", str(tmp_path / "own.toml"))
         assert (code, "run.gateway" in said) == (4, True)
+        assert hub.edgefed("run", "start", str(tmp_path / "own.toml"))[0] == 0
+        wait_until(lambda: "r-0001" in edgefed(*broker, "status")[1], "the run upstream")
+        code, _, said = edgefed(*broker, "run", "pause")
+        assert (code, "is at the coordinator" in said) == (4, True)
+        assert hub.edgefed("run", "abort", "--yes")[0] == 0
         assert hub.members()["gw-2"]["role"] == "gateway"
         for words, reason in (
             (("device", "remove", "gw-2"), "gw-2 is a gateway, not a device"),

@@ -103,10 +103,17 @@ def newest(coordinator: CoordinatorClient) -> str:
 
     Raises:
         UnknownNameError: there is none.
+        NotAllowedError: ``run.gateway``: this is a gateway, and its devices work for a run.
     """
-    from edgefed.errors import UnknownNameError
+    from edgefed.errors import NotAllowedError, UnknownNameError
 
     runs = coordinator.ask("run.list")
+    if not runs and (shown := coordinator.ask("snapshot")["snapshot"]["run"]):
+        raise NotAllowedError(
+            f"Run {shown['run']} is at the coordinator to which this gateway belongs.",
+            code="run.gateway",
+            hint="use the same command there",
+        )
     if not runs:
         raise UnknownNameError("There is no run yet.", code="run.unknown", hint="edgefed run start")
     return str(runs[0]["run"])

@@ -100,7 +100,8 @@ def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ..
     if run is None:
         return [*rows, ("run", "none; start one: edgefed run start")]
     reason = f": {run['reason']}" if run["reason"] else ""
-    rows.append(("run", f"{run['run']}  {run['algorithm']}, {run['model']}"))
+    plan = ", ".join(filter(None, (run["algorithm"], run["model"])))  # a site knows little of it
+    rows.append(("run", f"{run['run']}  {plan}".rstrip()))
     rows.append(("status", run_status(run["status"], reason)))
     rows.append(("round", f"{run['round']} of {run['rounds']}"))
     if run["waiting"] is not None:

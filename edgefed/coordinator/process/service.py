@@ -436,12 +436,10 @@ class Service:
         """Give an order to the run at work, or take up one that failed or was aborted.
 
         Raises:
-            NotAllowedError: ``run.gateway``: this is a gateway.
             UsageError: the run is not at work.
             StorageError: ``run.checkpoint``: the run has no checkpoint to go on from.
         """
         with self._guard:
-            self._refuse_at_gateway()
             controls = self._jobs.get(run)
             if controls is not None:
                 message = controls.order(action)
@@ -493,16 +491,13 @@ class Service:
             if shown is not None and shown.run == record.run:
                 self.journal.begin_with(lambda snapshot: with_last_run(snapshot, self._store))
 
-    def _refuse_at_gateway(self) -> None:
+    def _check_free(self) -> None:
         if self._settings.gateway:
             raise NotAllowedError(
                 f"This is gateway {self._settings.gateway}: it has no runs of its own.",
                 code="run.gateway",
                 hint="use the same command at the coordinator to which the gateway belongs",
             )
-
-    def _check_free(self) -> None:
-        self._refuse_at_gateway()
         self._evaluations.check_free()
         for run in list(self._jobs):
             raise NotAllowedError(
