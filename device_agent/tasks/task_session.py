@@ -453,11 +453,6 @@ class TaskSession:
 
     # -- the owner's limits -------------------------------------------------------------------
 
-    @property
-    def limits_due(self) -> float | None:
-        """The monotonic second of the next look at the owner's limits; None without any."""
-        return self._policy.next_due()
-
     def check_limits(self, now: float) -> None:
         """Pause when a limit is passed, within the task at hand too; go on when none is."""
         if self._policy.due(now, self._link.sent + self._link.received):

@@ -91,7 +91,7 @@ class Service:
     Args:
         settings: of the process.
         clock: the only source of time.
-        on_heard: called with each message of a device that has joined.
+        on_heard: called with each message of a device that has joined; None for nothing.
         manager: the service manager that started this process; None for none.
 
     Attributes:
@@ -113,7 +113,7 @@ class Service:
         self,
         settings: ServiceSettings,
         clock: Clock,
-        on_heard: Callable[[str, Message], None] = lambda device, message: None,
+        on_heard: Callable[[str, Message], None] | None = None,
         manager: ServiceManager | None = None,
     ) -> None:
         set_threads(1)
@@ -304,7 +304,7 @@ class Service:
                 sites=self._sites,
                 updates=self._releases,
                 on_heard=self._on_heard,
-                on_turn=self._turn,
+                parts=(self._manager, self._presence, self._rollouts, self._releases),
             )
         )
 
@@ -386,13 +386,6 @@ class Service:
 
     def _online(self) -> list[str]:
         return [device for device in self.registry.devices() if self.registry.online(device)]
-
-    def _turn(self) -> None:
-        """Do the work of each turn of the message loop."""
-        self._manager.beat()
-        self._presence.due()
-        self._rollouts.due()
-        self._releases.due(self._clock.monotonic())
 
     def _take_up_unfinished(self) -> None:
         with self._guard:
