@@ -13,7 +13,7 @@ from edgefed.files.samples import Samples
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import pack
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 
 PROBE = "probe"
 """Id of the task's exchange."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from edgefed.errors import WireError
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import packed_names, unpack
-from edgefed.worker.persistent_state import PersistentState
+from edgefed.worker.outcomes import PersistentState
 
 if TYPE_CHECKING:
     from edgefed.algorithms.interface.device_side import LedgerEntry

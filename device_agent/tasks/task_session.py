@@ -28,7 +28,7 @@ from edgefed.transport.rate_limits import Rate, TokenBucket
 from edgefed.transport.reply_resender import ReplyResender
 from edgefed.wire.message_parts import WorkCost
 from edgefed.wire.messages import CoordinatorState, DeviceState, Task
-from edgefed.worker.replies import UNMEASURED, make_reply
+from edgefed.worker.outcomes import UNMEASURED, make_reply
 from edgefed.worker.task_inputs import TaskInputs
 
 FIRST_WAIT = 1.0

@@ -12,7 +12,7 @@ from edgefed.errors import EdgeFedError
 from edgefed.learn.training.trainer import Stopped
 from edgefed.process.clock import Clock
 from edgefed.process.memory import LARGE, return_freed
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 from edgefed.worker.worker import Worker
 
 REPORT_EVERY = 0.5

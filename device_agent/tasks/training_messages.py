@@ -17,7 +17,7 @@ from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Task
 from edgefed.wire.rollout_messages import ModelOutcome
 from edgefed.wire.tensors import pack, unpack
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 
 if TYPE_CHECKING:
     from edgefed.learn.base.types import Tensors

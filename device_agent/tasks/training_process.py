@@ -41,7 +41,7 @@ from edgefed.config.fleet.settings import AgentSettings
 from edgefed.data.base.types import DeviceData
 from edgefed.errors import EdgeFedError
 from edgefed.process.clock import Clock
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Reply, Task
 from edgefed.wire.patch_assembly import route
-from edgefed.worker.replies import Outcome, make_reply
+from edgefed.worker.outcomes import Outcome, make_reply
 
 Emit = Callable[..., None]
 

@@ -9,7 +9,7 @@ from device_agent.tasks.device_store import DeviceStore
 from device_agent.tasks.stored_arrays import StoredArrays, TrainingOrder
 from edgefed.learn.base.types import Tensors
 from edgefed.wire.messages import Task
-from edgefed.worker.persistent_state import PersistentState
+from edgefed.worker.outcomes import PersistentState
 
 
 def order_of(store: DeviceStore, run: str = "r-1") -> TrainingOrder:
