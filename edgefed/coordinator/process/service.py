@@ -20,7 +20,12 @@ from edgefed.coordinator.devices.device_pauses import DevicePauses
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.devices.known_devices import KnownDevices
 from edgefed.coordinator.devices.presence import Presence
-from edgefed.coordinator.devices.sender_limits import SenderLimits, either, everybody
+from edgefed.coordinator.devices.sender_limits import (
+    RetainedMessages,
+    SenderLimits,
+    either,
+    everybody,
+)
 from edgefed.coordinator.devices.sites import Sites
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.dispatch.dispatcher import Dispatcher
@@ -34,7 +39,6 @@ from edgefed.coordinator.journal.stored_events import STOPPED, StoredEvents
 from edgefed.coordinator.members.enrolment_server import EnrolmentServer
 from edgefed.coordinator.members.membership import Membership, member_verifier, open_membership
 from edgefed.coordinator.members.membership_messages import MembershipMessages
-from edgefed.coordinator.members.retained_messages import RetainedMessages
 from edgefed.coordinator.models.run_model import load_dataset
 from edgefed.coordinator.process.challenges import Challenges
 from edgefed.coordinator.process.device_actions import device_actions
