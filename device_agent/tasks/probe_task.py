@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from device_agent.tasks.stored_arrays import TrainingOrder
+from device_agent.tasks.training_messages import TrainingOrder
 from edgefed.config.recipes.training_section import TrainingSection
 from edgefed.data.base.types import DeviceData
 from edgefed.files.samples import Samples

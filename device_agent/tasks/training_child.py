@@ -22,8 +22,7 @@ from typing import Any, NoReturn
 
 from broker.parent_death import execute_with_parent
 from device_agent.identity.owners_policy import owners_policy
-from device_agent.tasks.stored_arrays import StoredArrays
-from device_agent.tasks.task_training import TaskTraining
+from device_agent.tasks.task_training import StoredArrays, TaskTraining
 from device_agent.tasks.training_data import read_training_data
 from device_agent.tasks.training_messages import (
     PAUSE,
