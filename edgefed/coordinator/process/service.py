@@ -33,8 +33,7 @@ from edgefed.coordinator.dispatch.dispatcher_deps import Answer, DispatcherDeps
 from edgefed.coordinator.dispatch.mqtt_fleet import MqttFleet
 from edgefed.coordinator.exchanges.relayed_blobs import open_blobs
 from edgefed.coordinator.journal.announcements import Announcements
-from edgefed.coordinator.journal.event_journal import EventJournal
-from edgefed.coordinator.journal.event_log import EventLog
+from edgefed.coordinator.journal.event_journal import EventJournal, EventLog
 from edgefed.coordinator.journal.stored_events import STOPPED, StoredEvents
 from edgefed.coordinator.members.enrolment_server import EnrolmentServer
 from edgefed.coordinator.members.membership import Membership, member_verifier, open_membership
