@@ -25,11 +25,10 @@ from device_agent.limits.decision import Readings
 from device_agent.limits.training_policy import TrainingPolicy
 from device_agent.models.model_folder import MODELS, ModelFolder
 from device_agent.models.model_keeper import ModelKeeper
-from device_agent.reports.agent_metrics import agent_values
 from device_agent.reports.diagnostics import Diagnostics
 from device_agent.reports.energy import EnergyMeter
 from device_agent.reports.log_ring import LogRing
-from device_agent.reports.progress_reporter import ProgressReporter, log_receipt
+from device_agent.reports.progress_reporter import ProgressReporter, agent_values, log_receipt
 from device_agent.reports.publisher import Publisher
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from device_agent.commands.cli import app
-from device_agent.reports.agent_metrics import AgentActivity, agent_values
+from device_agent.reports.progress_reporter import AgentActivity, agent_values
 from device_agent.reports.status_file import write_status_file
 from edgefed.process.lock import FolderLock
 from edgefed.process.service_manager import ServiceManager
