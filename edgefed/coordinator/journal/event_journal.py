@@ -35,7 +35,7 @@ class EventJournal:
         self._lock = threading.RLock()  # a listener may look at the snapshot
         self._builder = SnapshotBuilder(Snapshot(fleet=fleet, time=timestamp(clock.now())))
         self._file: BinaryIO | None = None
-        self._listeners: list[Callable[[Event, int], None]] = []
+        self._listeners: list[tuple[Callable[[Event, int], None], tuple[EventKind, ...]]] = []
         self._number = 0
         self._outage: Event | None = None
 
@@ -70,9 +70,9 @@ class EventJournal:
         """Return the time that an event would bear now."""
         return timestamp(self._clock.now())
 
-    def listen(self, listener: Callable[[Event, int], None]) -> None:
-        """Call ``listener`` with every later event and its number."""
-        self._listeners.append(listener)
+    def listen(self, listener: Callable[[Event, int], None], *kinds: EventKind) -> None:
+        """Call ``listener`` with every later event, of these kinds if any, and its number."""
+        self._listeners.append((listener, kinds))
 
     def open(self, path: Path) -> None:
         """Append events to a run's ``events.jsonl`` from now on.
@@ -112,8 +112,9 @@ class EventJournal:
             if kind == "note" and fields.get("since") and self._file is None:
                 self._outage = event
             self._write(event)
-            for listener in self._listeners:
-                listener(event, number)
+            for listener, kinds in self._listeners:
+                if not kinds or kind in kinds:
+                    listener(event, number)
 
     def _event(self, kind: EventKind, fields: dict[str, Any]) -> Event:
         return Event(time=self.now(), kind=kind, fields=fields)
