@@ -46,9 +46,8 @@ from edgefed.process.service_manager import ServiceManager
 from edgefed.terminal.metrics_server import Values
 from edgefed.transport.blob_intake import BlobIntake
 from edgefed.transport.downloads import Downloads
-from edgefed.transport.inbox import Inbox, InboxLimits
+from edgefed.transport.inbox import Inbox, InboxLimits, read_arrival
 from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp, Subscribed
-from edgefed.transport.reading import read_arrival
 from edgefed.transport.renewal import Renewal
 from edgefed.transport.reply_resender import ReplyResender
 from edgefed.transport.sender import ChunkSender

@@ -36,9 +36,9 @@ from edgefed.process.clock import timestamp
 from edgefed.terminal.units import duration
 from edgefed.transport.batch_sender import BatchSender
 from edgefed.transport.blob_intake import BlobIntake
+from edgefed.transport.inbox import read_arrival
 from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp
 from edgefed.transport.rate_limits import Buckets, Rate
-from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.trust.certificates import Certificate
 from edgefed.version import OLDEST_PROTOCOL
