@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from device_agent.tasks.device_store import DeviceStore
-from device_agent.tasks.task_training import StoredArrays
+from device_agent.tasks.training_child import StoredArrays
 from device_agent.tasks.training_messages import TrainingOrder
 from edgefed.learn.base.types import Tensors
 from edgefed.wire.messages import Task
