@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
-from edgefed.algorithms.composed.local_work import trained_samples
+from edgefed.algorithms.averaging.training import trained_samples
 from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.config.recipes.recipe import SimulationSection
 from edgefed.coordinator.exchanges.contributions import Contributions
