@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from functools import partial
 
-from edgefed.coordinator.devices.new_devices import NewDevices
+from edgefed.coordinator.devices.known_devices import NewDevices
 from edgefed.coordinator.devices.sender_limits import COORDINATOR, STATES
 from edgefed.coordinator.devices.sites import relays_across_sites
 from edgefed.coordinator.devices.unheard_devices import UnheardDevices
