@@ -273,17 +273,20 @@ class Agent:
     def _patience(self) -> float:
         if self._updates.on_trial:
             return LOOK_EVERY
-        dues = (
-            self._downloads.intake.next_due,
-            self._models.downloads.intake.next_due,
-            self._resender.next_due(),
+        dues = [
             self._next_telemetry,
             self._tasks.retry_due,
             self._policy.next_due,
-            self._presence.next_due,
             self._reporter.next_due(),
             self._updates.next_due,
-        )
+        ]
+        if self._link.connected:  # else nothing can be repeated
+            dues += [
+                self._downloads.intake.next_due,
+                self._models.downloads.intake.next_due,
+                self._resender.next_due(),
+                self._presence.next_due,
+            ]
         nearest = min(due for due in dues if due is not None)
         return min(LONGEST_WAIT, max(0.001, nearest - self._clock.monotonic()))
 

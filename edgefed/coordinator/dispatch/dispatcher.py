@@ -282,9 +282,11 @@ class Dispatcher:
             self._replies.ask_again()
 
     def _patience(self) -> float:
-        dues = (self._distributor.next_due(), self._registry.next_due(), self._intake.next_due)
-        nearest = min(due for due in dues if due is not None)
-        return min(TICK, max(0.001, nearest - self._clock.monotonic()))
+        dues = [self._distributor.next_due(), self._registry.next_due()]
+        if self._deps.link.connected:  # else nothing can be repeated
+            dues.append(self._intake.next_due)
+        now = self._clock.monotonic()
+        return min((TICK, *(max(0.001, due - now) for due in dues if due is not None)))
 
     def _tick(self) -> None:
         now = self._clock.monotonic()
