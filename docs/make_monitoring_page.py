@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from device_agent.reports.agent_metrics import AGENT_METRICS
+from device_agent.reports.progress_reporter import AGENT_METRICS
 from edgefed.coordinator.process.service_metrics import SERVICE_METRICS
 from edgefed.terminal.metrics_server import Metric
 

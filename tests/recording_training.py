@@ -8,7 +8,7 @@ from typing import Any
 
 from device_agent.tasks import training_child
 from edgefed.wire.messages import Task
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 from edgefed.worker.worker import Worker
 from tests.recording_agent import record
 from tests.seeded_agent import from_seed

@@ -13,7 +13,7 @@ import numpy as np
 from device_agent.commands import cli, launch
 from edgefed.config.fleet.settings import AgentSettings
 from edgefed.data.base.types import DeviceData
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 from edgefed.worker.worker import Worker
 
 ANNOUNCED = 2**40

@@ -27,9 +27,8 @@ from device_agent.identity.identity import Identity, agent_verifier
 from device_agent.reports.log_ring import LogRing
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
-from device_agent.tasks.stored_arrays import StoredArrays, TrainingOrder
-from device_agent.tasks.task_training import TaskTraining
-from device_agent.tasks.training_messages import Progressed, TrainingDone
+from device_agent.tasks.training_child import StoredArrays, TaskTraining
+from device_agent.tasks.training_messages import Progressed, TrainingDone, TrainingOrder
 from edgefed.algorithms.composed.registry import algorithms
 from edgefed.config.recipes.images_section import ImagesSection
 from edgefed.config.recipes.recipe import ModelSection

@@ -23,7 +23,7 @@ from benchmarks.fuzzing.fleet import AUTHORITY, PARTIES, TOPICS, certificate_of,
 from benchmarks.fuzzing.running import Reader, Target, always
 from benchmarks.fuzzing.strategies import TEXTS, arrivals, broken, mostly_broken, payloads, siblings
 from edgefed.errors import EdgeFedError, WireError
-from edgefed.transport.reading import Received, read_arrival
+from edgefed.transport.inbox import Received, read_arrival
 from edgefed.trust import sealed_data
 from edgefed.trust.certificates import read_certificate
 from edgefed.trust.issuing import make_request, read_request

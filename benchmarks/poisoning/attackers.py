@@ -24,7 +24,7 @@ from edgefed.files.samples import Samples
 from edgefed.learn.base.types import Array, Tensors
 from edgefed.simulator.executors import Executor, WorkOrder
 from edgefed.wire.codecs import CODECS, decode
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 
 ATTACKS = (
     "none",

@@ -27,7 +27,7 @@ from edgefed.simulator.run import Simulation
 from edgefed.simulator.sweep.plan import trial_digest
 from edgefed.simulator.sweep.planted_clusters import PlantedClusters
 from edgefed.simulator.sweep.statistics import Spread, spread
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 
 Private = Mapping[str, Tensors]
 

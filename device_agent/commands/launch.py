@@ -20,9 +20,9 @@ from device_agent.identity.device_name import agent_folder, device_name
 from device_agent.identity.identity import Identity
 from device_agent.identity.owners_policy import owners_policy
 from device_agent.limits.training_policy import TrainingPolicy
-from device_agent.reports.agent_metrics import AGENT_METRICS
 from device_agent.reports.log_ring import LogRing, keep_log
 from device_agent.reports.nvidia_gpus import NvidiaGpus
+from device_agent.reports.progress_reporter import AGENT_METRICS
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
 from device_agent.tasks.probe_task import probe_data

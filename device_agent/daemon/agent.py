@@ -25,11 +25,10 @@ from device_agent.limits.decision import Readings
 from device_agent.limits.training_policy import TrainingPolicy
 from device_agent.models.model_folder import MODELS, ModelFolder
 from device_agent.models.model_keeper import ModelKeeper
-from device_agent.reports.agent_metrics import agent_values
 from device_agent.reports.diagnostics import Diagnostics
 from device_agent.reports.energy import EnergyMeter
 from device_agent.reports.log_ring import LogRing
-from device_agent.reports.progress_reporter import ProgressReporter, log_receipt
+from device_agent.reports.progress_reporter import ProgressReporter, agent_values, log_receipt
 from device_agent.reports.publisher import Publisher
 from device_agent.reports.telemetry import Sensors
 from device_agent.tasks.device_store import DeviceStore
@@ -47,9 +46,8 @@ from edgefed.process.service_manager import ServiceManager
 from edgefed.terminal.metrics_server import Values
 from edgefed.transport.blob_intake import BlobIntake
 from edgefed.transport.downloads import Downloads
-from edgefed.transport.inbox import Inbox, InboxLimits
+from edgefed.transport.inbox import Inbox, InboxLimits, read_arrival
 from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp, Subscribed
-from edgefed.transport.reading import read_arrival
 from edgefed.transport.renewal import Renewal
 from edgefed.transport.reply_resender import ReplyResender
 from edgefed.transport.sender import ChunkSender
@@ -225,7 +223,6 @@ class Agent:
         try:
             while not self._stopping.is_set():
                 self._turn()
-                self._manager.beat()
         finally:
             self._manager.stopping()
             self._close()
@@ -248,6 +245,9 @@ class Agent:
             taken = item
             self._tasks.guard(lambda: self._take(taken))
         self._tasks.retry()
+        now = self._clock.monotonic()
+        if now >= self._manager.next_due:
+            self._manager.due(now)
         try:
             self._tick()
         except Exception:  # nothing that repeats may cost the task at hand
@@ -273,43 +273,52 @@ class Agent:
     def _patience(self) -> float:
         if self._updates.on_trial:
             return LOOK_EVERY
-        dues = (
-            self._downloads.next_due(),
-            self._models.downloads.next_due(),
-            self._resender.next_due(),
+        dues = [
             self._next_telemetry,
             self._tasks.retry_due,
-            self._tasks.limits_due,
-            self._presence.next_due,
+            self._policy.next_due,
             self._reporter.next_due(),
             self._updates.next_due,
-        )
+        ]
+        if self._link.connected:  # else nothing can be repeated
+            dues += [
+                self._downloads.intake.next_due,
+                self._models.downloads.intake.next_due,
+                self._resender.next_due(),
+                self._presence.next_due,
+            ]
         nearest = min(due for due in dues if due is not None)
         return min(LONGEST_WAIT, max(0.001, nearest - self._clock.monotonic()))
 
     def _tick(self) -> None:
         now = self._clock.monotonic()
-        if self._overflow.due(now):
+        if now >= self._overflow.next_due and self._overflow.due(now):
             self._reporter.note_overflow(self._overflow.dropped, self._overflow.refused)
         self._reporter.due(now)
         if now >= self._unnamed_by:
             self._unnamed_by = math.inf
             self._set_run_at_work(False)
-        self._tasks.check_limits(now)
-        if self._watch is not None:
+        if now >= self._policy.next_due:
+            self._tasks.check_limits(now)
+        if self._watch is not None and self._watch.allowed != self._between_runs:
             self._watch.allow(self._between_runs)
-        quiet = self._coordinator != "" and self._between_runs
-        if self._updates.due(now, self._link.connected, quiet) and self._link.connected:
-            self._connected()  # a trial is over: the coordinator may know of this agent
+        if now >= self._updates.next_due:
+            self._look_for_updates(now)
         if self._updates.on_trial:
             return
-        if not self._link.connected:
+        if self._link.connected:
+            self._tick_connected(now)
+        else:
             self._next_telemetry = max(self._next_telemetry, now + 1.0)
-            return
-        self._tasks.check_downloads(now)
-        self._models.due(now, is_free=not self._tasks.active)
+
+    def _tick_connected(self, now: float) -> None:
+        if now >= self._downloads.intake.next_due:
+            self._tasks.check_downloads(now)
+        if now >= self._models.next_due:
+            self._models.due(now, is_free=not self._tasks.active)
         self._resender.due(now)
-        self._check_presence(now)
+        if now >= self._presence.next_due:
+            self._check_presence(now)
         if self._renewal is not None:
             self._renewal.due(now, self._publisher.renewal)
         if now >= self._next_telemetry:
@@ -318,6 +327,11 @@ class Agent:
             health = self._sensors.read(self._session, self._link.sent, self._link.received)
             self._health = health
             self._publisher.telemetry(health)
+
+    def _look_for_updates(self, now: float) -> None:
+        quiet = self._coordinator != "" and self._between_runs
+        if self._updates.due(now, self._link.connected, quiet) and self._link.connected:
+            self._connected()  # a trial is over: the coordinator may know of this agent
 
     def _check_presence(self, now: float) -> None:
         """Tell, once a connection, that the broker drops our birth; publish it again."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import random
 import secrets
@@ -74,6 +75,7 @@ class AgentUpdates:
 
     Attributes:
         on_trial: whether this process is a new version that its updater judges.
+        next_due: the monotonic second from which on ``due`` has work; ``math.inf`` for never.
     """
 
     def __init__(
@@ -98,13 +100,14 @@ class AgentUpdates:
         self._probe: TrainingProcess | None = None
         self._probe_done: TrainingDone | None = None
         self._intake: BlobIntake | None = None
-        self.on_trial = False
+        self.on_trial, self.next_due = False, math.inf
         if options.home is not None:
             incoming = options.home / "incoming"
             blobs = BlobCache(incoming / "blobs", MAX_BLOB_BYTES)
             jitter = random.Random(secrets.randbits(64))
             self._intake = BlobIntake(blobs, incoming / "staging", jitter)
             self._look(options.home)
+            self.next_due = 0.0
             self.on_trial = self._state.get("phase") == "trial"
         if self.on_trial:
             publisher.silent = True
@@ -128,12 +131,13 @@ class AgentUpdates:
                 why = "no updater has started this agent: edgefed-agent update run"
             self._report(UpdateState(**self._own("off"), offer=offer.offer, reason=why))
         elif offer.offer not in (self._written, self._state.get("offer")):
-            self._offer = offer
+            self._offer, self.next_due = offer, 0.0
 
     def take_chunk(self, chunk: Chunk, now: float) -> None:
         """Take a chunk; those of other blobs are ignored."""
         if self._intake is not None:
             self._send(self._intake.chunk(chunk, now), now)
+            self.next_due = 0.0
 
     def reconnected(self, now: float) -> None:
         """Ask again for the blobs on their way, and report the version."""
@@ -145,11 +149,8 @@ class AgentUpdates:
     def forget_report(self) -> None:
         """Report again: the coordinator is another process."""
         self._reported = None
-
-    @property
-    def next_due(self) -> float | None:
-        """Monotonic second of the next call of ``due``; None for no need."""
-        return None if self._intake is None else self._look_at
+        if self._intake is not None:
+            self.next_due = 0.0
 
     def due(self, now: float, connected: bool, quiet: bool) -> bool:
         """Do the work that is due; return whether a trial has just been passed.
@@ -169,6 +170,7 @@ class AgentUpdates:
             passed = self.on_trial and self._state.get("phase") != "trial"
         if passed:
             self.on_trial = self._publisher.silent = False
+        self.next_due = self._look_at
         self._show_signs(home, now, connected, quiet)
         if connected and not self.on_trial:
             self._download(home, intake, now)

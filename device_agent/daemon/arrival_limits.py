@@ -104,7 +104,7 @@ log = logging.getLogger(__name__)
 COMPLAIN_EVERY = 60.0
 """Seconds between two warnings."""
 
-LOOK_EVERY = 0.2
+LOOK_EVERY = 1.0
 """Seconds between two looks at the counts."""
 
 
@@ -117,6 +117,7 @@ class OverflowReport:
     Attributes:
         dropped: messages that the inbox had no room for.
         refused: messages over their limit, by kind.
+        next_due: the monotonic second of the next look.
     """
 
     def __init__(self, counts: Callable[[], InboxCounts]) -> None:
@@ -124,13 +125,13 @@ class OverflowReport:
         self.refused: dict[str, int] = {}
         self._counts = counts
         self._told: tuple[int, int] = (0, 0)
-        self._next_look = self._next_complaint = float("-inf")
+        self.next_due = self._next_complaint = float("-inf")
 
     def due(self, now: float) -> bool:
         """Check the counts, if it is time; return whether they have changed."""
-        if now < self._next_look:
+        if now < self.next_due:
             return False
-        self._next_look = now + LOOK_EVERY
+        self.next_due = now + LOOK_EVERY
         counts = self._counts()
         seen = (counts.dropped, counts.refused)
         if seen == (self.dropped, self.refused):

@@ -71,6 +71,9 @@ class DataWatch:
         own: the data.
         describe: returns the fields of a birth about data.
         report: takes ``DataRead`` or ``DataUnused``, on this object's thread.
+
+    Attributes:
+        allowed: whether the data may be read now.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class DataWatch:
         self._own = own
         self._describe = describe
         self._report = report
-        self._allowed = False
+        self.allowed = False
         self._pending = self._problem = self._reported = self._logged = ""
         self._settled_by = self._retry_at = math.inf
         self._wake = threading.Event()
@@ -95,9 +98,9 @@ class DataWatch:
 
     def allow(self, allowed: bool) -> None:
         """Set whether the data may be read, such as between two runs."""
-        if allowed and not self._allowed:
+        if allowed and not self.allowed:
             self._wake.set()
-        self._allowed = allowed
+        self.allowed = allowed
 
     def announce(self) -> None:
         """Remember the samples that were read last as announced; see ``OwnData``."""
@@ -123,7 +126,7 @@ class DataWatch:
         begun = time.monotonic()
         seen = self._own.look()
         pause = max(EVERY, (time.monotonic() - begun) / MOST_TIME)
-        if seen == self._own.seen and not (self._allowed and begun >= self._retry_at):
+        if seen == self._own.seen and not (self.allowed and begun >= self._retry_at):
             self._pending, self._settled_by = "", math.inf
             self._note(self._problem)
         elif seen != self._pending and begun < self._settled_by:
@@ -131,7 +134,7 @@ class DataWatch:
                 self._settled_by = begun + LONGEST_SETTLING
             self._pending = seen
             return SETTLED
-        elif self._allowed:
+        elif self.allowed:
             self._pending, self._settled_by, self._retry_at = "", math.inf, math.inf
             self._read()
         else:

@@ -6,6 +6,7 @@ not write as this device: the coordinator never sees the device, although it is 
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 
@@ -27,11 +28,14 @@ class PresenceCheck:
 
     Args:
         session: ours.
+
+    Attributes:
+        next_due: the monotonic second at which ``missed`` is true; ``math.inf`` for never.
     """
 
     def __init__(self, session: str) -> None:
         self._session = session
-        self.next_due: float | None = None
+        self.next_due = math.inf
         self.silent = False
 
     def connected(self, now: float) -> None:
@@ -40,18 +44,18 @@ class PresenceCheck:
 
     def disconnected(self) -> None:
         """Expect nothing while the broker is away."""
-        self.next_due = None
+        self.next_due = math.inf
 
     def heard(self, birth: Birth) -> bool:
         """Take a birth on our topic; True if it ends a silence."""
         if birth.session != self._session or birth.status != "online":
             return False
-        ended, self.next_due, self.silent = self.silent, None, False
+        ended, self.next_due, self.silent = self.silent, math.inf, False
         return ended
 
     def missed(self, now: float) -> bool:
         """Whether the birth is overdue; it is due again after ``REPEAT``."""
-        if self.next_due is None or now < self.next_due:
+        if now < self.next_due:
             return False
         self.next_due = now + REPEAT
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, tzinfo
@@ -49,6 +50,7 @@ class TrainingPolicy:
 
     Attributes:
         pause: why the device may not train, as of the last look; None if it may.
+        next_due: the monotonic second of the next look; ``math.inf`` where there are no limits.
     """
 
     def __init__(
@@ -65,15 +67,13 @@ class TrainingPolicy:
         self._readings = readings
         self._clock = clock
         self._zone = zone
-        self._use = _read(self._file) if when.limited else DayUse()
+        self._is_limited = when.limited
+        self._use = _read(self._file) if self._is_limited else DayUse()
         self._written = self._use
         self._moved = 0
-        self._next_look = self._next_write = clock.monotonic()
+        self._next_write = clock.monotonic()
+        self.next_due = self._next_write if self._is_limited else math.inf
         self._is_first = True
-
-    def next_due(self) -> float | None:
-        """Return the monotonic second of the next look; None where there are no limits."""
-        return self._next_look if self._when.limited else None
 
     def due(self, now: float, moved: int) -> bool:
         """Look at the sensors if it is time; return whether the decision has changed.
@@ -82,9 +82,9 @@ class TrainingPolicy:
             now: monotonic second.
             moved: payload bytes that this process has sent and received.
         """
-        if not self._when.limited or now < self._next_look:
+        if now < self.next_due:
             return False
-        self._next_look = now + LOOK_EVERY
+        self.next_due = now + LOOK_EVERY
         self._turn_day()
         self._use = replace(self._use, bytes=self._use.bytes + moved - self._moved)
         self._moved = moved
@@ -113,7 +113,7 @@ class TrainingPolicy:
 
         It is written down before the device's answer leaves.
         """
-        if not self._when.limited or self._use.last == (run, number):
+        if not self._is_limited or self._use.last == (run, number):
             return False
         self._turn_day()
         self._use = replace(self._use, rounds=self._use.rounds + 1, last=(run, number))

@@ -44,6 +44,9 @@ class ModelKeeper:
         publish: sends an answer.
         clock: for times.
         session: of this process.
+
+    Attributes:
+        next_due: the monotonic second from which on ``due`` has work.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class ModelKeeper:
         self._offer: ModelOffer | None = None
         self._test: ModelTest | None = None
         self._attempts = count()
-        self._next_look = 0.0
+        self._next_look = self.next_due = 0.0
         self._noted = self._models.outcome()
 
     def take(self, offer: ModelOffer) -> None:
@@ -85,7 +88,7 @@ class ModelKeeper:
         elif not self._repeat(rollout) and not self._is_at_hand(rollout):
             self._drop()
             log.info("model of rollout %s offered: %d bytes", rollout, offer.size)
-            self._offer = offer
+            self._offer, self.next_due = offer, 0.0
             if not self._cache.intact(offer.digest):
                 self.downloads.prune([offer.digest])
                 self.downloads.want({offer.digest: offer.size})
@@ -116,6 +119,7 @@ class ModelKeeper:
             self._look()
         offer = self._offer
         if offer is None:
+            self.next_due = self._next_look
             return
         if self.downloads.due(now):
             self._fail(offer.rollout, "the model file never came")

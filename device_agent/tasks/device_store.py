@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from device_agent.tasks.ledger import LEDGER_TABLE, Ledger, Release
-from device_agent.tasks.stored_arrays import TrainingOrder
+from device_agent.tasks.training_messages import TrainingOrder
 from edgefed.database.database import Database, DatabaseTable, Schema
 from edgefed.errors import StorageError, UnknownNameError, WireError
 from edgefed.files.writing import make_folder, write_atomic

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from device_agent.tasks.stored_arrays import TrainingOrder
+from device_agent.tasks.training_messages import TrainingOrder
 from edgefed.config.recipes.training_section import TrainingSection
 from edgefed.data.base.types import DeviceData
 from edgefed.files.samples import Samples
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import pack
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 
 PROBE = "probe"
 """Id of the task's exchange."""

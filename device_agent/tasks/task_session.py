@@ -28,7 +28,7 @@ from edgefed.transport.rate_limits import Rate, TokenBucket
 from edgefed.transport.reply_resender import ReplyResender
 from edgefed.wire.message_parts import WorkCost
 from edgefed.wire.messages import CoordinatorState, DeviceState, Task
-from edgefed.worker.replies import UNMEASURED, make_reply
+from edgefed.worker.outcomes import UNMEASURED, make_reply
 from edgefed.worker.task_inputs import TaskInputs
 
 FIRST_WAIT = 1.0
@@ -452,11 +452,6 @@ class TaskSession:
             self.tell("train" if inputs is not None else "idle")
 
     # -- the owner's limits -------------------------------------------------------------------
-
-    @property
-    def limits_due(self) -> float | None:
-        """The monotonic second of the next look at the owner's limits; None without any."""
-        return self._policy.next_due()
 
     def check_limits(self, now: float) -> None:
         """Pause when a limit is passed, within the task at hand too; go on when none is."""

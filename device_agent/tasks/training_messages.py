@@ -12,18 +12,40 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from device_agent.tasks.stored_arrays import TrainingOrder
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Task
 from edgefed.wire.rollout_messages import ModelOutcome
 from edgefed.wire.tensors import pack, unpack
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 
 if TYPE_CHECKING:
+    from edgefed.algorithms.interface.device_side import LedgerEntry
     from edgefed.learn.base.types import Tensors
 
 PAUSE = "pause"
 """The kind of a message that pauses the task at work or, with ``on`` false, lets it go on."""
+
+
+@dataclass(frozen=True)
+class TrainingOrder:
+    """A task to train, with the state that its device has stored.
+
+    Attributes:
+        task: the question; its blobs are in the device's folder.
+        private: digest of the blob with the run's private state; empty without one.
+        device_state: digests of the blobs of state across runs, by group.
+        ledger: entries of the device's ledger.
+    """
+
+    task: Task
+    private: str = ""
+    device_state: Mapping[str, str] = field(default_factory=dict)
+    ledger: tuple[LedgerEntry, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The exchange, which names the order to the training process."""
+        return self.task.exchange
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import Any, Protocol
 
-from device_agent.tasks.stored_arrays import TrainingOrder
 from device_agent.tasks.training_data import TrainingData
 from device_agent.tasks.training_messages import (
     PAUSE,
@@ -32,6 +31,7 @@ from device_agent.tasks.training_messages import (
     ModelTest,
     Progressed,
     TrainingDone,
+    TrainingOrder,
     order_fields,
     outcome_from,
     packed,
@@ -41,7 +41,7 @@ from edgefed.config.fleet.settings import AgentSettings
 from edgefed.data.base.types import DeviceData
 from edgefed.errors import EdgeFedError
 from edgefed.process.clock import Clock
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 
 log = logging.getLogger(__name__)
 

@@ -23,6 +23,22 @@ class Clock(Protocol):
         ...
 
 
+class Periodic(Protocol):
+    """A part of a message loop that has work from time to time.
+
+    The loop compares ``next_due`` in each turn, and enters only parts whose time has come.
+
+    Attributes:
+        next_due: the monotonic second from which on ``due`` has work.
+    """
+
+    next_due: float
+
+    def due(self, now: float) -> object:
+        """Do the work that is due at this monotonic second."""
+        ...
+
+
 class SystemClock:
     """The machine's own clocks."""
 

@@ -16,6 +16,9 @@ from edgefed.process.clock import Clock
 
 log = logging.getLogger(__name__)
 
+TURN = 1.0
+"""Least seconds between two turns of the main loop that are noted."""
+
 BEATS = 3
 """Beats within the time that the service manager waits for one."""
 
@@ -26,13 +29,16 @@ class ServiceManager:
     Args:
         environment: of the process.
         clock: for the time between beats.
+
+    Attributes:
+        next_due: the monotonic second of the next call of ``due``.
     """
 
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "")
         self._clock = clock
         self._interval = _interval(environment)
-        self._next = self._last = clock.monotonic()
+        self._next = self._last = self.next_due = clock.monotonic()
 
     def ready(self) -> None:
         """Report that the program has started."""
@@ -42,15 +48,15 @@ class ServiceManager:
         """Report that the program ends, as it was asked to."""
         self._send("STOPPING=1")
 
-    def beat(self) -> None:
-        """Report that the main loop makes progress; called in each of its turns."""
-        self._last = self._clock.monotonic()
-        if self._interval and self._last >= self._next:
-            self._next = self._last + self._interval
+    def due(self, now: float) -> None:
+        """Report that the main loop makes progress; called in its turns."""
+        self._last, self.next_due = now, now + TURN
+        if self._interval and now >= self._next:
+            self._next = now + self._interval
             self._send("WATCHDOG=1")
 
     def age(self) -> float:
-        """Return the seconds since the last turn of the main loop, or since the program started."""
+        """Return the seconds since a turn of the main loop was noted, or since the start."""
         return self._clock.monotonic() - self._last
 
     def _send(self, message: str) -> None:

@@ -15,8 +15,7 @@ from edgefed.learn.base.types import Tensors
 from edgefed.simulator.serialization import packed_groups, read_groups
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Reply, Task
-from edgefed.worker.persistent_state import PersistentState
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome, PersistentState
 
 
 @dataclass(frozen=True)

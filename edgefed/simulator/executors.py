@@ -14,9 +14,8 @@ from edgefed.learn.training.trainer import Stopped
 from edgefed.learn.training.warm_trainers import UNBOUNDED
 from edgefed.process.clock import Clock, SystemClock
 from edgefed.wire.messages import Task
-from edgefed.worker.persistent_state import PersistentState
+from edgefed.worker.outcomes import Outcome, PersistentState
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
-from edgefed.worker.replies import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker, read_blob
 

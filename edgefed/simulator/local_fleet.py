@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
-from edgefed.algorithms.composed.local_work import trained_samples
+from edgefed.algorithms.averaging.training import trained_samples
 from edgefed.algorithms.interface.member import Member, Roster
 from edgefed.config.recipes.recipe import SimulationSection
 from edgefed.coordinator.exchanges.contributions import Contributions
@@ -28,7 +28,7 @@ from edgefed.wire.blobs import BlobCache
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import Reply, Task
 from edgefed.wire.patch_assembly import route
-from edgefed.worker.replies import Outcome, make_reply
+from edgefed.worker.outcomes import Outcome, make_reply
 
 Emit = Callable[..., None]
 

@@ -31,8 +31,8 @@ from edgefed.learn.training.warm_trainers import UNBOUNDED
 from edgefed.process.clock import SystemClock
 from edgefed.simulator.executors import WorkOrder, kept_workers, perform
 from edgefed.simulator.serialization import order_bytes, outcome_bytes, read_order, read_outcome
+from edgefed.worker.outcomes import Outcome
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
-from edgefed.worker.replies import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 
 POLL = 0.5

@@ -24,7 +24,7 @@ from edgefed.simulator.executors import Executor, Maker, WorkOrder
 from edgefed.simulator.ray_actor import RayActor, check_versions
 from edgefed.simulator.ray_cluster import Cluster, cause_of, cluster
 from edgefed.simulator.serialization import order_bytes, read_outcome
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 
 
 @dataclass(eq=False)

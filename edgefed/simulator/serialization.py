@@ -12,8 +12,7 @@ from edgefed.simulator.executors import WorkOrder
 from edgefed.wire.envelope import decode, encode
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import pack, unpack
-from edgefed.worker.persistent_state import PersistentState
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome, PersistentState
 
 
 def order_bytes(order: WorkOrder) -> bytes:

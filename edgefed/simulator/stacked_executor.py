@@ -24,8 +24,8 @@ from edgefed.learn.training.warm_trainers import UNBOUNDED
 from edgefed.process.clock import Clock, SystemClock
 from edgefed.simulator.executors import WorkOrder, arrays_of, kept_workers
 from edgefed.worker.completion import Prepared, complete, finish
+from edgefed.worker.outcomes import Outcome
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system
-from edgefed.worker.replies import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 
 

@@ -23,7 +23,7 @@ from edgefed.learn.modeling.model_building import build
 from edgefed.learn.training.trainer import Trainer
 from edgefed.seeds import derive
 from edgefed.sharing.policy import ANYTHING, Policy
-from edgefed.worker.persistent_state import PersistentState, checked_changes
+from edgefed.worker.outcomes import PersistentState, checked_changes
 from edgefed.worker.run_work import run_work
 
 MOST_EXCHANGES = 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -127,6 +128,11 @@ class BlobIntake:
         jitter: random numbers for waiting times.
         in_memory: whether small blobs that need no ``sync`` are held in memory alone, until their
             last pin is removed (``BlobCache.hold``).
+
+    Attributes:
+        failures: blobs that never came.
+        next_due: the monotonic second from which on ``due`` may have a request or a failure to
+            return; ``math.inf`` for never.
     """
 
     def __init__(
@@ -138,6 +144,7 @@ class BlobIntake:
         self._jitter = jitter
         self._incoming: dict[str, _Incoming] = {}
         self.failures: list[str] = []
+        self.next_due = math.inf
 
     def fetch(
         self,
@@ -168,7 +175,7 @@ class BlobIntake:
         incoming = self._incoming[digest] = _Incoming(receiver, source, size, mode, sync)
         if receiver.staging.complete:
             return self._finish(digest, incoming, now)
-        return Ask(source, receiver.begin(now))
+        return self._ask(incoming, receiver.begin(now))
 
     def chunk(self, chunk: Chunk, now: float) -> Ask | None:
         """Take a chunk; return the next request, if any. Chunks of other blobs are ignored."""
@@ -184,7 +191,7 @@ class BlobIntake:
             return None
         if incoming.receiver.staging.complete:
             return self._finish(digest, incoming, now)
-        return Ask(incoming.source, need) if need else None
+        return self._ask(incoming, need)
 
     def due(self, now: float) -> list[Ask]:
         """Return the requests whose time has come; blobs that never came go to ``failures``."""
@@ -198,18 +205,17 @@ class BlobIntake:
             elif incoming.receiver.failed:
                 self.drop(digest)
                 self.failures.append(digest)
+        self._plan()
         return asks
-
-    def next_due(self) -> float | None:
-        """Return the monotonic second of the next request, or None."""
-        return min((incoming.receiver.due for incoming in self._incoming.values()), default=None)
 
     def reconnected(self, now: float) -> list[Ask]:
         """Return the requests to make after the connection was lost."""
-        return [
+        asks = [
             Ask(incoming.source, incoming.receiver.reconnected(now))
             for incoming in self._incoming.values()
         ]
+        self._plan()
+        return asks
 
     def coming(self, digest: str) -> bool:
         """Whether a blob is on its way."""
@@ -224,8 +230,9 @@ class BlobIntake:
 
     def drop(self, digest: str) -> None:
         """Stop receiving a blob; its chunks stay on disk for a later attempt."""
-        incoming = self._incoming.pop(digest, None)
+        incoming = self._incoming.get(digest)
         if incoming is not None:
+            self._forget(digest)
             incoming.receiver.staging.close()
 
     def prune(self, keep: Collection[str] = ()) -> None:
@@ -252,15 +259,32 @@ class BlobIntake:
             incoming.wrong += 1
             log.warning("blob %s came with a wrong digest", digest[:12])
             if incoming.wrong > MAX_WRONG_DIGESTS:
-                del self._incoming[digest]
-                self.failures.append(digest)
+                self._fail(digest)
                 return None
             # The staging begins from nothing, and asks its source alone
             incoming.receiver = self._receiver(digest, incoming.size, "pull")
-            return Ask(incoming.source, incoming.receiver.begin(now))
+            return self._ask(incoming, incoming.receiver.begin(now))
         except StorageError:
-            del self._incoming[digest]
-            self.failures.append(digest)  # its receiver has to begin again
+            self._fail(digest)  # its receiver has to begin again
             raise
-        del self._incoming[digest]
+        self._forget(digest)
         return None
+
+    def _ask(self, incoming: _Incoming, need: Need | None) -> Ask | None:
+        """Return the request to send, if any, after which its blob may be due before all others."""
+        self.next_due = min(self.next_due, incoming.receiver.due)
+        return Ask(incoming.source, need) if need else None
+
+    def _plan(self) -> None:
+        dues = (incoming.receiver.due for incoming in self._incoming.values())
+        self.next_due = min(dues, default=math.inf)
+
+    def _forget(self, digest: str) -> None:
+        del self._incoming[digest]
+        if not self._incoming and not self.failures:
+            self.next_due = math.inf
+
+    def _fail(self, digest: str) -> None:
+        self.failures.append(digest)
+        self._forget(digest)
+        self.next_due = 0.0

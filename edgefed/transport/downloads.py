@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 
 from edgefed.transport.blob_intake import Ask, BlobIntake
@@ -18,6 +19,9 @@ class Downloads:
         topics: of the fleet.
         intake: receives the chunks.
         ask: publishes a request.
+
+    Attributes:
+        intake: the same.
     """
 
     def __init__(
@@ -25,7 +29,7 @@ class Downloads:
     ) -> None:
         self._link = link
         self._topics = topics
-        self._intake = intake
+        self.intake = intake
         self._ask = ask
         self._subscribing: dict[str, tuple[str, int]] = {}
 
@@ -40,24 +44,24 @@ class Downloads:
         """Request blobs that are for this device alone; return those whose chunks were all here."""
         for digest, size in blobs.items():
             # One task needs it, which fetches it again if a power cut damages it.
-            self._send(self._intake.fetch("", digest, size, "pull", now, sync=False))
-        return [digest for digest in blobs if self._intake.cache.has(digest)]
+            self._send(self.intake.fetch("", digest, size, "pull", now, sync=False))
+        return [digest for digest in blobs if self.intake.cache.has(digest)]
 
     def subscribed(self, topic_filter: str, wanted: Container[str], now: float) -> str:
         """Request the blob of a confirmed subscription; return its digest, empty if none."""
         digest, size = self._subscribing.pop(topic_filter, ("", 0))
         if not digest or digest not in wanted:
             return ""
-        self._send(self._intake.fetch("", digest, size, "broadcast", now))
+        self._send(self.intake.fetch("", digest, size, "broadcast", now))
         return digest
 
     def take(self, chunk: Chunk, now: float) -> None:
         """Take a chunk."""
-        self._send(self._intake.chunk(chunk, now))
+        self._send(self.intake.chunk(chunk, now))
 
     def arrived(self, digest: str) -> bool:
         """Whether a blob is here; if so, its broadcast is unsubscribed."""
-        if not self._intake.cache.has(digest):
+        if not self.intake.cache.has(digest):
             return False
         self._link.unsubscribe(self._topics.broadcast_chunk(digest))
         return True
@@ -65,33 +69,33 @@ class Downloads:
     def drop(self, digests: Iterable[str]) -> None:
         """Give up blobs; their chunks stay for a later attempt."""
         for digest in digests:
-            self._intake.drop(digest)
+            self.intake.drop(digest)
             self._link.unsubscribe(self._topics.broadcast_chunk(digest))
 
     def prune(self, keep: Collection[str]) -> None:
         """Delete the chunks of blobs that are no longer needed."""
-        self._intake.prune(keep)
+        self.intake.prune(keep)
 
     def due(self, now: float) -> bool:
         """Repeat due requests; return whether a blob will never arrive."""
-        for ask in self._intake.due(now):
+        for ask in self.intake.due(now):
             self._send(ask)
-        failed = bool(self._intake.failures)
-        self._intake.failures.clear()
+        failed = bool(self.intake.failures)
+        self.intake.failures.clear()
         return failed
 
     def next_due(self) -> float | None:
         """Return the monotonic second of the next request, or None."""
-        return self._intake.next_due()
+        return None if self.intake.next_due == math.inf else self.intake.next_due
 
     def reconnected(self, now: float) -> None:
         """Repeat the requests for all incoming blobs."""
-        for ask in self._intake.reconnected(now):
+        for ask in self.intake.reconnected(now):
             self._send(ask)
 
     def close(self) -> None:
         """Stop receiving; chunks stay on disk."""
-        self._intake.close()
+        self.intake.close()
 
     def _send(self, ask: Ask | None) -> None:
         if ask is not None:

@@ -1,5 +1,6 @@
-"""A bounded inbox between paho's thread and the thread that handles messages; ``put`` never blocks.
+"""Arrivals from the broker: a bounded inbox in which they wait, and their reading as messages.
 
+The inbox is between paho's thread and the thread that handles messages; ``put`` never blocks.
 paho's thread also reads acknowledgements and answers pings. If it waited for a slow owner, both
 would be delayed, and devices would repeat messages that have arrived. There are three bounded
 queues instead:
@@ -12,18 +13,27 @@ queues instead:
 Each queue keeps the order of arrival. A message that does not fit into a full queue is dropped and
 counted: its sender repeats it, or its receiver requests it again. So is a message whose sender is
 over its limit, and an urgent one that repeats a waiting one.
+
+In a signed fleet the signature is verified before the body is read: a message without a signature
+of a member, or of one that may not send it on this topic, is never processed.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, Literal, Protocol, TypeVar
 
+from edgefed.errors import WireError
 from edgefed.process.clock import Clock
 from edgefed.transport.link import Arrival, Incoming, LinkDown
-from edgefed.wire.topics import CHUNK_LEAF
+from edgefed.trust.certificates import Certificate
+from edgefed.trust.signatures import UNINTRODUCED, Verifier
+from edgefed.wire.envelope import Envelope, decode_body, open_envelope
+from edgefed.wire.messages import Message
+from edgefed.wire.topics import CHUNK_LEAF, ParsedTopic, Topics
 
 Own = TypeVar("Own")
 """Items that the owner's other threads post, beside arrivals."""
@@ -289,3 +299,67 @@ def _kind(topic: str) -> Kind:
 
 def _cost(message: Incoming) -> int:
     return len(message.topic) + len(message.payload) + OVERHEAD
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message that was read.
+
+    Attributes:
+        topic: of the message.
+        message: its contents.
+        signer: certificate of the signer; None in a fleet without signatures, and for chunks.
+    """
+
+    topic: ParsedTopic
+    message: Message
+    signer: Certificate | None = None
+
+
+def read_arrival(
+    topics: Topics,
+    arrival: Incoming,
+    refuse: Callable[[ParsedTopic, str], None],
+    verifier: Verifier | None = None,
+) -> Received | None:
+    """Return the contents and the signer of a message.
+
+    Args:
+        topics: of the fleet.
+        arrival: from the broker.
+        refuse: called for a payload of a kind that its topic does not carry, or with a wrong
+            signature.
+        verifier: of a signed fleet; None where messages are not signed.
+
+    Returns:
+        None for refused messages, for topics of others, and for the empty payload that
+        clears a retained message.
+    """
+    parsed = topics.parse(arrival.topic)
+    if parsed is None or not arrival.payload:
+        return None
+    try:
+        envelope = open_envelope(arrival.payload)
+        signer = _signer(parsed, arrival.topic, envelope, verifier)
+        return Received(parsed, decode_body(envelope, parsed.spec.message), signer)
+    except WireError as error:
+        # An unknown signer's message is sent again, after its certificate has arrived
+        if error.code != UNINTRODUCED:
+            refuse(parsed, error.message)
+        return None
+
+
+def _signer(
+    parsed: ParsedTopic, topic: str, envelope: Envelope, verifier: Verifier | None
+) -> Certificate | None:
+    """Return the certificate of a message's signer.
+
+    Raises:
+        WireError: it has no signer, or one that may not send it on this topic.
+    """
+    roles = parsed.spec.senders
+    if verifier is None or not roles:
+        return None
+    # Below the coordinator's topics, the name is the receiver's and not the sender's
+    user = "" if roles == ("coordinator",) else parsed.user
+    return verifier.verify(topic, envelope.kind, envelope.body, envelope.seal, roles, user)

@@ -25,8 +25,15 @@ import numpy.typing as npt
 
 from edgefed.errors import WireError
 from edgefed.wire import limits
-from edgefed.wire.frame import FrameHeader, malformed, prefix
-from edgefed.wire.frame_content import Bytes, FrameContent, Section, compressed
+from edgefed.wire.frame import (
+    Bytes,
+    FrameContent,
+    FrameHeader,
+    Section,
+    compressed,
+    malformed,
+    prefix,
+)
 from edgefed.wire.tensors import (
     Array,
     TensorSpec,

@@ -28,8 +28,7 @@ from edgefed.wire.codecs import (
     not_finite,
     split,
 )
-from edgefed.wire.frame import FrameHeader, prefix
-from edgefed.wire.frame_content import Bytes, FrameContent, Section, compressed
+from edgefed.wire.frame import Bytes, FrameContent, FrameHeader, Section, compressed, prefix
 from edgefed.wire.tensors import (
     Array,
     TensorSpec,

@@ -32,9 +32,14 @@ from edgefed.learn.training.trainer import Stopped, Trainer
 from edgefed.process.memory import LARGE, return_freed
 from edgefed.sharing.policy import Policy, Withheld
 from edgefed.wire.messages import Task
-from edgefed.worker.encoding_errors import errors_after, errors_before
-from edgefed.worker.persistent_state import PersistentState, checked_changes
-from edgefed.worker.replies import Outcome, encode_groups
+from edgefed.worker.outcomes import (
+    Outcome,
+    PersistentState,
+    checked_changes,
+    encode_groups,
+    errors_after,
+    errors_before,
+)
 from edgefed.worker.run_work import mode_of, run_work
 
 ReadRelay = Callable[[str], bytes]

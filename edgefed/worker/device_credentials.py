@@ -15,7 +15,7 @@ from edgefed.trust.signatures import is_signed
 from edgefed.trust.succession import joined, parted, succession_of
 from edgefed.wire.message_parts import DeliveredRelay
 from edgefed.wire.messages import Task
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 
 log = logging.getLogger(__name__)
 

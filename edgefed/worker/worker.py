@@ -36,9 +36,8 @@ from edgefed.worker.completion import (
     without_relays,
 )
 from edgefed.worker.device_credentials import DeviceCredentials
-from edgefed.worker.persistent_state import PersistentState
+from edgefed.worker.outcomes import FEEDBACK, Outcome, PersistentState
 from edgefed.worker.private_randomness import PrivateRandomness, from_operating_system, words_of
-from edgefed.worker.replies import FEEDBACK, Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 
 NOTHING_KEPT = PersistentState()

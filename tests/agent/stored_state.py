@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from device_agent.tasks.device_store import DeviceStore
-from device_agent.tasks.stored_arrays import StoredArrays, TrainingOrder
+from device_agent.tasks.training_child import StoredArrays
+from device_agent.tasks.training_messages import TrainingOrder
 from edgefed.learn.base.types import Tensors
 from edgefed.wire.messages import Task
-from edgefed.worker.persistent_state import PersistentState
+from edgefed.worker.outcomes import PersistentState
 
 
 def order_of(store: DeviceStore, run: str = "r-1") -> TrainingOrder:

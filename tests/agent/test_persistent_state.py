@@ -13,7 +13,7 @@ import pytest
 from device_agent.tasks import ledger as ledger_module
 from device_agent.tasks.device_store import RUNS_KEPT, DeviceStore, read_releases
 from device_agent.tasks.ledger import Ledger, Release
-from device_agent.tasks.stored_arrays import StoredArrays
+from device_agent.tasks.training_child import StoredArrays
 from edgefed.errors import StorageError, UnknownNameError
 from edgefed.learn.base.types import Tensors
 from edgefed.sharing.releases import labels_release

@@ -35,7 +35,7 @@ from edgefed.seeds import derive
 from edgefed.sharing.bounty_report import Bounty, BountyOrder
 from edgefed.sharing.policy import ANYTHING, Policy, Withheld
 from edgefed.wire.tensors import digest
-from edgefed.worker.persistent_state import PersistentState, checked_changes
+from edgefed.worker.outcomes import PersistentState, checked_changes
 from tests.algorithms.play import task_fields
 
 IMAGE = (1, 4, 4)

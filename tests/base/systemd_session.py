@@ -29,7 +29,7 @@ first = not os.path.exists(sys.argv[1])
 open(sys.argv[1], "w").write(sys.argv[2])
 while True:
     if not first:
-        manager.beat()
+        manager.due(time.monotonic())
     time.sleep(0.1)
 """
 

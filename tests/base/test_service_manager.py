@@ -57,8 +57,8 @@ def test_beats_are_as_often_as_the_manager_needs_them(manager: Manager, address:
     program = ServiceManager(environment, clock)
     program.ready()
     for _ in range(30):  # seconds
-        program.beat()
-        program.beat()
+        program.due(clock.seconds)
+        program.due(clock.seconds)
         clock.seconds += 1
     program.stopping()
     assert manager.hear() == ["READY=1", *BEATS * ["WATCHDOG=1"], "STOPPING=1"]
@@ -71,7 +71,7 @@ def test_without_a_watchdog_nothing_beats(
     manager: Manager, address: str, watchdog: dict[str, str]
 ) -> None:
     program = ServiceManager({"NOTIFY_SOCKET": address, **watchdog}, HandClock())
-    program.beat()
+    program.due(2000.0)
     program.ready()
     assert manager.hear() == ["READY=1"]
 

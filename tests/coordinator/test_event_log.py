@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.coordinator.journal.event_journal import EventJournal
-from edgefed.coordinator.journal.event_log import MAX_LINES, WINDOW, EventLog
+from edgefed.coordinator.journal.event_journal import MAX_LINES, WINDOW, EventJournal, EventLog
 from edgefed.events.base.model import EventKind
 from edgefed.terminal.logs import _OneLine
 from tests.coordinator.devices.test_device_registry import Hands
@@ -18,7 +17,7 @@ class Scene:
     """A journal and the log that listens to it."""
 
     def __init__(self, log: pytest.LogCaptureFixture) -> None:
-        log.set_level(logging.INFO, "edgefed.coordinator.journal.event_log")
+        log.set_level(logging.INFO, "edgefed.coordinator.journal.event_journal")
         self.clock = Hands()
         self.journal = EventJournal("fleet", self.clock)
         self.journal.listen(EventLog(self.clock).take)

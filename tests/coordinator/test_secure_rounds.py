@@ -15,7 +15,7 @@ import pytest
 from edgefed.config.recipes.recipe import Recipe
 from edgefed.coordinator.exchanges.fleet import Delivered
 from edgefed.coordinator.storage.stored_runs import OpenExchange
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 from tests.coordinator.conftest import MakeWorld
 from tests.coordinator.exchanges.test_resume import Fuse, PowerCut, cut_in_replies, cut_in_time
 from tests.coordinator.fleets import Tamper, TamperedFleet, delta_of, exact, with_blob

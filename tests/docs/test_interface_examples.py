@@ -26,8 +26,7 @@ from edgefed.testing.algorithms import check_algorithm
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import digest, pack
-from edgefed.worker.persistent_state import PersistentState
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome, PersistentState
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 from tests.coordinator.fleets import TamperedFleet

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from runpy import run_path
 
-from device_agent.reports.agent_metrics import AGENT_METRICS
+from device_agent.reports.progress_reporter import AGENT_METRICS
 from edgefed.coordinator.process.service_metrics import SERVICE_METRICS
 from edgefed.process.installed_service import ServiceStatus
 

@@ -7,6 +7,7 @@ from typing import Any
 from edgefed.events.base.alert_events import AlertView
 from edgefed.events.base.best_rounds import MAX_ROUNDS
 from edgefed.events.base.bounty_tables import bounties_of
+from edgefed.events.base.device_rounds import without
 from edgefed.events.base.evaluation_views import ConfusionView, DeviceTestView
 from edgefed.events.base.method_tables import (
     MethodTable,
@@ -27,7 +28,6 @@ from edgefed.events.base.snapshot import (
     Snapshot,
     WaitingView,
 )
-from edgefed.events.base.waiting import without
 from edgefed.events.methods.expert_tables import MIXTURES, mixture_of
 from edgefed.events.methods.old_tables import changes_of
 from edgefed.events.state.fold import MAX_LINES

@@ -12,7 +12,7 @@ from edgefed.events.base.model import Event, EventKind
 from edgefed.events.history import recorded_events
 from edgefed.events.history.recorded_events import recorded_page
 from edgefed.events.history.recording import Recording
-from edgefed.events.state.entries import entry_of
+from edgefed.events.state.lines import entry_of
 
 TIME = "2026-03-04T14:02:31.000Z"
 REPLY = {"device": "cam-1", "round": 1, "exchange": "e", "accepted": 1}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from edgefed.events.base.device_rounds import waiting_in_words, waiting_until
 from edgefed.events.base.model import Event, EventKind
 from edgefed.events.base.snapshot import Snapshot, WaitingView
-from edgefed.events.base.waiting import waiting_in_words, waiting_until
 from edgefed.events.state.fold import SnapshotBuilder
 
 NOW = "2024-05-06T07:08:09.000Z"

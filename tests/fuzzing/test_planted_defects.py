@@ -22,7 +22,7 @@ from edgefed.data.sets import femnist
 from edgefed.trust import sealed_data, signatures
 from edgefed.wire import envelope, frame
 from edgefed.wire.chunk_staging import Staging
-from edgefed.wire.frame_content import FrameContent
+from edgefed.wire.frame import FrameContent
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from edgefed.process.lock import FolderLock
 from edgefed.simulator.device_states import SharedTask, VirtualDevice
 from edgefed.simulator.run import Simulation
 from edgefed.wire.messages import BlobRef
-from edgefed.worker.replies import Outcome, make_reply
+from edgefed.worker.outcomes import Outcome, make_reply
 from tests.cli import commands
 from tests.forked_programs import ForkedProgram, ended
 from tests.processes import clean_environment

@@ -19,7 +19,7 @@ from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import BlobRef
 from edgefed.wire.tensors import digest, pack
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker, read_blob
 from tests.plugin_package import importable, write_package

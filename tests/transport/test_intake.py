@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -79,7 +80,7 @@ def test_a_whole_blob_ends_in_the_cache(intake: MakeIntake, tmp_path: Path) -> N
         need = answer(one, need)
     assert one.cache.get(NAME) == DATA
     assert not one.coming(NAME)
-    assert (one.fraction(NAME), one.next_due()) == (1.0, None)
+    assert (one.fraction(NAME), one.next_due) == (1.0, math.inf)
     assert list((tmp_path / "staging").iterdir()) == []
 
 
@@ -103,7 +104,7 @@ def test_wrong_bytes_are_asked_for_again_at_most_twice(intake: MakeIntake) -> No
         if again is None:
             break
         need = again
-    assert one.failures == [NAME]
+    assert (one.failures, one.next_due) == ([NAME], 0.0), "whoever waits for it is told at once"
     assert not one.coming(NAME)
     assert not one.cache.has(NAME)
 
@@ -125,7 +126,7 @@ def test_a_blob_that_never_comes_is_given_up_and_kept_for_a_later_try(intake: Ma
     fetch(one)
     assert one.chunk(part(NAME, 0, chunk(DATA, 0)), 0.0) is None
     asked = 0
-    while (due := one.next_due()) is not None:
+    while (due := one.next_due) < math.inf:
         asked += len(one.due(due))
         assert one.due(due - 0.001) == []
     assert asked == 6
@@ -166,10 +167,10 @@ def test_dropping_ends_the_requests(intake: MakeIntake) -> None:
     assert [ask.need.digest for ask in one.reconnected(1.0)] == [NAME]
     one.drop(NAME)
     one.drop(NAME)
-    assert (one.reconnected(2.0), one.next_due()) == ([], None)
+    assert (one.reconnected(2.0), one.next_due) == ([], math.inf)
     fetch(one)
     one.close()
-    assert one.next_due() is None
+    assert one.next_due == math.inf
 
 
 class Sender:
@@ -223,7 +224,7 @@ def test_any_pattern_of_losses_ends_in_the_right_bytes(
         if restarts and fates.random() < 0.1:
             one = opened.enter_context(closing(new_intake(folder)))  # killed and started again
         if ask is None:
-            now = max(now, one.next_due() or now)
+            now = max(now, one.next_due)
             ask = next(iter(one.due(now)), None)
         if not one.coming(name) and not one.cache.has(name):
             one.failures.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import Mock
@@ -119,6 +120,8 @@ def test_an_offer_that_the_device_does_not_take_is_answered(tmp_path: Path, mode
     assert ("switched updates off" if mode == "off" else "no updater") in state.reason
     device.updates.due(1.0, connected=True, quiet=True)
     assert device.needs() == []
+    device.updates.reconnected(2.0)
+    assert device.updates.next_due == (math.inf if mode == "none" else 0.0)
 
 
 def test_nothing_leaves_a_version_on_trial(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from edgefed.errors import WireError
 from edgefed.wire.exact_patches import apply_exact, encode_exact, is_exact, rounded
-from edgefed.wire.frame import FrameHeader
-from edgefed.wire.frame_content import FrameContent, compressed
+from edgefed.wire.frame import FrameContent, FrameHeader, compressed
 from edgefed.wire.tensors import Array, TensorSpec, pack, specs_of
 from tests.wire.strategies import arrays, damaged
 

@@ -10,7 +10,7 @@ from edgefed.learn.base.types import Tensors
 from edgefed.learn.modeling.model_building import build
 from edgefed.wire.messages import BlobRef, Task
 from edgefed.wire.tensors import digest, pack
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker, read_blob
 from tests.complete_task import complete

@@ -9,7 +9,7 @@ from edgefed.learn.base.types import Tensors
 from edgefed.sharing.policy import Policy
 from edgefed.wire.messages import BlobRef
 from edgefed.wire.tensors import digest, pack
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker, read_blob
 from tests.run_fixture import CLASSES, SHAPE, samples

@@ -7,8 +7,7 @@ import pytest
 
 from edgefed.learn.base.types import Tensors
 from edgefed.wire.messages import Task
-from edgefed.worker.encoding_errors import PENDING, errors_after, errors_before
-from edgefed.worker.replies import FEEDBACK
+from edgefed.worker.outcomes import FEEDBACK, PENDING, errors_after, errors_before
 from tests.algorithms.play import bits
 from tests.wire.test_task_digest import TASK
 from tests.worker import tasks

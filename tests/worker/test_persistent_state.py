@@ -18,9 +18,8 @@ from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm
 from edgefed.learn.base.types import Tensors
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
-from edgefed.worker import persistent_state
-from edgefed.worker.persistent_state import PersistentState, checked_changes
-from edgefed.worker.replies import Outcome
+from edgefed.worker import outcomes
+from edgefed.worker.outcomes import Outcome, PersistentState, checked_changes
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 from tests.run_fixture import samples
@@ -137,17 +136,17 @@ def group(size: int) -> Tensors:
     ],
 )
 def test_bounds_hold(monkeypatch: pytest.MonkeyPatch, reason: str, changes: dict[str, Any]) -> None:
-    monkeypatch.setattr(persistent_state, "MAX_GROUPS", 3)
-    monkeypatch.setattr(persistent_state, "MAX_STATE_BYTES", 100)
+    monkeypatch.setattr(outcomes, "MAX_GROUPS", 3)
+    monkeypatch.setattr(outcomes, "MAX_STATE_BYTES", 100)
     if len(changes.get("ledger", ())) < 257:
-        monkeypatch.setattr(persistent_state, "MAX_LEDGER", 3)
+        monkeypatch.setattr(outcomes, "MAX_LEDGER", 3)
     state = PersistentState({"kept": group(50)}, ({"n": 1},))
     with pytest.raises(Exception, match=reason):
         checked_changes(state, answer(**changes))
 
 
 def test_what_is_within_the_bounds_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistent_state, "MAX_STATE_BYTES", 100)
+    monkeypatch.setattr(outcomes, "MAX_STATE_BYTES", 100)
     state = PersistentState({"kept": group(50)}, ({"n": 1},))
     changes = {"kept": group(40), "x" * 64: group(60)}
     taken = checked_changes(state, answer(device_state=changes, ledger=({"n": 2},) * 256))
@@ -159,7 +158,7 @@ def test_what_is_within_the_bounds_is_taken(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_ledger_without_space_refuses_releases_and_not_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(persistent_state, "MAX_LEDGER", 1)
+    monkeypatch.setattr(outcomes, "MAX_LEDGER", 1)
     full = PersistentState({}, ({"n": 1}, {"n": 2}))
     assert checked_changes(full, answer(device_state={"kept": group(9)})) == ()
     with pytest.raises(ValueError, match="no space"):
@@ -169,7 +168,7 @@ def test_a_ledger_without_space_refuses_releases_and_not_training(
 def test_an_answer_beyond_the_bounds_fails_and_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(persistent_state, "MAX_LEDGER", 0)
+    monkeypatch.setattr(outcomes, "MAX_LEDGER", 0)
     outcome = worker().work(task(algorithm=NAME), read, {})
     assert (outcome.status, outcome.blobs, outcome.ledger) == ("failed", {}, ())
     assert "ledger has no space" in outcome.reason

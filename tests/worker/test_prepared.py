@@ -15,7 +15,7 @@ from edgefed.learn.base.types import Job, Tensors
 from edgefed.learn.modeling.model_building import build
 from edgefed.wire.messages import Task
 from edgefed.worker.completion import Prepared, complete, finish
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 from tests.run_fixture import CLASSES, SHAPE, samples

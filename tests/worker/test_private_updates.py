@@ -10,8 +10,7 @@ import pytest
 from edgefed.config.recipes.privacy_section import PrivacySection
 from edgefed.sharing.policy import Policy
 from edgefed.wire.messages import Task
-from edgefed.worker.persistent_state import PersistentState
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome, PersistentState
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 from tests.run_fixture import samples

@@ -15,7 +15,7 @@ from edgefed.wire.limits import INLINE_BYTES, MAX_INLINE, MAX_RELAYS
 from edgefed.wire.message_parts import DeliveredRelay, SentRelay
 from edgefed.wire.messages import Reply
 from edgefed.wire.tensors import digest
-from edgefed.worker.replies import Outcome, make_reply
+from edgefed.worker.outcomes import Outcome, make_reply
 from tests.support.relaying import Relaying, bytes_for, installed
 from tests.worker.tasks import read, task, work, worker
 

@@ -9,7 +9,7 @@ from edgefed.wire.envelope import decode, encode
 from edgefed.wire.limits import INLINE_BYTES, MAX_MESSAGE_BYTES
 from edgefed.wire.messages import BlobRef, Reply
 from edgefed.wire.tensors import digest
-from edgefed.worker.replies import Outcome, make_reply
+from edgefed.worker.outcomes import Outcome, make_reply
 from tests.worker.tasks import task
 
 SESSION = "0123456789abcdef"

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from edgefed.algorithms.interface.answer import Group
 from edgefed.learn.base.types import Array, Tensors
 from edgefed.wire.codecs import CODECS, decode
-from edgefed.worker.replies import FEEDBACK, encode_groups
+from edgefed.worker.outcomes import FEEDBACK, encode_groups
 from tests.algorithms.play import bits
 
 LOSSY = [name for name in CODECS if name != "fp32"]

@@ -9,7 +9,7 @@ from edgefed.learn.training.trainer import Trainer
 from edgefed.sharing.policy import Policy
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 from tests.run_fixture import CLASSES, samples

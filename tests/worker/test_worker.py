@@ -25,7 +25,7 @@ from edgefed.wire.codecs import decode
 from edgefed.wire.messages import Task
 from edgefed.wire.task_digest import task_digest
 from edgefed.wire.tensors import specs_of
-from edgefed.worker.replies import FEEDBACK, Outcome
+from edgefed.worker.outcomes import FEEDBACK, Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from edgefed.worker.worker import Worker
 from tests.algorithms.play import bits

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any
 
 from edgefed.config.recipes.images_section import ImagesSection
@@ -15,8 +17,10 @@ from edgefed.learn.base.rate_schedule import RateSchedule
 from edgefed.learn.base.types import Schedule
 from edgefed.learn.objectives.cross_entropy import CrossEntropy
 from edgefed.learn.objectives.squared_error import SquaredError
+from edgefed.learn.samples.sample_order import batch_sizes, planned_steps
 from edgefed.learn.training.user_losses import UserLoss, is_user_loss
 from edgefed.seeds import generator
+from edgefed.wire.messages import Task
 
 EPOCHS, STEPS = "work_epochs", "work_steps"
 """Parameters of a question: the most epochs, and the most steps, that its device does."""
@@ -73,6 +77,24 @@ def shortened(
     # A limit of 0 is none
     limits = [limit for limit in (schedule.max_steps, params.get(STEPS, 0)) if limit]
     return replace(schedule, epochs=epochs, max_steps=min(limits, default=0))
+
+
+def trained_samples(task: Task, samples: int) -> int:
+    """Return on how many samples a device with so many trains for a task, each once an epoch."""
+    if not task.training:
+        return samples
+    training = _section(json.dumps(task.training))
+    schedule = schedule_of(training, task.round, task.rounds)
+    schedule = shortened(schedule, training, task.params, task.seed)
+    per_epoch = max(1, len(batch_sizes(samples, schedule)))
+    epochs, more = divmod(planned_steps(samples, schedule), per_epoch)
+    return epochs * samples + more * schedule.batch_size
+
+
+@lru_cache(maxsize=16)
+def _section(packed: str) -> TrainingSection:
+    """Return the section of a task's training in JSON, which all tasks of an exchange share."""
+    return TrainingSection.model_validate(json.loads(packed))
 
 
 def _rates(training: TrainingSection) -> RateSchedule:

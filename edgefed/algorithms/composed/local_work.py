@@ -15,12 +15,10 @@ a restart asks for the same.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 
-from edgefed.algorithms.averaging.training import EPOCHS, STEPS, schedule_of, shortened
+from edgefed.algorithms.averaging.training import EPOCHS, STEPS, shortened
 from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.base import State
 from edgefed.algorithms.interface.device_side import (
@@ -34,11 +32,8 @@ from edgefed.algorithms.interface.exchange import Exchange, Finished
 from edgefed.algorithms.interface.member import Roster
 from edgefed.algorithms.interface.wrapped_algorithm import WrappedAlgorithm
 from edgefed.config.recipes.recipe import Recipe
-from edgefed.config.recipes.training_section import TrainingSection
 from edgefed.errors import RecipeError
 from edgefed.learn.base.types import Job
-from edgefed.learn.samples.sample_order import batch_sizes, planned_steps
-from edgefed.wire.messages import Task
 
 MOST_STEPS = 2**31 - 1
 """Most steps that a question names, whatever number a device reports."""
@@ -90,24 +85,6 @@ def with_jobs(work: Work, change: Callable[[Job], Job]) -> Work:
         works = (change(part) if isinstance(part, Job) else part for part in work.works)
         return replace(work, works=tuple(works))
     return work
-
-
-def trained_samples(task: Task, samples: int) -> int:
-    """Return on how many samples a device with so many trains for a task, each once an epoch."""
-    if not task.training:
-        return samples
-    training = _section(json.dumps(task.training))
-    schedule = schedule_of(training, task.round, task.rounds)
-    schedule = shortened(schedule, training, task.params, task.seed)
-    per_epoch = max(1, len(batch_sizes(samples, schedule)))
-    epochs, more = divmod(planned_steps(samples, schedule), per_epoch)
-    return epochs * samples + more * schedule.batch_size
-
-
-@lru_cache(maxsize=16)
-def _section(packed: str) -> TrainingSection:
-    """Return the section of a task's training in JSON, which all tasks of an exchange share."""
-    return TrainingSection.model_validate(json.loads(packed))
 
 
 def check_local_work(recipe: Recipe) -> None:

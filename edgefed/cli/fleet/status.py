@@ -80,8 +80,8 @@ def _in_words(group: Sequence[AttentionItem]) -> str:
 
 
 def _rows(broker: str, snapshot: dict[str, Any], now: str) -> list[tuple[str, ...]]:
+    from edgefed.events.base.device_rounds import waiting_until
     from edgefed.events.base.snapshot import Snapshot, WaitingView
-    from edgefed.events.base.waiting import waiting_until
     from edgefed.events.state.awaited_devices import why_slow
 
     devices = snapshot["devices"]

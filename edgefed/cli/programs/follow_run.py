@@ -10,8 +10,8 @@ import typer
 
 from edgefed.config.values.address import Address
 from edgefed.control.snapshot_watcher import SnapshotWatcher
+from edgefed.events.base.device_rounds import waiting_until
 from edgefed.events.base.snapshot import RunView, Snapshot, WaitingView
-from edgefed.events.base.waiting import waiting_until
 from edgefed.events.state.feed_update import FeedUpdate
 from edgefed.process.clock import Clock
 from edgefed.terminal.console import data, hide_progress, show_progress, talk

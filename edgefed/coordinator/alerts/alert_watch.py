@@ -62,7 +62,7 @@ class AlertWatch:
 
     def start(self) -> None:
         """Begin to watch."""
-        self._journal.listen(self._hear)
+        self._journal.listen(self._hear, "run")
         self._thread.start()
 
     def stop(self) -> None:
@@ -82,7 +82,7 @@ class AlertWatch:
 
     def _hear(self, event: Event, number: int) -> None:
         del number
-        if event.kind == "run" and "status" in event.fields:
+        if "status" in event.fields:
             self._changes.put(self._journal.snapshot)
 
     def _watch(self) -> None:

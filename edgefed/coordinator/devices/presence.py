@@ -44,6 +44,9 @@ class Presence:
         folder: the coordinator's state directory; None to keep nothing, as in tests.
         clock: for the hours.
         online: returns the devices that are connected.
+
+    Attributes:
+        next_due: the monotonic second of the next look.
     """
 
     def __init__(
@@ -56,17 +59,17 @@ class Presence:
         self._own: Minutes = np.zeros(HOURS, np.uint8)
         self._of: dict[str, tuple[int, Minutes]] = {}
         self._looks = 0
-        self._next = clock.monotonic() + MINUTE
+        self.next_due = clock.monotonic() + MINUTE
         self._read()
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp()) // HOUR
 
-    def due(self) -> None:
+    def due(self, now: float) -> None:
         """Count the devices that are connected, once a minute."""
-        if self._clock.monotonic() < self._next:
+        if now < self.next_due:
             return
-        self._next = self._clock.monotonic() + MINUTE
+        self.next_due = now + MINUTE
         self._move_on()
         slot = self._hour % HOURS
         for minutes in (self._own, *map(self._minutes, self._online())):

@@ -1,9 +1,9 @@
-"""Limits on the messages of each device and user to the coordinator, applied before decoding.
+"""The messages that the coordinator reads: limits for each sender, and stray retained messages.
 
-A topic names the sender of a message. A device that has joined has a bucket of its own, so that one
-which floods delays no other. Of devices that have not joined, only announcements are read: all
-births share one bucket, and so do the messages of names without a birth. The work is the same
-however many names a flood uses, and so is the memory.
+The limits are applied before decoding. A topic names the sender of a message. A device that has
+joined has a bucket of its own, so that one which floods delays no other. Of devices that have not
+joined, only announcements are read: all births share one bucket, and so do the messages of names
+without a birth. The work is the same however many names a flood uses, and so is the memory.
 
 A user, whose certificate the broker compares with the topic, has one bucket for all its clients.
 Viewers share one more, of messages and of the time that answers take, so that operators always find
@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 
 from edgefed.process.clock import Clock
-from edgefed.transport.link import Incoming
+from edgefed.transport.link import Arrival, Incoming
 from edgefed.transport.rate_limits import Buckets, Rate, RefusalCounts, TokenBucket, cost_of
 from edgefed.wire.topics import CHUNK_LEAF, Topics
 
@@ -221,3 +221,48 @@ class SenderLimits:
         if device in self._newcomers:
             return "" if self._newcomers.take(device, cost, now) else NEW
         return "" if self._unknown.take(cost, now) else UNKNOWN
+
+
+class RetainedMessages:
+    """Passes on arrivals, and deletes retained messages that should not exist.
+
+    These are messages on topics that retain none, and births of devices that are not enrolled. The
+    broker delivers them when the coordinator subscribes. They are passed on all the same: their
+    readers know that they are old. Empty messages, which delete retained ones, carry no information
+    and are not passed on.
+
+    Args:
+        topics: of the fleet.
+        enrolled: whether a device is enrolled.
+        clear: deletes the retained message of a topic.
+        deliver: takes each arrival.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        enrolled: Callable[[str], bool],
+        clear: Callable[[str], None],
+        deliver: Callable[[Arrival], None],
+    ) -> None:
+        self._topics = topics
+        self._enrolled = enrolled
+        self._clear = clear
+        self._deliver = deliver
+
+    def take(self, arrival: Arrival) -> None:
+        """Handle an arrival from a link."""
+        if isinstance(arrival, Incoming):
+            if not arrival.payload:
+                return
+            if arrival.retained and self._is_stray(arrival.topic):
+                self._clear(arrival.topic)
+        self._deliver(arrival)
+
+    def _is_stray(self, topic: str) -> bool:
+        parsed = self._topics.parse(topic)
+        if parsed is None:
+            return True
+        if parsed.branch == "up":
+            return not parsed.spec.retained or not self._enrolled(parsed.who)
+        return parsed.branch == "control"

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from functools import partial
 
-from edgefed.coordinator.devices.new_devices import NewDevices
+from edgefed.coordinator.devices.known_devices import NewDevices
 from edgefed.coordinator.devices.sender_limits import COORDINATOR, STATES
 from edgefed.coordinator.devices.sites import relays_across_sites
 from edgefed.coordinator.devices.unheard_devices import UnheardDevices
@@ -37,9 +37,9 @@ from edgefed.process.clock import timestamp
 from edgefed.terminal.units import duration
 from edgefed.transport.batch_sender import BatchSender
 from edgefed.transport.blob_intake import BlobIntake
+from edgefed.transport.inbox import read_arrival
 from edgefed.transport.link import Arrival, Incoming, LinkDown, LinkUp
 from edgefed.transport.rate_limits import Buckets, Rate
-from edgefed.transport.reading import read_arrival
 from edgefed.transport.sender import ChunkSender
 from edgefed.trust.certificates import Certificate
 from edgefed.version import OLDEST_PROTOCOL
@@ -108,9 +108,10 @@ class Dispatcher:
         self._sender = ChunkSender(deps.link)
         self._distributor = BlobDistributor(deps.cache, self._sender, deps.topics)
         self._tasks = TaskSender(self.exchanges, deps.registry, self._publisher, deps.clock)
+        self._intake = BlobIntake(deps.cache, deps.staging, deps.jitter, in_memory=True)
         self._replies = ReplyReceiver(
             self.exchanges,
-            BlobIntake(deps.cache, deps.staging, deps.jitter, in_memory=True),
+            self._intake,
             deps.relays,
             self._publisher,
             self._notes,
@@ -261,7 +262,10 @@ class Dispatcher:
                     self._notes.warn("coordinator", error.code, error.message)
                 except Exception:
                     log.exception("error in the dispatcher")
-            self._deps.on_turn()
+            now = self._clock.monotonic()
+            for part in self._deps.parts:
+                if now >= part.next_due:
+                    part.due(now)
 
     def _wait_for_disk(self, *, make_room: bool) -> None:
         """Until the disk takes writes, no deadline comes nearer; then chunks are asked again."""
@@ -283,24 +287,25 @@ class Dispatcher:
             self._replies.ask_again()
 
     def _patience(self) -> float:
-        parts = (self._distributor, self._replies, self._registry)
-        dues = (part.next_due() for part in parts)
-        nearest = min((due for due in dues if due is not None), default=None)
-        if nearest is None:
-            return TICK
-        return min(TICK, max(0.001, nearest - self._clock.monotonic()))
+        dues = [self._distributor.next_due(), self._registry.next_due()]
+        if self._deps.link.connected:  # else nothing can be repeated
+            dues.append(self._intake.next_due)
+        now = self._clock.monotonic()
+        return min((TICK, *(max(0.001, due - now) for due in dues if due is not None)))
 
     def _tick(self) -> None:
         now = self._clock.monotonic()
         self._distributor.due(now)
-        self._overflow.due(now)
+        if now >= self._overflow.next_due:
+            self._overflow.due(now)
         self._registry.due()
         # Without a connection no answer can come, so nothing is repeated or given up
         if not self._deps.link.connected:
             return
         self._deps.link.end_if_stalled()
         self._see_whether_full(now)
-        self._replies.due(now)
+        if now >= self._intake.next_due:
+            self._replies.due(now)
         if now >= self._next_check:
             self._next_check = now + CHECK_EVERY
             self._check_devices()
@@ -454,7 +459,7 @@ class Dispatcher:
         if birth.status == "lost":
             self._take_farewell(device)
         begins = self._registry.take_birth(device, birth, signer, live=live)
-        self._deps.on_heard(device, birth)
+        self._pass_on(device, birth)
         online = self._registry.online(device)
         if begins or not online:
             self._unheard.forget(device)
@@ -514,7 +519,11 @@ class Dispatcher:
                 self._replies.take_chunk(device, message)
             case Pong() | LogTail() | ModelAnswer() | UpdateState():
                 self._deps.on_answer(device, message)
-        self._deps.on_heard(device, message)
+        self._pass_on(device, message)
+
+    def _pass_on(self, device: str, message: Message) -> None:
+        if self._deps.on_heard is not None:
+            self._deps.on_heard(device, message)
 
     def _stays(self, device: str, message: Progress | Telemetry) -> bool:
         """Let a device join that shows that it is alive; whether it does not leave by this."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -15,7 +15,7 @@ from edgefed.coordinator.exchanges.relayed_blobs import RelayedBlobs
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.members.membership_messages import MembershipMessages
 from edgefed.coordinator.updates.agent_releases import AgentReleases
-from edgefed.process.clock import Clock
+from edgefed.process.clock import Clock, Periodic
 from edgefed.transport.inbox import Inbox
 from edgefed.transport.link import Link
 from edgefed.trust.certificates import Certificate
@@ -58,8 +58,9 @@ class DispatcherDeps:
         offered: returns how many devices may need a blob that no task names; 0 for any other.
         sites: the gateways, and their devices.
         updates: offers releases of the agent; None for none.
-        on_heard: called with each message of a device that is a member and has joined.
-        on_turn: called in each turn of the message loop, at least once in two seconds.
+        on_heard: called with each message of a device that is a member and has joined; None for
+            nothing.
+        parts: other parts of this process that have work from time to time, to the second.
     """
 
     link: Link
@@ -84,5 +85,5 @@ class DispatcherDeps:
     offered: Callable[[str], int] = lambda digest: 0
     sites: Sites = field(default_factory=lambda: Sites(everybody))
     updates: AgentReleases | None = None
-    on_heard: Callable[[str, Message], None] = lambda device, message: None
-    on_turn: Callable[[], None] = lambda: None
+    on_heard: Callable[[str, Message], None] | None = None
+    parts: Sequence[Periodic] = ()

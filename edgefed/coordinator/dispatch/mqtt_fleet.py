@@ -15,8 +15,8 @@ from edgefed.coordinator.exchanges.fleet import Delivered, Fleet, Overdue, Verdi
 from edgefed.coordinator.exchanges.open_exchanges import PendingExchange
 from edgefed.coordinator.journal.event_journal import EventJournal
 from edgefed.coordinator.storage.stored_runs import OpenExchange
+from edgefed.events.base.device_rounds import waiting_in_words
 from edgefed.events.base.snapshot import WaitingView
-from edgefed.events.base.waiting import waiting_in_words
 from edgefed.process.clock import Clock, timestamp
 from edgefed.wire.messages import Reply, Task
 

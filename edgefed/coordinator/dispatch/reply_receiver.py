@@ -130,10 +130,6 @@ class ReplyReceiver:
                 self.settle(reply.device, reply.exchange)
                 self._notes.warn(reply.device, "blob", "a blob of its reply did not arrive")
 
-    def next_due(self) -> float | None:
-        """Return the monotonic second of the next ``due``, or None."""
-        return self._intake.next_due()
-
     def ask_again(self) -> None:
         """Request all incoming blobs again: chunks may have been lost."""
         self._ask(self._intake.reconnected(self._clock.monotonic()))

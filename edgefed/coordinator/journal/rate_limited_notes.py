@@ -61,7 +61,7 @@ class RateLimitedNotes:
         return len(self._warned) < MAX_KINDS
 
 
-LOOK_EVERY = 0.2
+LOOK_EVERY = 1.0
 """Seconds between two looks at the counts."""
 
 MOST_NAMED = 3
@@ -74,6 +74,9 @@ class OverflowNotes:
     Args:
         counts: returns the counts of the inbox so far.
         notes: takes the events.
+
+    Attributes:
+        next_due: the monotonic second of the next look.
     """
 
     def __init__(self, counts: Callable[[], InboxCounts], notes: RateLimitedNotes) -> None:
@@ -81,13 +84,13 @@ class OverflowNotes:
         self._notes = notes
         self._dropped = 0
         self._refused: dict[str, int] = {}
-        self._next_look = 0.0
+        self.next_due = 0.0
 
     def due(self, now: float) -> None:
         """Look at the counts, if it is time."""
-        if now < self._next_look:
+        if now < self.next_due:
             return
-        self._next_look = now + LOOK_EVERY
+        self.next_due = now + LOOK_EVERY
         counts = self._counts()
         if counts.dropped > self._dropped:
             warning = f"messages dropped because they came too fast: {counts.dropped}"

@@ -23,7 +23,7 @@ from edgefed.errors import StorageError
 from edgefed.events.base.event_entries import PAGE, EventEntry, EventFilter, EventPage
 from edgefed.events.base.model import Event
 from edgefed.events.base.snapshot import LineView, Snapshot
-from edgefed.events.state.entries import entry_of
+from edgefed.events.state.lines import entry_of
 from edgefed.files.writing import append_whole, make_folder, open_private, storage_error
 from edgefed.process.clock import Clock, moment_of, timestamp
 from edgefed.terminal.units import duration

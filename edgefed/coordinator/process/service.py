@@ -20,7 +20,12 @@ from edgefed.coordinator.devices.device_pauses import DevicePauses
 from edgefed.coordinator.devices.device_registry import DeviceRegistry
 from edgefed.coordinator.devices.known_devices import KnownDevices
 from edgefed.coordinator.devices.presence import Presence
-from edgefed.coordinator.devices.sender_limits import SenderLimits, either, everybody
+from edgefed.coordinator.devices.sender_limits import (
+    RetainedMessages,
+    SenderLimits,
+    either,
+    everybody,
+)
 from edgefed.coordinator.devices.sites import Sites
 from edgefed.coordinator.devices.trust_scores import TrustScores
 from edgefed.coordinator.dispatch.dispatcher import Dispatcher
@@ -28,13 +33,11 @@ from edgefed.coordinator.dispatch.dispatcher_deps import Answer, DispatcherDeps
 from edgefed.coordinator.dispatch.mqtt_fleet import MqttFleet
 from edgefed.coordinator.exchanges.relayed_blobs import open_blobs
 from edgefed.coordinator.journal.announcements import Announcements
-from edgefed.coordinator.journal.event_journal import EventJournal
-from edgefed.coordinator.journal.event_log import EventLog
+from edgefed.coordinator.journal.event_journal import EventJournal, EventLog
 from edgefed.coordinator.journal.stored_events import STOPPED, StoredEvents
 from edgefed.coordinator.members.enrolment_server import EnrolmentServer
 from edgefed.coordinator.members.membership import Membership, member_verifier, open_membership
 from edgefed.coordinator.members.membership_messages import MembershipMessages
-from edgefed.coordinator.members.retained_messages import RetainedMessages
 from edgefed.coordinator.models.run_model import load_dataset
 from edgefed.coordinator.process.challenges import Challenges
 from edgefed.coordinator.process.device_actions import device_actions
@@ -91,7 +94,7 @@ class Service:
     Args:
         settings: of the process.
         clock: the only source of time.
-        on_heard: called with each message of a device that has joined.
+        on_heard: called with each message of a device that has joined; None for nothing.
         manager: the service manager that started this process; None for none.
 
     Attributes:
@@ -113,7 +116,7 @@ class Service:
         self,
         settings: ServiceSettings,
         clock: Clock,
-        on_heard: Callable[[str, Message], None] = lambda device, message: None,
+        on_heard: Callable[[str, Message], None] | None = None,
         manager: ServiceManager | None = None,
     ) -> None:
         set_threads(1)
@@ -304,7 +307,7 @@ class Service:
                 sites=self._sites,
                 updates=self._releases,
                 on_heard=self._on_heard,
-                on_turn=self._turn,
+                parts=(self._manager, self._presence, self._rollouts, self._releases),
             )
         )
 
@@ -386,13 +389,6 @@ class Service:
 
     def _online(self) -> list[str]:
         return [device for device in self.registry.devices() if self.registry.online(device)]
-
-    def _turn(self) -> None:
-        """Do the work of each turn of the message loop."""
-        self._manager.beat()
-        self._presence.due()
-        self._rollouts.due()
-        self._releases.due(self._clock.monotonic())
 
     def _take_up_unfinished(self) -> None:
         with self._guard:

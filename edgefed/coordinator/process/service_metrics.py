@@ -57,13 +57,13 @@ class ServiceMetrics:
         self._manager, self._clock = manager, clock
         self._replies: Counter[str] = Counter()
         self._rounds, self._seconds = 0, None
-        journal.listen(self._count)
+        journal.listen(self._count, "reply", "scored")
 
     def _count(self, event: Event, number: int) -> None:
         del number
         if event.kind == "reply":
             self._replies[str(event.fields["outcome"])] += 1
-        elif event.kind == "scored":
+        else:
             self._rounds += 1
             self._seconds = event.fields.get("seconds")
 

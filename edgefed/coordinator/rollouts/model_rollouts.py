@@ -61,6 +61,9 @@ class ModelRollouts:
         send: sends a device an offer.
         new_id: returns a random name of hexadecimal digits.
         site_of: returns the gateway that speaks for a device, whose devices are not asked.
+
+    Attributes:
+        next_due: the monotonic second of the next look.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class ModelRollouts:
         self._send = send
         self._new_id = new_id
         self._lock = threading.RLock()
-        self._next_look = clock.monotonic() + SETTLE
+        self.next_due = clock.monotonic() + SETTLE
         self._sent: dict[str, float] = {}
         self._section: tuple[str, RolloutSection] = "", RolloutSection()
         self._followed = 0  # time of the file that was rolled out last
@@ -236,15 +239,14 @@ class ModelRollouts:
                 return 0
             return max(1, len(newest.stages.waited(self._online())))
 
-    def due(self) -> None:
+    def due(self, now: float) -> None:
         """Begin the next stage if it is time, and repeat offers without an answer.
 
         A change that the disk does not take is tried again.
         """
-        now = self._clock.monotonic()
-        if now < self._next_look:
+        if now < self.next_due:
             return
-        self._next_look = now + LOOK_EVERY
+        self.next_due = now + LOOK_EVERY
         with self._lock:
             self._follow()
             newest = self._newest()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from edgefed.algorithms.composed.local_work import trained_samples
+from edgefed.algorithms.averaging.training import trained_samples
 from edgefed.algorithms.interface.answer import Answer
 from edgefed.algorithms.interface.exchange import Relay
 from edgefed.algorithms.interface.optional_interfaces import CompleteAlgorithm

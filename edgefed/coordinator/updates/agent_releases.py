@@ -7,6 +7,7 @@ that its owner pinned. The coordinator checks hashes only, to report a damaged r
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -64,6 +65,9 @@ class AgentReleases:
         journal: receives the outcomes of updates.
         new_id: returns a random id.
 
+    Attributes:
+        next_due: the monotonic second of the next look.
+
     Raises:
         StorageError: the folder cannot be used.
     """
@@ -81,7 +85,7 @@ class AgentReleases:
         self._send, self._registry, self._gateway_of = send, registry, gateway_of
         self._journal, self._new_id = journal, new_id
         self._lock = threading.RLock()
-        self._next_look: float | None = None
+        self.next_due = -math.inf
         try:
             self._stored = _Stored(**json.loads(self._path.read_bytes()))
         except FileNotFoundError:
@@ -216,11 +220,11 @@ class AgentReleases:
         Args:
             now: the monotonic second.
         """
-        if self._next_look is None:
-            self._next_look = now + SETTLE
-        if now < self._next_look:
+        if self.next_due == -math.inf:
+            self.next_due = now + SETTLE
+        if now < self.next_due:
             return
-        self._next_look = now + LOOK_EVERY
+        self.next_due = now + LOOK_EVERY
         with self._lock:
             before = self._staged()
             if before is None or before.stages.status != "active":

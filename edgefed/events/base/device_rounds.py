@@ -1,4 +1,4 @@
-"""Each device's outcomes and times in the last rounds, and the accuracy that it measured."""
+"""The devices in a run's rounds: outcomes, times, tests, and those that are waited for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from edgefed.events.base.evaluation_views import DeviceTestView
-from edgefed.events.base.snapshot import DeviceRoundView, DeviceSnapshot, RunView
+from edgefed.events.base.snapshot import DeviceRoundView, DeviceSnapshot, RunView, WaitingView
+from edgefed.terminal.units import counted
 
 NO_TEST: dict[str, Any] = {"accuracy": None, "accuracy_round": 0}
 """The fields of a device without a test."""
@@ -105,3 +106,37 @@ def waits_for(view: DeviceSnapshot, run: RunView) -> bool:
     """Whether the open exchange of a run has asked a device that has not answered."""
     asked = run.phase in ASKING and bool(run.exchange) and view.exchange == run.exchange
     return asked and view.replied != run.exchange
+
+
+MOST_NAMED = 3
+"""Devices that a line names; of the others it tells how many there are."""
+
+
+def without(waiting: WaitingView | None, device: str) -> WaitingView | None:
+    """Return the waited-for devices without ``device``, which has answered; None for none."""
+    if waiting is None:
+        return None
+    lost = tuple(name for name in waiting.lost if name != device)
+    online = tuple(name for name in waiting.online if name != device)
+    named = len(lost) + len(online) < len(waiting.lost) + len(waiting.online)
+    more = waiting.more if named else max(0, waiting.more - 1)
+    if not lost and not online and not more:
+        return None
+    return waiting.model_copy(update={"lost": lost, "online": online, "more": more})
+
+
+def waiting_until(waiting: WaitingView) -> str:
+    """Return the devices and the time of day in UTC until which they are waited for."""
+    return f"{waiting_in_words(waiting)}, until {waiting.until[11:19]} UTC"
+
+
+def waiting_in_words(waiting: WaitingView, most: int = MOST_NAMED) -> str:
+    """Return the devices, the lost ones first, such as ``dev-3 (lost), dev-7 and 2 more``."""
+    names = [*(f"{device} (lost)" for device in waiting.lost), *waiting.online]
+    more = waiting.more + len(names[most:])
+    named = ", ".join(names[:most])
+    if not more:
+        return named
+    if named:
+        return f"{named} and {more} more"
+    return counted(more, "device")

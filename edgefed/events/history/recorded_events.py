@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from edgefed.events.base.event_entries import PAGE, EventEntry, EventFilter, EventPage
 from edgefed.events.base.model import Event
 from edgefed.events.history.recording import UNREADABLE, Recording
-from edgefed.events.state.entries import entry_of
+from edgefed.events.state.lines import entry_of
 
 CHUNK = 500
 """Events that are read at a time."""

@@ -22,6 +22,7 @@ from edgefed.events.base.device_rounds import (
     device_test,
     with_loss,
     with_reply,
+    without,
 )
 from edgefed.events.base.method_tables import MethodTables, TableChange
 from edgefed.events.base.model import Event
@@ -35,7 +36,6 @@ from edgefed.events.base.snapshot import (
     Snapshot,
     WaitingView,
 )
-from edgefed.events.base.waiting import without
 from edgefed.events.methods.expert_tables import MIXTURES, mixture_of
 from edgefed.events.methods.old_tables import KINDS, changes_of
 from edgefed.events.state.device_views import DeviceViews, Joined, JoinedDevice

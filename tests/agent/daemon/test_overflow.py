@@ -16,6 +16,7 @@ from edgefed.transport.link import Incoming
 from edgefed.wire.envelope import encode
 from edgefed.wire.messages import BlobRef, CoordinatorState, Task
 from edgefed.wire.tensors import digest
+from tests.agent.replies import reply
 from tests.complete_task import complete
 
 
@@ -58,6 +59,21 @@ def test_a_task_that_trains_is_given_up_for_others_only_so_often(tmp_path: Path)
         clock.move(1.01 / PREEMPTIONS.per_second)
         agent._take(long_task("r-1-late"))
         assert agent._training.work_on("r-1-late")
+    finally:
+        end(agent)
+
+
+def test_without_a_broker_nothing_that_cannot_be_repeated_wakes_an_agent(tmp_path: Path) -> None:
+    clock = FuzzClock()
+    agent = unconnected_agent(tmp_path, clock)
+    try:
+        agent._resender.put(reply(1), clock.monotonic())
+        agent._reporter.write()
+        clock.move(60.0)
+        agent._next_telemetry = clock.monotonic() + 1.0
+        assert agent._patience() < 0.1
+        agent._link._up.clear()
+        assert agent._patience() == 1.0
     finally:
         end(agent)
 

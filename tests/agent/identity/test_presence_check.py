@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from device_agent.identity.presence_check import REPEAT, WAIT, PresenceCheck, unheard
 from edgefed.config.values.address import Address
 from edgefed.wire.messages import Birth
@@ -16,7 +18,7 @@ def test_a_birth_that_comes_back_is_not_missed() -> None:
     assert not check.missed(10.0 + WAIT / 2)
     assert not check.heard(Birth(session=OURS, status="online"))
     assert not check.missed(1000.0)
-    assert check.next_due is None
+    assert check.next_due == math.inf
 
 
 def test_only_our_own_presence_counts() -> None:

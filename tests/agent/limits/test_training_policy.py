@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def made(when: WhenSettings, folder: Path, clock: Time, readings: Readings) -> T
 
 def test_without_limits_nothing_is_looked_at(tmp_path: Path, clock: Time) -> None:
     policy = made(WhenSettings(nice=19), tmp_path, clock, Readings())
-    assert policy.next_due() is None
+    assert policy.next_due == math.inf
     assert not policy.due(1e9, 1)
     assert not policy.trained("r-1", 1)
     policy.save()

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from device_agent.commands.cli import app
-from device_agent.reports.agent_metrics import AgentActivity, agent_values
+from device_agent.reports.progress_reporter import AgentActivity, agent_values
 from device_agent.reports.status_file import write_status_file
 from edgefed.process.lock import FolderLock
 from edgefed.process.service_manager import ServiceManager
@@ -45,7 +45,7 @@ def test_health_is_in_base_units_and_what_no_sensor_has_is_absent() -> None:
     clock, link = HandClock(), mock.Mock(spec=Link, connected=False, sent=5, received=7)
     manager = ServiceManager({}, clock)
     clock.seconds += 2
-    manager.beat()
+    manager.due(clock.monotonic())
     clock.seconds += 4
     health = Telemetry(session="0" * 16, cpu=25.0, memory=2**30, temperature=61.5)
     counts = InboxCounts(1, 2, 4)

@@ -8,9 +8,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from device_agent.tasks.task_training import StepTime, TaskTraining
+from device_agent.tasks.training_child import StepTime, TaskTraining
 from device_agent.tasks.training_messages import Progressed, TrainingDone
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 from tests.coordinator.light_devices import HandClock
 
 

@@ -16,7 +16,7 @@ from device_agent.tasks.training_messages import outcome_fields, outcome_from, p
 from edgefed.data.base.types import DeviceData
 from edgefed.errors import EdgeFedError
 from edgefed.files.samples import PixelScale, Samples
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 
 TEXTS = st.text(max_size=8)
 ARRAYS = st.dictionaries(

@@ -33,7 +33,7 @@ from edgefed.sharing.policy import Policy, Withheld
 from edgefed.sharing.releases import spent
 from edgefed.wire.limits import MAX_RELAY_BYTES
 from edgefed.wire.tensors import pack
-from edgefed.worker.persistent_state import (
+from edgefed.worker.outcomes import (
     MAX_ENTRIES,
     MAX_STATE_BYTES,
     PersistentState,

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from broker.address import LOOPBACK, free_port
 from broker.child_process import ChildProcess
 from device_agent.commands.cli import app as agent_app
-from device_agent.reports.agent_metrics import AGENT_METRICS
+from device_agent.reports.progress_reporter import AGENT_METRICS
 from edgefed.cli.programs.processes import running, wait_for_coordinator
 from edgefed.config.values.address import Address
 from edgefed.coordinator.models.run_model import load_dataset

@@ -20,8 +20,7 @@ from edgefed.events.base.coordinator_states import (
     why_paused,
 )
 from edgefed.events.base.model import Event
-from edgefed.events.state.entries import entry_of
-from edgefed.events.state.lines import describe
+from edgefed.events.state.lines import describe, entry_of
 from edgefed.wire.messages import Birth, Progress, Telemetry
 
 ONE, TWO = "1" * 8, "2" * 8

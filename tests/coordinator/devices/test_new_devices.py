@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from broker.mosquitto import MosquittoBroker
-from edgefed.coordinator.devices import new_devices
-from edgefed.coordinator.devices.known_devices import KnownDevices
-from edgefed.coordinator.devices.new_devices import MAX_NEW, NewDevices
+from edgefed.coordinator.devices import known_devices
+from edgefed.coordinator.devices.known_devices import MAX_NEW, KnownDevices, NewDevices
 from edgefed.coordinator.storage.run_store import Store
 from edgefed.wire.messages import Birth, Progress
 from tests.coordinator.dispatch.test_dispatcher import DEVICES, OTHER, TOPICS, Scene
@@ -47,7 +46,7 @@ def test_the_oldest_gives_way_by_number_and_by_size(monkeypatch: pytest.MonkeyPa
     assert len(new) == MAX_NEW
     assert new.hear("n-9", SESSION) is None
     assert new.hear("n-10", SESSION) is not None
-    monkeypatch.setattr(new_devices, "MAX_NEW_BYTES", 1000)
+    monkeypatch.setattr(known_devices, "MAX_NEW_BYTES", 1000)
     new = NewDevices()
     for number in range(20):
         new.take(f"n-{number}", birth(), 300)

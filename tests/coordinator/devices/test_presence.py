@@ -37,7 +37,7 @@ class Scene:
         self.online = list(online)
         for _ in range(2 * count):
             self.clock.seconds += 30.0
-            self.presence.due()
+            self.presence.due(self.clock.monotonic())
 
 
 def test_a_share_is_of_the_minutes_since_a_device_was_first_seen() -> None:

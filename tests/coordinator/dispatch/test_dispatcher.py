@@ -226,6 +226,12 @@ def test_a_stalled_connection_is_looked_for_even_if_nothing_is_published(
     assert looked.wait(PATIENCE)
 
 
+def test_without_a_broker_no_chunk_that_is_due_wakes_the_dispatcher(scene: Scene) -> None:
+    scene.link.stop()
+    scene.dispatcher._intake.next_due = 0.0
+    assert scene.dispatcher._patience() > 0.1
+
+
 def test_due_times_are_looked_at_while_messages_wait(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,9 @@ from tests.run_fixture import Ticking
 def test_events_are_written_folded_numbered_and_passed_on(tmp_path: Path) -> None:
     journal = EventJournal("mine", Ticking())
     heard: list[tuple[Event, int]] = []
+    runs: list[int] = []
     journal.listen(lambda event, number: heard.append((event, number)))
+    journal.listen(lambda event, number: runs.append(number), "run", "scored")
     path = tmp_path / "run" / "events.jsonl"
     journal.emit("note", text="before any run")
     journal.open(path)
@@ -27,6 +29,7 @@ def test_events_are_written_folded_numbered_and_passed_on(tmp_path: Path) -> Non
     journal.close()
     journal.emit("note", text="after it")
     assert [number for _, number in heard] == [1, 2, 3, 4]
+    assert runs == [2]
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [Event.from_flat(line) for line in lines] == [event for event, _ in heard[1:3]]
     builder = SnapshotBuilder(Snapshot(fleet="mine", time="2024-05-06T07:08:09.000Z"))

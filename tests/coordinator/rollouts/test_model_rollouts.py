@@ -64,7 +64,7 @@ class Fleet:
 
     def look(self, seconds: float = 1.0) -> None:
         self.clock.time += seconds
-        self.rollouts.due()
+        self.rollouts.due(self.clock.time)
 
     def asked(self) -> list[str]:
         """Return the devices that were sent an offer since the last call."""

@@ -20,8 +20,7 @@ from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.blobs import BlobCache
 from edgefed.wire.messages import Task
 from edgefed.wire.tensors import pack
-from edgefed.worker.persistent_state import PersistentState
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome, PersistentState
 from tests.run_fixture import Ticking, shards
 from tests.simulator.work import process_pool
 from tests.support.releasing import NAME, installed

@@ -24,7 +24,7 @@ from edgefed.simulator.stacked_executor import StackedExecutor
 from edgefed.wire.codecs import decode
 from edgefed.wire.messages import BlobRef
 from edgefed.wire.tensors import digest, pack, specs_of
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from tests.run_fixture import CLASSES, SHAPE, shards
 from tests.simulator.executors.test_stacked_executor import MODEL, assert_near

@@ -12,7 +12,7 @@ from edgefed.simulator.local_fleet import LocalFleet
 from edgefed.simulator.process_pool import ProcessPool
 from edgefed.simulator.serialization import outcome_bytes, read_outcome
 from edgefed.simulator.stacked_executor import StackedExecutor
-from edgefed.worker.replies import Outcome
+from edgefed.worker.outcomes import Outcome
 from edgefed.worker.trainer_cache import TrainerCache
 from tests.run_fixture import Ticking
 from tests.simulator.executors.test_local_fleet import PARTS, Bus, exchange

@@ -10,10 +10,9 @@ from statistics import median
 from rich.text import Text
 
 from edgefed.events.base.best_rounds import MEASURES, best_of
-from edgefed.events.base.device_rounds import ASKING
+from edgefed.events.base.device_rounds import ASKING, MOST_NAMED, waiting_in_words
 from edgefed.events.base.model import Phase
 from edgefed.events.base.snapshot import TEST_COUNTS, RoundView, RunView, WaitingView
-from edgefed.events.base.waiting import MOST_NAMED, waiting_in_words
 from edgefed.events.state.attention import device_count, devices_there
 from edgefed.events.state.awaited_devices import why_slow
 from edgefed.terminal.units import counted, duration, tested_by

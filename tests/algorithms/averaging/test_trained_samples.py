@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgefed.algorithms.composed.local_work import trained_samples
+from edgefed.algorithms.averaging.training import trained_samples
 from edgefed.wire.messages import Task
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgefed.coordinator.members.retained_messages import RetainedMessages
+from edgefed.coordinator.devices.sender_limits import RetainedMessages
 from edgefed.transport.link import Arrival, Incoming, LinkUp
 from edgefed.wire.topics import Topics
 
