@@ -135,7 +135,8 @@ def test_a_busy_port_is_named(fleet: TlsFleet, tmp_path: Path, offset: int) -> N
         with pytest.raises(UsageError, match=f"Port {fleet.port + offset} ") as caught:
             SecuredBrokers(fleet.address, tmp_path, fleet.files, print)
     assert caught.value.code == "broker.port_in_use"
-    assert "ss -ltnp" in caught.value.hint and "--port" not in caught.value.hint
+    assert "ss -ltnp" in caught.value.hint
+    assert "edgefed broker address --port PORT" in caught.value.hint
     assert port_is_free(fleet.address)
 
 

@@ -39,17 +39,17 @@ def invite(
     options.answer(answer, answer["token"])
     if qr and not options.json:
         talk(_picture(answer["token"]))
-    options.note(_explanation(answer))
+    options.note(_explanation(answer, options.command("device approve NAME")))
 
 
-def _explanation(answer: dict[str, Any]) -> str:
+def _explanation(answer: dict[str, Any], approve: str) -> str:
     """Return what a token is for."""
     commands = {"device": "edgefed-agent enroll", "gateway": "edgefed gateway enroll"}
     command = commands.get(answer["role"], "edgefed operator enroll")
     whom = (
         f"{answer['role']} {answer['name']}" if answer["name"] else "one device, which names itself"
     )
-    here = "" if answer["name"] else "\n  here, once it waits: edgefed device approve NAME"
+    here = "" if answer["name"] else f"\n  here, once it waits: {approve}"
     return f"for {whom}; once, until {answer['expires']}\n  there: {command} TOKEN{here}"
 
 
@@ -96,7 +96,7 @@ def listing(options: Globals, roles: tuple[str, ...]) -> None:
     options.answer(
         rows,
         columns([head, *(tuple(str(row[key]) for key in keys) for row in rows)]),
-        empty="nobody yet; invite a device: edgefed device invite NAME",
+        empty=f"nobody yet; invite a device: {options.command('device invite NAME')}",
     )
 
 
