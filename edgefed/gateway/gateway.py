@@ -176,6 +176,7 @@ class Gateway:
                 topics.every_down(self._name),
                 topics.gateway(self._name),
             ),
+            option="--upstream",
         )
 
     # -- life ---------------------------------------------------------------------------------

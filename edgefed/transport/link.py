@@ -24,7 +24,14 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edgefed.config.fleet.broker_errors import NO_ADDRESS, denied, refused, silent, unreachable
+from edgefed.config.fleet.broker_errors import (
+    BROKER,
+    NO_ADDRESS,
+    denied,
+    refused,
+    silent,
+    unreachable,
+)
 from edgefed.config.values.address import Address
 from edgefed.errors import EdgeFedError, UnreachableError, WireError
 from edgefed.process.clock import Clock, SystemClock
@@ -99,6 +106,7 @@ class Link:
         subscriptions: filters to (re)subscribe on every connection.
         jitter: random numbers for reconnect delays.
         clock: measures the time without acknowledgements; None for the system's.
+        option: of the command line that names the broker; advice has it.
     """
 
     def __init__(
@@ -111,8 +119,10 @@ class Link:
         subscriptions: tuple[str, ...] = (),
         jitter: random.Random | None = None,
         clock: Clock | None = None,
+        option: str = BROKER,
     ) -> None:
         self.address = address
+        self._option = option
         credentials = address.credentials
         self.signer = None if credentials is None else Signer(credentials)
         self.connections = 0
@@ -195,7 +205,7 @@ class Link:
             why = self._refused
             self.stop()
             if why:
-                raise refused(self.address, why)
+                raise refused(self.address, why, self._option)
             raise silent(self.address, f"within {timeout:.0f} s")
 
     def renew(self, credentials: Credentials) -> None:
@@ -222,7 +232,7 @@ class Link:
 
     def unreachable(self, reason: str) -> UnreachableError:
         """Return the error for a broker that does not answer."""
-        return unreachable(self.address, reason)
+        return unreachable(self.address, reason, self._option)
 
     def stop(self, timeout: float = 3.0) -> None:
         """Send pending chunks, disconnect, and end the thread."""
@@ -385,7 +395,7 @@ class Link:
         if reason.is_failure:
             self._refused = str(reason).lower()
             self._answered.set()
-            self._complain(refused(self.address, self._refused))
+            self._complain(refused(self.address, self._refused, self._option))
             return
         self._refused = self._complained = ""
         with self._lock:
@@ -401,7 +411,7 @@ class Link:
         del client, data
         self._refused = ""
         reason = _reason(sys.exc_info()[1])  # paho calls from where it caught it
-        self._complain(unreachable(self.address, reason))
+        self._complain(self.unreachable(reason))
 
     def _complain(self, error: EdgeFedError) -> None:
         """Log why there is no connection, once an outage; ``start_now`` raises it instead."""

@@ -461,6 +461,25 @@ def test_devices_are_announced_again_without_a_sign_of_life(scene: Scene) -> Non
     assert len(scene.hub.of(Progress)) == states
 
 
+def test_an_outage_upstream_names_the_option_of_that_broker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    up, down = (Address(LOOPBACK, free_port()) for _ in range(2))
+    with MosquittoBroker(down, tmp_path / "down"):
+        gateway = Gateway(
+            Upstream("plant", "gw", up, tmp_path / "gateway"),
+            ServiceSettings(down, "hall", tmp_path / "site", gateway="gw"),
+            HandClock(),
+        )
+        thread = threading.Thread(target=gateway.serve)
+        thread.start()
+        wait_until(lambda: f"No MQTT broker at {up}" in caplog.text, "the outage")
+        gateway.stop()
+        thread.join()
+    assert "or check --upstream mqtt://HOST:PORT" in caplog.text
+    assert "--broker" not in caplog.text
+
+
 def test_of_two_gateways_of_one_name_the_older_one_ends(scene: Scene) -> None:
     other = GatewayState(session="d" * 16, status="online", site="hall")
     lost = other.model_copy(update={"status": "lost"})
