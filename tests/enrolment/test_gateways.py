@@ -45,7 +45,9 @@ def test_a_gateway_is_invited_with_limits_and_removed(
 
     with running_hub(tmp_path) as hub:
         invite = ("gateway", "invite", "gw-2", "--devices", "2", "--samples", "100")
-        token = hub.edgefed(*invite)[1].strip()
+        _, out, said = hub.edgefed(*invite)
+        assert said.startswith("for gateway gw-2, with 2 devices and 100 samples at most; once")
+        token = out.strip()
         code, _, said = run_module(
             "device_agent.commands.cli", "--state", str(tmp_path / "other"), "enroll", token
         )

@@ -461,7 +461,7 @@ def test_devices_are_announced_again_without_a_sign_of_life(scene: Scene) -> Non
     assert len(scene.hub.of(Progress)) == states
 
 
-def test_an_outage_upstream_names_the_option_of_that_broker(
+def test_an_outage_upstream_names_the_option_of_that_broker_and_the_end_a_gateway(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     up, down = (Address(LOOPBACK, free_port()) for _ in range(2))
@@ -474,8 +474,10 @@ def test_an_outage_upstream_names_the_option_of_that_broker(
         thread = threading.Thread(target=gateway.serve)
         thread.start()
         wait_until(lambda: f"No MQTT broker at {up}" in caplog.text, "the outage")
+        caplog.set_level("INFO")
         gateway.stop()
         thread.join()
+    assert "the gateway stopped" in caplog.text
     assert "or check --upstream mqtt://HOST:PORT" in caplog.text
     assert "--broker" not in caplog.text
 

@@ -11,6 +11,7 @@ from edgefed.cli.common.context import globals_of
 from edgefed.cli.common.help import examples
 from edgefed.terminal.command_line import CommandLine
 from edgefed.terminal.console import columns, confirm, talk
+from edgefed.terminal.units import counted
 
 if TYPE_CHECKING:
     from edgefed.cli.common.context import Globals
@@ -36,6 +37,7 @@ def invite(
     seconds = _seconds(expires)
     with options.connected() as coordinator:
         answer = coordinator.order("member.invite", role=role, name=name, seconds=seconds, **limits)
+    answer |= limits
     options.answer(answer, answer["token"])
     if qr and not options.json:
         talk(_picture(answer["token"]))
@@ -49,6 +51,9 @@ def _explanation(answer: dict[str, Any], approve: str) -> str:
     whom = (
         f"{answer['role']} {answer['name']}" if answer["name"] else "one device, which names itself"
     )
+    if "devices" in answer:
+        most = counted(answer["devices"], "device"), counted(answer["samples"], "sample")
+        whom += f", with {' and '.join(most)} at most"
     here = "" if answer["name"] else f"\n  here, once it waits: {approve}"
     return f"for {whom}; once, until {answer['expires']}\n  there: {command} TOKEN{here}"
 

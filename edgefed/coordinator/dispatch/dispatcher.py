@@ -99,7 +99,7 @@ class Dispatcher:
         self._deps = deps
         self._clock = deps.clock
         self._registry = deps.registry
-        self._notes = RateLimitedNotes(deps.journal, deps.clock)
+        self._notes = RateLimitedNotes(deps.journal, deps.clock, deps.party)
         self._batches = BatchSender(self._publish_batch)
         self._publisher = DevicePublisher(
             deps.link, deps.topics, deps.registry.addressed, deps.sites.gateway_of, self._batches
@@ -253,7 +253,7 @@ class Dispatcher:
                 except EdgeFedError as error:
                     if error.code in DISK_MAY_RETURN:
                         self._wait_for_disk(make_room=error.code == "storage.full")
-                    self._notes.warn("coordinator", error.code, error.message)
+                    self._notes.warn(self._notes.party, error.code, error.message)
                 except Exception:
                     log.exception("error in the dispatcher")
             self._deps.on_turn()
@@ -414,7 +414,7 @@ class Dispatcher:
         if state.status == "lost":
             self._deps.on_up()
         else:
-            self._notes.warn("coordinator", "second", "another one is at work in this fleet")
+            self._notes.warn(self._notes.party, "second", "another one is at work in this fleet")
 
     def _take_birth(
         self, device: str, birth: Birth, signer: Certificate | None, arrival: Incoming
@@ -560,7 +560,7 @@ class Dispatcher:
             self._join(device, birth, None, live=True)
         else:
             warning = f"{device} cannot join: there are {MAX_DEVICES} devices already"
-            self._notes.warn("coordinator", "devices", warning)
+            self._notes.warn(self._notes.party, "devices", warning)
 
     def _meet_unintroduced(self, arrival: Incoming) -> None:
         """Look for the birth of a device whose signature cannot be verified without it."""

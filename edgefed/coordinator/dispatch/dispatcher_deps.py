@@ -60,6 +60,7 @@ class DispatcherDeps:
         updates: offers releases of the agent; None for none.
         on_heard: called with each message of a device that is a member and has joined.
         on_turn: called in each turn of the message loop, at least once in two seconds.
+        party: what the process calls itself.
     """
 
     link: Link
@@ -86,3 +87,4 @@ class DispatcherDeps:
     updates: AgentReleases | None = None
     on_heard: Callable[[str, Message], None] = lambda device, message: None
     on_turn: Callable[[], None] = lambda: None
+    party: str = "coordinator"

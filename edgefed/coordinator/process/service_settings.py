@@ -39,6 +39,11 @@ class ServiceSettings:
     gateway: str = ""
     alerts: AlertSettings = field(default_factory=AlertSettings)
 
+    @property
+    def party(self) -> str:
+        """Return what the process is, as it calls itself."""
+        return "gateway" if self.gateway else "coordinator"
+
 
 def owner_of(folder: Path) -> str:
     """Return the id of a state directory, made once."""
