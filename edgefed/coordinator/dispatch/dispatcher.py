@@ -216,6 +216,10 @@ class Dispatcher:
                     if pending.task(one) is not None:
                         self._tasks.withdraw(pending, one)
 
+    def flush(self) -> None:
+        """Send the messages now that wait for the next batch of a gateway."""
+        self._batches.flush()
+
     def send_receipt(self, device: str, exchange: str, outcome: Verdict, reason: str) -> None:
         """Send a device the verdict on its reply, which is not read again."""
         self._replies.judge(device, exchange, outcome, reason)
