@@ -105,6 +105,7 @@ def test_a_gateway_is_invited_with_limits_and_removed(
             (("gateway", "remove", "cam-9"), "edgefed gateway list"),
             (("device", "remove", "cam-1"), "edgefed --fleet SITE device remove cam-1"),
             (("device", "invite", "gw-2"), "edgefed gateway remove gw-2"),
+            (("device", "invite", "cam-1"), "Device cam-1 is at the site of gateway gw-2"),
         ):
             code, _, said = hub.edgefed(*words, *(["--yes"] if words[1] == "remove" else []))
             assert code in (4, 5) and reason in said
