@@ -382,6 +382,9 @@ def test_another_run_begins_with_empty_curves_and_keeps_the_devices() -> None:
     row = happens("scored", run="r-1", round=1, accuracy=0.5, sent=5, received=6)
     snapshot = folded(row, happens("device", device="a"), start=begun())
     assert (len(snapshot.rounds), snapshot.sent, snapshot.received) == (1, 5, 6)
+    end = happens("run", run="r-1", status="finished", sent=7, received=9)
+    snapshot = folded(end, start=snapshot)
+    assert (snapshot.sent, snapshot.received) == (7, 9), "with what crossed between rounds"
     snapshot = folded(happens("run", run="r-2", status="waiting"), start=snapshot)
     assert snapshot.run is not None
     assert (snapshot.run.run, snapshot.run.accuracy) == ("r-2", None)

@@ -126,7 +126,8 @@ class RunRecorder:
             self.warn(f"the end of the run was not written: {error.message}")
             self._store.show_unwritten(self.record)
             self._on_record(self.record)
-        self._tell()
+        # The rows of the rounds lack what crossed between them
+        self._tell(sent=self.record.bytes_down, received=self.record.bytes_up)
 
     def _tell(self, **more: Any) -> None:
         record = self.record
