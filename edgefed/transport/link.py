@@ -29,11 +29,12 @@ from edgefed.config.fleet.broker_errors import (
     NO_ADDRESS,
     denied,
     refused,
+    revoked,
     silent,
     unreachable,
 )
 from edgefed.config.values.address import Address
-from edgefed.errors import EdgeFedError, UnreachableError, WireError
+from edgefed.errors import EdgeFedError, NotAllowedError, UnreachableError, WireError
 from edgefed.process.clock import Clock, SystemClock
 from edgefed.transport.buffered_client import BufferedClient
 from edgefed.trust.credentials import Credentials
@@ -148,7 +149,7 @@ class Link:
         self._client = self._make_client(client_id, jitter or random.Random())
         self._set_will()
 
-    def _make_client(self, client_id: str, jitter: random.Random) -> paho.Client:
+    def _make_client(self, client_id: str, jitter: random.Random) -> BufferedClient:
         client = BufferedClient(
             CallbackAPIVersion.VERSION2,
             client_id=CLIENT_ID_PREFIX + client_id,
@@ -189,7 +190,8 @@ class Link:
 
         Raises:
             UnreachableError: there is no answer within ``timeout`` seconds.
-            NotAllowedError: the broker requires a login, or another one.
+            NotAllowedError: the broker requires a login, or another one, or our certificate is
+                revoked.
         """
         self._client.connect_timeout = timeout
         self._asked = True
@@ -206,7 +208,7 @@ class Link:
             self.stop()
             if why:
                 raise refused(self.address, why, self._option)
-            raise silent(self.address, f"within {timeout:.0f} s")
+            raise self._silent(f"within {timeout:.0f} s")
 
     def renew(self, credentials: Credentials) -> None:
         """Sign with other credentials from now on, and connect again with them.
@@ -233,6 +235,10 @@ class Link:
     def unreachable(self, reason: str) -> UnreachableError:
         """Return the error for a broker that does not answer."""
         return unreachable(self.address, reason, self._option)
+
+    def _silent(self, when: str) -> UnreachableError | NotAllowedError:
+        """Return the error for a connection without an answer; the broker may have said why."""
+        return revoked(self.address) if self._client.revoked else silent(self.address, when)
 
     def stop(self, timeout: float = 3.0) -> None:
         """Send pending chunks, disconnect, and end the thread."""
@@ -397,7 +403,7 @@ class Link:
             self._answered.set()
             self._complain(refused(self.address, self._refused, self._option))
             return
-        self._refused = self._complained = ""
+        self._refused, self._complained, self._client.revoked = "", "", False
         with self._lock:
             # Answers of the earlier connection do not come any more
             self._pending.clear()
@@ -429,7 +435,7 @@ class Link:
         if was_up and not self._closing:
             self._deliver(LinkDown(str(reason)))
         elif not was_up and not self._refused:  # such as a revoked certificate, or TLS there
-            self._complain(silent(self.address, "before it was ended"))
+            self._complain(self._silent("before it was ended"))
 
     def _on_message(self, client: paho.Client, data: Any, message: paho.MQTTMessage) -> None:
         del client, data

@@ -22,6 +22,18 @@ def refused(address: Address, reason: str, option: str = BROKER) -> NotAllowedEr
     )
 
 
+def revoked(address: Address) -> NotAllowedError:
+    """Return the error for a broker that says that this party's certificate is revoked."""
+    own = address.credentials
+    party = f"The certificate of {own.certificate.user}" if own else "This certificate"
+    return NotAllowedError(
+        f"{party} is revoked, says the broker at {address}.",
+        code="broker.revoked",
+        hint="its fleet has removed it; to come back, ask for a token there (edgefed device invite,"
+        " gateway invite or operator invite), and enrol again",
+    )
+
+
 def denied(address: Address, topic_filter: str) -> NotAllowedError:
     """Return the error for a broker that refuses a subscription."""
     return NotAllowedError(
