@@ -42,7 +42,7 @@ class BatchSender:
             self._changed.notify()
 
     def flush(self) -> None:
-        """Send the waiting messages now: what the caller sends next comes after them."""
+        """Send the waiting messages now, before anything that the caller sends next."""
         with self._sending:
             with self._changed:
                 waiting, self._waiting = self._waiting, {}

@@ -60,7 +60,7 @@ class DispatcherDeps:
         updates: offers releases of the agent; None for none.
         on_heard: called with each message of a device that is a member and has joined.
         on_turn: called in each turn of the message loop, at least once in two seconds.
-        party: what the process calls itself.
+        party: the name of this kind of process in its own words.
     """
 
     link: Link

@@ -62,7 +62,7 @@ class StoredEvents:
     Args:
         folder: the coordinator's state directory.
         clock: for the time of a restart.
-        party: what the process calls itself.
+        party: the name of this kind of process in its own words.
 
     Attributes:
         stopped: the last note of a process that is stopped.

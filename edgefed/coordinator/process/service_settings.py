@@ -41,7 +41,7 @@ class ServiceSettings:
 
     @property
     def party(self) -> str:
-        """Return what the process is, as it calls itself."""
+        """Return the name of this kind of process in its own words."""
         return "gateway" if self.gateway else "coordinator"
 
 

@@ -249,6 +249,7 @@ class RunRecorder:
             "sent": now.bytes_down - began.get("down", now.bytes_down),
             "received": now.bytes_up - began.get("up", now.bytes_up),
             **({} if stats.joules is None else {"joules": stats.joules}),
+            **({"summed": stats.summed} if stats.summed else {}),
             **({REMOVED_TESTERS: gone} if (gone := began.get(REMOVED_TESTERS)) else {}),
             **(dict(zip(LABELS, scores.labels, strict=True)) if any(scores.labels) else {}),
             **{name: _if_finite(value) for name, value in {**measured, **scores.values}.items()},
