@@ -340,6 +340,7 @@ class Gateway:
         """Tell the site of the run upstream; while its coordinator is away nothing changes."""
         if state.status != "online" or not state.run:
             return
+        self._site.dispatcher.flush()  # to gateways of this site
         self._site.announcements.change(
             run=state.run,
             run_status=state.run_status,
